@@ -20,7 +20,7 @@ import torchgauge.source.identify as identification
 from torchgauge.errors import TargetError
 from torchgauge.source import huggingface
 from torchgauge.source.identify.fingerprint import Sketch
-from torchgauge.source.identify.spellings import pattern_sum, patterns_of, spellings, tied_names
+from torchgauge.source.identify.outline import pattern_sum, patterns_of, spellings, tied_names
 from torchgauge.source.identify.trials import configure
 from torchgauge.source.packages import import_optional
 

@@ -17,7 +17,7 @@ from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, list
 from torchgauge.advise.evidence import Share
 from torchgauge.advise.op_time import UNSURE, OpTimes, Queues
 from torchgauge.advise.registry import OPTIONS
-from torchgauge.capture.source_lines import _told
+from torchgauge.capture.recorder import source_line
 
 NET = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 
@@ -146,8 +146,8 @@ def test_a_size_of_memory_has_no_speed() -> None:
 def test_packages_whose_names_begin_alike_are_told_apart() -> None:
     folder = Path(torch.__file__).parent
 
-    assert _told(str(folder / "nn" / "modules" / "linear.py")) is None
-    assert _told(f"{folder}vision/models/resnet.py") in ("torchvision/models/resnet.py", "resnet.py")
+    assert source_line(str(folder / "nn" / "modules" / "linear.py"), 1) is None
+    assert source_line(f"{folder}vision/models/resnet.py", 1) in ("torchvision/models/resnet.py:1", "resnet.py:1")
 
 
 def test_code_for_a_script_says_where_it_belongs() -> None:

@@ -51,9 +51,20 @@ REVIEWED: dict[str, dict[str, str]] = {
     "analysis/runs.py": {
         "getattr(torch, _AMP[asked])": OWN,
     },
-    "capture/constants.py": {
+    "capture/patched_functions.py": {
         "getattr(owner, name)": OWN,
         "setattr(owner, name, giving(original, place))": OWN,
+        "torch.ops": OWN,
+        "setattr(module, loader, lambda ops=ops: ops)": OWN,
+        "hasattr(module, loader)": OWN,
+        "getattr(torch.ops, namespace)": OWN,
+        "getattr(module, loader)": OWN,
+        "getattr(getattr(torch.ops, namespace), schema.partition('(')[0])": OWN,
+        "getattr(place, name)": OWN,
+        "getattr(torch.Tensor, name)": OWN,
+        "setattr(kind, _PRINTS, printed(vars(kind)[_PRINTS]))": OWN,
+        "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
+        "setattr(torch.Tensor, name, noted(name, original))": OWN,
     },
     "capture/failures.py": {
         "getattr(module, attribute, None)": OWN,
@@ -65,38 +76,18 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.aten.clone.default": OWN,
         "torch.ops.aten.lift_fresh.default": OWN,
         "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,
+        "getattr(module, kind)": OWN,
     },
-    "capture/hub_functions.py": {
-        "torch.ops": OWN,
-        "setattr(module, loader, lambda ops=ops: ops)": OWN,
-        "hasattr(module, loader)": OWN,
-        "getattr(torch.ops, namespace)": OWN,
-        "getattr(module, loader)": OWN,
-        "getattr(getattr(torch.ops, namespace), schema.partition('(')[0])": OWN,
-    },
-    "capture/input_readers.py": {
+    "capture/run.py": {
         "getattr(value, field.name, None)": DATACLASS,
     },
     "capture/leftovers.py": {
-        "getattr(value, name, None)": LIVE,
+        "getattr(function, name, None)": LIVE,
         "hasattr(type(owner), name)": LIVE,
         "hasattr(value, slot.__name__)": LIVE,
     },
-    "capture/memory_access.py": {
-        "setattr(kind, _PRINTS, printed(vars(kind)[_PRINTS]))": OWN,
-        "getattr(place, name)": OWN,
-        "getattr(torch.Tensor, name)": OWN,
-        "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
-        "setattr(torch.Tensor, name, noted(name, original))": OWN,
-    },
     "capture/plan.py": {
         "getattr(torch, spec.dtype)": OWN,
-    },
-    "capture/process_state.py": {
-        "getattr(table, getter)": OWN,
-        "getattr(table, setter)": OWN,
-        "hasattr(table, getter)": OWN,
-        "hasattr(table, setter)": OWN,
     },
     "capture/quantized.py": {
         "getattr(module, name, None)": OWN,
@@ -105,17 +96,15 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "capture/recorder.py": {
         "getattr(value, f.name, None)": DATACLASS,
+        "Path(file)": OWN,
+        "Path(str(package.__file__))": OWN,
+        "Path(os.__file__)": OWN,
     },
     "capture/script/operators.py": {
         "getattr(torch, name)": OWN,
         "hasattr(torch, name)": OWN,
         "torch._C.parse_schema": REGISTRY,
         "torch.ops.aten": OWN,
-    },
-    "capture/source_lines.py": {
-        "Path(file)": OWN,
-        "Path(str(package.__file__))": OWN,
-        "Path(os.__file__)": OWN,
     },
     "capture/structure.py": {
         "getattr(value, field.name)": DATACLASS,
@@ -129,9 +118,10 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/surroundings.py": {
         "getattr(flex, name, False)": OWN,
         "setattr(flex, name, True)": OWN,
-    },
-    "capture/swap.py": {
-        "getattr(module, kind)": OWN,
+        "getattr(table, getter)": OWN,
+        "getattr(table, setter)": OWN,
+        "hasattr(table, getter)": OWN,
+        "hasattr(table, setter)": OWN,
     },
     "capture/training.py": {
         "getattr(value, field.name, None)": DATACLASS,
@@ -336,22 +326,20 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/candidate.py": {
         "getattr(module, name)": OWN,
     },
-    "source/exported/calls.py": {
+    "source/exported/document.py": {
+        "Path(name)": USER,
+        "getattr(torch, _DTYPES[number])": OWN,
+    },
+    "source/exported/program.py": {
         "getattr(packet, overload)": OWN,
         "getattr(torch.ops.aten, name, None)": OWN,
         "torch.ops.aten": OWN,
-    },
-    "source/exported/document.py": {
-        "Path(name)": USER,
     },
     "source/exported/live.py": {
         "getattr(module, str(value.target))": LIVE,
     },
     "source/exported/plain_program.py": {
         "fx.GraphModule": LIVE,
-    },
-    "source/exported/stored_tensors.py": {
-        "getattr(torch, _DTYPES[number])": OWN,
     },
     "source/files.py": {
         "getattr(torch, elements.most_common(1)[0][0])": OWN,
@@ -384,7 +372,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(config_class, key, None)": LIBRARY,
         "hasattr(default, key)": LIBRARY,
     },
-    "source/identify/spellings.py": {
+    "source/identify/outline.py": {
         "re.compile('|'.join(getattr(model, '_keys_to_ignore_on_save', None) or ('^$',)))": LIBRARY,
         "re.compile('|'.join(keys) or '^$')": LIBRARY,
     },
@@ -402,8 +390,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/inputs.py": {
         "getattr(model, name, None)": LIVE,
-    },
-    "source/layer_assignments.py": {
         "getattr(model, attributes[parameter.name])": OWN,
     },
     "source/layers.py": {
@@ -424,7 +410,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "Path(file)": USER,
         "getattr(found, part)": USER,
         "hasattr(found, part)": USER,
-        "import_module(name)": USER,
+        "import_module(module)": USER,
         "importlib.util.module_from_spec(spec)": USER,
         "importlib.util.spec_from_file_location(name, path)": USER,
     },
@@ -450,7 +436,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/torchscript/lowering.py": {
         "torch._C._jit_pass_inline": SCANNED,
     },
-    "source/torchscript/nodes.py": {
+    "source/torchscript/scopes.py": {
         "torch._C.parse_schema": REGISTRY,
         "torch._C.parse_schema(text).arguments": REGISTRY,
     },

@@ -66,11 +66,11 @@ def main(module: str, folder: Path, names: list[str]) -> None:
 
 
 def _lower_limits() -> None:
-    from torchgauge.capture import budget, known
+    from torchgauge.capture import recorder, values
     from torchgauge.checkpoint import limits
     from torchgauge.source import config_limits
 
-    budget.OPS, budget.STEPS, known.WORK = 1 << 11, 1 << 16, 1 << 25
+    recorder.OPS, recorder.STEPS, values.WORK = 1 << 11, 1 << 16, 1 << 25
     limits.PATH_STEPS, config_limits.MOST_REGISTERED = 30_000, 1 << 13
 
 

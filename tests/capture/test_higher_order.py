@@ -79,7 +79,7 @@ class Endless(nn.Module):
 
 
 def test_a_loop_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchgauge.capture.higher_order.LOOP_LIMIT", 100)
+    monkeypatch.setattr("torchgauge.capture.calls.LOOP_LIMIT", 100)
     with pytest.raises(tg.ForwardError, match="did not end"):
         tg.analyze(Endless(), inputs=torch.ones(1))
 

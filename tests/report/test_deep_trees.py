@@ -17,7 +17,7 @@ from torchgauge.report.content import outline, sort_blocks, unused_modules
 from torchgauge.report.graph import READABLE_LEVELS, Runs, build_graph, build_scene, walk
 from torchgauge.report.graph.opening import opening
 from torchgauge.source import entries
-from torchgauge.source.architecture.blocks import find_blocks
+from torchgauge.source.architecture.layers import find_blocks
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from torchgauge.source.identify import (
     with_width,
     without,
 )
-from torchgauge.source.identify.spellings import spellings
+from torchgauge.source.identify.outline import spellings
 
 
 def layers(*kinds: str) -> dict[str, Shape]:

@@ -166,7 +166,7 @@ class Huge(nn.Module):
 
 @pytest.mark.parametrize("build", [Endless, Huge])
 def test_a_graph_without_end_is_given_up(build: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchgauge.capture.script.control.LOOP_LIMIT", 1000)
+    monkeypatch.setattr("torchgauge.capture.script.compiler.LOOP_LIMIT", 1000)
     with pytest.raises(tg.ForwardError, match=r"did not end|elements"):
         tg.analyze(load_torchscript(saved(build(), folder)), input_size=(1,))
 

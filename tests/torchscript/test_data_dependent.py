@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import torchgauge as tg
 from torchgauge.analysis.pipeline import MEASURED_OUTSIDE
-from torchgauge.capture.script import control
+from torchgauge.capture.script import compiler
 
 
 class Chooses(nn.Module):
@@ -96,7 +96,7 @@ def test_with_inference_it_runs_for_real_and_its_ops_are_those_of_that_run(
 def test_what_does_not_end_is_not_handed_to_torch_to_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "LOOP_LIMIT", 100)
+    monkeypatch.setattr(compiler, "LOOP_LIMIT", 100)
     torch.jit.script(NeverEnds()).save(tmp_path / "model.pt")
     found = tg.analyze(tmp_path / "model.pt", inputs=torch.zeros(2), inference=True)
     assert found.capture.measured is not None

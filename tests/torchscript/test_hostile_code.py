@@ -312,7 +312,7 @@ GROWING = [GrowsText, GrowsList, Replaces, Joins, Pads, ExpandsTabs, TakesApart,
 def test_what_grows_without_end_is_given_up(
     build: Callable[[], nn.Module], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchgauge.capture.script.control.LOOP_LIMIT", 2000)
+    monkeypatch.setattr("torchgauge.capture.script.compiler.LOOP_LIMIT", 2000)
     with pytest.raises(tg.ForwardError, match=r"did not end|elements|pieces"):
         tg.analyze(saved(build(), folder), input_size=(1,))
 
@@ -338,7 +338,7 @@ class Endless(nn.Module):
 
 
 def test_an_endless_loop_is_tried_with_one_input_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchgauge.capture.script.control.LOOP_LIMIT", 100)
+    monkeypatch.setattr("torchgauge.capture.script.compiler.LOOP_LIMIT", 100)
     with pytest.raises(tg.ForwardError, match=r"did not end$"):
         tg.analyze(saved(Endless(), folder))
 

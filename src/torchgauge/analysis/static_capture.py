@@ -55,7 +55,7 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
 
 def _was_stopped(error: BaseException | None) -> bool:
     """Whether the run was given up for its length or depth."""
-    from torchgauge.capture.signals import Endless
+    from torchgauge.capture.fake_tensor import Endless
 
     while error is not None and not isinstance(error, Endless | RecursionError):
         error = error.__cause__
@@ -64,7 +64,7 @@ def _was_stopped(error: BaseException | None) -> bool:
 
 def _needs_values(error: BaseException | None) -> bool:
     """Whether a run on fake tensors ended because the model looks at its data."""
-    from torchgauge.capture.signals import DataDependent
+    from torchgauge.capture.fake_tensor import DataDependent
 
     while error is not None and not isinstance(error, DataDependent):
         error = error.__cause__

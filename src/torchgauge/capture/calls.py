@@ -7,17 +7,25 @@ class is seen by every thread. There is the way of `nn.Module.compile()`: a modu
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._higher_order_ops.associative_scan import AssociativeScanOp, generic_associative_scan
+from torch._higher_order_ops.cond import CondOp
+from torch._higher_order_ops.map import MapImpl
+from torch._higher_order_ops.scan import ScanOp
+from torch._higher_order_ops.while_loop import WhileLoopOp
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from torchgauge.capture.higher_order import branches_followed
+from torchgauge.capture.fake_tensor import DataDependent, Endless
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.capture.recorder import UNKNOWN_LINE, Recorder
-from torchgauge.capture.source_lines import model_line
+from torchgauge.capture.recorder import UNKNOWN_LINE, Recorder, model_line
+from torchgauge.facts import Cost
 
 if TYPE_CHECKING:
     from torchgauge.capture.script.interpreter import Adopt
@@ -75,3 +83,92 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
     finally:
         for attributes in watched:  # else the module would hold itself
             attributes.pop("_compiled_call_impl", None)
+
+
+# Branches, loops and scans that a model writes as ops (`torch.cond`, `while_loop`, `scan`, `associative_scan`): run as
+# Python would, in place. Torch's own way compiles them, which cannot be done with fake tensors, and hides their
+# modules.
+
+Branch = Callable[..., Any]
+
+# As for the loops of TorchScript: no model of use repeats one so often.
+LOOP_LIMIT = 1 << 18
+
+
+@contextmanager
+def branches_followed(recorder: Recorder) -> Iterator[None]:
+    """`torch.cond`, `while_loop`, `scan`, `map` and `associative_scan` run their functions directly, in this thread,
+    for the block."""
+    ops: tuple[Any, ...] = (CondOp, WhileLoopOp, ScanOp, MapImpl, AssociativeScanOp)
+    before: Any = tuple(op.__call__ for op in ops)
+    owner = threading.get_ident()
+
+    def cond(op: Any, condition: Any, yes: Branch, no: Branch, operands: Sequence[Any] = ()) -> Any:
+        if threading.get_ident() != owner:
+            return before[0](op, condition, yes, no, operands)
+        recorder.budget.spend_steps()  # where branches are nested, each is priced anew for every one around it
+        try:
+            is_true = bool(condition)
+        except DataDependent:
+            is_true = _price(recorder, yes, operands) >= _price(recorder, no, operands)
+            where = f" in '{recorder.path}'" if recorder.path else ""
+            recorder.warn(
+                f"which branch torch.cond{where} takes depends on data: the more expensive one was assumed, the one "
+                f"for {'true' if is_true else 'false'}"
+            )
+        return (yes if is_true else no)(*operands)
+
+    def while_loop(op: Any, condition: Branch, body: Branch, carried: Any, additional: Any) -> Any:
+        if threading.get_ident() != owner:
+            return before[1](op, condition, body, carried, additional)
+        values, result = tuple(carried), tuple(carried)
+        while bool(condition(*values, *additional)):
+            result = body(*values, *additional)
+            values = tuple(tree_leaves(result))
+            recorder.budget.spend_steps()
+            if next(turns) > LOOP_LIMIT:
+                raise Endless(f"torch.while_loop ran {LOOP_LIMIT} times and did not end")
+        return result
+
+    def scan(op: Any, combine: Branch, init: Any, xs: Any, additional_inputs: Sequence[Any] = ()) -> Any:
+        if threading.get_ident() != owner:
+            return before[2](op, combine, init, xs, additional_inputs)
+        carry, outputs, structure = list(init), list[list[Any]](), None
+        for step in range(xs[0].shape[0] if xs else 0):
+            results, structure = tree_flatten(combine(*carry, *(x[step] for x in xs), *additional_inputs))
+            carry = results[: len(carry)]
+            outputs.append(results[len(carry) :])
+        leaves = [*carry, *(torch.stack(each) for each in zip(*outputs, strict=True))]
+        return tuple(leaves) if structure is None else tree_unflatten(leaves, structure)
+
+    def map_(op: Any, function: Branch, xs: Sequence[Any], fixed: Sequence[Any] = ()) -> Any:
+        if threading.get_ident() != owner:
+            return before[3](op, function, xs, fixed)
+        flat = [tree_flatten(function(*(x[step] for x in xs), *fixed)) for step in range(xs[0].shape[0])]
+        columns = zip(*(leaves for leaves, _ in flat), strict=True)
+        return tree_unflatten([torch.stack(each) for each in columns], flat[0][1])
+
+    def associative_scan(op: Any, combine: Branch, xs: Sequence[Any], *rest: Any) -> Any:
+        """By halves, as torch's eager form does: pairs, the scan of the pairs, then the elements between."""
+        if threading.get_ident() != owner:
+            return before[4](op, combine, xs, *rest)
+        dim = next((value for value in rest if isinstance(value, int)), 0)  # torch 2.6 has one
+        fixed = next((value for value in rest if isinstance(value, tuple | list)), ())
+        return generic_associative_scan(lambda *pair: combine(*pair, *fixed), list(xs), dim)
+
+    turns = count()  # of all loops together: they may be nested
+    for op, replacement in zip(ops, (cond, while_loop, scan, map_, associative_scan), strict=True):
+        op.__call__ = replacement
+    try:
+        yield
+    finally:
+        for op, original in zip(ops, before, strict=True):
+            op.__call__ = original
+
+
+def _price(recorder: Recorder, branch: Branch, operands: Sequence[Any]) -> tuple[int, int, int]:
+    """What a branch costs; the recorder forgets that it ran."""
+    with recorder.rehearsal() as ops:
+        branch(*operands)
+        total = sum((op.cost for op in ops()), Cost())
+    return total.macs, total.flops, total.bytes_read + total.bytes_written

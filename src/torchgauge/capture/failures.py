@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from torchgauge import units
+from torchgauge.capture.fake_tensor import WORKS_ON_SPARSE, DataDependent
 from torchgauge.capture.recorder import Recorder, describe_call
-from torchgauge.capture.signals import WORKS_ON_SPARSE, DataDependent
 from torchgauge.errors import ForwardError, TorchgaugeError
 from torchgauge.facts import TensorSpec, tensor_specs
 from torchgauge.source import Candidate
@@ -31,7 +31,7 @@ _READS_MEMORY = ("data is not allocated yet", "on an invalid python storage", "C
 
 
 def call_model(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder, *, is_real: bool = False
+    model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], recorder: Recorder, *, is_real: bool = False
 ) -> Any:
     try:
         return model(*args, **kwargs)
@@ -49,7 +49,19 @@ def call_model(
         if is_sparse and not is_real:
             # A fake tensor knows how many elements are stored, but C++ code takes it for a dense tensor.
             raise DataDependent(str(error).partition("\n")[0].partition(". ")[0], path, WORKS_ON_SPARSE) from error
-        raise _forward_error(error, recorder, args, kwargs) from error
+        failure = recorder.failure
+        where = f"forward() of '{path}' ({failure.type})" if failure and path else "forward()"
+        given = failure.inputs if failure else describe_call(args, kwargs)
+        said = _first_line(error)
+        if recorder.failing_op is not None:
+            name, specs = recorder.failing_op
+            said = f"{said.rstrip('.')} ({name} of {_describe(specs)})"
+        misfit = None
+        if failure is not None and failure.module is not None:
+            misfit = find_misfit(failure.module, path, next(tensor_specs(given), None))
+        lead = "" if misfit is None else f"{misfit}: "
+        message = f"{lead}{where} raised, given {_describe(given)}: {said}"
+        raise ForwardError(message, module=path, misfit=misfit) from error
 
 
 @contextmanager
@@ -78,23 +90,6 @@ def let_go(error: BaseException | None, seen: set[int] | None = None) -> None:
         traceback.clear_frames(error.__traceback__)
         let_go(error.__cause__, seen)
         let_go(error.__context__, seen)
-
-
-def _forward_error(error: Exception, recorder: Recorder, args: Any, kwargs: Any) -> ForwardError:
-    failure = recorder.failure
-    path = failure.path if failure else ""
-    where = f"forward() of '{path}' ({failure.type})" if failure and path else "forward()"
-    given = failure.inputs if failure else describe_call(args, kwargs)
-    said = _first_line(error)
-    if recorder.failing_op is not None:
-        op, specs = recorder.failing_op
-        said = f"{said.rstrip('.')} ({op} of {_describe(specs)})"
-    misfit = None
-    if failure is not None and failure.module is not None:
-        misfit = find_misfit(failure.module, path, next(tensor_specs(given), None))
-    lead = "" if misfit is None else f"{misfit}: "
-    text = f"{lead}{where} raised, given {_describe(given)}: {said}"
-    return ForwardError(text, module=path, misfit=misfit)
 
 
 def _describe(structure: Any) -> str:
@@ -129,36 +124,34 @@ def find_misfit(module: Any, path: str, spec: TensorSpec | None) -> Misfit | Non
         return None
     shape, name = spec.shape, path or type(module).__name__
     kind = str(getattr(module, "original_name", type(module).__name__))
-    for attribute, unit, place in _taken(kind, shape):
+    spatial = next((int(kind[at - 1]) for at in [kind.find("d")] if at > 0 and kind[at - 1 : at].isdigit()), None)
+    # The attribute that says what a layer takes, the word for it, and the dimension it is about.
+    takes: tuple[str, str, int | None] | None = None
+    if "Conv" in kind and spatial is not None:
+        takes = "in_channels", "channels", -spatial - 1
+    elif "Norm" in kind and spatial is not None:
+        # One dimension may be missing: (batch, features).
+        takes = "num_features", "channels", 1 if len(shape) > 1 else None
+    elif kind == "GroupNorm":
+        takes = "num_channels", "channels", 1 if len(shape) > 1 else None
+    elif "Linear" in kind:
+        takes = "in_features", "features", -1
+    elif kind in ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"):
+        takes = "input_size", "features", -1
+    elif kind == "MultiheadAttention":
+        takes = "embed_dim", "features", -1
+    if takes is not None:
+        attribute, unit, place = takes
         needed = getattr(module, attribute, None)
-        if not isinstance(needed, int) or isinstance(needed, bool):
-            continue
-        if place is None or not -len(shape) <= place < len(shape):
-            return None
-        if shape[place] != needed:
-            return Misfit(name, unit, needed, shape[place])
+        if isinstance(needed, int) and not isinstance(needed, bool):
+            if place is None or not -len(shape) <= place < len(shape):
+                return None
+            if shape[place] != needed:
+                return Misfit(name, unit, needed, shape[place])
     wanted = getattr(module, "normalized_shape", None)
     if isinstance(wanted, tuple) and shape[-len(wanted) :] != wanted:
         return Misfit(name, "features", prod(wanted), prod(shape[-len(wanted) :]))
     return None
-
-
-def _taken(kind: str, shape: tuple[int, ...]) -> Iterator[tuple[str, str, int | None]]:
-    """The attributes that say what a layer takes, the word for it, and the dimension it is about."""
-    spatial = next((int(kind[at - 1]) for at in [kind.find("d")] if at > 0 and kind[at - 1 : at].isdigit()), None)
-    if "Conv" in kind and spatial is not None:
-        yield "in_channels", "channels", -spatial - 1
-    elif "Norm" in kind and spatial is not None:
-        # One dimension may be missing: (batch, features).
-        yield "num_features", "channels", 1 if len(shape) > 1 else None
-    elif kind == "GroupNorm":
-        yield "num_channels", "channels", 1 if len(shape) > 1 else None
-    elif "Linear" in kind:
-        yield "in_features", "features", -1
-    elif kind in ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"):
-        yield "input_size", "features", -1
-    elif kind == "MultiheadAttention":
-        yield "embed_dim", "features", -1
 
 
 # Runs a candidate: None where it works, the misfit where a layer complains, False where anything else is wrong.

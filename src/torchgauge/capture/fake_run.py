@@ -6,6 +6,8 @@ look at their masks and positions, so those are computed for real beside the fak
 
 from __future__ import annotations
 
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,9 +17,19 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from torchgauge.capture import values
 from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
-from torchgauge.capture.fake_tensor import MADE_UP, Census, FakeTensor, Ledger, Spec, Storage, make_fake
-from torchgauge.capture.known import Knowledge
+from torchgauge.capture.fake_tensor import (
+    MADE_UP,
+    WORKS_ON_SPARSE,
+    Census,
+    DataDependent,
+    FakeTensor,
+    Ledger,
+    Spec,
+    Storage,
+    make_fake,
+)
 from torchgauge.capture.opcall import OpCall, is_composite, op_info
+from torchgauge.capture.paths import Inlined, ModulePaths
 from torchgauge.capture.plan import (
     FOLLOWS_SPARSE,
     Output,
@@ -30,10 +42,10 @@ from torchgauge.capture.plan import (
 )
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.refusals import INDEXING, refuse_call, refuse_indices
-from torchgauge.capture.signals import WORKS_ON_SPARSE, DataDependent
 from torchgauge.capture.structure import tensors_in
 from torchgauge.capture.triton_kernels import is_wrapped_launch, triton_op_body, wrapped_launch
 from torchgauge.capture.twin import Copier
+from torchgauge.capture.values import Knowledge
 from torchgauge.facts import Allocation
 from torchgauge.source.allowed_ops import count_pieces, takes_apart
 
@@ -201,7 +213,11 @@ class FakeRun(TorchDispatchMode):
             return func(*args, **kwargs)  # torch itself asks for the shape of a result, as DTensor does
         is_higher_order = not isinstance(func, torch._ops.OpOverload)
         if is_higher_order and is_wrapped_launch(func):
-            return self._wrapped_launch(func, kwargs)
+            # The functional form writes to copies of what the kernel writes to, and gives them back.
+            clone, given = torch.ops.aten.clone.default, kwargs["kwargs"]
+            copies = {name: self.execute(clone, given[name]) for name in kwargs.get("tensors_to_clone", ())}
+            self.launch(wrapped_launch(func, kwargs | {"kwargs": given | copies}))
+            return copies if "tensors_to_clone" in kwargs else None
         tensors: list[FakeTensor] = []
         key: list[Any] = [func]
         try:
@@ -225,7 +241,7 @@ class FakeRun(TorchDispatchMode):
             key.append(self.device)  # where a tensor made from nothing is made
         if func is _LSTM_BACKWARD:
             key.append(tuple(fake.requires_grad for fake in tensors))  # see `OpCall.wanted`
-        facts: dict[str, Any] = {}
+        facts: dict[str, object] = {}
         if is_higher_order and op_info(func).name in FLEX_OPS:
             facts["computed_scores"] = self._computed_scores(OpCall(func, op_info(func), args, kwargs, tensors))
             key.append(facts["computed_scores"])
@@ -257,13 +273,6 @@ class FakeRun(TorchDispatchMode):
             fake.storage_.known = False
         self._replay(self._planner.plan(call, inferred=()), call.tensors)
 
-    def _wrapped_launch(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any] | None:
-        """The functional form writes to copies of what the kernel writes to, and gives them back."""
-        clone, given = torch.ops.aten.clone.default, kwargs["kwargs"]
-        copies = {name: self.execute(clone, given[name]) for name in kwargs.get("tensors_to_clone", ())}
-        self.launch(wrapped_launch(func, kwargs | {"kwargs": given | copies}))
-        return copies if "tensors_to_clone" in kwargs else None
-
     def _computed_scores(self, call: OpCall) -> int | None:
         """Of a flex attention; layers that share a mask share the count."""
         arguments = call.bind()
@@ -285,7 +294,11 @@ class FakeRun(TorchDispatchMode):
 
     def _first_time(self, call: OpCall, key: tuple[Any, ...]) -> Any:
         if values.looks(call):
-            return self._look(call)
+            # Its result depends on values: answered from known ones, or assumed where that is asked for.
+            try:
+                return values.look(self, call)
+            except DataDependent as signal:
+                raise DataDependent(call.info.name, self.recorder.path) from signal
         body = triton_op_body(call.func)
         if body is not None:
             with self:
@@ -366,13 +379,6 @@ class FakeRun(TorchDispatchMode):
         self.recorder.record(plan.signature, _names(call.tensors), (fake.storage_.writer,))
         return fake
 
-    def _look(self, call: OpCall) -> Any:
-        """An op whose result depends on values: answered from known ones, or assumed where that is asked for."""
-        try:
-            return values.look(self, call)
-        except DataDependent as signal:
-            raise DataDependent(call.info.name, self.recorder.path) from signal
-
     def conclude(self, call: OpCall, result: Any, assumed: str = "") -> Any:
         """Take `result`, which was computed or `assumed` (the sentence that says what), as what the op returned."""
         built = self._replay(self._planner.plan(call, inferred=result), call.tensors)
@@ -392,14 +398,14 @@ class FakeRun(TorchDispatchMode):
             fake.value = content
             self.knowledge.hold(fake.storage_, content)
 
+    def execute(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run an op as if the model had called it."""
+        return self.__torch_dispatch__(func, (), args, kwargs)
+
     def _lift(self, constant: torch.Tensor) -> Any:
         """`torch.tensor(…)` in the forward: new memory, its content known."""
         source = make_fake(self.specs.of(constant, self.device), Storage(0, self._held), constant)
         return self.execute(torch.ops.aten.lift_fresh.default, source)
-
-    def execute(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run an op as if the model had called it."""
-        return self.__torch_dispatch__(func, (), args, kwargs)
 
     def _adopt_all(self, value: Any) -> Any:
         if isinstance(value, FakeTensor):
@@ -463,3 +469,43 @@ def _read(items: Any, key: list[Any], tensors: list[FakeTensor]) -> None:
 
 def _names(tensors: list[FakeTensor]) -> tuple[str, ...]:
     return tuple([fake.storage_.name for fake in tensors if fake.storage_.name])
+
+
+# Puts fake tensors in the place of a model's tensors for the length of a run; `untouched` puts the originals back.
+
+# Most attributes of most modules; one look at the type settles them.
+_NO_TENSORS = frozenset((bool, int, float, str, type(None), dict, OrderedDict, set))
+
+
+def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) -> None:
+    """Parameters, buffers, and tensors held in plain attributes (an RNN keeps a list of its weights)."""
+    for owned in paths.owned:
+        run.adopt(owned.tensor, name=owned.name, dtype=dtype)
+    for member in paths.members:
+        if not isinstance(member.module, torch.jit.ScriptModule | Inlined):
+            module = member.module
+            for kind in ("_parameters", "_buffers"):
+                registry = getattr(module, kind)
+                if type(registry) not in (dict, OrderedDict):
+                    # A mapping of a library would move to another device what is put into it.
+                    registry = module.__dict__[kind] = dict(registry.items())
+                registry.update({name: run.adopt(tensor) for name, tensor in registry.items() if tensor is not None})
+            for name, value in module.__dict__.items():
+                if type(value) in _NO_TENSORS:
+                    continue
+                if isinstance(value, torch.Tensor):
+                    module.__dict__[name] = run.adopt(value)
+                elif isinstance(value, list | tuple) and any(_tensor(item) is not None for item in value):
+                    fakes: list[Any] = []
+                    for item in value:
+                        tensor = _tensor(item)
+                        fake = item if tensor is None else run.adopt(tensor)
+                        is_weak = tensor is not None and isinstance(item, weakref.ref)
+                        fakes.append(weakref.ref(fake) if is_weak else fake)
+                    module.__dict__[name] = fakes
+
+
+def _tensor(item: Any) -> torch.Tensor | None:
+    """The tensor that an item is or refers to: an RNN keeps weak references too, to see whether its weights changed."""
+    target = item() if isinstance(item, weakref.ref) else item
+    return target if isinstance(target, torch.Tensor) else None

@@ -14,7 +14,7 @@ from torch import nn
 
 from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.capture.source_lines import source_line
+from torchgauge.capture.recorder import source_line
 from torchgauge.capture.twin import is_plain
 from torchgauge.facts import GrowingAttribute
 

@@ -15,7 +15,7 @@ import threading
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from torchgauge.capture.fake_run import FakeRun
@@ -138,8 +138,13 @@ class Reach:
         bases = [base for base in getattr(start, "__mro__", ()) if not _is_library(base.__module__)]
         waiting: list[Any] = [start, *(vars(base).get(name) for base in bases for name in ("forward", "__call__"))]
         while waiting and len(seen) < _MOST_FUNCTIONS:
-            function = _plain_function(waiting.pop())
-            if function is None or id(function) in seen or _is_library(function.__module__ or ""):
+            function = waiting.pop()
+            for name in ("__func__", "fget", "__wrapped__"):  # of a method, property or cache
+                inner = getattr(function, name, None) if type(function) is not types.FunctionType else None
+                function = function if inner is None else inner
+            if type(function) is not types.FunctionType or id(function) in seen:
+                continue
+            if _is_library(function.__module__ or ""):
                 continue
             seen.add(id(function))
             self.functions.append(function)
@@ -178,14 +183,6 @@ _FIXED = (
 )
 _MOST_FUNCTIONS = 2_000
 _reach_of: weakref.WeakKeyDictionary[Any, Reach] = weakref.WeakKeyDictionary()
-
-
-def _plain_function(value: Any) -> types.FunctionType | None:
-    """The function of a method, property or cache."""
-    for name in ("__func__", "fget", "__wrapped__"):
-        inner = getattr(value, name, None) if type(value) is not types.FunctionType else None
-        value = value if inner is None else inner
-    return value if type(value) is types.FunctionType else None
 
 
 def _code_names(code: types.CodeType) -> set[str]:
@@ -317,7 +314,10 @@ def take_out(holder: Any, poisoned: Poisoned) -> list[str]:
             del holder[key]
         return [_removed(f"a {type(holder).__name__} ({', '.join(map(repr, names))[:80]})")] if names else []
     remarks = []
-    attributes = holder if isinstance(holder, dict) else dict(_attributes(holder))
+    attributes = holder
+    if not isinstance(holder, dict):
+        set_slots = {slot.__name__: slot.__get__(holder) for slot in slots(type(holder)) if _is_set(slot, holder)}
+        attributes = getattr(holder, "__dict__", {}) | set_slots
     for name, value in list(attributes.items()):
         if id(value) not in poisoned:
             continue
@@ -336,13 +336,6 @@ def take_out(holder: Any, poisoned: Poisoned) -> list[str]:
 
 def _is_set(slot: Any, value: Any) -> bool:
     return hasattr(value, slot.__name__)
-
-
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    yield from getattr(value, "__dict__", {}).items()
-    for slot in slots(type(value)):
-        if hasattr(value, slot.__name__):
-            yield slot.__name__, slot.__get__(value)
 
 
 def _forget(owner: Any, name: str) -> None:

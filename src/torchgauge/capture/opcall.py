@@ -13,6 +13,9 @@ import torch
 
 from torchgauge.capture.structure import tensors_in
 
+# Of an op, by the names of its schema: tensors, numbers, lists of them, devices, what a kernel takes.
+Arguments = dict[str, Any]
+
 
 class Relation(Enum):
     NEW = "new"  # memory of its own
@@ -60,8 +63,29 @@ _infos: dict[Any, OpInfo] = {}
 
 def op_info(func: Any) -> OpInfo:
     info = _infos.get(func)
-    if info is None:
-        info = _infos[func] = _describe(func)
+    if info is not None:
+        return info
+    if not isinstance(func, torch._ops.OpOverload):
+        # A higher-order op has no schema; its call names the arguments.
+        names = [name for name in inspect.signature(type(func).__call__).parameters if name not in ("self", "kwargs")]
+        info = OpInfo(f"higher_order::{func.name()}", "", frozenset(), tuple((n, None) for n in names), (), (), True)
+    else:
+        schema = func._schema
+        written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+        returns = tuple(_relation(schema, ret) for ret in schema.returns)
+        is_view = bool(returns) and all(each.relation is Relation.VIEW for each in returns)
+        info = OpInfo(
+            name=schema.name,
+            overload=schema.overload_name,
+            tags=frozenset((*(str(tag).removeprefix("Tag.") for tag in func.tags), *(["view"] if is_view else []))),
+            arguments=tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments),
+            returns=returns,
+            written=written,
+            takes_tensors=any("Tensor" in str(a.type) for a in schema.arguments),
+            # `out=` of torch; kernels of others name theirs `out`, `output`, `out1` …
+            only_written=tuple(name for name in written if name.startswith("out")),
+        )
+    _infos[func] = info
     return info
 
 
@@ -74,28 +98,6 @@ def is_composite(func: Any) -> bool:
     if not isinstance(func, torch._ops.OpOverload) or not torch._C._dispatch_has_kernel(func.name()):
         return False  # `prim::device` and its like are not in the dispatcher
     return func._can_decompose() and composite not in func.py_kernels
-
-
-def _describe(func: Any) -> OpInfo:
-    if not isinstance(func, torch._ops.OpOverload):
-        # A higher-order op has no schema; its call names the arguments.
-        names = [name for name in inspect.signature(type(func).__call__).parameters if name not in ("self", "kwargs")]
-        return OpInfo(f"higher_order::{func.name()}", "", frozenset(), tuple((n, None) for n in names), (), (), True)
-    schema = func._schema
-    written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
-    returns = tuple(_relation(schema, ret) for ret in schema.returns)
-    view_tag = frozenset(("view",)) if returns and all(r.relation is Relation.VIEW for r in returns) else frozenset()
-    return OpInfo(
-        name=schema.name,
-        overload=schema.overload_name,
-        tags=frozenset(str(tag).removeprefix("Tag.") for tag in func.tags) | view_tag,
-        arguments=tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments),
-        returns=returns,
-        written=written,
-        takes_tensors=any("Tensor" in str(a.type) for a in schema.arguments),
-        # `out=` of torch; kernels of others name theirs `out`, `output`, `out1` …
-        only_written=tuple(name for name in written if name.startswith("out")),
-    )
 
 
 def _relation(schema: Any, ret: Any) -> Return:
@@ -120,10 +122,10 @@ class OpCall:
     func: Any
     info: OpInfo
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: Arguments
     tensors: list[Any]
     # What decides its cost beside the metadata of its arguments, as further arguments of its formula.
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def distinct(self) -> list[Any]:
@@ -158,7 +160,7 @@ class OpCall:
         given = dict(zip([name for name, _ in self.info.arguments], self.args, strict=False))
         return [given[name].requires_grad for name in ("input", "hx_", "cx_tmp", "weight1")]
 
-    def bind(self) -> dict[str, Any]:
+    def bind(self) -> Arguments:
         """Arguments by their schema names, defaults filled in."""
         bound = dict(self.info.arguments)
         for index, value in enumerate(self.args):

@@ -75,8 +75,16 @@ class ModulePaths:
         self._first_path: dict[str, str] = {}
         self._callable: dict[str, nn.Module] = {}
         self._above: dict[str, tuple[str, ...]] = {}
-        for path, module in _walk(self.root):
+        # All modules with their paths, preorder, one entry per path.
+        waiting: list[tuple[str, nn.Module, tuple[int, ...]]] = [("", self.root, ())]
+        while waiting:
+            path, module, above = waiting.pop()
+            if id(module) in above:  # a module that holds itself
+                continue
             self._add(path, module)
+            inside = (*above, id(module))
+            children = [(join(path, n), unwrap(c), inside) for n, c in module._modules.items() if c is not None]
+            waiting.extend(reversed(children))
 
     @property
     def members(self) -> list[Member]:
@@ -105,7 +113,14 @@ class ModulePaths:
         return next((type_name(member.module) for member in self.members if member.path == path), "")
 
     def _add(self, path: str, module: nn.Module) -> None:
-        key = self._identify(module)
+        key = _key(module)
+        if isinstance(module, torch.jit.ScriptModule):
+            # Known by the key of the first one with its name and tensors.
+            held = (*module.named_parameters(), *module.named_buffers())
+            tensors = tuple((name, id(tensor)) for name, tensor in held)
+            first = self._copies.setdefault((type_name(module), tensors), key) if tensors else key
+            self._copies[key] = first
+            key = first
         member = self._members.get(key)
         if member is None:
             self._members[key] = Member(module, path)
@@ -147,15 +162,6 @@ class ModulePaths:
         if any(t is not None and t.dtype in CODES for t in held):
             self._owned.setdefault(id(bias), Owned(bias, join(path, "bias"), True, is_packed=True))
 
-    def _identify(self, module: nn.Module) -> Any:
-        """The key of a module: that of the first one with its name and tensors, for a script module."""
-        key = _key(module)
-        if not isinstance(module, torch.jit.ScriptModule):
-            return key
-        tensors = tuple((name, id(tensor)) for name, tensor in (*module.named_parameters(), *module.named_buffers()))
-        self._copies[key] = self._copies.setdefault((type_name(module), tensors), key) if tensors else key
-        return self._copies[key]
-
     def _add_inlined(self, path: str, module: torch.jit.ScriptModule) -> None:
         if not module._c._has_method("forward"):
             return
@@ -180,34 +186,18 @@ class ModulePaths:
             owned.aliases.append(name)
 
     def owners(self, owned: Owned) -> set[str]:
-        """The paths of every module that has the tensor in its subtree."""
-        return {path for name in (owned.name, *owned.aliases) for path in self._with_parents(name.rpartition(".")[0])}
-
-    def _with_parents(self, path: str) -> tuple[str, ...]:
-        """The module at a path and those it is in, each by its first path."""
-        known = self._above.get(path)
-        if known is None:
-            found, rest = [], path
-            while rest:
-                found.append(self._first_path.get(rest, rest))
-                rest = rest.rpartition(".")[0]
-            known = self._above[path] = (*found, "")
-        return known
-
-
-def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
-    """All modules with their paths, preorder, one entry per path."""
-    found: list[tuple[str, nn.Module]] = []
-    waiting: list[tuple[str, nn.Module, tuple[int, ...]]] = [("", root, ())]
-    while waiting:
-        path, module, above = waiting.pop()
-        if id(module) in above:  # a module that holds itself
-            continue
-        found.append((path, module))
-        inside = (*above, id(module))
-        children = [(join(path, n), unwrap(c), inside) for n, c in module._modules.items() if c is not None]
-        waiting.extend(reversed(children))
-    return found
+        """The paths of every module that has the tensor in its subtree, each by its first path."""
+        found: set[str] = set()
+        for name in (owned.name, *owned.aliases):
+            path = rest = name.rpartition(".")[0]
+            if path not in self._above:
+                above = []
+                while rest:
+                    above.append(self._first_path.get(rest, rest))
+                    rest = rest.rpartition(".")[0]
+                self._above[path] = (*above, "")
+            found.update(self._above[path])
+        return found
 
 
 def _kept_tensors(script: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor, bool]]:

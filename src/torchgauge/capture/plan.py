@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
-from torchgauge.capture.opcall import OpCall, OpInfo, Relation, Return
+from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, dtype_name
+from torchgauge.capture.opcall import Arguments, OpCall, OpInfo, Relation, Return
 from torchgauge.capture.rules import find_rule
-from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import map_tensors, tensors_in
 from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, find_kernel, price
@@ -118,7 +117,10 @@ class Planner:
     def _infer(self, call: OpCall) -> Any:
         rule = find_rule(call.info.name, call.info.tags)
         inferred = rule(call.bind(), self._specs) if rule is not None else None
-        if inferred is None and _writes_alone(call):
+        # `fill_`, `relu_`, `uniform_`: nothing but its own tensor can decide the shape, and that it keeps.
+        returns = call.info.returns
+        writes_alone = len(call.tensors) == 1 and returns and all(ret.relation is Relation.SAME for ret in returns)
+        if inferred is None and writes_alone:
             return call.tensors[0].spec
         is_custom = isinstance(call.func, torch._ops.OpOverload) and not call.info.name.startswith("aten::")
         if inferred is None and is_custom and call.tensors:
@@ -143,7 +145,8 @@ class Planner:
             self._specs.get(spec.shape, contiguous_stride(spec.shape), getattr(torch, spec.dtype), device)
             for spec in outputs
         ]
-        return made[0] if len(returns) == 1 and not _returns_list(call.func) else made
+        kind = str(call.func._schema.returns[0].type)
+        return made[0] if len(returns) == 1 and "[]" not in kind and "List" not in kind else made
 
     def _result(self, call: OpCall, inferred: Any) -> Any:
         if isinstance(inferred, tuple) and not inferred and not call.info.returns:
@@ -153,7 +156,11 @@ class Planner:
         shared = [_NEW_MEMORY] * len(returns)
         if any(ret.argument for ret in returns):
             arguments = call.bind()
-            shared = [_sharing(ret, arguments, call.tensors) for ret in returns]
+            for place, ret in enumerate(returns):
+                if ret.relation is not Relation.NEW and ret.argument is not None:
+                    source = arguments[ret.argument]
+                    position = next((index for index, fake in enumerate(call.tensors) if fake is source), -1)
+                    shared[place] = position, position >= 0 and ret.relation is Relation.SAME
         if shared == [(0, True)] and not call.info.changes_metadata:
             # What was written to is what is returned: it keeps its own spec.
             return Output(call.tensors[0].spec, 0, True)
@@ -180,7 +187,7 @@ class Planner:
             return tuple(self._outputs(item, sharing, device) for item in value)
         return value
 
-    def _output_device(self, kwargs: dict[str, Any], tensors: list[FakeTensor]) -> torch.device:
+    def _output_device(self, kwargs: Arguments, tensors: list[FakeTensor]) -> torch.device:
         asked = kwargs.get("device")
         if asked is not None and torch.device(asked).type != "meta":
             return torch.device(asked)
@@ -191,28 +198,10 @@ class Planner:
         return tensors[0].spec.device if tensors else self._device
 
 
-def _returns_list(func: Any) -> bool:
-    return "[]" in str(func._schema.returns[0].type) or "List" in str(func._schema.returns[0].type)
-
-
 def kernel_call(call: OpCall) -> Call:
     """A call whose outputs are not known yet."""
     arguments = {name: _to_specs(value, lambda fake: fake.spec.record) for name, value in call.bind().items()}  # type: ignore[attr-defined]
     return Call(call.info.name, arguments, ())
-
-
-def _writes_alone(call: OpCall) -> bool:
-    """`fill_`, `relu_`, `uniform_`: nothing but its own tensor can decide the shape, and that it keeps."""
-    returns = call.info.returns
-    return len(call.tensors) == 1 and bool(returns) and all(ret.relation is Relation.SAME for ret in returns)
-
-
-def _sharing(ret: Return, arguments: dict[str, Any], tensors: list[FakeTensor]) -> tuple[int, bool]:
-    if ret.relation is Relation.NEW or ret.argument is None:
-        return -1, False
-    shared = arguments[ret.argument]
-    position = next((index for index, fake in enumerate(tensors) if fake is shared), -1)
-    return position, position >= 0 and ret.relation is Relation.SAME
 
 
 def _outputs(result: Any) -> Any:
@@ -227,12 +216,32 @@ _META = torch.device("meta")
 _REAL_ELEMENTS = 1 << 27
 
 
-def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def infer(func: Any, args: tuple[object, ...], kwargs: Arguments) -> Any:
     """What the op would return, with meta (or fake) tensors in the place of tensors. Raises what torch raises."""
+    changed = dict(kwargs)
+    if _is_factory(func) or "device" in changed:
+        changed["device"] = _META
+    changed.pop("pin_memory", None)
     try:
-        return func(*_on_meta(args), **_on_meta(_without_device(func, kwargs)))
+        return func(*_on_meta(args), **_on_meta(changed))
     except (NotImplementedError, AttributeError):  # a few meta kernels ask for the device that a fake tensor stands for
-        return _fake_kernel(func, args, kwargs)
+        # Slow to import and to run, so the last resort; it knows ops that have no meta kernel. Those without any shape
+        # rule it runs for real, on zeros of the same shapes.
+        elements = sum(fake.numel() for fake in tensors_in((args, kwargs)))
+        if elements > _REAL_ELEMENTS:
+            raise NotImplementedError(
+                f"{func} has no shape rule, and its {elements:,} elements are too many to run it"
+            ) from None
+        from torch._subclasses import fake_tensor
+
+        mode = fake_tensor.FakeTensorMode(allow_fallback_kernels=True)
+        # Its cache lasts as long as the process and compares arguments, which packed weights cannot be.
+        mode.cache_enabled = False
+        with mode:
+            try:
+                return func(*_as_fake(args), **_as_fake(kwargs))
+            except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
+                raise DataDependent(str(func)) from None
 
 
 def meta_tensor(spec: Spec) -> torch.Tensor:
@@ -252,17 +261,6 @@ def _on_meta(value: Any) -> Any:
     return value
 
 
-def _without_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    is_factory = _is_factory(func)
-    if not is_factory and "device" not in kwargs and "pin_memory" not in kwargs:
-        return kwargs
-    changed = dict(kwargs)
-    if is_factory or "device" in changed:
-        changed["device"] = _META
-    changed.pop("pin_memory", None)
-    return changed
-
-
 @cache
 def _is_factory(func: Any) -> bool:
     """Whether it makes a tensor from none: a graph that leaves out the device would get a real one."""
@@ -273,25 +271,7 @@ def _is_factory(func: Any) -> bool:
     return not takes_tensors and any(argument.name == "device" for argument in arguments)
 
 
-def _fake_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    # Slow to import and to run, so the last resort; it knows ops that have no meta kernel. Those without any shape rule
-    # it runs for real, on zeros of the same shapes.
-    elements = sum(fake.numel() for fake in tensors_in((args, kwargs)))
-    if elements > _REAL_ELEMENTS:
-        raise NotImplementedError(f"{func} has no shape rule, and its {elements:,} elements are too many to run it")
-    from torch._subclasses import fake_tensor
-
-    mode = fake_tensor.FakeTensorMode(allow_fallback_kernels=True)
-    # Its cache lasts as long as the process and compares arguments, which packed weights cannot be.
-    mode.cache_enabled = False
-    with mode:
-        try:
-            return func(*_as_fake(args), **_as_fake(kwargs))
-        except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
-            raise DataDependent(str(func)) from None
-
-
-def infer_from_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def infer_from_zeros(func: Any, args: tuple[object, ...], kwargs: Arguments) -> Any:
     """What an op without a fake kernel returns for zeros on the processor; None where it does not run there, or its
     arguments have too many elements."""
     if sum(fake.numel() for fake in tensors_in((args, kwargs))) > _REAL_ELEMENTS:
@@ -359,20 +339,15 @@ def describe(
 
 def _assess(call: OpCall, priced: Call, result: Any) -> Assessment:
     """Our own formula first; one that the user registered with torch where we have none."""
-    if find(priced.op, priced.arguments) is None:
-        flops = _torch_formula(call, result)
-        if flops is not None:
-            return Assessment("other", COUNTED, price(priced, Work(macs=flops // 2, flops=flops)))
-    return assess(priced)
-
-
-def _torch_formula(call: OpCall, result: Any) -> int | None:
     # Whoever registered a formula has imported the module; importing it here would cost every analysis.
     counter = sys.modules.get("torch.utils.flop_counter")
-    if counter is None or not isinstance(call.func, torch._ops.OpOverload):
-        return None  # of a Triton kernel the formula wants the grid too
-    rule = counter.flop_registry.get(call.func._overloadpacket)
-    return None if rule is None else int(rule(*call.args, **call.kwargs, out_val=result))
+    # Of a Triton kernel the formula wants the grid too.
+    if counter is not None and isinstance(call.func, torch._ops.OpOverload):
+        rule = counter.flop_registry.get(call.func._overloadpacket)
+        if rule is not None and find(priced.op, priced.arguments) is None:
+            flops = int(rule(*call.args, **call.kwargs, out_val=result))
+            return Assessment("other", COUNTED, price(priced, Work(macs=flops // 2, flops=flops)))
+    return assess(priced)
 
 
 def _to_specs(value: Any, spec_of: SpecOf) -> Any:

@@ -60,7 +60,19 @@ def find_quantized(paths: ModulePaths) -> Mapping[str, Quantized]:
         if len(parts) > 1 or parts[0] is not owned.tensor:
             found[owned.name] = Quantized(owned.tensor.numel(), _specs(parts))
         elif not owned.is_buffer or owned.is_packed:
-            found[owned.name] = _carrying(owned, modules.get(owned.name.rpartition(".")[0]))
+            # A tensor of codes, with what it or its module keeps beside it.
+            module = modules.get(owned.name.rpartition(".")[0])
+            tensor, state = owned.tensor, list(vars(owned.tensor).values())
+            if not any(True for _ in tensors_within(state)) and isinstance(module, torch.nn.Module):
+                # A dictionary of a module that says the shape of the weight it restores.
+                state = [value for value in vars(module).values() if isinstance(value, dict) and "shape" in value]
+            kept = [part for part in tensors_within(state) if part.dim()]
+            shapes = [value["shape"] if isinstance(value, dict) else getattr(value, "shape", None)
+                      for value in state if not isinstance(value, torch.Tensor)]  # fmt: skip
+            logical = next(
+                (prod(shape) for shape in shapes if isinstance(shape, tuple | list) and shape), tensor.numel()
+            )
+            found[owned.name] = Quantized(logical, _specs([tensor, *kept]) if kept else ())
     found |= _packed_by_name(paths.owned)
     found |= _packed_by_size(paths, found)
     # A layer that keeps its weight in buffers keeps its bias there too.
@@ -89,19 +101,6 @@ def _specs(parts: list[torch.Tensor]) -> tuple[TensorSpec, ...]:
     """The codes first, each memory once."""
     distinct = {storage_key(part) if not part.is_meta else id(part): part for part in parts}.values()
     return tuple(spec_of_real(part) for part in sorted(distinct, key=lambda part: part.dtype in _PLAIN))
-
-
-def _carrying(owned: Owned, module: Any) -> Quantized:
-    """A tensor of codes, with what it or its module keeps beside it."""
-    tensor, state = owned.tensor, list(vars(owned.tensor).values())
-    if not any(True for _ in tensors_within(state)) and isinstance(module, torch.nn.Module):
-        # A dictionary of a module that says the shape of the weight it restores.
-        state = [value for value in vars(module).values() if isinstance(value, dict) and "shape" in value]
-    kept = [part for part in tensors_within(state) if part.dim()]
-    shapes = [value["shape"] if isinstance(value, dict) else getattr(value, "shape", None)
-              for value in state if not isinstance(value, torch.Tensor)]  # fmt: skip
-    logical = next((prod(shape) for shape in shapes if isinstance(shape, tuple | list) and shape), tensor.numel())
-    return Quantized(logical, _specs([tensor, *kept]) if kept else ())
 
 
 def _packed_by_size(paths: ModulePaths, found: Mapping[str, Quantized]) -> dict[str, Quantized]:

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.fake_tensor import FakeTensor, dtype_name
-from torchgauge.capture.opcall import OpCall
+from torchgauge.capture.opcall import Arguments, OpCall
 
 # Arguments that a kernel wants in one type.
 _MATRICES = {
@@ -99,7 +99,7 @@ def _single(value: Any) -> Any:
     return type(value)(map(_single, value)) if isinstance(value, list | tuple) else value
 
 
-def _convolved(arguments: dict[str, Any]) -> None:
+def _convolved(arguments: Arguments) -> None:
     image, weight = arguments["input"], arguments["weight"]
     if not arguments["transposed"]:
         return
@@ -114,30 +114,30 @@ def _convolved(arguments: dict[str, Any]) -> None:
         raise RuntimeError("output padding must be smaller than either stride or dilation")
 
 
-def _class_numbers(arguments: dict[str, Any]) -> None:
+def _class_numbers(arguments: Arguments) -> None:
     kind = arguments["target"].dtype
     if kind not in (torch.int64, torch.uint8):
         raise RuntimeError(f"expected target dtype to be int64 or uint8, but got {dtype_name(kind)}")
 
 
-def _drawn(arguments: dict[str, Any]) -> None:
+def _drawn(arguments: Arguments) -> None:
     choices, count = arguments["self"].shape[-1], arguments["num_samples"]
     if not arguments["replacement"] and count > choices:
         raise RuntimeError(f"cannot draw {count} samples of {choices} without replacement")
 
 
-def _rolled(arguments: dict[str, Any]) -> None:
+def _rolled(arguments: Arguments) -> None:
     shifts, dims = arguments["shifts"], arguments["dims"]
     if len(shifts) != len(dims) and (dims or len(shifts) != 1):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
 
 
-def _largest(arguments: dict[str, Any]) -> None:
+def _largest(arguments: Arguments) -> None:
     if "dim" not in arguments and "other" not in arguments and not arguments["self"].numel():
         raise RuntimeError("max() and min() of no elements need a dimension")
 
 
-_BY_SHAPE: dict[str, Callable[[dict[str, Any]], None]] = {
+_BY_SHAPE: dict[str, Callable[[Arguments], None]] = {
     "aten::convolution": _convolved,
     "aten::_convolution": _convolved,
     "aten::nll_loss_forward": _class_numbers,
@@ -229,7 +229,7 @@ def _indexed(call: OpCall) -> Iterator[tuple[FakeTensor, int, int, int | None]]:
                     yield index, size, -size, None
 
 
-def _bag_offsets(arguments: dict[str, Any]) -> None:
+def _bag_offsets(arguments: Arguments) -> None:
     offsets, count = _known(arguments["offsets"]), arguments["indices"].numel()
     if offsets is None or not offsets.numel():
         return
@@ -239,7 +239,7 @@ def _bag_offsets(arguments: dict[str, Any]) -> None:
         raise RuntimeError(f"offsets[-1] is {int(offsets[-1])}, greater than the {count} indices")
 
 
-def _scattered_by_mask(arguments: dict[str, Any]) -> None:
+def _scattered_by_mask(arguments: Arguments) -> None:
     mask, source = _known(arguments["mask"]), arguments["source"]
     if mask is None:
         return
@@ -248,13 +248,13 @@ def _scattered_by_mask(arguments: dict[str, Any]) -> None:
         raise RuntimeError(f"the mask has {count} true elements, and the source only {source.numel()} elements")
 
 
-def _segments(arguments: dict[str, Any]) -> None:
+def _segments(arguments: Arguments) -> None:
     lengths, data, axis = _known(arguments["lengths"]), arguments["data"], arguments["axis"]
     if lengths is not None and not arguments["unsafe"] and (lengths.sum(-1) != data.shape[axis]).any():
         raise RuntimeError(f"the lengths of the segments must sum to {data.shape[axis]}, the size of the data")
 
 
-def _packed_lengths(arguments: dict[str, Any]) -> None:
+def _packed_lengths(arguments: Arguments) -> None:
     lengths = _known(arguments["lengths"])
     if lengths is None or not lengths.numel():
         return
@@ -264,7 +264,7 @@ def _packed_lengths(arguments: dict[str, Any]) -> None:
         raise RuntimeError("lengths of sequences must be in decreasing order unless enforce_sorted=False")
 
 
-_BY_VALUE: dict[str, Callable[[dict[str, Any]], None]] = {
+_BY_VALUE: dict[str, Callable[[Arguments], None]] = {
     "aten::_embedding_bag": _bag_offsets,
     "aten::_embedding_bag_forward_only": _bag_offsets,
     "aten::masked_scatter": _scattered_by_mask,

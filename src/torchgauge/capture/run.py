@@ -6,8 +6,8 @@ import contextvars
 import copy
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,29 +15,23 @@ import torch
 from torch import nn
 
 from torchgauge.capture.calls import watch_modules
-from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
-from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped
-from torchgauge.capture.fake_tensor import Storage, make_fake
+from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
+from torchgauge.capture.fake_tensor import DataDependent, Endless, Storage, make_fake
 from torchgauge.capture.growth import HeldBytes, growing_attributes
-from torchgauge.capture.hub_functions import hub_functions_given
-from torchgauge.capture.input_readers import Given, mark_inputs, written_by_ops
-from torchgauge.capture.lazy import initialised_copy, is_lazy
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.memory_access import memory_lent
+from torchgauge.capture.patched_functions import elements_given, hub_functions_given, memory_lent
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import ModuleCalls, Recorder, describe_value, spec_of_real
 from torchgauge.capture.sharded import is_split
-from torchgauge.capture.signals import DataDependent, Endless
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
 from torchgauge.capture.supported import unsupported
-from torchgauge.capture.surroundings import prepared, undisturbed
-from torchgauge.capture.swap import swap_tensors
+from torchgauge.capture.surroundings import initialised_copy, is_lazy, prepared, undisturbed
 from torchgauge.capture.training import MakeOptimizer, train_step
 from torchgauge.capture.triton_kernels import launches_seen
-from torchgauge.capture.twin import Copier, TensorCopies, sharing_memory
+from torchgauge.capture.twin import Copier, TensorCopies, is_plain, sharing_memory
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import (
     UNCOUNTED,
@@ -53,6 +47,7 @@ from torchgauge.facts import (
 from torchgauge.lazy import collector_paused
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
+from torchgauge.source.candidate import forward_signature
 from torchgauge.source.modules import all_modules
 
 # A registry model that looks at its data is built once more with real parameters up to this size.
@@ -290,7 +285,8 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
                 results, step = _results(output, run), None
                 if request.train:
                     parameters = list(twin.parameters())
-                    step = train_step(run, recorder, output, parameters, partial(_ones_like, run), request.optimizer)
+                    ones_like = lambda root: run.admit(torch.ones_like(root))  # noqa: E731
+                    step = train_step(run, recorder, output, parameters, ones_like, request.optimizer)
         finally:
             run.undo()
     record = RunRecord(
@@ -354,10 +350,6 @@ def _fake_like(run: FakeRun, root: Any) -> torch.Tensor:
     return make_fake(root.spec, Storage(root.spec.nbytes, run.recorder.ledger, born=len(run.recorder.ops)))
 
 
-def _ones_like(run: RealRun, root: torch.Tensor) -> torch.Tensor:
-    return run.admit(torch.ones_like(root))
-
-
 def param_records(paths: ModulePaths, describe: Callable[[torch.Tensor], TensorSpec]) -> tuple[ParamRecord, ...]:
     """`describe` gives the tensors as the run has them: their type may have been asked for."""
     records, quantized = [], find_quantized(paths)
@@ -378,7 +370,18 @@ def param_records(paths: ModulePaths, describe: Callable[[torch.Tensor], TensorS
 
 
 def module_records(paths: ModulePaths, owned: tuple[ParamRecord, ...], recorder: Recorder) -> tuple[ModuleRecord, ...]:
-    params, trainable, nbytes = _parameter_sums(paths, owned)
+    # Unique parameters in each module's subtree: elements, trainable elements, bytes.
+    params: dict[str, int] = defaultdict(int)
+    trainable: dict[str, int] = defaultdict(int)
+    nbytes: dict[str, int] = defaultdict(int)
+    for tensor, record in zip(paths.owned, owned, strict=True):
+        if record.is_buffer:
+            continue
+        numel, size = record.spec.numel, record.nbytes
+        for path in paths.owners(tensor):
+            params[path] += numel
+            nbytes[path] += size
+            trainable[path] += numel if record.trainable else 0
     never = ModuleCalls()
     records = []
     for member in paths.members:
@@ -400,19 +403,70 @@ def module_records(paths: ModulePaths, owned: tuple[ParamRecord, ...], recorder:
     return tuple(records)
 
 
-def _parameter_sums(
-    paths: ModulePaths, records: tuple[ParamRecord, ...]
-) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Unique parameters in each module's subtree: elements, trainable elements, bytes."""
-    params: dict[str, int] = defaultdict(int)
-    trainable: dict[str, int] = defaultdict(int)
-    nbytes: dict[str, int] = defaultdict(int)
-    for owned, record in zip(paths.owned, records, strict=True):
-        if record.is_buffer:
-            continue
-        numel, size = record.spec.numel, record.nbytes
-        for path in paths.owners(owned):
-            params[path] += numel
-            nbytes[path] += size
-            trainable[path] += numel if record.trainable else 0
-    return params, trainable, nbytes
+# What the model was given, by the names that its forward declares, and which ops read it.
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The inputs as they were before the run; `origins` are what the producers of an op call them, -1 for the first,
+    and may be equal where one tensor was given twice."""
+
+    records: tuple[InputRecord, ...]
+    origins: tuple[int, ...]
+
+    def resolve_readers(self, ops: Sequence[OpRecord]) -> tuple[tuple[InputRecord, ...], tuple[OpRecord, ...]]:
+        """The inputs with their readers, and the ops with no other producers than ops."""
+        readers: dict[int, list[tuple[int, int]]] = {origin: [] for origin in self.origins}
+        resolved = []
+        for op in ops:
+            if readers.keys().isdisjoint(op.producers):
+                resolved.append(op)
+                continue
+            for place, producer in enumerate(op.producers):
+                if producer in readers:
+                    readers[producer].append((op.index, place))
+            producers = tuple(None if producer in readers else producer for producer in op.producers)
+            resolved.append(replace(op, producers=producers))
+        pairs = zip(self.records, self.origins, strict=True)
+        return tuple(replace(record, readers=tuple(readers[origin])) for record, origin in pairs), tuple(resolved)
+
+
+def mark_inputs(
+    run: FakeRun | RealRun, model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], inferred: str | None
+) -> Given:
+    """Of the arguments that the run has admitted."""
+    named = list(named_inputs(model, args, kwargs))
+    records = tuple(InputRecord(name, describe_value(tensor), inferred) for name, tensor in named)
+    return Given(records, tuple(run.mark(tensor, -1 - place) for place, (_, tensor) in enumerate(named)))
+
+
+def written_by_ops(writers: Iterable[int | None]) -> tuple[int, ...]:
+    """Each op once, in order; without the marks of inputs."""
+    return tuple(sorted({writer for writer in writers if writer is not None and writer >= 0}))
+
+
+def named_inputs(
+    model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor given; those in containers are named `images[0]`, `batch.mask`."""
+    names = [parameter.name for parameter in forward_signature(model).positional]
+    named = {names[i] if i < len(names) else f"input{i}": value for i, value in enumerate(args)} | kwargs
+    for argument, value in named.items():
+        yield from _named_tensors(argument, value)
+
+
+def _named_tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _named_tensors(f"{name}.{key}", item)
+    elif isinstance(value, list | tuple | set):
+        for place, item in enumerate(value):
+            yield from _named_tensors(f"{name}[{place}]", item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _named_tensors(f"{name}.{field.name}", getattr(value, field.name, None))
+    elif is_plain(type(value)):  # a cache of keys and values
+        for attribute, item in getattr(value, "__dict__", {}).items():
+            yield from _named_tensors(f"{name}.{attribute}", item)

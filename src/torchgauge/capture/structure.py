@@ -14,7 +14,13 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, Mapping):
-        return _like(value, {key: map_tensors(item, change) for key, item in value.items()})
+        items = {key: map_tensors(item, change) for key, item in value.items()}
+        if type(value) is dict:
+            return items
+        changed: Any = copy.copy(value)
+        for key, item in items.items():
+            changed[key] = item
+        return changed
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(map_tensors(item, change) for item in value))
     if isinstance(value, list | tuple | set):
@@ -26,15 +32,6 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
                 object.__setattr__(changed, field.name, map_tensors(getattr(value, field.name), change))
         return changed
     return value
-
-
-def _like(original: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    if type(original) is dict:
-        return items
-    changed = copy.copy(original)
-    for key, item in items.items():
-        changed[key] = item  # type: ignore[index]
-    return changed
 
 
 def materialise(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None) -> torch.Tensor:

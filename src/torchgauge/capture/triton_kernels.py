@@ -140,7 +140,7 @@ def _access(function: Any) -> Access:
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
-                for name in _names(target):
+                for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
                     sources.setdefault(name, set()).update(_addresses(node.value))
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
@@ -168,10 +168,6 @@ def _addresses(node: ast.AST) -> Iterator[str]:
         yield node.id
     for child in ast.iter_child_nodes(node):
         yield from _addresses(child)
-
-
-def _names(node: ast.AST) -> Iterator[str]:
-    return (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
 def _origins(names: set[str], sources: Mapping[str, set[str]]) -> frozenset[str]:

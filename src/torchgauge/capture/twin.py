@@ -195,7 +195,13 @@ class Copier:
             items = [self.copy(item) for item in old]
             if all(map(_is, items, old)):
                 return value
-            duplicate = _rebuilt(kind, items)
+            if isinstance(value, frozenset):
+                duplicate = frozenset.__new__(kind, items)
+            else:
+                try:
+                    duplicate = tuple.__new__(kind, items)  # a named tuple may want other things of its `__new__`
+                except TypeError:
+                    duplicate = kind(items)  # the tuples with names that C code returns
             if hasattr(value, "__dict__"):
                 vars(duplicate).update({name: self.copy(item) for name, item in vars(value).items()})
             return self._note(value, duplicate)
@@ -318,15 +324,6 @@ def _blank(kind: type) -> Any:
 
 def _base_of(kind: type) -> Any:
     return next(base for base in _BASES if issubclass(kind, base))
-
-
-def _rebuilt(kind: Any, items: list[Any]) -> Any:
-    if issubclass(kind, frozenset):
-        return frozenset.__new__(kind, items)
-    try:
-        return tuple.__new__(kind, items)  # a named tuple may want other things of its `__new__`
-    except TypeError:
-        return kind(items)  # the tuples with names that C code returns
 
 
 def slots(kind: type) -> list[Any]:

@@ -1,7 +1,7 @@
 """Known content: small tensors made from constants or given inputs are computed for real beside their fake tensors.
 
 Integers and booleans, and floats where the forward itself makes them (a mask of ones that is resized): never a model's
-float parameters or inputs. `known.py` says how much.
+float parameters or inputs. `Knowledge` says how much.
 Where a router's choice is asked for and cannot be known, it is assumed balanced; where a run may assume, floating
 tensors are finite. The report says so.
 """
@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchgauge.capture.fake_tensor import MADE_UP, FakeTensor
-from torchgauge.capture.known import Knowledge
-from torchgauge.capture.opcall import OpCall
-from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.fake_tensor import MADE_UP, DataDependent, FakeTensor, Storage
+from torchgauge.capture.opcall import Arguments, OpCall
 from torchgauge.capture.structure import is_subclass
 
 if TYPE_CHECKING:
@@ -57,7 +55,15 @@ def follow(knowledge: Knowledge, call: OpCall, built: Any, macs: int) -> None:
     info, tensors = call.info, call.tensors
     is_random = "nondeterministic_seeded" in info.tags
     if info.written:
-        _follow_write(knowledge, call, built, macs, is_random=is_random)
+        # What an op writes is known afterwards if all that it reads and writes was, else no longer.
+        arguments = call.bind()
+        known = not is_random and all(map(is_known, tensors)) and knowledge.affords(tensors, _fakes(built), macs)
+        assumed = assumption_of(tensors)
+        if known:
+            _compute(call)
+        for fake in _fakes([arguments[name] for name in info.written]):
+            fake.storage_.known &= known
+            fake.storage_.assumed = fake.storage_.assumed or assumed
         return
     if not all(map(is_known, tensors)) or (is_random and any(_is_float(fake.dtype) for fake in _fakes(built))):
         return
@@ -83,18 +89,6 @@ def _sorting_steps(call: OpCall) -> int:
     if call.info.name not in _SORTS:
         return 0
     return _STEPS_OF_A_SORT * sum(fake.numel() for fake in call.tensors)
-
-
-def _follow_write(knowledge: Knowledge, call: OpCall, built: Any, macs: int, *, is_random: bool) -> None:
-    """What an op writes is known afterwards if all that it reads and writes was, else no longer."""
-    arguments = call.bind()
-    known = not is_random and all(map(is_known, call.tensors)) and knowledge.affords(call.tensors, _fakes(built), macs)
-    assumed = assumption_of(call.tensors)
-    if known:
-        _compute(call)
-    for fake in _fakes([arguments[name] for name in call.info.written]):
-        fake.storage_.known &= known
-        fake.storage_.assumed = fake.storage_.assumed or assumed
 
 
 def assumption_of(tensors: Iterable[FakeTensor]) -> str:
@@ -180,31 +174,31 @@ def look(run: FakeRun, call: OpCall) -> Any:
 Described = tuple[tuple[int, ...], torch.dtype]
 
 
-def _nonzero(given: dict[str, Any]) -> Described:
+def _nonzero(given: Arguments) -> Described:
     return (int(given["self"].count_nonzero()), given["self"].dim()), torch.int64
 
 
-def _masked_select(given: dict[str, Any]) -> Described:
+def _masked_select(given: Arguments) -> Described:
     shape = torch.broadcast_shapes(given["self"].shape, given["mask"].shape)
     return (shape.numel(),), given["self"].dtype
 
 
-def _repeat_interleave(given: dict[str, Any]) -> Described:
+def _repeat_interleave(given: Arguments) -> Described:
     return (int(given["repeats"].sum()),), given["repeats"].dtype
 
 
-def _bincount(given: dict[str, Any]) -> Described:
+def _bincount(given: Arguments) -> Described:
     largest = int(given["self"].max()) + 1 if given["self"].numel() else 0
     return (max(largest, given["minlength"]),), torch.float64 if given["weights"] is not None else torch.int64
 
 
-def _one_hot(given: dict[str, Any]) -> Described:
+def _one_hot(given: Arguments) -> Described:
     classes = given["num_classes"]
     count = int(given["self"].max()) + 1 if classes == -1 and given["self"].numel() else classes
     return (*given["self"].shape, count), torch.int64
 
 
-_SHAPES: dict[str, Callable[[dict[str, Any]], Described]] = {
+_SHAPES: dict[str, Callable[[Arguments], Described]] = {
     "aten::nonzero": _nonzero,
     "aten::argwhere": _nonzero,
     "aten::masked_select": _masked_select,
@@ -387,3 +381,57 @@ def _tensors(real: Any) -> Iterator[torch.Tensor]:
 
 def _is_float(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
+
+
+# How much tensor content a run may know: what is computed beside fake tensors takes real memory and real time.
+
+# Of one tensor. Integers and truth values are masks and positions; floats only what the forward itself makes.
+LIMIT = 1 << 22
+FLOAT_LIMIT = 1 << 20
+# Of all that are alive at a time: as much as sixteen of the largest.
+HELD_BYTES = 1 << 29
+# Multiply-accumulates of one op: kernels of convolutions and products may unfold their inputs into as many numbers.
+OP_MACS = 1 << 26
+# Elements read and written and multiply-accumulates of a whole run: some seconds.
+WORK = 1 << 31
+
+
+class Knowledge:
+    """The account of one run; what it cannot afford is not known, as if it came from data."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self.work = 0
+
+    def has_room(self, elements: int, dtype: torch.dtype) -> bool:
+        is_float = dtype.is_floating_point or dtype.is_complex
+        fits = self.held_bytes + elements * dtype.itemsize <= HELD_BYTES
+        return fits and elements <= (FLOAT_LIMIT if is_float else LIMIT)
+
+    def affords(self, read: Iterable[FakeTensor], made: Iterable[FakeTensor], macs: int = 0) -> bool:
+        """Whether an op may be computed for real; its work is added to the account if so. An expanded tensor is small
+        in memory and as large as its shape for whoever reads it."""
+        sizes = [fake.numel() for fake in read]
+        made = list(made)
+        work = macs + sum(sizes) + sum(fake.numel() for fake in made)
+        room = all(self.has_room(fake.numel(), fake.dtype) for fake in made)
+        if not room or max(sizes, default=0) > LIMIT or macs > OP_MACS or self.work + work > WORK:
+            return False
+        self.work += work
+        return True
+
+    def hold(self, storage: Storage, content: torch.Tensor) -> None:
+        """Count the content of a storage as long as the storage lives."""
+        if storage.content is None:
+            storage.content = _Hold(self, content.numel() * content.itemsize)
+
+
+class _Hold:
+    __slots__ = ("_knowledge", "_nbytes")
+
+    def __init__(self, knowledge: Knowledge, nbytes: int) -> None:
+        self._knowledge, self._nbytes = knowledge, nbytes
+        knowledge.held_bytes += nbytes
+
+    def __del__(self) -> None:
+        self._knowledge.held_bytes -= self._nbytes

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge import capture
-from torchgauge.capture.signals import DataDependent
+from torchgauge.capture.fake_tensor import DataDependent
 from torchgauge.compat.surroundings import device_of, every_module_called
 from torchgauge.errors import ForwardError, TorchgaugeError
 from torchgauge.facts import OpRecord

@@ -28,7 +28,7 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from torchgauge.capture.paths import ModulePaths, unwrap
-from torchgauge.capture.source_lines import is_python_library, source_line
+from torchgauge.capture.recorder import is_python_library, source_line
 from torchgauge.errors import InputError
 from torchgauge.facts.compiled import EXTERN, GENERATED, CompiledGraph, CompiledKernel, GraphBreak, Recompilation
 from torchgauge.source.modules import all_modules

@@ -14,10 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchgauge.capture import Request, undisturbed
 from torchgauge.capture.failures import let_go
-from torchgauge.capture.lazy import initialised_copy, is_lazy
-from torchgauge.capture.process_state import process_state_kept
 from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.structure import is_subclass
+from torchgauge.capture.surroundings import initialised_copy, is_lazy, process_state_kept
 from torchgauge.capture.training import gradient_roots
 from torchgauge.capture.twin import Copier, in_mode
 from torchgauge.compiled.inductor import TUNING, UNTUNED, Options, Recording, compile_parts, recording, require_compiler

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from torchgauge.cost.activation import SIGMOID_FLOPS
 from torchgauge.cost.attention import Heads, attend, attend_backward, tokens_first
+from torchgauge.cost.elementwise import SIGMOID_FLOPS
 from torchgauge.cost.quantization import DEQUANTIZE_FLOPS, QUANTIZE_FLOPS
 from torchgauge.cost.registry import Call, Work, kernel
 from torchgauge.cost.work import argument, rows, total_bytes

@@ -25,7 +25,10 @@ _INPUT_NAMES = ("input", "self", "X", "x", "qx", "inp")
     category="matmul",
 )  # fmt: skip
 def linear(call: Call) -> Work:
-    return products(call, _linear_macs(call), (_has_bias(call) + _fused(call)) * call.out.numel)
+    # A fused activation or sum is one flop per output; its name may be "none".
+    fused = call.get("attr", call.get("activation", "none"))
+    is_fused = fused not in ("none", "") or "relu" in call.op
+    return products(call, _linear_macs(call), (_has_bias(call) + is_fused) * call.out.numel)
 
 
 @formula("aten::_weight_int8pack_mm", category="matmul")
@@ -163,9 +166,3 @@ def _input(call: Call) -> TensorSpec:
 
 def _has_bias(call: Call) -> bool:
     return argument(call, "bias", "B") is not None
-
-
-def _fused(call: Call) -> int:
-    """Flops per output of a fused activation or sum; its name may be "none"."""
-    fused = call.get("attr", call.get("activation", "none"))
-    return int(fused not in ("none", "") or "relu" in call.op)

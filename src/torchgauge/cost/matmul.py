@@ -174,7 +174,11 @@ def einsum(call: Call) -> Work:
     tensors = call["tensors"]
     inputs, arrow, output = call["equation"].replace(" ", "").partition("->")
     names = inputs.split(",")
-    dots = [_ellipsis(name, spec) for name, spec in zip(names, tensors, strict=True)]
+    # One letter per dimension the dots stand for, aligned at the right.
+    dots = []
+    for name, spec in zip(names, tensors, strict=True):
+        hidden = len(spec.shape) - len(name.replace("...", "")) if "..." in name else 0
+        dots.append("".join(chr(0x391 + hidden - 1 - i) for i in range(hidden)))
     longest = max(dots, key=len)
     terms = [
         dict(zip(name.replace("...", dotted), spec.shape, strict=True))
@@ -197,14 +201,6 @@ def einsum(call: Call) -> Work:
         left = {label: size for label, size in joined.items() if label in needed}
     _, last_sum = _sum_unneeded(left, set(output))
     return products(call, macs, extra + last_sum)
-
-
-def _ellipsis(name: str, spec: TensorSpec) -> str:
-    """One letter per dimension the dots stand for, aligned at the right."""
-    if "..." not in name:
-        return ""
-    hidden = len(spec.shape) - len(name.replace("...", ""))
-    return "".join(chr(0x391 + hidden - 1 - i) for i in range(hidden))
 
 
 def _sum_unneeded(term: Sizes, needed: set[str]) -> tuple[Sizes, int]:

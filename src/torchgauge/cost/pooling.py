@@ -78,11 +78,8 @@ per_input(
 
 
 def _adaptive_flops(wide: TensorSpec, narrow: TensorSpec, rank: int) -> int:
-    planes = prod(wide.shape[:-rank])
-    covered = prod(_covered(*sizes) for sizes in zip(wide.shape[-rank:], narrow.shape[-rank:], strict=True))
-    return planes * covered
-
-
-def _covered(size: int, windows: int) -> int:
-    """The summed lengths of the windows along one dimension."""
-    return sum(-(-(i + 1) * size // windows) - i * size // windows for i in range(windows))
+    flops = prod(wide.shape[:-rank])
+    for size, windows in zip(wide.shape[-rank:], narrow.shape[-rank:], strict=True):
+        # The summed lengths of the windows along one dimension.
+        flops *= sum(-(-(i + 1) * size // windows) - i * size // windows for i in range(windows))
+    return flops

@@ -10,7 +10,7 @@ by the name of the op and of its arguments. Installed packages bring formulas fo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
@@ -61,17 +61,12 @@ class Call:
     @property
     def is_arithmetic(self) -> bool:
         """Whether the op does floating or complex arithmetic: integer work is not flops."""
-        return any(spec.is_arithmetic for spec in self._all())
+        return any(spec.is_arithmetic for spec in (*self.tensors, *self.outputs, *self.written))
 
     @property
     def is_complex(self) -> bool:
         """Whether what it works on is complex."""
         return any(spec.is_complex for spec in self.tensors)
-
-    def _all(self) -> Iterator[TensorSpec]:
-        yield from self.tensors
-        yield from self.outputs
-        yield from self.written
 
 
 class Work(NamedTuple):

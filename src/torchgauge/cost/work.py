@@ -40,7 +40,13 @@ def arithmetic(call: Call, flops: int, complex_rate: float | None = None) -> Wor
         return Work(flops=0)
     if not call.is_complex:
         return Work(flops=flops)
-    return Work(flops=round(flops * (complex_rate or _complex_flops(call))))
+    if not complex_rate:
+        name = call.op.rpartition("::")[2].removeprefix("_foreach_").strip("_")
+        operands = [value for key, value in call.arguments.items() if key in ("self", "other", "scalar", "scalars")]
+        is_by_real = len(operands) > 1 and any(not _has_complex(operand) for operand in operands)
+        by_real = name in ("mul", "div", "true_divide") and is_by_real
+        complex_rate = 2 if by_real else _COMPLEX_FLOPS.get(name, 2)
+    return Work(flops=round(flops * complex_rate))
 
 
 def products(call: Call, macs: int, extra: int = 0) -> Work:
@@ -49,13 +55,6 @@ def products(call: Call, macs: int, extra: int = 0) -> Work:
     if call.is_complex:
         macs, extra = 4 * macs, 2 * extra
     return Work(macs, flops=2 * macs + extra if call.is_arithmetic else 0)
-
-
-def _complex_flops(call: Call) -> float:
-    name = call.op.rpartition("::")[2].removeprefix("_foreach_").strip("_")
-    operands = [value for key, value in call.arguments.items() if key in ("self", "other", "scalar", "scalars")]
-    is_by_real = len(operands) > 1 and any(not _has_complex(operand) for operand in operands)
-    return 2 if name in ("mul", "div", "true_divide") and is_by_real else _COMPLEX_FLOPS.get(name, 2)
 
 
 def _has_complex(value: Any) -> bool:

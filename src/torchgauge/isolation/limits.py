@@ -35,20 +35,17 @@ def limits_for(
 ) -> Limits:
     """By default the larger of 2 GiB and twice the files' size, and 300 s plus the time to stream the weights."""
     size = sum(map(_stored_bytes, paths))
-    memory = _parsed_memory(memory_limit) if memory_limit is not None else max(LEAST_MEMORY_BYTES, 2 * size)
+    memory = max(LEAST_MEMORY_BYTES, 2 * size)
+    if memory_limit is not None:
+        try:
+            memory = int(parse_bytes(memory_limit)) if isinstance(memory_limit, str) else int(memory_limit)
+        except (ValueError, OverflowError):
+            memory = 0
+        if memory <= 0:
+            raise UsageError(f"'{memory_limit}' is not a memory limit; write a size such as 4GiB or 500MB")
     if time_limit is not None and not time_limit > 0:
         raise UsageError(f"a time limit is a number of seconds above 0, not {time_limit}")
     return Limits(memory, DEFAULT_TIME_S + size / SCANNED_BYTES_PER_S if time_limit is None else float(time_limit))
-
-
-def _parsed_memory(value: int | str) -> int:
-    try:
-        parsed = int(parse_bytes(value)) if isinstance(value, str) else int(value)
-    except (ValueError, OverflowError):
-        parsed = 0
-    if parsed <= 0:
-        raise UsageError(f"'{value}' is not a memory limit; write a size such as 4GiB or 500MB")
-    return parsed
 
 
 def _stored_bytes(path: str | os.PathLike[str]) -> int:

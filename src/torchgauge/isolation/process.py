@@ -60,7 +60,10 @@ def run_isolated(
     waiting, needed_packages = dict(importers or {}), list[Callable[[], object]]()
     while True:
         files = _Files(writable)
-        is_forked = _can_fork() and not needs_fresh_process
+        # CUDA does not survive a fork; macOS and its libraries do not expect one.
+        torch = sys.modules.get("torch")
+        can_fork = sys.platform == "linux" and not (torch is not None and torch.cuda.is_initialized())
+        is_forked = can_fork and not needs_fresh_process
         try:
             if is_forked:
                 for import_package in needed_packages:
@@ -76,12 +79,6 @@ def run_isolated(
             needed_packages.append(waiting.pop(needed.package))
         finally:
             files.discard_all()
-
-
-def _can_fork() -> bool:
-    """CUDA does not survive a fork; macOS and its libraries do not expect one."""
-    torch = sys.modules.get("torch")
-    return sys.platform == "linux" and not (torch is not None and torch.cuda.is_initialized())
 
 
 class _Reader:

@@ -18,19 +18,17 @@ from torch import nn
 
 from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
-from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import call_model, let_go
-from torchgauge.capture.fake_tensor import FakeTensor, Spec
-from torchgauge.capture.known import LIMIT, Knowledge
+from torchgauge.capture.fake_run import swap_tensors
+from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.memory_access import memory_lent
+from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, describe_value
 from torchgauge.capture.run import one_at_a_time, param_records
-from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.surroundings import prepared
-from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.twin import Copier
+from torchgauge.capture.values import LIMIT, Knowledge
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord, ParamRecord
 from torchgauge.language.folding import Folding, Unequal

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.capture.lazy import is_lazy
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.supported import unsupported
-from torchgauge.capture.surroundings import gradients_kept, untouched
+from torchgauge.capture.surroundings import gradients_kept, is_lazy, untouched
 from torchgauge.capture.training import gradient_roots
 from torchgauge.capture.twin import Copier, TensorCopies, in_mode
 from torchgauge.errors import InputError

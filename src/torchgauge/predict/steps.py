@@ -20,22 +20,19 @@ from torch import nn
 
 from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
-from torchgauge.capture.constants import elements_given
 from torchgauge.capture.failures import call_model, let_go, step_errors
-from torchgauge.capture.fake_run import FakeRun
-from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, Storage, make_fake
+from torchgauge.capture.fake_run import FakeRun, swap_tensors
+from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, Storage, make_fake
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.memory_access import memory_lent
 from torchgauge.capture.opcall import OpCall
+from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import Output, Plan, Planner
 from torchgauge.capture.recorder import Recorder
-from torchgauge.capture.rules.layout import preserved_stride
+from torchgauge.capture.rules.registry import preserved_stride
 from torchgauge.capture.run import one_at_a_time
-from torchgauge.capture.signals import DataDependent
 from torchgauge.capture.structure import tensors_within
 from torchgauge.capture.surroundings import prepared
-from torchgauge.capture.swap import swap_tensors
 from torchgauge.capture.twin import Copier
 from torchgauge.errors import InputError
 from torchgauge.facts.strides import contiguous_stride

@@ -11,8 +11,8 @@ from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.source.allowed_ops import require_allowed
-    from torchgauge.source.building import Recipe, build_without_weights, rng_untouched
-    from torchgauge.source.candidate import Candidate, Defaults
+    from torchgauge.source.building import Recipe, build_without_weights, find_timm, find_torchvision, rng_untouched
+    from torchgauge.source.candidate import Candidate, Defaults, forward_signature
     from torchgauge.source.exported import load_exported
     from torchgauge.source.files import judge, logical_shapes
     from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from torchgauge.source.modules import all_modules, has_attribute
     from torchgauge.source.packages import import_optional
     from torchgauge.source.real_model import AS_BUILT, RANDOM
-    from torchgauge.source.registries import find_timm, find_torchvision
-    from torchgauge.source.signature import forward_signature
     from torchgauge.source.source import Source
     from torchgauge.source.state_names import (
         LISTED,
@@ -60,8 +58,8 @@ __all__ = [
 
 _HOMES = {
     "allowed_ops": ("require_allowed",),
-    "building": ("Recipe", "build_without_weights", "rng_untouched"),
-    "candidate": ("Candidate", "Defaults"),
+    "building": ("Recipe", "build_without_weights", "find_timm", "find_torchvision", "rng_untouched"),
+    "candidate": ("Candidate", "Defaults", "forward_signature"),
     "exported": ("load_exported",),
     "files": ("judge", "logical_shapes"),
     "huggingface_inputs": ("MAKERS", "ModelConfig"),
@@ -70,8 +68,6 @@ _HOMES = {
     "modules": ("all_modules", "has_attribute"),
     "packages": ("import_optional",),
     "real_model": ("AS_BUILT", "RANDOM"),
-    "registries": ("find_timm", "find_torchvision"),
-    "signature": ("forward_signature",),
     "source": ("Source",),
     "state_names": (
         "LISTED", "MAX_NAME_DEPTH", "Differences", "Shape", "best_fit", "compare", "model_entries", "model_shapes",

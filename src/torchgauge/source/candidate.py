@@ -1,10 +1,12 @@
-"""A candidate input, and how its tensors are made."""
+"""A candidate input: how its tensors are made, what the forward takes, and what the names of its parameters say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from math import prod
 from typing import Any
 
@@ -109,3 +111,185 @@ def _shapes(value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return [shape for item in value for shape in _shapes(item)]
     return []
+
+
+# What a model's forward takes.
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    is_required: bool
+    annotation: str = ""
+    is_keyword_only: bool = False
+
+    @property
+    def is_tensor_list(self) -> bool:
+        return self.annotation.replace("torch.", "").replace("typing.", "").lower() == "list[tensor]"
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardSignature:
+    """The parameters of forward; `*args` and `**kwargs` are flags beside them."""
+
+    parameters: tuple[Parameter, ...]
+    takes_any_positional: bool = False
+    takes_any_keyword: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters)
+
+    @property
+    def positional(self) -> tuple[Parameter, ...]:
+        return tuple(parameter for parameter in self.parameters if not parameter.is_keyword_only)
+
+    def required(self, given: Collection[str] = ()) -> tuple[Parameter, ...]:
+        """The parameters without a default that are not given yet."""
+        return tuple(p for p in self.parameters if p.is_required and p.name not in given)
+
+    def place(self, values: dict[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Values by name as arguments and keywords: by position as long as none is left out, so that `*args` works."""
+        places = [parameter.name for parameter in self.positional] or list(values)[: self.takes_any_positional]
+        leading = list(takewhile(values.__contains__, places))
+        return tuple(values[name] for name in leading), {n: v for n, v in values.items() if n not in leading}
+
+    def check(self, positional: int, keywords: Collection[str]) -> None:
+        """Raise `InputError` unless forward can be called with so many positional arguments and these keywords."""
+        places = [parameter.name for parameter in self.positional]
+        if positional > len(places) and not self.takes_any_positional:
+            inputs = "input is" if positional == 1 else "inputs are"
+            raise InputError(f"{positional} positional {inputs} given, but forward takes {self._listing()}")
+        filled = places[:positional]
+        for name in keywords:
+            if name in filled:
+                raise InputError(f"the input '{name}' is given twice: by position and by name")
+        self.check_names(keywords)
+        missing = [parameter.name for parameter in self.required({*filled, *keywords})]
+        if missing:
+            raise InputError(f"forward also needs {', '.join(missing)}: give them as inputs or keywords")
+
+    def check_names(self, keywords: Collection[str]) -> None:
+        """Raise `InputError` for a keyword that forward does not take."""
+        unknown = [] if self.takes_any_keyword else [name for name in keywords if name not in self.names]
+        if unknown:
+            raise InputError(f"forward has no parameter '{unknown[0]}': it takes {self._listing()}")
+
+    def _listing(self) -> str:
+        return ", ".join(self.names) or "no arguments"
+
+
+def forward_signature(model: nn.Module) -> ForwardSignature:
+    """The signature of forward, seen through `functools.wraps` and from the schema of a scripted model."""
+    # A scripted module with overloads, like a bare LSTM, has no single forward to read.
+    if isinstance(model, torch.jit.ScriptModule) and hasattr(model, "forward"):
+        forward: Any = model.forward
+        _, *arguments = forward.schema.arguments  # the first is the module, whatever its name
+        return ForwardSignature(
+            tuple(
+                Parameter(a.name, not a.has_default_value(), str(a.type), getattr(a, "kwarg_only", False))
+                for a in arguments
+            )
+        )
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (AttributeError, ValueError):  # compiled extensions have no signature
+        return ForwardSignature((), takes_any_positional=True, takes_any_keyword=True)
+    kinds = {parameter.kind for parameter in parameters}
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return ForwardSignature(
+        tuple(
+            Parameter(p.name, p.default is p.empty, _annotation(p.annotation), p.kind is p.KEYWORD_ONLY) for p in named
+        ),
+        takes_any_positional=inspect.Parameter.VAR_POSITIONAL in kinds,
+        takes_any_keyword=inspect.Parameter.VAR_KEYWORD in kinds,
+    )
+
+
+def _annotation(annotation: object) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+# What the name of a forward parameter says about its values: data, masks, lengths, time steps, labels, states.
+
+_IDS = {"ids", "tokens"}
+_TEXT = {*_IDS, "id", "idx", "token", "text", "texts", "words", "sentence", "sentences", "src", "tgt", "codes"}
+_IMAGE = {"image", "images", "img", "imgs", "pixel", "pixels", "picture", "frame", "frames", "video", "videos"}
+_MASK = {"mask", "masks"}
+_LENGTH = {"length", "lengths", "len", "lens"}
+_TIME = {"timestep", "timesteps", "t", "ts", "time", "times"}
+_LABEL = {"label", "labels", "class", "classes"}
+_STATE = {"hidden", "state", "states", "hx", "h", "hc"}
+
+
+def words(name: str) -> frozenset[str]:
+    """The words of a name, lower case and without digits: `src_ids2` has `src` and `ids`."""
+    return frozenset(re.sub(r"[0-9]", "", word) for word in name.lower().split("_"))
+
+
+def is_ids(name: str) -> bool:
+    """Certainly integer, whatever the model."""
+    return bool(words(name) & _IDS)
+
+
+def is_text(name: str) -> bool:
+    """Integer where the model has an embedding to look it up in."""
+    return bool(words(name) & _TEXT)
+
+
+def is_image(name: str) -> bool:
+    return bool(words(name) & _IMAGE)
+
+
+def is_mask(name: str) -> bool:
+    return bool(words(name) & _MASK)
+
+
+def is_length(name: str) -> bool:
+    return bool(words(name) & _LENGTH)
+
+
+def is_time(name: str) -> bool:
+    return bool(words(name) & _TIME)
+
+
+def is_label(name: str) -> bool:
+    return bool(words(name) & _LABEL)
+
+
+def is_state(name: str) -> bool:
+    return bool(words(name) & _STATE)
+
+
+_PLAIN = {"int": 1, "bool": False, "float": 1.0}
+
+
+def is_companion(parameter: Parameter) -> bool:
+    """Whether the name or the annotation says that the parameter does not carry the data."""
+    by_name = (is_mask, is_length, is_time, is_label, is_state)
+    return parameter.annotation in _PLAIN or any(says(parameter.name) for says in by_name)
+
+
+def companion(model: nn.Module, parameter: Parameter, main: str, value: object, defaults: Defaults) -> Guess:
+    """A value that fits the main parameter's `value`."""
+    if parameter.annotation in _PLAIN:
+        return Guess(_PLAIN[parameter.annotation], f"annotated as {parameter.annotation}")
+    leading = tuple(value.shape[:2]) if isinstance(value, Tensor) and value.dim() else (defaults.batch,)
+    if is_mask(parameter.name):
+        return Guess(make_tensor(leading, torch.bool), f"nothing masked in {main}")
+    if is_length(parameter.name):
+        return Guess(defaults.ids(defaults.batch, value=leading[-1]), f"the full length of {main}")
+    if not is_state(parameter.name):
+        return Guess(defaults.ids(defaults.batch, value=0), "one number per sample, from its name")
+    layer: Any = next((m for m in model.modules() if isinstance(m, nn.RNNBase | nn.RNNCellBase)), None)
+    if layer is None:
+        return Guess(value.clone() if isinstance(value, Tensor) else value, f"the same as {main}")
+    states: tuple[int, ...] = (defaults.batch,)
+    if isinstance(layer, nn.RNNBase):
+        states = (layer.num_layers * (2 if layer.bidirectional else 1), defaults.batch)
+    cell = defaults.floats(*states, layer.hidden_size)
+    hidden = defaults.floats(*states, getattr(layer, "proj_size", 0) or layer.hidden_size)
+    is_pair = isinstance(layer, nn.LSTM | nn.LSTMCell)
+    return Guess((hidden, cell) if is_pair else hidden, f"the state of the {type(layer).__name__}")

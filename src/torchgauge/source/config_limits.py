@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import inf
 from typing import Any
 
 import torch
@@ -38,16 +37,12 @@ def require_possible_numbers(settings: object, where: str) -> None:
             waiting.extend(value.items())
         elif isinstance(value, list):
             waiting.extend((name, item) for item in value)
-        elif isinstance(value, int | float) and abs(value) > _largest(name):
-            # A float has no room for an integer of hundreds of digits.
-            size = f"{value:g}" if abs(value) < 1e300 else "a number of hundreds of digits"
-            raise TargetError(f"{where} says {name} = {size}: no model is that large")
-
-
-def _largest(name: str) -> float:
-    if _NO_SIZE.search(name):
-        return inf
-    return LARGEST_COUNT if _COUNTS.search(name) and "size" not in name else LARGEST_NUMBER
+        elif isinstance(value, int | float) and not _NO_SIZE.search(name):
+            is_count = _COUNTS.search(name) and "size" not in name
+            if abs(value) > (LARGEST_COUNT if is_count else LARGEST_NUMBER):
+                # A float has no room for an integer of hundreds of digits.
+                size = f"{value:g}" if abs(value) < 1e300 else "a number of hundreds of digits"
+                raise TargetError(f"{where} says {name} = {size}: no model is that large")
 
 
 @contextmanager

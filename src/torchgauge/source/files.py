@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -54,7 +54,18 @@ def _open_code(index: Index, opening: Opening) -> Source:
         # Code that may not run leaves the weights, which are worth a look all the same.
         try:
             with errors_as_torchgauge(index.path):
-                model = _load_program(index)
+                if index.metadata.get("missing_weights"):
+                    raise FormatError("it needs the weights that are missing")
+                model: nn.Module
+                # Each reader is imported when its format is found.
+                if index.format == "torchscript":
+                    from torchgauge.source.torchscript import load_torchscript
+
+                    model = load_torchscript(index.path)
+                else:
+                    from torchgauge.source.exported import load_exported
+
+                    model = load_exported(index.path)
         except TorchgaugeError as error:
             return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
         return Source(model, _record(index, opening), index=index)
@@ -91,19 +102,6 @@ def _open_given_code(index: Index, opening: Opening) -> Source | None:
 
 def _record(index: Index, opening: Opening, remark: str = "") -> TargetRecord:
     return stored_target(index, opening.name, remark)
-
-
-def _load_program(index: Index) -> nn.Module:
-    """Each reader is imported when its format is found."""
-    if index.metadata.get("missing_weights"):
-        raise FormatError("it needs the weights that are missing")
-    if index.format == "torchscript":
-        from torchgauge.source.torchscript import load_torchscript
-
-        return load_torchscript(index.path)
-    from torchgauge.source.exported import load_exported
-
-    return load_exported(index.path)
 
 
 def _identify(index: Index, opening: Opening) -> Source:
@@ -248,7 +246,10 @@ def unpickle(index: Index) -> nn.Module:
     # The file's own code runs here: it may raise anything.
     except Exception as error:
         raise TargetError(f"'{index.path}' could not be unpickled: {type(error).__name__}: {error}") from error
-    model = next(_modules(content), None)
+    held: Iterable[object] = [content]
+    if isinstance(content, Mapping) and not isinstance(content, nn.Module):
+        held = (*(content[key] for key in _HOLDERS if key in content), *content.values())
+    model = next((value for value in held if isinstance(value, nn.Module)), None)
     if model is None:
         raise TargetError(f"'{index.path}' was unpickled, but holds no model")
     return model
@@ -257,13 +258,3 @@ def unpickle(index: Index) -> nn.Module:
 def announcement(index: Index) -> str:
     lines = [f"  {found.verdict.value}: {found.name}{'()' if found.called else ''}" for found in index.imports]
     return "\n".join([f"unpickling '{index.path}', which imports and calls:", *dict.fromkeys(lines)])
-
-
-def _modules(content: object) -> Iterator[nn.Module]:
-    if isinstance(content, nn.Module):
-        yield content
-    elif isinstance(content, Mapping):
-        ordered = [content[key] for key in _HOLDERS if key in content]
-        for value in (*ordered, *content.values()):
-            if isinstance(value, nn.Module):
-                yield value

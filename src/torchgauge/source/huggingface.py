@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from importlib import import_module
@@ -19,7 +19,7 @@ from torchgauge.schema import conform
 from torchgauge.source.building import Recipe
 from torchgauge.source.config_limits import require_possible_numbers
 from torchgauge.source.packages import import_optional
-from torchgauge.source.spelling import did_you_mean
+from torchgauge.source.target_check import did_you_mean
 from torchgauge.source.torchvision_ops import torchvision_importable
 
 if TYPE_CHECKING:
@@ -66,7 +66,11 @@ def read(path: Path) -> Recipe:
     types, model_type = transformers.CONFIG_MAPPING, named.get("model_type")
     architecture = next(iter(named.get("architectures") or ()), None)
     if model_type not in types:
-        raise TargetError(f"'{path}' {_why_unknown(model_type, settings, types)}")
+        if model_type is None:
+            raise TargetError(f"'{path}' has no model_type: it is not a transformers config")
+        unknown = f"this transformers does not know.{did_you_mean(model_type, types)}"
+        which = _UNKNOWN if "auto_map" in settings else unknown
+        raise TargetError(f"'{path}' has the model type '{model_type}', which {which}")
     if architecture is not None and _model_class(transformers, architecture) is None:
         raise TargetError(f"'{path}' names the architecture '{architecture}', which {_UNKNOWN}")
     require_possible_numbers(settings, f"'{path}'")
@@ -90,7 +94,16 @@ def find(entry: str) -> Recipe:
         return _base_model(transformers, found(), entry)
     model_class = _model_class(transformers, entry)
     if model_class is None:
-        raise TargetError(_why_not_found(transformers, entry))
+        backends = getattr(found, "_backends", None)
+        if backends:
+            needed = ", ".join(backends)
+            raise TargetError(f"transformers' {entry} needs packages that are not installed: {needed}")
+        known = (*transformers.CONFIG_MAPPING, *(name for name in dir(transformers) if name[:1].isupper()))
+        raise TargetError(
+            f"'{entry}' is neither a folder with a config.json nor a model class, config class or type of transformers."
+            f"{did_you_mean(entry, known)} Nothing is downloaded: for a model of the hub, download its config.json "
+            "first."
+        )
     return recipe_of(entry, model_class._from_config, model_class.config_class())
 
 
@@ -114,14 +127,6 @@ def _without_files(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return {key: False if key == "use_pretrained_backbone" else value for key, value in kept}
 
 
-def _why_unknown(model_type: Any, settings: dict[str, Any], known: Iterable[str]) -> str:
-    if model_type is None:
-        return "has no model_type: it is not a transformers config"
-    if "auto_map" in settings:
-        return f"has the model type '{model_type}', which {_UNKNOWN}"
-    return f"has the model type '{model_type}', which this transformers does not know.{did_you_mean(model_type, known)}"
-
-
 def _public(transformers: ModuleType, name: str) -> Any:
     """What transformers lists under a name; the name may stand in a file."""
     # A lazy attribute: it imports the file of the model, which may import torchvision.
@@ -134,17 +139,6 @@ def _model_class(transformers: ModuleType, name: str) -> Any:
     found = _public(transformers, name)
     is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     return found if is_model and found.config_class is not None and not name.endswith("PreTrainedModel") else None
-
-
-def _why_not_found(transformers: ModuleType, entry: str) -> str:
-    backends = getattr(_public(transformers, entry), "_backends", None)
-    if backends:
-        return f"transformers' {entry} needs packages that are not installed: {', '.join(backends)}"
-    known = (*transformers.CONFIG_MAPPING, *(name for name in dir(transformers) if name[:1].isupper()))
-    return (
-        f"'{entry}' is neither a folder with a config.json nor a model class, config class or type of transformers."
-        f"{did_you_mean(entry, known)} Nothing is downloaded: for a model of the hub, download its config.json first."
-    )
 
 
 def _base_model(transformers: ModuleType, config: PretrainedConfig, what: str) -> Recipe:

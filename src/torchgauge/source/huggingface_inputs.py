@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import nn
 
-from torchgauge.source.candidate import Assignment, Defaults, Guess
+from torchgauge.source.candidate import Assignment, Defaults, ForwardSignature, Guess
 from torchgauge.source.layers import SEQUENCE
-from torchgauge.source.signature import ForwardSignature
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -110,16 +109,15 @@ class ModelConfig:
 
     def ordinary_token(self) -> int:
         """The first id that is not a special token (padding, end of text, image placeholder)."""
-        special = {token for token in self._special_tokens() if isinstance(token, int)}
-        vocabulary = self.text("vocab_size") or 2
-        return next((token for token in range(1, vocabulary) if token not in special), 0)
-
-    def _special_tokens(self) -> Iterator[object]:
+        special: set[object] = set()
         for config in self._nested(_TEXT):
             for name in _names(config):
                 if name.endswith(("_token_id", "_token_index")):
                     value = _get(config, name)
-                    yield from value if isinstance(value, list) else [value]
+                    tokens = value if isinstance(value, list) else [value]
+                    special.update(token for token in tokens if isinstance(token, int))
+        vocabulary = self.text("vocab_size") or 2
+        return next((token for token in range(1, vocabulary) if token not in special), 0)
 
     def _look(self, nested: tuple[str, ...], names: tuple[str, ...]) -> Iterator[object]:
         for config in self._nested(nested):
@@ -170,12 +168,6 @@ def _length(config: ModelConfig, defaults: Defaults) -> int:
     return defaults.seq or config.text_length(SEQUENCE)
 
 
-def _length_source(config: ModelConfig, defaults: Defaults) -> str:
-    if defaults.seq:
-        return "the given length"
-    return "the positions of the model's config" if config.text_length(SEQUENCE) < SEQUENCE else "an ordinary prompt"
-
-
 @makes("input_ids", "decoder_input_ids")
 def _ids(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
     tokens = defaults.ids(defaults.batch, _length(config, defaults), value=config.ordinary_token())
@@ -183,7 +175,9 @@ def _ids(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
     # Classifiers on top of encoder-decoders read the state of the end token.
     if config.is_encoder_decoder and end is not None:
         tokens[:, -1] = end
-    yield Guess(tokens, _length_source(config, defaults))
+    is_short = config.text_length(SEQUENCE) < SEQUENCE
+    source = "the positions of the model's config" if is_short else "an ordinary prompt"
+    yield Guess(tokens, "the given length" if defaults.seq else source)
 
 
 @makes("attention_mask", "decoder_attention_mask")

@@ -19,7 +19,7 @@ from torch import nn
 
 from torchgauge.errors import TargetError, UsageError
 from torchgauge.source.building import rng_untouched
-from torchgauge.source.spelling import did_you_mean
+from torchgauge.source.target_check import did_you_mean
 from torchgauge.source.torchvision_ops import torchvision_importable
 
 _serial = itertools.count()
@@ -83,7 +83,17 @@ def _loaded(path: Path) -> Iterator[ModuleType]:
 def build_from_module(module: str, name: str) -> nn.Module:
     """The model `name` of an importable module; the current directory is importable, as for `python -m`."""
     with importable(Path.cwd()), torchvision_importable(), rng_untouched():
-        return _build(_import(module), name, module)
+        try:
+            imported = import_module(module)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+                known = {*sys.stdlib_module_names, *(entry.stem for entry in Path.cwd().glob("*.py"))}
+                raise TargetError(
+                    f"there is no module '{error.name}' here or among the installed packages."
+                    f"{did_you_mean(error.name, known)}"
+                ) from error
+            raise _failed(f"the module '{module}' failed while it was imported", error) from error
+        return _build(imported, name, module)
 
 
 @contextmanager
@@ -112,19 +122,6 @@ def _load_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise _failed(f"'{path}' failed while it was loaded", error, path) from error
     return module
-
-
-def _import(name: str) -> ModuleType:
-    try:
-        return import_module(name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-            known = {*sys.stdlib_module_names, *(entry.stem for entry in Path.cwd().glob("*.py"))}
-            raise TargetError(
-                f"there is no module '{error.name}' here or among the installed packages."
-                f"{did_you_mean(error.name, known)}"
-            ) from error
-        raise _failed(f"the module '{name}' failed while it was imported", error) from error
 
 
 def _build(module: ModuleType, name: str, place: str) -> nn.Module:

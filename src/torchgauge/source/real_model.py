@@ -86,15 +86,12 @@ def _script(model: ScriptModule, path: str) -> nn.Module:
 def _exported(source: Source) -> ExportedModel:
     _require_room(source.runnable)
     entries = {entry.name: entry for entry in source.stored.entries}
-    model = load_exported(source.stored.path, values=lambda name: _value(entries.get(name)))
+    read = lambda name: read_tensor(entries[name]) if name in entries else None  # noqa: E731
+    model = load_exported(source.stored.path, values=read)
     missing = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
     if missing:
         raise InputError(f"'{source.record.name}' does not hold the values of {missing[0]}, so it cannot be run")
     return model
-
-
-def _value(entry: Entry | None) -> torch.Tensor | None:
-    return None if entry is None else read_tensor(entry)
 
 
 def _built(source: Source) -> nn.Module:

@@ -48,10 +48,13 @@ def resolve(
         kind = "torchscript" if isinstance(held.model, ScriptModule) else "module"
         return Source(held.model, TargetRecord(name or class_names(held.model)[0], kind), warnings=held.warnings)
     from torchgauge.source import huggingface
-    from torchgauge.source.registries import find_timm, find_torchvision
+    from torchgauge.source.building import find_timm, find_torchvision
 
     if not isinstance(target, str):
-        raise UsageError(f"a target is a model or a text, not {_describe(target)}; the forms are: {FORMS}")
+        given = f"a {type(target).__name__}"
+        if isinstance(target, type):
+            given = f"the class {target.__name__}; pass an instance"
+        raise UsageError(f"a target is a model or a text, not {given}; the forms are: {FORMS}")
     joined = None if code is None else resolve(code)
     text = target.strip()
     opening = Opening(name or target.strip(), joined, allow_pickle, progress)
@@ -75,10 +78,6 @@ def is_program(target: object) -> TypeGuard[ExportedProgram]:
 
 def is_file(target: object) -> bool:
     return isinstance(target, str) and os.path.exists(target.removeprefix("hf:"))
-
-
-def _describe(value: object) -> str:
-    return f"the class {value.__name__}; pass an instance" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def _open_path(path: str, opening: Opening) -> Source:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
 from torchgauge.errors import TargetError, UsageError
-from torchgauge.source.spelling import close_names
 
 FORMS = (
     "a model file or folder, path/to/file.py:Name, package.module:Name (a class, a function that builds the model, "
@@ -82,3 +82,20 @@ def _registered(text: str) -> Iterator[str]:
         yield from (f"{target}.{tag}" for target in names[architecture] if target.startswith("timm:"))
     else:
         yield from (target for name in close_names(lowered, names, cutoff=0.8) for target in sorted(names[name]))
+
+
+# Names that were probably meant.
+
+
+def close_names(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """Up to three known names that are close, the closest first; capital letters do not matter."""
+    folded = {candidate.lower(): candidate for candidate in known}
+    return [folded[match] for match in get_close_matches(name.lower(), folded, n=3, cutoff=cutoff)]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence with the closest known names, led by a space; empty where nothing is close."""
+    matches = close_names(name, known)
+    if not matches:
+        return ""
+    return f" Did you mean {' or '.join(repr(match) for match in matches)}?"

@@ -15,10 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchgauge.source.candidate import Assignment, Defaults, Guess, make_tensor
+from torchgauge.source.candidate import (
+    Assignment,
+    Defaults,
+    ForwardSignature,
+    Guess,
+    companion,
+    is_companion,
+    make_tensor,
+)
 from torchgauge.source.layers import suggest
-from torchgauge.source.parameter_roles import companion, is_companion
-from torchgauge.source.signature import ForwardSignature, Parameter
 from torchgauge.source.torchscript.lowering import lower
 
 # A trace has the length it was made with in its graph: several are tried.
@@ -51,24 +57,16 @@ def script_assignments(
     if main is None:
         return
     for index, guess in enumerate(known[main.name]):
-        yield {p.name: _filled(model, p, main, index, guess, known, defaults) for p in parameters}
-
-
-def _filled(
-    model: nn.Module,
-    parameter: Parameter,
-    main: Parameter,
-    index: int,
-    guess: Guess,
-    known: dict[str, list[Guess]],
-    defaults: Defaults,
-) -> Guess:
-    own = known.get(parameter.name)
-    if own:
-        return own[min(index, len(own) - 1)]
-    if is_companion(parameter):
-        return companion(model, parameter, main.name, guess.value, defaults)
-    return Guess(guess.value.clone(), f"the same as {main.name}")
+        assignment: Assignment = {}
+        for parameter in parameters:
+            own = known.get(parameter.name)
+            if own:
+                assignment[parameter.name] = own[min(index, len(own) - 1)]
+            elif is_companion(parameter):
+                assignment[parameter.name] = companion(model, parameter, main.name, guess.value, defaults)
+            else:
+                assignment[parameter.name] = Guess(guess.value.clone(), f"the same as {main.name}")
+        yield assignment
 
 
 def _example(value: torch._C.Value) -> Tensor | None:
@@ -95,7 +93,12 @@ def _layer(use: FirstUse) -> tuple[str, dict[str, object]]:
     shape = tuple(use.weight.tensor.shape)
     match use.op.removeprefix("aten::"):
         case "_convolution" | "convolution" | "conv1d" | "conv2d" | "conv3d" if len(shape) in (3, 4, 5):
-            return _convolution(use, shape)
+            general = use.op in ("aten::_convolution", "aten::convolution")
+            if general and use.arguments[6] is True:
+                return "ConvTranspose2d", {"in_channels": shape[0], "kernel_size": shape[2:]}
+            groups = use.arguments[8 if general else 6]
+            factor = groups if isinstance(groups, int) and groups else 1
+            return f"Conv{len(shape) - 2}d", {"in_channels": shape[1] * factor}
         case "conv_transpose1d" | "conv_transpose2d" | "conv_transpose3d":
             return "ConvTranspose2d", {"in_channels": shape[0], "kernel_size": shape[2:]}
         case "embedding" | "embedding_bag":
@@ -113,14 +116,6 @@ def _layer(use: FirstUse) -> tuple[str, dict[str, object]]:
         case "batch_norm":
             return "BatchNorm2d", {"num_features": shape[0]}
     return "", {}
-
-
-def _convolution(use: FirstUse, shape: tuple[int, ...]) -> tuple[str, dict[str, object]]:
-    general = use.op in ("aten::_convolution", "aten::convolution")
-    if general and use.arguments[6] is True:
-        return "ConvTranspose2d", {"in_channels": shape[0], "kernel_size": shape[2:]}
-    groups = use.arguments[8 if general else 6]
-    return f"Conv{len(shape) - 2}d", {"in_channels": shape[1] * (groups if isinstance(groups, int) and groups else 1)}
 
 
 Undo = Callable[[Tensor], Tensor]
@@ -204,26 +199,20 @@ class _Walk:
         for node in block.nodes():
             kind = node.kind()
             if kind == "prim::Constant":
-                self._constant(node)
+                value = node.output()
+                if value.type().kind() == "TensorType" and isinstance(held := value.toIValue(), Tensor):
+                    self._weights[value.debugName()] = Weight("", held)
             elif kind == "prim::GetAttr":
                 self._attribute(node)
             elif kind in _OPERANDS:
                 self._use(node, *_OPERANDS[kind])
             else:
                 self._pass_on(node, kind)
-                self._inner(node)
-
-    def _inner(self, node: torch._C.Node) -> None:
-        for block in node.blocks():
-            self._block(block)
-            for outside, inside in zip(node.outputs(), block.outputs(), strict=False):
-                if node.kind() == "prim::If":
-                    self._same(outside, inside)
-
-    def _constant(self, node: torch._C.Node) -> None:
-        value = node.output()
-        if value.type().kind() == "TensorType" and isinstance(held := value.toIValue(), Tensor):
-            self._weights[value.debugName()] = Weight("", held)
+                for inner in node.blocks():
+                    self._block(inner)
+                    for outside, inside in zip(node.outputs(), inner.outputs(), strict=False):
+                        if kind == "prim::If":
+                            self._same(outside, inside)
 
     def _attribute(self, node: torch._C.Node) -> None:
         path, owner = self._objects.get(node.input().debugName(), ("", None))

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from torchgauge.errors import InputError, UsageError
-from torchgauge.source.candidate import Candidate, Defaults, make_tensor, token_value
+from torchgauge.source.candidate import Candidate, Defaults, ForwardSignature, is_ids, is_mask, make_tensor, token_value
 from torchgauge.source.modules import all_modules, has_attribute
-from torchgauge.source.parameter_roles import is_ids, is_mask
-from torchgauge.source.signature import ForwardSignature
-from torchgauge.source.spelling import did_you_mean
+from torchgauge.source.target_check import did_you_mean
 
 
 def given_values(signature: ForwardSignature, inputs: object, kwargs: Mapping[str, object]) -> Candidate:
@@ -50,13 +48,13 @@ def parse_sizes(input_size: object) -> tuple[InputSpec, ...]:
 
 def _shape(value: object) -> tuple[int, ...]:
     sizes = (value,) if isinstance(value, int) else value
-    if not isinstance(sizes, Sequence) or isinstance(sizes, str) or not all(_is_size(size) for size in sizes):
+    if (
+        not isinstance(sizes, Sequence)
+        or isinstance(sizes, str)
+        or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes)
+    ):
         raise InputError(f"{value!r} is not a shape: write one like (1, 3, 224, 224), or several in a list")
     return tuple(int(size) for size in sizes)
-
-
-def _is_size(size: object) -> bool:
-    return isinstance(size, int) and not isinstance(size, bool) and size >= 0
 
 
 def sized_candidates(

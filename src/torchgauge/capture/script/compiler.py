@@ -1,21 +1,32 @@
-"""From a lowered graph to steps."""
+"""From a lowered graph to steps, grouped into the module calls they were inlined from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchgauge.capture.script import control
-from torchgauge.capture.script.builtins import require_spelled_length
-from torchgauge.capture.script.operators import operator_of
-from torchgauge.capture.script.program import Block, Step, Unsupported, free_after_last_use, is_instance
-from torchgauge.capture.script.stages import group_by_scope
-from torchgauge.capture.source_lines import source_line as model_source_line
+from torchgauge.capture.fake_tensor import Endless
+from torchgauge.capture.paths import join
+from torchgauge.capture.recorder import source_line as model_source_line
+from torchgauge.capture.script.operators import operator_of, require_spelled_length
+from torchgauge.capture.script.program import (
+    Block,
+    Done,
+    Instance,
+    Step,
+    Unsupported,
+    free_after_last_use,
+    is_instance,
+    reads_of,
+)
 from torchgauge.source.torchscript.lowering import CALL, LINE, lower
-from torchgauge.source.torchscript.nodes import source_line
-from torchgauge.source.torchscript.scopes import ONEDNN_CONSTANT, Scopes, is_flat, onednn_constant
+from torchgauge.source.torchscript.scopes import ONEDNN_CONSTANT, Scopes, is_flat, onednn_constant, source_line
+
+if TYPE_CHECKING:
+    from torchgauge.capture.script.interpreter import Frame
 
 
 def compile_graph(graph: Any, module_types: frozenset[str]) -> Block:
@@ -59,30 +70,22 @@ class _Compiler:
                 return None
             value = node.output().toIValue()
             if isinstance(value, torch.Tensor):
-                return Step(control.held(value), (), outputs, takes_frame=True, is_constant=True)
+                return Step(held(value), (), outputs, takes_frame=True, is_constant=True)
             return Step(lambda: value, (), outputs, is_constant=True)
         if kind == ONEDNN_CONSTANT:
-            return Step(control.held(onednn_constant(node)), (), outputs, takes_frame=True, is_constant=True)
+            return Step(held(onednn_constant(node)), (), outputs, takes_frame=True, is_constant=True)
         blocks = tuple(map(self.block, node.blocks()))
-        step = Step(self._free(kind, node), inputs, outputs, blocks=blocks, source=line)
+        takes_frame = kind in _WITH_FRAME or kind == "prim::fork"
+        if kind in _WITH_FRAME:
+            run = _WITH_FRAME[kind](node, blocks)
+        elif kind == "prim::fork":
+            run = fork(compile_graph(node.g("Subgraph"), self.module_types))
+        else:
+            run = _WITHOUT_FRAME.get(kind, operator_of)(node)
+        step = Step(run, inputs, outputs, takes_frame=takes_frame, blocks=blocks, source=line)
         step.scope = self.scopes.of(node) if self.scopes is not None else ()
         step.makes_tensors = any(value.type().kind() == "TensorType" for value in node.outputs())
-        make = _WITH_FRAME.get(kind)
-        if make is not None:
-            step.run, step.takes_frame = make(node, blocks), True
-        elif kind == "prim::fork":
-            step.run, step.takes_frame = control.fork(compile_graph(node.g("Subgraph"), self.module_types)), True
         return step
-
-    def _free(self, kind: str, node: Any) -> Callable[..., Any]:
-        if kind in _WITH_FRAME or kind == "prim::fork":
-            return _nothing
-        make = _WITHOUT_FRAME.get(kind)
-        return make(node) if make is not None else operator_of(node)
-
-
-def _nothing() -> None:
-    return None
 
 
 def _unpack(node: Any) -> Callable[..., Any]:
@@ -118,19 +121,182 @@ _WITHOUT_FRAME: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "prim::ListUnpack": _unpack,
     "prim::TupleSlice": _slice,
     "prim::isinstance": _isinstance,
-    "prim::RaiseException": lambda node: control.raise_exception,
-    "prim::CreateObject": lambda node: control.creator(node.output().type().str()),
-    "prim::Enter": lambda node: control.enterer(node.input().type().str()),
-    "prim::Exit": lambda node: control.leave,
+    "prim::RaiseException": lambda node: raise_exception,
+    "prim::CreateObject": lambda node: creator(node.output().type().str()),
+    "prim::Enter": lambda node: enterer(node.input().type().str()),
+    "prim::Exit": lambda node: leave,
     "prim::PythonOp": _python_op,
     "prim::ModuleContainerIndex": lambda node: lambda module, key: module.getattr(str(key)),
     "aten::wait": lambda node: lambda done: done.value,
 }
 _WITH_FRAME: dict[str, Callable[[Any, tuple[Block, ...]], Callable[..., Any]]] = {
-    CALL: lambda node, blocks: control.call_method(node.s("name")),
-    "prim::CallMethod": lambda node, blocks: control.call_method(node.s("name")),
-    "prim::GetAttr": lambda node, blocks: control.get_attribute(node.s("name")),
-    "prim::SetAttr": lambda node, blocks: control.set_attribute(node.s("name")),
-    "prim::If": lambda node, blocks: control.choose(*blocks),
-    "prim::Loop": lambda node, blocks: control.loop(blocks[0]),
+    CALL: lambda node, blocks: call_method(node.s("name")),
+    "prim::CallMethod": lambda node, blocks: call_method(node.s("name")),
+    "prim::GetAttr": lambda node, blocks: get_attribute(node.s("name")),
+    "prim::SetAttr": lambda node, blocks: set_attribute(node.s("name")),
+    "prim::If": lambda node, blocks: choose(*blocks),
+    "prim::Loop": lambda node, blocks: loop(blocks[0]),
 }
+
+
+# Steps that are more than a function of their inputs: branches, loops, attributes, calls, exceptions.
+
+Run = Callable[..., Any]
+
+# A graph may loop for ever; no model of use repeats its loops so often, all of them together.
+LOOP_LIMIT = 1 << 18
+_GRAD_MODES = {
+    "__torch__.torch.autograd.grad_mode.no_grad": False,
+    "__torch__.torch.autograd.grad_mode.inference_mode": False,
+    "__torch__.torch.autograd.grad_mode.enable_grad": True,
+}
+_INERT = ("__torch__.torch.autograd.profiler.record_function",)
+
+
+def choose(yes: Block, no: Block) -> Run:
+    def run(frame: Frame, condition: Any) -> Any:
+        return _one_or_all(frame.run(yes if condition else no, ()))
+
+    return run
+
+
+def loop(body: Block) -> Run:
+    def run(frame: Frame, limit: int, condition: Any, *carried: Any) -> Any:
+        values: tuple[Any, ...] = carried
+        count = 0
+        while condition and count < limit:
+            condition, *rest = frame.run(body, (count, *values))
+            values = tuple(rest)
+            count += 1
+            frame.interpreter.iterations += 1
+            if frame.interpreter.iterations > LOOP_LIMIT:
+                raise Endless(f"the loops of the graph ran {LOOP_LIMIT} times and did not end")
+        return _one_or_all(values)
+
+    return run
+
+
+def _one_or_all(values: Any) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def fork(body: Block) -> Run:
+    def run(frame: Frame, *args: Any) -> Done:
+        return Done(_one_or_all(frame.apart().run(body, args)))
+
+    return run
+
+
+def held(tensor: torch.Tensor) -> Run:
+    return lambda frame: frame.interpreter.adopt(tensor)
+
+
+def get_attribute(name: str) -> Run:
+    return lambda frame, owner: frame.interpreter.attribute(owner, name)
+
+
+def set_attribute(name: str) -> Run:
+    return lambda frame, owner, value: frame.interpreter.set_attribute(owner, name, value)
+
+
+def call_method(name: str) -> Run:
+    return lambda frame, owner, *args: frame.interpreter.call_method(owner, name, args)
+
+
+def raise_exception(message: str, kind: str | None = None) -> None:
+    raise RuntimeError(message)
+
+
+def creator(kind: str) -> Run:
+    return lambda: Instance(kind)
+
+
+def enterer(kind: str) -> Run:
+    if kind in _INERT:
+        return lambda manager: None
+    if kind not in _GRAD_MODES:
+        raise Unsupported(f"with {kind}")
+
+    def enter(manager: Instance) -> None:
+        manager.attributes["before"] = torch.is_grad_enabled()
+        torch.set_grad_enabled(_GRAD_MODES[kind])
+
+    return enter
+
+
+def leave(manager: Instance) -> None:
+    if "before" in manager.attributes:
+        torch.set_grad_enabled(manager.attributes["before"])
+
+
+# Groups the steps of a flat graph into the calls they were inlined from.
+
+
+def group_by_scope(block: Block, outer: frozenset[int] = frozenset()) -> None:
+    """Replace each run of steps of one module by one step that enters it, runs them and leaves it.
+
+    `outer` are the constants of the blocks around: no inputs of a module.
+    """
+    constants = [step for step in block.steps if step.is_constant]
+    others = [step for step in block.steps if not step.is_constant]
+    slots = outer.union(*(step.outputs for step in constants))
+    block.steps = constants + _grouped(others, 0, slots, set(block.results))
+    for step in others:
+        for inner in step.blocks:
+            group_by_scope(inner, slots)
+
+
+def _grouped(steps: list[Step], depth: int, constants: frozenset[int], wanted: set[int]) -> list[Step]:
+    paths = iter(_paths(steps, depth))
+    groups = [(path, list(group)) for path, group in groupby(steps, lambda _: next(paths))]
+    later = set(wanted)
+    grouped: list[Step] = []
+    for path, group in reversed(groups):
+        if path is None:
+            grouped.extend(reversed(group))
+        else:
+            made = {slot for step in group for slot in step.outputs}
+            given = tuple(sorted(reads_of(group) - made - constants))
+            left = tuple(sorted(made & later))
+            inner = _grouped(group, depth + 1, constants, later)
+            stage = Step(_runner(path, inner, left), given, (), takes_frame=True)
+            grouped.append(stage)
+        later |= reads_of(group)
+    return grouped[::-1]
+
+
+def _paths(steps: list[Step], depth: int) -> list[str | None]:
+    """The module of each step. Lists and checks that lost theirs belong where the tensors around them do."""
+    paths = [step.scope[depth] if len(step.scope) > depth else None for step in steps]
+    before: str | None = None
+    lost: list[int] = []
+    for index, step in enumerate(steps):
+        if paths[index] is None and not step.makes_tensors:
+            lost.append(index)
+            continue
+        if paths[index] is not None and paths[index] == before:
+            for place in lost:
+                paths[place] = before
+        before = paths[index]
+        lost.clear()
+    return paths
+
+
+def _runner(path: str, steps: list[Step], left: tuple[int, ...]) -> Callable[..., Any]:
+    def run(frame: Frame, *args: Any) -> None:
+        recorder = frame.interpreter.recorder
+        given = _tensors(args)
+        previous = recorder.enter_path(join(frame.path, path), given, {})
+        try:
+            frame.run_steps(steps)
+        except BaseException:
+            recorder.fail(previous, given, {})
+            raise
+        results = _tensors(tuple(frame.values[slot] for slot in left))
+        recorder.leave_path(previous, results[0] if len(results) == 1 else results)
+
+    return run
+
+
+def _tensors(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value for value in values if isinstance(value, torch.Tensor))

@@ -52,7 +52,22 @@ class Frame:
         for step in steps:
             args = [values[slot] for slot in step.inputs]
             recorder.source = step.source or self.source
-            result = step.run(self, *args) if step.takes_frame else self._run_plain(step, args)
+            if step.takes_frame:
+                result = step.run(self, *args)
+            else:
+                # A function of its inputs: what it makes, or adds to its first input, takes memory.
+                target = args[0] if args and type(args[0]) in _GROWING else None
+                before = 0 if target is None else len(target)
+                result = step.run(*args)
+                made = 0 if target is None else max(len(target) - before, 0)
+                kind = type(result)
+                if kind is str:
+                    made += len(result) >> 4
+                elif kind in _SIZED and result is not target:
+                    made += len(result)
+                if made:
+                    recorder.budget.spend_elements(made)
+                del target
             if len(step.outputs) == 1:
                 values[step.outputs[0]] = result
             elif step.outputs:
@@ -60,21 +75,6 @@ class Frame:
             del args, result
             for slot in step.dead:
                 values.pop(slot, None)
-
-    def _run_plain(self, step: Step, args: list[Any]) -> Any:
-        """Run a step that is a function of its inputs; what it makes, or adds to its first input, takes memory."""
-        target = args[0] if args and type(args[0]) in _GROWING else None
-        before = 0 if target is None else len(target)
-        result = step.run(*args)
-        made = 0 if target is None else max(len(target) - before, 0)
-        kind = type(result)
-        if kind is str:
-            made += len(result) >> 4
-        elif kind in _SIZED and result is not target:
-            made += len(result)
-        if made:
-            self.interpreter.recorder.budget.spend_elements(made)
-        return result
 
 
 _GROWING = frozenset((list, dict))
@@ -110,8 +110,13 @@ class ScriptInterpreter:
         unknown = kwargs.keys() - {argument.name for argument in declared[len(args) :]}
         if unknown:
             raise TypeError(f"forward has no argument '{min(unknown)}', or it is given twice")
-        arguments = (*args, *(_value(argument, kwargs) for argument in declared[len(args) :]))
-        return self._invoke(script, "forward", arguments)
+        arguments = list(args)
+        for argument in declared[len(args) :]:
+            if argument.name not in kwargs and not argument.has_default_value():
+                raise TypeError(f"forward needs '{argument.name}'")
+            is_given = argument.name in kwargs
+            arguments.append(kwargs[argument.name] if is_given else argument.default_value)
+        return self._invoke(script, "forward", tuple(arguments))
 
     def call_method(self, owner: Any, name: str, args: tuple[Any, ...]) -> Any:
         if not _FORWARD.fullmatch(name):
@@ -169,11 +174,3 @@ class ScriptInterpreter:
         results = Frame(self).run(block, (owner, *args))
         self.recorder.source = source
         return results[0]
-
-
-def _value(argument: Any, kwargs: dict[str, Any]) -> Any:
-    if argument.name in kwargs:
-        return kwargs[argument.name]
-    if not argument.has_default_value():
-        raise TypeError(f"forward needs '{argument.name}'")
-    return argument.default_value

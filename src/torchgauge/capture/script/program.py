@@ -106,15 +106,11 @@ def _matches(value: Any, wanted: Any) -> bool:
         return False
     if kind in ("OptionalType", "UnionType"):
         return any(_matches(value, inner) for inner in wanted.containedTypes())
-    return isinstance(value, _PYTHON[kind]) and _elements_match(value, wanted)
-
-
-def _elements_match(value: Any, wanted: Any) -> bool:
+    if not isinstance(value, _PYTHON[kind]):
+        return False
     inner = wanted.containedTypes()
     if isinstance(value, list):
         return all(_matches(item, inner[0]) for item in value)
     if isinstance(value, tuple):
         return len(value) == len(inner) and all(map(_matches, value, inner))
-    if isinstance(value, dict):
-        return all(_matches(item, inner[1]) for item in value.values())
-    return True
+    return not isinstance(value, dict) or all(_matches(item, inner[1]) for item in value.values())

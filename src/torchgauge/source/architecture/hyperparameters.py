@@ -6,10 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from torchgauge.source.architecture.blocks import Blocks
-from torchgauge.source.architecture.evidence import Evidence, Hyperparameters
-from torchgauge.source.architecture.family import is_patch_embedding
-from torchgauge.source.architecture.layers import CONVOLUTIONS, RECURRENT, Layer, layers_of, of_kind
+from torchgauge.source.architecture.evidence import Evidence, Hyperparameters, is_patch_embedding
+from torchgauge.source.architecture.layers import CONVOLUTIONS, RECURRENT, Blocks, Layer, layers_of, of_kind
 
 _POSITION = re.compile(r"pos|wpe", re.IGNORECASE)
 _NO_VOCABULARY = re.compile(r"pos|wpe|type|bias|query|time|label|class_embed", re.IGNORECASE)
@@ -65,7 +63,11 @@ def _transformer(evidence: Evidence) -> Hyperparameters:
         # A convolution over several positions from fewer channels is a stem, or depthwise.
         smaller = [size for layer in matrices if not layer.is_spatial for size in _partner(layer, width)]
         sizes = larger or smaller if is_block else [size for size in larger if larger.count(size) > 1]
-        intermediate = min(sizes or _expert_sizes(layers, width), default=None)
+        if not sizes:
+            experts = of_kind(layers, "Experts")
+            stacked = [shape[-2:] for x in experts for shape in x.tensors.values() if len(shape) == 3]
+            sizes = [max(shape) if min(shape) == width else min(shape) for shape in stacked if width in shape]
+        intermediate = min(sizes, default=None)
         found |= {"intermediate_size": intermediate} if intermediate else {}
     return found
 
@@ -84,11 +86,6 @@ def _width(evidence: Evidence, layers: list[Layer]) -> int | None:
     channels = [layer.weight[0] for layer in of_kind(evidence.layers, *CONVOLUTIONS)]
     sizes = channels or [layer.weight[0] for layer in of_kind(evidence.layers, "Linear")]
     return max(sizes, default=None)
-
-
-def _expert_sizes(layers: list[Layer], width: int) -> list[int]:
-    shapes = [shape[-2:] for layer in of_kind(layers, "Experts") for shape in layer.tensors.values() if len(shape) == 3]
-    return [max(shape) if min(shape) == width else min(shape) for shape in shapes if width in shape]
 
 
 def _partner(layer: Layer, width: int) -> Iterator[int]:
@@ -152,21 +149,21 @@ def _state_space(evidence: Evidence) -> Hyperparameters:
         return {"inner_size": decay[0], "state_size": decay[1]}
     weights = {other.path: other.weight for other in evidence.layers}
     out, convolved = (weights.get(f"{layer.path}.{name}", ()) for name in ("out_proj", "conv1d"))
-    return {"state_heads": decay[0]} | (_grouped_states(decay[0], out[1], convolved[0]) if out and convolved else {})
+    heads = decay[0]
+    found: Hyperparameters = {"state_heads": heads}
+    if out and convolved:
+        # A convolution goes over the inner channels and two sets of states per group (Mamba 2): it shows how many
+        # states all groups have, and not how many groups there are.
+        inner = out[1]
+        states = (convolved[0] - inner) // 2
+        if states > 0 and heads > 0:
+            size = next((size for size in _USUAL_STATES if states % size == 0), states)
+            found |= {"inner_size": inner, "state_head_size": inner // heads}
+            found |= {"state_size": size, "state_groups": states // size, "assumed": ["state_size", "state_groups"]}
+    return found
 
 
 _USUAL_STATES = (128, 64)
-
-
-def _grouped_states(heads: int, inner: int, convolved: int) -> Hyperparameters:
-    """A convolution goes over the inner channels and two sets of states per group (Mamba 2): it shows how many states
-    all groups have, and not how many groups there are."""
-    states = (convolved - inner) // 2
-    if states <= 0 or heads <= 0:
-        return {}
-    size = next((size for size in _USUAL_STATES if states % size == 0), states)
-    found = {"inner_size": inner, "state_head_size": inner // heads, "state_size": size, "state_groups": states // size}
-    return found | {"assumed": ["state_size", "state_groups"]}
 
 
 def _output(evidence: Evidence) -> Hyperparameters:
@@ -200,8 +197,12 @@ def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> Hype
     if stated is None and (observed := _observed(evidence, queries, keys)):
         return observed
     known = stated or _from_norms(layers, queries) or _from_tables(evidence, layers, queries)
-    is_torch_decoder = any(layer.name == _TORCH_DECODER for layer in layers) and queries % _TORCH_HEADS == 0
-    size = known or (queries // _TORCH_HEADS if is_torch_decoder else _usual(queries, keys, width))
+    size = known
+    if not size and any(layer.name == _TORCH_DECODER for layer in layers) and queries % _TORCH_HEADS == 0:
+        size = queries // _TORCH_HEADS
+    elif not size:
+        usual = (_USUAL_WIDE if width >= _WIDE else _USUAL, _USUAL, 128, 80, 96, 32, 16, 8)
+        size = next((each for each in usual if each < queries and queries % each == 0 and keys % each == 0), None)
     if size is None:
         return {}
     found: Hyperparameters = {"heads": queries // size, "head_size": size}
@@ -275,9 +276,3 @@ def _latent_attention(layers: list[Layer]) -> Hyperparameters | None:
     size, value = query[0] // heads, out[1] // heads
     found = {"heads": heads, "head_size": size, "rope_size": rope, "nope_size": size - rope, "value_head_size": value}
     return found | {"kv_rank": rank} | ({"query_rank": query[1]} if "q_b_proj" in shapes else {})
-
-
-def _usual(queries: int, keys: int, width: int) -> int | None:
-    first = _USUAL_WIDE if width >= _WIDE else _USUAL
-    sizes = (first, _USUAL, 128, 80, 96, 32, 16, 8)
-    return next((size for size in sizes if size < queries and queries % size == 0 and keys % size == 0), None)

@@ -62,7 +62,11 @@ def layers_of(shapes: Shapes) -> list[Layer]:
     """In the order of the names."""
     owned: dict[str, dict[str, Shape]] = {}
     for name, shape in shapes.items():
-        path, own = _split(name)
+        # The tensors of a parametrization belong to the layer that has it.
+        path, mark, tail = name.partition(".parametrizations.")
+        own = f"parametrizations.{tail.replace('.0.original', '.original')}"
+        if not mark:
+            path, _, own = name.rpartition(".")
         owned.setdefault(path, {})[own] = shape
     # Most layers of a large model are alike: their own name, their tensors and being an expert determine their kind.
     kinds: dict[object, str] = {}
@@ -80,15 +84,6 @@ def distinct_layers(layers: list[Layer]) -> list[Layer]:
     return list({(layer.kind, layer.name): layer for layer in reversed(layers)}.values())
 
 
-def _split(name: str) -> tuple[str, str]:
-    # The tensors of a parametrization belong to the layer that has it.
-    head, mark, tail = name.partition(".parametrizations.")
-    if mark:
-        return head, f"parametrizations.{tail.replace('.0.original', '.original')}"
-    path, _, own = name.rpartition(".")
-    return path, own
-
-
 def _kind(path: str, tensors: dict[str, Shape]) -> str:
     if "running_mean" in tensors:
         return "BatchNorm"
@@ -96,10 +91,12 @@ def _kind(path: str, tensors: dict[str, Shape]) -> str:
         return "StateSpace"
     if "in_proj_weight" in tensors or "q_proj_weight" in tensors:
         return "MultiheadAttention"
-    gates = _gates(tensors)
-    if gates is not None:
-        # With a projection the recurrent weight is narrower than the hidden state, and only an LSTM has one.
-        return _GATES.get(gates, "LSTM")
+    for suffix in ("_l0", ""):
+        inputs, hidden = tensors.get(f"weight_ih{suffix}", ()), tensors.get(f"weight_hh{suffix}", ())
+        if len(inputs) == len(hidden) == 2 and hidden[1]:
+            # By the rows of the input weights per hidden unit. With a projection the recurrent weight is narrower than
+            # the hidden state, and only an LSTM has one.
+            return _GATES.get(inputs[0] // hidden[1], "LSTM")
     if any(len(shape) == 3 and name in _STACKED_EXPERTS for name, shape in tensors.items()):
         return "Experts"
     weight = next((tensors[name] for name in _WEIGHTS if name in tensors), ())
@@ -115,15 +112,6 @@ def _kind(path: str, tensors: dict[str, Shape]) -> str:
     return _CONV_OF_RANK.get(len(weight), "")
 
 
-def _gates(tensors: dict[str, Shape]) -> int | None:
-    """Rows of the input weights per hidden unit; None where the tensors are not those of a recurrent layer."""
-    for suffix in ("_l0", ""):
-        inputs, hidden = tensors.get(f"weight_ih{suffix}", ()), tensors.get(f"weight_hh{suffix}", ())
-        if len(inputs) == len(hidden) == 2 and hidden[1]:
-            return inputs[0] // hidden[1]
-    return None
-
-
 def layer_kinds(layers: list[Layer]) -> dict[str, int]:
     """How many there are of each kind, the most common first; tensors that resemble no layer are left out."""
     counts: dict[str, int] = {}
@@ -135,3 +123,108 @@ def layer_kinds(layers: list[Layer]) -> dict[str, int]:
 
 def of_kind(layers: list[Layer], *kinds: str) -> Iterator[Layer]:
     return (layer for layer in layers if layer.kind in kinds)
+
+
+# The repeated blocks of a model: what its depth counts.
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+# Below this share of equal tensors two neighbours are stages of different width, not repetitions of one block.
+_ALIKE = 0.5
+_SAME_NAMES = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Neighbours with numbers for names that hold mostly the same tensors; `tensors` are those of the last one, because
+    the first often has more (a projection, a shared table)."""
+
+    path: str
+    count: int
+    tensors: Shapes
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """The tensors under one path, which takes `depth` characters of their names: a list of names is all it holds, since
+    a file may have hundreds of thousands."""
+
+    names: list[str]
+    depth: int
+
+    def children(self) -> dict[str, _Branch]:
+        """Without the tensors that the path holds itself."""
+        found: dict[str, _Branch] = {}
+        for name in self.names:
+            end = name.find(".", self.depth)
+            if end < 0:
+                continue
+            part = name[self.depth : end]
+            if part not in found:
+                found[part] = _Branch([], end + 1)
+            found[part].names.append(name)
+        return found
+
+    def flat(self, shapes: Shapes) -> dict[str, Shape]:
+        return {name[self.depth :]: shapes[name] for name in self.names}
+
+    @property
+    def layers(self) -> int:
+        return len({name.rpartition(".")[0] for name in self.names})
+
+
+def find_blocks(shapes: Shapes) -> list[Blocks]:
+    """The topmost repetitions: the experts within a repeated layer are part of it."""
+    found: list[Blocks] = []
+    waiting: list[Blocks | tuple[_Branch, str]] = [(_Branch(list(shapes), 0), "")]
+    while waiting:
+        next_one = waiting.pop()
+        if isinstance(next_one, Blocks):
+            found.append(next_one)
+            continue
+        # The repetitions directly in a branch, and the branches below it that are none, with their prefixes.
+        branch, prefix = next_one
+        children = branch.children()
+        series: dict[str, list[str]] = {}
+        for name in children:
+            match = _NUMBERED.fullmatch(name)
+            series.setdefault(match[1] if match else f"{name}.", []).append(name)
+        inside: list[Blocks | tuple[_Branch, str]] = []
+        for stem, names in series.items():
+            if not stem.endswith(".") and _are_repetitions({name: children[name] for name in names}, shapes):
+                inside.append(Blocks((prefix + stem).rstrip("."), len(names), children[names[-1]].flat(shapes)))
+            else:
+                inside += [(children[name], f"{prefix}{name}.") for name in names]
+        waiting += reversed(inside)
+    return found
+
+
+def _are_repetitions(members: dict[str, _Branch], shapes: Shapes) -> bool:
+    if any(member.layers < 2 for member in members.values()):
+        return False
+    if len(members) == 1:
+        # A single block: only a plain index says that it is one of a list, and only size that it is a block.
+        return "0" in members and members["0"].layers >= 4
+    from statistics import median
+
+    # How much each block is like the next or the next but one: blocks of two kinds may alternate.
+    first, second, *others = members.values()
+    near = [first.flat(shapes), second.flat(shapes)]
+    likenesses = []
+    for later in (*others, None):
+        near += [later.flat(shapes)] if later is not None else []
+        left, *rights = near
+        likenesses.append(max(_likeness(left, right) for right in rights))
+        near = rights
+    return median(likenesses) >= _ALIKE
+
+
+def _likeness(left: dict[str, Shape], right: dict[str, Shape]) -> float:
+    names = left.keys() | right.keys()
+    # The first block of a stage takes another width than the rest, but all end with the same.
+    if len(left.keys() & right.keys()) >= _SAME_NAMES * len(names) and _last(left) == _last(right):
+        return 1.0
+    return sum(right.get(name) == shape for name, shape in left.items()) / len(names)
+
+
+def _last(tensors: dict[str, Shape]) -> tuple[str, Shape] | None:
+    return next(((name, shape) for name, shape in reversed(tensors.items()) if shape), None)

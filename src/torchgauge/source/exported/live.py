@@ -10,9 +10,18 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from torchgauge.errors import TargetError
-from torchgauge.source.exported.calls import CHECKS, run_higher_order
 from torchgauge.source.exported.model import ExportedModel
-from torchgauge.source.exported.program import Call, Graph, Input, Place, Program, Ref, last_line
+from torchgauge.source.exported.program import (
+    CHECKS,
+    Call,
+    Graph,
+    Input,
+    Place,
+    Program,
+    Ref,
+    last_line,
+    run_higher_order,
+)
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

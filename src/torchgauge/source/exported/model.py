@@ -51,7 +51,9 @@ class Engine:
                 assign(step.outputs, result, values)
                 del given
             else:
-                assign(step.outputs, self._call(step, values), values)
+                self._next = step
+                result = self.stages[step.path](*(values[name] for name in step.inputs))
+                assign(step.outputs, (result,) if len(step.outputs) == 1 else result, values)
             result = None
             for name in dead:
                 values.pop(name, None)
@@ -69,11 +71,6 @@ class Engine:
             return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
 
         return Body(run)
-
-    def _call(self, segment: Segment, values: dict[str, object]) -> tuple[object, ...]:
-        self._next = segment
-        result = self.stages[segment.path](*(values[name] for name in segment.inputs))
-        return (result,) if len(segment.outputs) == 1 else result
 
     def run_next(self, args: tuple[object, ...]) -> Any:
         segment, self._next = self._next, None
@@ -222,7 +219,8 @@ def _segment(
     used = list(dict.fromkeys(name for call in calls for name in _reads(call)))
     own = {*made, *held}
     inputs = tuple(name for name in used if name not in own)
-    groups = [(key, list(group)) for key, group in groupby(calls, lambda call: _key(call, depth))]
+    keys = (call.places[depth].key if len(call.places) > depth else None for call in calls)
+    groups = [(key, list(group)) for key, group in groupby(calls, lambda _: next(keys))]
     needed = set(wanted)
     steps: list[Call | Segment] = []
     for key, group in reversed(groups):
@@ -234,7 +232,8 @@ def _segment(
     alive = set(wanted)
     dead: list[tuple[str, ...]] = []
     for step in steps:
-        touched = set(_touched(step))
+        read = step.inputs if isinstance(step, Segment) else _reads(step)
+        touched = {*read, *(step.outputs if isinstance(step, Segment) else names_out(step.outputs))}
         dead.append(tuple(touched - alive))
         alive |= touched
     return Segment(
@@ -244,16 +243,6 @@ def _segment(
         tuple(reversed(steps)),
         tuple(reversed(dead)),
     )
-
-
-def _key(call: Call, depth: int) -> str | None:
-    return call.places[depth].key if len(call.places) > depth else None
-
-
-def _touched(step: Call | Segment) -> list[str]:
-    if isinstance(step, Segment):
-        return [*step.inputs, *step.outputs]
-    return [*_reads(step), *names_out(step.outputs)]
 
 
 def _reads(call: Call) -> list[str]:

@@ -16,7 +16,7 @@ from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
 from torchgauge.source.exported.model import ExportedModel
-from torchgauge.source.exported.program import Body, Call, Graph, Ref, names_in
+from torchgauge.source.exported.program import Body, Graph, Ref, names_in
 
 # A place in the list of values, or several.
 Places = int | tuple["Places", ...]
@@ -118,7 +118,11 @@ class _Writer:
         self._places: dict[str, int] = {}
         self.routine.inputs = tuple(self._new(name) for name in graph.inputs if is_body or name not in names)
         for call in graph.calls:
-            self._write(call)
+            args = tuple(map(self._place, call.args))
+            kwargs = tuple((name, self._place(value)) for name, value in call.kwargs.items())
+            takes_bodies = any(isinstance(arg, Graph) for arg in call.args)
+            step = _Step(call.function, args, kwargs, self._results(call.outputs), takes_bodies=takes_bodies)
+            self.routine.steps.append(step)
         wanted = tree_leaves(graph.outputs, is_leaf=lambda value: isinstance(value, Ref))
         self.routine.outputs = tuple(map(self._place, wanted))
         # With each step the values that nothing reads after it: memory is live as long as it is held.
@@ -131,13 +135,6 @@ class _Writer:
             steps.append(_Step(step.function, step.args, step.kwargs, step.results, tuple(made), step.takes_bodies))
             alive |= touched
         self.routine.steps = steps[::-1]
-
-    def _write(self, call: Call) -> None:
-        args = tuple(map(self._place, call.args))
-        kwargs = tuple((name, self._place(value)) for name, value in call.kwargs.items())
-        takes_bodies = any(isinstance(arg, Graph) for arg in call.args)
-        step = _Step(call.function, args, kwargs, self._results(call.outputs), takes_bodies=takes_bodies)
-        self.routine.steps.append(step)
 
     def _results(self, outputs: Any) -> Places:
         return self._new(outputs) if isinstance(outputs, str) else tuple(map(self._results, outputs))

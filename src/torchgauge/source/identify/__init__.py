@@ -19,15 +19,13 @@ from torchgauge.source.identify.fingerprint import (
     read_table,
 )
 from torchgauge.source.identify.fitting import starting_settings
-from torchgauge.source.identify.interpolation import Probe, answers, curved_answers
 from torchgauge.source.identify.match import Match
-from torchgauge.source.identify.outline import MEMBERS, NAMED, Outline
+from torchgauge.source.identify.outline import MEMBERS, NAMED, Outline, modern, pattern_of, pattern_sum
 from torchgauge.source.identify.registry import match_listed
 from torchgauge.source.identify.search import Budget, other_classes, search, timm_entrypoints, torchvision_entrypoints
 from torchgauge.source.identify.settings import numbers, switches, unset_numbers, with_value, with_width, without
-from torchgauge.source.identify.spellings import modern, pattern_of, pattern_sum
 from torchgauge.source.identify.transformers import known_names, match_named, match_similar, search_transformers
-from torchgauge.source.identify.trials import configure, fit_tokens, is_accepted
+from torchgauge.source.identify.trials import Probe, answers, configure, curved_answers, fit_tokens, is_accepted
 from torchgauge.source.state_names import Shape
 
 __all__ = [

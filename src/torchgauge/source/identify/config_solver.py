@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from torchgauge.source.identify.interpolation import Probe, answers, curved_answers
 from torchgauge.source.identify.outline import MEMBERS, Key, Member, layers_of
 from torchgauge.source.identify.settings import (
     Number,
@@ -27,7 +26,7 @@ from torchgauge.source.identify.settings import (
     with_value,
     with_width,
 )
-from torchgauge.source.identify.trials import Built, Trials
+from torchgauge.source.identify.trials import Built, Probe, Trials, answers, curved_answers
 from torchgauge.source.state_names import Shape
 
 if TYPE_CHECKING:

@@ -48,20 +48,15 @@ class Features:
     @cached_property
     def numbers(self) -> frozenset[int]:
         """Sizes, depths, and the image sizes that tables of positions speak of."""
-        sizes = {size for shape in self.shapes.values() for size in shape}
-        return frozenset(sizes | {*self.stages, sum(self.stages)} | self._image_sizes() | self._heads())
-
-    def _heads(self) -> set[int]:
-        value = self.hyperparameters.get("heads")
-        return {value} if isinstance(value, int) else set()
-
-    def _image_sizes(self) -> set[int]:
-        patch = self.hyperparameters.get("patch_size")
-        if not isinstance(patch, int):
-            return set()
-        tables = [shape for name, shape in self.shapes.items() if name.endswith("pos_embed") and len(shape) == 3]
-        # With a class token there is one position more than patches.
-        return {isqrt(shape[1] - extra) * patch for shape in tables for extra in (0, 1) if shape[1] > extra}
+        sizes = {size for shape in self.shapes.values() for size in shape} | {*self.stages, sum(self.stages)}
+        heads, patch = self.hyperparameters.get("heads"), self.hyperparameters.get("patch_size")
+        if isinstance(heads, int):
+            sizes.add(heads)
+        if isinstance(patch, int):
+            tables = [shape for name, shape in self.shapes.items() if name.endswith("pos_embed") and len(shape) == 3]
+            # With a class token there is one position more than patches.
+            sizes |= {isqrt(shape[1] - extra) * patch for shape in tables for extra in (0, 1) if shape[1] > extra}
+        return frozenset(sizes)
 
 
 def rank_vocabularies(

@@ -16,10 +16,9 @@ import torch
 from torch import nn
 
 from torchgauge.errors import MissingDependencyError, TargetError
-from torchgauge.source.building import Recipe
+from torchgauge.source.building import Recipe, find_timm, find_torchvision
 from torchgauge.source.identify.fingerprint import Known, candidates, is_current
 from torchgauge.source.identify.match import Match
-from torchgauge.source.registries import find_timm, find_torchvision
 from torchgauge.source.state_names import Differences, Shape, compare, state_shapes
 
 _FINDERS = {"timm": find_timm, "torchvision": find_torchvision}
@@ -29,7 +28,15 @@ _MOST_CHANGES = 6
 
 def match_listed(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
     """`file` is the name of the file: it chooses between models whose tensors are the same."""
-    ranked = sorted(candidates(shapes), key=lambda known: _rank(known, shapes, file))
+
+    def rank(known: Known) -> tuple[object, ...]:
+        """Named like the file; of the sizes that the stem has; of torchvision; the plainest name."""
+        named = len(known.name) if known.name in file.lower().replace("-", "_") else 0
+        stem = {size for name in known.loose for size in shapes.get(name, ())[2:]}
+        numbers = {int(number) for number in re.findall(r"\d+", known.name)}
+        return -named, -len(stem & numbers), not known.target.startswith("torchvision:"), len(known.name), known.name
+
+    ranked = sorted(candidates(shapes), key=rank)
     for known in ranked[:_MOST_BUILDS]:
         # Those with the same tensors, according to the table if it was made with the installed version.
         others = [other for other in ranked if other is not known and is_current(other.target.partition(":")[0])]
@@ -53,14 +60,6 @@ def match_listed(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
         except (MissingDependencyError, TargetError):
             continue
     return None
-
-
-def _rank(known: Known, shapes: Mapping[str, Shape], file: str) -> tuple[object, ...]:
-    """Named like the file; of the sizes that the stem has; of torchvision; the plainest name."""
-    named = len(known.name) if known.name in file.lower().replace("-", "_") else 0
-    stem = {size for name in known.loose for size in shapes.get(name, ())[2:]}
-    numbers = {int(number) for number in re.findall(r"\d+", known.name)}
-    return -named, -len(stem & numbers), not known.target.startswith("torchvision:"), len(known.name), known.name
 
 
 def _fitting_changes(known: Known, recipe: Recipe, shapes: Mapping[str, Shape]) -> Changes | None:

@@ -14,11 +14,10 @@ from types import MappingProxyType, ModuleType
 from torch import nn
 
 from torchgauge.errors import MissingDependencyError, TargetError
-from torchgauge.source.building import Recipe
+from torchgauge.source.building import Recipe, find_timm, find_torchvision
 from torchgauge.source.identify.features import Features, rank_vocabularies, score_definition, vocabulary
 from torchgauge.source.identify.match import Match
 from torchgauge.source.packages import import_optional
-from torchgauge.source.registries import find_timm, find_torchvision
 from torchgauge.source.state_names import Differences, Shape, best_fit, state_shapes
 
 MOST_SECONDS = 4.0  # a model on the meta device takes 0.1 to 0.3 s to build
@@ -54,7 +53,12 @@ def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budge
     ranked = _rank(features, list(entrypoints))
     matches: list[Match] = []
     likeness: dict[str, list[float]] = {}
-    while ranked and not _is_hopeless(likeness) and len(matches) < _MAX_TWINS and budget.spend():
+    while ranked and len(matches) < _MAX_TWINS:
+        # Many groups tried, and none of them resembles the state dict: it is someone's own.
+        if len(likeness) >= _MIN_GROUPS_TRIED and max(map(max, likeness.values())) < _RELATED_LIKENESS:
+            break
+        if not budget.spend():
+            break
         # The best of the most promising group.
         score, entry = max(ranked, key=lambda pair: (_promise(likeness.get(pair[1].group)), pair[0]))
         ranked.remove((score, entry))
@@ -65,11 +69,6 @@ def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budge
             ranked = [(other, twin) for other, twin in ranked if other >= score]
         likeness.setdefault(entry.group, []).append(attempt.likeness)
     return matches
-
-
-def _is_hopeless(likeness: Mapping[str, list[float]]) -> bool:
-    """Many groups tried, and none of them resembles the state dict: it is someone's own."""
-    return len(likeness) >= _MIN_GROUPS_TRIED and max(map(max, likeness.values())) < _RELATED_LIKENESS
 
 
 def _rank(features: Features, entrypoints: list[Entrypoint]) -> list[tuple[float, Entrypoint]]:
@@ -156,11 +155,8 @@ class Entrypoint:
         recipe = (find_timm if registry == "timm" else find_torchvision)(name)
         if classes is None:
             return recipe
-        return Recipe(recipe.name, partial(_with_classes, recipe.factory, classes))
-
-
-def _with_classes(factory: Callable[..., nn.Module], classes: int) -> nn.Module:
-    return factory(num_classes=classes)
+        factory: Callable[..., nn.Module] = recipe.factory
+        return Recipe(recipe.name, partial(factory, num_classes=classes))
 
 
 @cache
@@ -181,8 +177,12 @@ def torchvision_entrypoints() -> tuple[Entrypoint, ...]:
         return ()
     functions = {name: models.get_model_builder(name) for name in models.list_models()}
     # Quantized twins have other names and shapes; detection models are built for real, which costs seconds.
-    skipped = ("quantization", "detection")
-    return tuple(_entrypoints("torchvision", {n: f for n, f in functions.items() if not _is_in(f, skipped)}))
+    kept = {
+        name: function
+        for name, function in functions.items()
+        if not {"quantization", "detection"} & set(function.__module__.split("."))
+    }
+    return tuple(_entrypoints("torchvision", kept))
 
 
 def _import(package: str) -> ModuleType | None:
@@ -190,10 +190,6 @@ def _import(package: str) -> ModuleType | None:
         return import_optional(package, "identifying a checkpoint")
     except (MissingDependencyError, TargetError):
         return None
-
-
-def _is_in(function: Callable[..., nn.Module], areas: tuple[str, ...]) -> bool:
-    return any(area in function.__module__.split(".") for area in areas)
 
 
 def _entrypoints(registry: str, functions: Mapping[str, Callable[..., nn.Module]]) -> Iterator[Entrypoint]:

@@ -128,7 +128,10 @@ def with_width(settings: Settings, config: PretrainedConfig, path: Path, value: 
     if not _WIDTH.fullmatch(_word(path)):
         return changed
     own = dict(numbers(config))
-    for heads in [other for other in own if _is_beside(other, path) and _HEADS.fullmatch(_word(other))]:
+    # Of the same config and, in lists, of the same place.
+    depth = [index for index, name in enumerate(path) if isinstance(name, str)][-1]
+    beside = [other for other in own if other[:depth] == path[:depth] and other[depth + 1 :] == path[depth + 1 :]]
+    for heads in [other for other in beside if _HEADS.fullmatch(_word(other))]:
         sizes = (own[path] // max(own[heads], 1), 64, 32, 16, 8)
         size = next((size for size in sizes if size and value % size == 0), value)
         changed = with_value(changed, config, heads, int(value // size))
@@ -137,12 +140,6 @@ def with_width(settings: Settings, config: PretrainedConfig, path: Path, value: 
 
 def _word(path: Path) -> str:
     return next(str(name) for name in reversed(path) if isinstance(name, str))
-
-
-def _is_beside(one: Path, other: Path) -> bool:
-    """Of the same config and, in lists, of the same place."""
-    depth = [index for index, name in enumerate(other) if isinstance(name, str)][-1]
-    return one[:depth] == other[:depth] and one[depth + 1 :] == other[depth + 1 :]
 
 
 _WIDTH = re.compile(r"hidden_sizes?|d_model|n_embd|embed_dim|dim")
@@ -161,7 +158,10 @@ def guess(config_class: type[PretrainedConfig], known: Mapping[str, Any], option
     if known.get("experts", 0) > _MOST_EXPERTS:  # a file may claim any number
         known = {name: value for name, value in known.items() if name != "experts"}
     for key, name in _NAMES:
-        if name in known and hasattr(default, key) and not _is_derived(config_class, key):
+        # A number that follows from others takes no value.
+        derived = getattr(config_class, key, None)
+        is_derived = isinstance(derived, property) and derived.fset is None
+        if name in known and hasattr(default, key) and not is_derived:
             settings.setdefault(aliases.get(key, key), known[name])
     if hasattr(default, "num_key_value_heads") and "heads" in known:
         settings["num_key_value_heads"] = known.get("kv_heads", known["heads"])
@@ -188,12 +188,6 @@ def _with_usual_heads(config_class: type[PretrainedConfig], known: Mapping[str, 
     if any(count % usual for count in rows.values()):
         return known
     return {**known, "head_size": usual, **{name: count // usual for name, count in rows.items()}}
-
-
-def _is_derived(config_class: type[PretrainedConfig], key: str) -> bool:
-    """A number that follows from others and takes no value."""
-    found = getattr(config_class, key, None)
-    return isinstance(found, property) and found.fset is None
 
 
 # Names of configs and the hyperparameters they stand for; a config has some of them.

@@ -20,8 +20,8 @@ from torchgauge.source.identify.features import Features, rank_vocabularies, voc
 from torchgauge.source.identify.fingerprint import NAME_PATTERNS, Sketch, read_table
 from torchgauge.source.identify.fitting import NamedClass, fit_classes, quiet
 from torchgauge.source.identify.match import Match
+from torchgauge.source.identify.outline import modern, pattern_sum, patterns_of
 from torchgauge.source.identify.search import read_text
-from torchgauge.source.identify.spellings import modern, pattern_sum, patterns_of
 from torchgauge.source.packages import import_optional
 from torchgauge.source.state_names import Shape
 
