@@ -20,6 +20,7 @@ from torchgauge.report.options import Options
 
 # Percent and units stand apart from their number, a factor's sign does not.
 _CROWDED = re.compile(r"\d(%|[kMGT]?i?B\b|[mµn]?s\b|dB|x\b| ×(?! ))")
+RANGE = re.compile(r"\d–\d+(\.\d)? %")
 _APART = ("places", "count", "file")
 
 
@@ -35,6 +36,8 @@ def test_texts_are_phrases_without_a_full_stop_and_take_three_lines(case: Plante
         assert len(before) <= 3, before
         assert not any("…" in line or len(line) > 80 for line in before), before
         assert f"{advice.rule} at " in before[-1]
+        gain = gain_of(advice)
+        assert gain.low in (0, gain.high) or RANGE.search("".join(before)), before
         assert "model.py:1234" in before[-1]
 
 

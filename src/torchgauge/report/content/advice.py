@@ -51,7 +51,7 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
 
 
 def effect_text(row: Mapping[str, Any]) -> str:
-    """`about 4 % faster (0.6 ms of 14 ms)`."""
+    """`about 4 % faster (2.1–6.3 %, 0.6 ms of 14 ms)`."""
     return "likely a bug" if row.get("kind") == "bug" else gain_text(row["expected_gain"])
 
 
@@ -64,13 +64,25 @@ def gain_text(gain: Mapping[str, Any] | None) -> str:
     lead = "up to" if low == 0 else "about"
     if gain["quantity"] == "time_s":
         seconds = gain.get("seconds")
-        part = f" ({format_seconds(seconds)} of {format_seconds(seconds / middle)})" if seconds and middle else ""
+        amount = f"{format_seconds(seconds)} of {format_seconds(seconds / middle)}" if seconds and middle else ""
+        inside = ", ".join(text for text in (_span_text(low, high), amount) if text)
+        part = f" ({inside})" if inside else ""
         device = gain.get("device")
         place = "" if device is None else " on a GPU" if device == "cuda" else f" on {device}"
         return f"{lead} {percent} faster{place}{part}"
     less = _LESS.get(gain["quantity"], f"of {gain['quantity']}")
     nbytes = gain.get("bytes")
-    return f"{lead} {percent} {less}" if nbytes is None else f"{lead} {format_bytes(nbytes)} {less} ({percent})"
+    if nbytes is None:
+        return f"{lead} {percent} {less}"
+    return f"{lead} {format_bytes(nbytes)} {less} ({_span_text(low, high) or percent})"
+
+
+def _span_text(low: float, high: float) -> str:
+    """`2.1–6.3 %`; nothing where the lead says it, "up to" or a single figure."""
+    if low in (0, high):
+        return ""
+    digits = 0 if high >= 0.1 else 1
+    return f"{100 * low:.{digits}f}–{100 * high:.{digits}f} %"
 
 
 def range_text(row: Mapping[str, Any]) -> str | None:
