@@ -528,13 +528,7 @@ MODELS_2 = [
     Model("KaiyangZhou/deep-person-reid", "torchreid/models/osnet.py", "re-identification", lambda m: (
         m.osnet_x1_0(pretrained=False), (image(1, 3, 256, 128),),
     )),
-    Model("amdegroot/ssd.pytorch", "ssd.py", "detection", lambda m: (
-        m.build_ssd("train", 300, 21), (image(1, 3, 300, 300),),
-    )),
     Model("thuml/Time-Series-Library", "models/TimesNet.py", "time series", _timesnet),
-    Model("bshall/VectorQuantizedCPC", "model.py", "speech", lambda m: (
-        m.Vocoder(64, 102, 64, 128, 256, 896, 256, 8, 160), (ids(1, 1600), ids(1, 5), ids(1)),
-    )),
 ]  # fmt: skip
 
 

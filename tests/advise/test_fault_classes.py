@@ -156,3 +156,39 @@ def test_a_table_in_float64_that_is_made_at_every_call_is_one_fault() -> None:
     # Not the line of the zeros, which are written to as often as not.
     first = forward.__code__.co_firstlineno
     assert [advice.where.source for advice in constants] == [f"test_fault_classes.py:{first + 2}"]
+
+
+@torch.jit.script
+def gated(a: Tensor, n: Tensor) -> Tensor:
+    half = n[0]
+    return torch.tanh(a[:, :half]) * torch.sigmoid(a[:, half:])  # type: ignore[misc]
+
+
+def test_a_scripted_function_and_its_number_are_no_advice() -> None:
+    """WaveGlow's: the number is made on the host, and what holds the function's arguments is the analysis."""
+
+    def forward(self: Any, h: Tensor) -> Tensor:
+        size = torch.IntTensor([64])
+        for layer in self.layers:
+            h = h + gated(layer(h), size)
+        return h
+
+    layers = nn.ModuleList(nn.Conv1d(64, 128, 1) for _ in range(12))
+    found = {advice.rule for advice in said(seen(Does(forward, layers=layers), inputs=(x(2, 64, 256),)))}
+
+    assert not found & {"host-wait", "held-activations"}
+
+
+@pytest.mark.parametrize(("size", "is_said"), [(64, False), (1, True)])
+def test_a_layer_is_not_called_once_where_joining_costs_more(size: int, is_said: bool) -> None:
+    """OSNet's gate: sums of large maps, and products of a few numbers."""
+
+    def forward(self: Any, h: Tensor) -> Tensor:
+        parts = [torch.relu(h * n) for n in range(1, 6)]
+        gates = [self.up(torch.relu(self.down(part.mean((2, 3), keepdim=True)))).sigmoid() * part for part in parts]
+        return torch.stack(gates).sum(0)
+
+    gate = Does(forward, down=nn.Conv2d(64, 4, 1), up=nn.Conv2d(4, 64, 1))
+    found = {advice.rule for advice in said(seen(gate, inputs=(x(1, 64, size, size),)))}
+
+    assert ("loop-over-samples" in found) == is_said

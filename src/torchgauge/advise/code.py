@@ -140,6 +140,12 @@ class Source:
             return f"{known['torch.nn']}.functional"
         return f"{known['torch']}.nn.functional" if "torch" in known else None
 
+    @cached_property
+    def scripted(self) -> tuple[str, ...]:
+        """Functions of this file that torch.jit.script compiles."""
+        functions = [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
+        return tuple(f.name for f in functions if any("jit.script" in self.text(d) for d in f.decorator_list))
+
     def _imports(self) -> Iterator[tuple[str, str]]:
         for node in self.tree.body:
             if isinstance(node, ast.Import):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import compress
 
 from torchgauge.advise.code import Patch
-from torchgauge.advise.evidence import TENSOR_CORES, Evidence
+from torchgauge.advise.evidence import TENSOR_CORES, Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import FREE, OpRecord
@@ -137,7 +137,7 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         # A product of a cell's input may be independent where that of its state is not. The first product of a network
         # speaks for the others.
         is_held_up = any(begin < op.index < end for other in waiting for op in other.products)
-        if covered.isdisjoint(op.index for op in loop.products) and not is_held_up:
+        if covered.isdisjoint(op.index for op in loop.products) and not is_held_up and _is_worth_joining(loop):
             covered |= {op.index for op in loop.body}
             yield _advice(
                 evidence,
@@ -146,6 +146,18 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 "call this once on its inputs joined along the batch: it is called on one after the other",
                 _batched(evidence, loop),
             )
+
+
+def _is_worth_joining(loop: Loop) -> bool:
+    """Joined inputs are read and written once more: a gate that only reads a few sums of them saves less than that."""
+    own = {op.index for op in loop.body}
+    given = {
+        (source, spec)
+        for op in loop.body
+        for source, spec in zip(op.producers, op.signature.inputs, strict=True)
+        if source is not None and source not in own
+    }
+    return 4 * sum(spec.nbytes for _, spec in given) <= sum(map(moved, loop.body))
 
 
 def _convolves_by_sample(loop: Loop) -> bool:

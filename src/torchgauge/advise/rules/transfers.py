@@ -19,6 +19,8 @@ _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
 _STALL_S, _LAUNCH_S = 15e-6, 6e-6
 _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
 # The host asks for the number of rows of a result.
+# So many ops back a value that is read is followed.
+_NEAR = 20
 _SIZES = {
     "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
     "aten::unique_consecutive", "aten::bincount",
@@ -116,7 +118,9 @@ def _remedy(evidence: Evidence, op: OpRecord) -> tuple[str, str] | None:
         if _is_check_of_one_hot(evidence, op):
             return None
         record = evidence.modules.get(op.module)
-        return _TELLING if record is not None and record.type in _MASK_READERS else _READING
+        if record is not None and record.type in _MASK_READERS:
+            return _TELLING
+        return None if _is_on_host(evidence, op) else _READING
     if op.op in _SIZES:
         is_routing = any(op.module == mixture.module for mixture in evidence.mixtures)
         return _ROUTING if is_routing else _SELECTING
@@ -128,6 +132,13 @@ def _remedy(evidence: Evidence, op: OpRecord) -> tuple[str, str] | None:
     is_mask = any(op.signature.inputs[at].dtype == "bool" for at in places)
     is_from_mask = any(op.producers[at] is None and (op.index, at) not in reads for at in places)
     return _SELECTING if is_mask or is_from_mask else None
+
+
+def _is_on_host(evidence: Evidence, op: OpRecord) -> bool:
+    """A number that the model's code made itself, as `torch.IntTensor([n])`: nothing says that it is on the device."""
+    near = [op, *evidence.dataflow.ancestors(op, _NEAR)]
+    is_made = all(evidence.dataflow.is_constant_input(op, at) for at in range(len(op.signature.inputs)))
+    return evidence.dataflow.is_known and is_made and not any(each.weights for each in near)
 
 
 def _is_check_of_one_hot(evidence: Evidence, op: OpRecord) -> bool:
