@@ -465,15 +465,6 @@ def _retinaface(m: Any) -> Built:
     return net, (image(1, 3, 320, 320),)
 
 
-def _timesnet(m: Any) -> Built:
-    given = _settings(
-        task_name="long_term_forecast", seq_len=96, label_len=48, pred_len=96, e_layers=2, enc_in=7, d_model=32,
-        d_ff=32, embed="timeF", freq="h", dropout=0.1, top_k=3, num_kernels=6, c_out=7,
-    )  # fmt: skip
-    sizes = ((8, 96, 7), (8, 96, 4), (8, 144, 7), (8, 144, 4))
-    return m.Model(given), tuple(torch.randn(size) for size in sizes)
-
-
 # Fetched later, and read by nobody before: halves 3 and 4, in turns.
 MODELS_2 = [
     Model("fatchord/WaveRNN", "models/fatchord_version.py", "speech", _wavernn),
@@ -515,20 +506,16 @@ MODELS_2 = [
         m.VisionTransformer(image_size=(224, 224), num_layers=4), (image(1, 3, 224, 224),),
     )),
     Model("laiguokun/LSTNet", "models/LSTNet.py", "time series", _lstnet),
-    Model("jeonsworld/ViT-pytorch", "models/modeling.py", "classification", lambda m: (
-        m.VisionTransformer(m.CONFIGS["ViT-B_16"], 224, num_classes=1000, zero_head=True), (image(1, 3, 224, 224),),
-    )),
-    Model("biubug6/Pytorch_Retinaface", "models/retinaface.py", "faces", _retinaface),
     Model("facebookresearch/LeViT", "levit.py", "classification", lambda m: (
         m.LeViT_128S(num_classes=1000, distillation=False, pretrained=False), (image(1, 3, 224, 224),),
+    )),
+    Model("biubug6/Pytorch_Retinaface", "models/retinaface.py", "faces", _retinaface),
+    Model("KaiyangZhou/deep-person-reid", "torchreid/models/osnet.py", "re-identification", lambda m: (
+        m.osnet_x1_0(pretrained=False), (image(1, 3, 256, 128),),
     )),
     Model("philipperemy/n-beats", "nbeats_pytorch/model.py", "time series", lambda m: (
         m.NBeatsNet(forecast_length=24, backcast_length=120, hidden_layer_units=512), (torch.randn(64, 120),),
     )),
-    Model("KaiyangZhou/deep-person-reid", "torchreid/models/osnet.py", "re-identification", lambda m: (
-        m.osnet_x1_0(pretrained=False), (image(1, 3, 256, 128),),
-    )),
-    Model("thuml/Time-Series-Library", "models/TimesNet.py", "time series", _timesnet),
 ]  # fmt: skip
 
 

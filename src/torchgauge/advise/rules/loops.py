@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import compress
 
 from torchgauge.advise.code import Patch
-from torchgauge.advise.evidence import TENSOR_CORES, Evidence, moved
+from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import FREE, OpRecord
@@ -25,6 +25,8 @@ _LEAST_APART = 0.8
 # So far back two calls are looked at for one depending on the other.
 _MOST_ANCESTORS = 500
 _LAYERS = {"LSTM", "GRU", "RNN"}
+# A layer that is given so many times less than what it was pooled from is a gate.
+_GATE = 8
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
 
 
@@ -137,8 +139,10 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         # A product of a cell's input may be independent where that of its state is not. The first product of a network
         # speaks for the others.
         is_held_up = any(begin < op.index < end for other in waiting for op in other.products)
-        if covered.isdisjoint(op.index for op in loop.products) and not is_held_up and _is_worth_joining(loop):
-            covered |= {op.index for op in loop.body}
+        if is_held_up or not covered.isdisjoint(op.index for op in loop.products):
+            continue
+        covered |= {op.index for op in loop.body}
+        if _is_worth_joining(evidence, loop):
             yield _advice(
                 evidence,
                 "loop-over-samples",
@@ -148,16 +152,12 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
             )
 
 
-def _is_worth_joining(loop: Loop) -> bool:
-    """Joined inputs are read and written once more: a gate that only reads a few sums of them saves less than that."""
-    own = {op.index for op in loop.body}
-    given = {
-        (source, spec)
-        for op in loop.body
-        for source, spec in zip(op.producers, op.signature.inputs, strict=True)
-        if source is not None and source not in own
-    }
-    return 4 * sum(spec.nbytes for _, spec in given) <= sum(map(moved, loop.body))
+def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
+    """Not a gate, which makes a few numbers of a large map: to join the maps costs more than the calls."""
+    before = evidence.flow.source(loop.products[0])
+    if before is None or before.category not in ("reduction", "pooling"):
+        return True
+    return before.signature.inputs[0].nbytes <= _GATE * before.signature.outputs[0].nbytes
 
 
 def _convolves_by_sample(loop: Loop) -> bool:
