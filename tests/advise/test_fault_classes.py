@@ -161,7 +161,7 @@ def test_a_table_in_float64_that_is_made_at_every_call_is_one_fault() -> None:
 @torch.jit.script
 def gated(a: Tensor, n: Tensor) -> Tensor:
     half = n[0]
-    return torch.tanh(a[:, :half]) * torch.sigmoid(a[:, half:])  # type: ignore[misc]
+    return torch.tanh(a[:, :half]) * torch.sigmoid(a[:, half:])
 
 
 def test_a_scripted_function_and_its_number_are_no_advice() -> None:
@@ -192,3 +192,13 @@ def test_a_layer_is_not_called_once_where_joining_costs_more(size: int, is_said:
     found = {advice.rule for advice in said(seen(gate, inputs=(x(1, 64, size, size),)))}
 
     assert ("loop-over-samples" in found) == is_said
+
+
+def test_code_from_a_file_that_is_not_python_gets_advice_without_an_edit(tmp_path: Path) -> None:
+    page = tmp_path / "a_page_with_code.md"
+    page.write_text("A page's text.\n\nforward = lambda self, h: self.a(h.half().float())\n", encoding="utf-8")
+    scope: dict[str, Any] = {}
+    exec(compile("\n\nforward = lambda self, h: self.a(h.half().float())\n", str(page), "exec"), scope)
+    found = said(seen(Does(scope["forward"], a=nn.Linear(64, 64)), inputs=(x(256, 64),)))
+
+    assert [advice.code for advice in found if advice.rule == "cast-round-trip"] == [None]

@@ -304,7 +304,10 @@ class Evidence:
             return None
         if file not in self._sources:
             text = self.model.source_text(file)
-            self._sources[file] = None if text is None else Source(file, text)
+            try:
+                self._sources[file] = None if text is None else Source(file, text)
+            except (SyntaxError, ValueError):  # code that was compiled from a part of the file, as of a page of docs
+                self._sources[file] = None
         known = self._sources[file]
         return None if known is None else (known, int(line))
 
