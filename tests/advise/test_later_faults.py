@@ -197,8 +197,8 @@ def test_fused_attention_keeps_the_scale_and_gets_rows_in_order() -> None:
     [found] = [row for row in said(seen(Does(forward, **layers), 1, 8, 16, 16)) if row.rule == "attention-by-hand"]
 
     assert found.code is not None
-    assert "scale=1)" in found.code
-    assert "q[:, None].contiguous()" in found.code
+    assert "scale=1" in found.code
+    assert "[:, None].contiguous()" in found.code
 
 
 def test_the_line_of_a_loop_is_that_of_its_caller() -> None:
@@ -240,15 +240,14 @@ def test_a_model_with_its_own_modes_is_left_as_it_was() -> None:
         assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
 
-def test_a_layer_with_a_causal_mask_is_faster_as_advised() -> None:
-    found = told(CausalStack(), x(1, 128, 48))["causal-mask"]
+def test_the_path_that_is_advised_for_a_causal_mask_computes_the_same() -> None:
     model, h = CausalStack().eval(), x(1, 128, 48)
-    mask = nn.Transformer.generate_square_subsequent_mask(128)
+    found = told(model, h)["causal-mask"]
+    before = torch.backends.mha.get_fastpath_enabled()
     with torch.no_grad():
-        expected, before = model(h), torch.backends.mha.get_fastpath_enabled()
+        expected = model(h)
         try:
-            given = {"torch": torch, "encoder": model.stack, "x": h, "mask": mask}
-            exec(str(found.code), given)
+            exec(str(found.code), {"torch": torch, "model": model})
+            torch.testing.assert_close(model(h), expected)
         finally:
             torch.backends.mha.set_fastpath_enabled(before)
-    torch.testing.assert_close(given["y"], expected)

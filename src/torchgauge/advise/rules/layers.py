@@ -229,7 +229,8 @@ def causal_mask(evidence: Evidence) -> Iterator[Advice]:
             recommendation="switch torch's fast path off and pass is_causal=True: the other has a causal kernel"
             if is_whole_layer
             else "pass is_causal=True instead of the mask: no matrix is made, half of the scores are skipped",
-            change=_causal(evidence, op),
+            # An encoder finds out itself that its mask is causal; an attention has to be told.
+            change=Patch("torch.backends.mha.set_fastpath_enabled(False)") if is_whole_layer else _causal(evidence, op),
             expected_gain=_causal_layer_gain(evidence, op, share)
             if is_whole_layer
             else share.gain(0.1, 0.5, "half of the products of the scores and values", fewer_calls=0.0),
