@@ -4,7 +4,7 @@
     python benchmarks/advice_gains.py measure [--cuda] -o measured.json         # both sides in turns
     python benchmarks/advice_gains.py compare expected.json measured.json
 
-`--set second` takes the models of `advice_models.py`.
+`--set second` takes the models of `advice_models.py`, `--set third` those of `advice_unseen.py`.
 
 On the CPU runs take one thread, and its processor time is what counts: other processes on the machine do not add to it.
 Predictions for a device are made and saved before anything is measured there.
@@ -350,6 +350,10 @@ CUDA_SCALE = 8
 def cases(which: str) -> list[Case]:
     if which == "first":
         return CASES
+    if which == "third":
+        import advice_unseen
+
+        return advice_unseen.CASES
     import advice_models
 
     return advice_models.CASES
@@ -446,7 +450,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("predict", "measure", "compare"))
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--set", choices=("first", "second"), default="first")
+    parser.add_argument("--set", choices=("first", "second", "third"), default="first")
     parser.add_argument("--on")
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--only", default="")

@@ -15,9 +15,10 @@ from tests.advise.test_families import ZOO
 from torchgauge import analyze
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, list_options, rule
 from torchgauge.advise.evidence import Share
-from torchgauge.advise.op_time import UNSURE, OpTimes, Queues
+from torchgauge.advise.op_time import BESIDES, UNSURE, OpTimes, Queues, fresh_memory, predicted_times
 from torchgauge.advise.registry import OPTIONS
 from torchgauge.capture.recorder import source_line
+from torchgauge.hardware import Peaks
 
 NET = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 
@@ -57,7 +58,8 @@ def test_a_claim_above_the_time_of_its_ops_is_lowered(greedy: str) -> None:
 
     assert found.expected_gain is not None
     share = evidence.share(evidence.forward[-2:]).value
-    assert found.expected_gain.high == pytest.approx(UNSURE * share / (UNSURE * share + 1 - share))
+    most = UNSURE * BESIDES * share
+    assert found.expected_gain.high == pytest.approx(most / (most + 1 - share))
     assert found.expected_gain.low < found.expected_gain.high
 
 
@@ -135,6 +137,73 @@ def test_fewer_calls_are_what_a_device_gains_that_waits_for_its_host() -> None:
 
     assert waiting.high == pytest.approx(0.5 * 7 / 8)
     assert working.high == pytest.approx(0.5 * 0.1)
+
+
+def test_memory_that_no_run_keeps_is_part_of_what_a_copy_may_cost() -> None:
+    """glibc gives blocks above 32 MiB back at once, and the unused end of its heap: a second run gets them afresh."""
+
+    class Clones(nn.Module):
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            return torch.relu(h.clone()).sum()
+
+    small, large = seen(Clones(), 1024, 64), seen(Clones(), 1024, 12288)
+
+    assert fresh_memory(small.forward) == {}
+    clone = next(op.index for op in large.forward if op.op == "aten::clone")
+    assert fresh_memory(large.forward)[clone] > 0.01  # 48 MiB
+    assert large.times.fresh_share([clone]) > 0.5
+    kept = OpTimes(large.times.seconds, "predicted").saved_range([clone])
+    assert large.times.saved_range([clone])[1] > kept[1]
+
+
+def test_a_heap_that_shrinks_between_runs_grows_again() -> None:
+    """Thirteen results of 1 MiB that live at once: more than glibc leaves unused at the end of the heap."""
+
+    class Keeps(nn.Module):
+        def __init__(self, count: int) -> None:
+            super().__init__()
+            self.count = count
+
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            return torch.stack([h * float(at) for at in range(self.count)]).sum()
+
+    assert not fresh_memory(seen(Keeps(3), 512, 512).forward)
+    assert sum(fresh_memory(seen(Keeps(13), 512, 512).forward).values()) > 5e-3
+
+
+def test_one_thread_has_its_part_of_the_processors_rate() -> None:
+    evidence = seen(nn.Linear(512, 512), 512, 512)
+    peaks = Peaks("a processor", {"float32": 1.6e11}, 2e10)
+    machine = replace(evidence.machine, peaks=peaks)
+    least = Evidence(evidence.capture, machine=machine).least_time
+    one, two = (
+        sum(predicted_times(evidence.forward, peaks, "cpu", threads, least, cores=2).values()) for threads in (1, 2)
+    )
+
+    assert one == pytest.approx(2 * two, rel=0.1)
+
+
+def test_a_recurrent_layer_on_a_processor_saves_calls_and_not_the_work_of_its_steps() -> None:
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRUCell(64, 64)
+
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            state = h.new_zeros(h.shape[0], 64)
+            for frame in h.unbind(1):
+                state = self.cell(frame, state)
+            return state
+
+    few, many = (
+        next(advice.expected_gain for advice in said(seen(Steps(), batch, 16, 64)) if advice.rule == "loop-over-steps")
+        for batch in (2, 2048)
+    )
+
+    assert few is not None
+    assert many is not None
+    assert few.low > 0.25 > many.low
+    assert few.high > many.high
 
 
 def test_a_size_of_memory_has_no_speed() -> None:

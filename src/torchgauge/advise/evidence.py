@@ -14,7 +14,7 @@ from torchgauge.advise.code import Source, SourceEdit
 from torchgauge.advise.dataflow import Dataflow
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.least_time import LeastTime
-from torchgauge.advise.op_time import OpTimes, Queues, predicted_times
+from torchgauge.advise.op_time import OpTimes, Queues, fresh_memory, predicted_times
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
 from torchgauge.facts.experts import Mixture
@@ -40,11 +40,12 @@ _LEAST_CALLS = 0.8
 @dataclass(frozen=True, slots=True)
 class Share:
     """The part of the run's time that some ops are; `calls` of it is what the host takes to call them, the rest is
-    their work."""
+    their work. `fresh` is what memory that the process has not kept may add, as a part of the ops' time with it."""
 
     value: float
     ops: frozenset[int]
     calls: float = 0.0
+    fresh: float = 0.0
 
     def one_pass(self, spared: float, passes: int) -> Gain:
         """One kernel in place of several; `spared` of the bytes they move need not be."""
@@ -53,10 +54,11 @@ class Share:
 
     def gain(self, low: float, high: float, how: str, *, fewer_calls: float | None = None) -> Gain:
         """What is saved where `low` to `high` of the time of these ops is. `fewer_calls`: of the work only, and of the
-        calls this share, as a device that waits for the host gains by it alone."""
+        calls and of their results this share, as a device that waits for the host gains by it alone."""
         if fewer_calls is not None:
             low = self.calls * _LEAST_CALLS * fewer_calls + (1 - self.calls) * low
             high = self.calls * fewer_calls + (1 - self.calls) * high
+            high = self.fresh * max(fewer_calls, high) + (1 - self.fresh) * high
         return Gain("time_s", self.value * low, self.value * high, how, self.ops)
 
 
@@ -261,15 +263,18 @@ class Evidence:
             return OpTimes(self._predicted.critical, "predicted", queues=self._predicted)
         if self.op_times:
             return OpTimes(self.op_times, "measured", self.time_s)
-        seconds = self._predicted
+        seconds, fresh = self._predicted, fresh_memory(self.capture.ops) if self.device == "cpu" else {}
         if not seconds:
-            threads = self.capture.environment.threads
-            seconds = predicted_times(self.capture.ops, self.peaks, self.device, threads, self.least_time)
-        return OpTimes(seconds, "predicted", self.time_s)
+            ran = self.capture.environment
+            seconds = predicted_times(
+                self.capture.ops, self.peaks, self.device, ran.threads, self.least_time, ran.cpu_cores
+            )
+        return OpTimes(seconds, "predicted", self.time_s, fresh_s=fresh)
 
     def share(self, ops: Iterable[OpRecord]) -> Share:
-        chosen = {op.index: op for op in ops}
-        return Share(self.times.share(chosen), frozenset(chosen), self.times.calls_share(chosen.values()))
+        chosen, times = {op.index: op for op in ops}, self.times
+        calls = times.calls_share(chosen.values())
+        return Share(times.share(chosen), frozenset(chosen), calls, times.fresh_share(chosen))
 
     def line_of(self, index: int) -> str | None:
         """The line of code that calls an op, as "file.py:LINE"; None where it is not known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -14,21 +14,26 @@ from torchgauge.hardware import Peaks
 # What eager PyTorch takes on the host for an op that does next to nothing, and for a view. Measured with torch 2.13 on
 # an EPYC 9374F and an EPYC of 2 shared cores: 2 to 6 µs and 0.7 to 2 µs through nn.Module.
 DISPATCH_S, VIEW_S = 4e-6, 1.2e-6
-# Of the peak rate that kernels of a category reach; what is not listed is bound by memory. Like the figures below from
-# 159 single ops of 1,024 to 2,097,152 elements on one core of an EPYC (AVX2), torch 2.13: docs/advice.md.
-_REACHED = {"matmul": 0.42, "convolution": 0.4, "attention": 0.4, "recurrent": 0.3}
-_REACHED_GROUPED = 0.1
+# Of the rate of a large product that kernels of a category reach; what is not listed is bound by memory. From BERT,
+# ResNets, VGG and attention of 49 to 3,136 tokens on one core of an EPYC (AVX2), torch 2.13. The figures below are from
+# 159 single ops of 1,024 to 2,097,152 elements there: docs/advice.md.
+_REACHED = {"matmul": 0.88, "convolution": 0.68, "attention": 0.63, "recurrent": 0.6}
+_REACHED_GROUPED = 0.2
+# Of the peak of a GPU's data sheet.
+_REACHED_ON_GPU = 0.4
 # Nanoseconds per element on one core, for what is computed element by element and not bound by memory: by op, by
 # category, and for copies of transposed tensors.
 _NS_PER_ELEMENT = {
-    "tanh": 3.3, "exp": 1.1, "log": 1.1, "sin": 2.2, "cos": 2.2, "erf": 1.1, "pow": 5.0, "sigmoid": 1.0, "silu": 1.0,
-    "gelu": 1.1, "native_batch_norm": 0.37, "var": 10.0, "std": 10.0, "var_mean": 10.0,
+    "tanh": 3.3, "exp": 1.1, "log": 1.1, "sin": 1.7, "cos": 1.7, "erf": 1.1, "pow": 5.0, "sigmoid": 1.0, "silu": 1.0,
+    "gelu": 1.1, "native_batch_norm": 0.37, "var": 7.0, "std": 7.0, "var_mean": 7.0,
     "native_layer_norm": 0.5, "native_group_norm": 0.5, "_fused_rms_norm": 0.5, "linalg_vector_norm": 0.13,
     "tril": 0.6, "triu": 0.6, "cumsum": 1.0, "where": 0.7, "masked_fill": 1.5,
     "index": 1.2, "gather": 1.2, "scatter": 1.2, "embedding": 0.2,
 }  # fmt: skip
 _NS_BY_CATEGORY = {"softmax": 1.25, "resize": 2.5, "sort": 20.0}
 _NS_TURNED_COPY = 0.7
+# Kernels of products compute blocks: a shorter side than this takes as long (32 × 512 × 3 to 256 × 512 × 48 there).
+_LEAST_SIDE = 12
 # A pooling window is looked through element by element.
 _NS_PER_POOLED = 3.0
 # Seconds beside a call's own: the layouts of a convolution, groups, the statistics of a norm, the rows of a reduction,
@@ -41,8 +46,18 @@ _ELEMENTS_PER_THREAD = 32768
 _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
 # The time of some ops beside that of others is predicted to within this factor (docs/advice.md).
 UNSURE = 1.6
-# Tensors that fit into the caches are read faster than from memory.
-_CACHED_BYTES, _CACHE_SPEEDUP = 8 << 20, 3.0
+# On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
+# them. The median of 35 changes that only leave ops out; the third set of gains (docs/advice.md) is not among them.
+BESIDES = 1.2
+# The first write to a page that the allocator got from Linux: 2 µs per 4 KiB in a virtual machine without huge pages
+# (40 to 128 MiB, torch 2.13); a tenth of that with huge pages, nothing where the process has kept the memory.
+_FRESH_S_PER_BYTE = 0.5e-9
+# glibc takes larger blocks from Linux at each call and gives them back (DEFAULT_MMAP_THRESHOLD_MAX of malloc.c);
+# smaller ones stay with the process until twice the size of the largest one freed is unused at the end of its heap. Of
+# 47 models none that needed less than 8 MiB got many fresh pages in later runs.
+_NEVER_KEPT, _LEAST_KEPT = 32 << 20, 4 << 20
+# Tensors that fit into the caches, a core's or the shared one, are read faster than from memory.
+_CACHES = ((1 << 20, 3.0), (8 << 20, 1.7))
 # Of these, the elements that are read are those of the result: rows of a table, parts of a tensor.
 _LOOKUPS = {"index", "gather", "embedding", "index_select"}
 # With other exponents `pow` is a logarithm and an exponential; these are products and roots.
@@ -86,12 +101,14 @@ class Queues:
 @dataclass(frozen=True)
 class OpTimes:
     """Seconds by the index of the op. `whole` is the time of the run: the measured one where there is one. `queues` are
-    known of a device that is predicted beside its host."""
+    known of a device that is predicted beside its host. `fresh_s` is what ops take besides where the allocator does not
+    keep memory between runs (`fresh_memory`)."""
 
     seconds: Mapping[int, float]
     basis: str
     measured_s: float | None = None
     queues: Queues | None = None
+    fresh_s: Mapping[int, float] = field(default_factory=dict)
 
     @cached_property
     def total(self) -> float:
@@ -126,21 +143,61 @@ class OpTimes:
             return self.share(ops)
         return max(0.0, 1 - self.queues.run_seconds(without=frozenset(ops)) / self.total)
 
+    def fresh_share(self, ops: Collection[int]) -> float:
+        """Of the time of these ops, what fresh memory is where the allocator keeps none."""
+        fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
+        return fresh / (fresh + sum([self.seconds.get(index, 0.0) for index in ops])) if fresh else 0.0
+
     def saved_range(self, ops: Collection[int]) -> tuple[float, float]:
-        """The least and the most that it may be: what is predicted may be wrong by `UNSURE` either way."""
-        share, unsure = self.saved(ops), 1.0 if self.basis == "measured" else UNSURE
-        low, high = share / unsure, share * unsure
-        return low / (low + 1 - share), high / (high + 1 - share)
+        """The least and the most that it may be, with memory that is kept between runs and with fresh memory: what is
+        predicted may be wrong by `UNSURE` either way."""
+        unsure = 1.0 if self.basis == "measured" else UNSURE
+        besides = BESIDES if self.basis == "predicted" and self.queues is None else 1.0
+        shares = [self.saved(ops)]
+        if self.fresh_s:
+            fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
+            shares.append((shares[0] * self.total + fresh) / (self.total + sum(self.fresh_s.values())))
+        least, most = min(shares), max(shares)
+        low, high = besides * least / unsure, besides * most * unsure
+        return low / (low + 1 - least), high / (high + 1 - most)
+
+
+def fresh_memory(ops: Iterable[OpRecord]) -> dict[int, float]:
+    """By the index of the op, the seconds for pages that no earlier run has left in the process: those of large
+    results, and those by which the heap grows again after glibc has given its unused end back."""
+    made = [(op, op.signature.activation_bytes) for op in ops]
+    largest = max((nbytes for _, nbytes in made if nbytes <= _NEVER_KEPT), default=0)
+    most_unused, heap = 2 * max(largest, _LEAST_KEPT), 0
+    found: dict[int, float] = {}
+    for _ in range(2):  # the second run finds what the first has left
+        found = {}
+        for op, nbytes in made:
+            fresh = nbytes if nbytes > _NEVER_KEPT else max(op.live_bytes - heap, 0)
+            if fresh:
+                found[op.index] = fresh * _FRESH_S_PER_BYTE
+            if op.live_bytes > heap or heap - op.live_bytes > most_unused:
+                heap = op.live_bytes
+        heap = 0 if heap > most_unused else heap
+    return found
 
 
 def predicted_times(
-    ops: Iterable[OpRecord], peaks: Peaks | None, device: str, threads: int, least: LeastTime | None
+    ops: Iterable[OpRecord],
+    peaks: Peaks | None,
+    device: str,
+    threads: int,
+    least: LeastTime | None,
+    cores: int | None = None,
 ) -> dict[int, float]:
-    """By the roofline of the device at the rates that kernels reach, and no less than the host takes for a call."""
+    """By the roofline of the device at the rates that kernels reach, and no less than the host takes for a call. The
+    rates of a processor are those of all its cores."""
     is_cuda = device == "cuda"
     if least is None or peaks is None or not peaks.bytes_per_s:
         rate = max(threads, 1) * _CORE_FLOPS_PER_S
         least = LeastTime(Peaks("a typical processor", {"float32": rate, "float64": rate / 2}, _BYTES_PER_S))
+    elif not is_cuda and cores and threads < cores:
+        used = {dtype: rate * threads / cores for dtype, rate in peaks.flops_per_s.items()}
+        least = replace(least, peaks=replace(peaks, flops_per_s=used))
     found, known = {}, dict[tuple[int, str], float]()  # equal calls share a signature
     for op in ops:
         key = (id(op.signature), op.status)
@@ -154,22 +211,22 @@ def _on_gpu(op: OpRecord, least: LeastTime) -> float:
     """The host launches ahead: the longer of the two is what a run takes."""
     if op.status == FREE:
         return 0.0
-    return max(_kernel(op, least, least.peaks.bytes_per_s or _BYTES_PER_S), DISPATCH_S)
+    return max(_kernel(op, least, least.peaks.bytes_per_s or _BYTES_PER_S, _REACHED_ON_GPU), DISPATCH_S)
 
 
 def _on_processor(op: OpRecord, least: LeastTime, threads: int) -> float:
     if op.status == FREE:
         return VIEW_S
     signature, bandwidth = op.signature, least.peaks.bytes_per_s or _BYTES_PER_S
-    if signature.cost.bytes_read + signature.cost.bytes_written <= _CACHED_BYTES:
-        bandwidth *= _CACHE_SPEEDUP
+    nbytes = signature.cost.bytes_read + signature.cost.bytes_written
+    bandwidth *= next((times for size, times in _CACHES if nbytes <= size), 1.0)
     name = op.op.removeprefix("aten::").removesuffix("_")
     read = () if name in _LOOKUPS else signature.inputs[:1]
     elements = max((spec.numel for spec in (*signature.outputs, *read)), default=0)
     sharing = min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
     wide = 2.0 if signature.dtype == "float64" else 1.0
     functions = elements * _ns_per_element(op, name) * wide * 1e-9 / sharing
-    return DISPATCH_S + _extra(op) + max(_kernel(op, least, bandwidth), functions)
+    return DISPATCH_S + _extra(op) + max(_kernel(op, least, bandwidth, _reached(op)), functions)
 
 
 def _extra(op: OpRecord) -> float:
@@ -192,10 +249,17 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
     return known or (_NS_TURNED_COPY if is_turned else 0.0)
 
 
-def _kernel(op: OpRecord, least: LeastTime, bandwidth: float) -> float:
-    cost = op.signature.cost
-    reached = _REACHED.get(op.category, 0.5)
+def _reached(op: OpRecord) -> float:
+    """Of the rate of a large product, on a processor."""
     if op.category == "convolution" and int(op.signature.attributes.get("groups") or 1) > 1:
-        reached = _REACHED_GROUPED
-    arithmetic = cost.flops / (least.rate_of(op) * reached)
-    return max(arithmetic, (cost.bytes_read + cost.bytes_written) / bandwidth)
+        return _REACHED_GROUPED
+    found = _REACHED.get(op.category, 0.5)
+    if op.category == "matmul" and op.signature.outputs:
+        side = min(op.signature.outputs[0].shape[-2:], default=1)
+        found *= min(side / _LEAST_SIDE, 1.0) if side > 1 else 1.0  # a vector's product is bound by memory
+    return found
+
+
+def _kernel(op: OpRecord, least: LeastTime, bandwidth: float, reached: float) -> float:
+    cost = op.signature.cost
+    return max(cost.flops / (least.rate_of(op) * reached), (cost.bytes_read + cost.bytes_written) / bandwidth)

@@ -36,7 +36,7 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
             recommendation="make this constant once, in __init__, and keep it as a buffer: it depends on shapes alone",
             change=None,
-            expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
+            expected_gain=evidence.share(ops).gain(0.9, 1.0, "these ops go away"),
             risk="a buffer has a fixed size: make it for the largest shape and slice it",
             confidence="high",
         )
@@ -58,7 +58,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             evidence={"ops": len(ops), "weights": weights, "bytes_moved": sum(map(moved, ops))},
             recommendation="compute this once before inference: it depends on parameters and buffers alone",
             change=_settled(module, weights),
-            expected_gain=evidence.share(ops).gain(0.8, 1.0, "these ops go away"),
+            expected_gain=evidence.share(ops).gain(0.9, 1.0, "these ops go away"),
             # One pass does not show what the model keeps for the next.
             risk="for inference only; nothing is gained where the model keeps it after its first call",
             confidence="medium",
