@@ -206,6 +206,29 @@ def test_a_recurrent_layer_on_a_processor_saves_calls_and_not_the_work_of_its_st
     assert few.high > many.high
 
 
+def test_a_norm_of_a_permuted_tensor_is_left_alone_on_a_processor() -> None:
+    """torch's layer norm would copy the tensor first, which takes as long as the ops that it replaces."""
+
+    class Normed(nn.Module):
+        def __init__(self, *, is_permuted: bool) -> None:
+            super().__init__()
+            self.conv, self.is_permuted = nn.Conv2d(24, 24, 3, padding=1), is_permuted
+
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            h = self.conv(h)
+            h = h.permute(0, 2, 3, 1) if self.is_permuted else h
+            centred = h - h.mean(-1, keepdim=True)
+            return centred / torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5)
+
+    plain, permuted = (
+        {advice.rule for advice in said(seen(Normed(is_permuted=is_permuted), 1, 24, 64, 64))}
+        for is_permuted in (False, True)
+    )
+
+    assert "norm-by-hand" in plain
+    assert "norm-by-hand" not in permuted
+
+
 def test_a_size_of_memory_has_no_speed() -> None:
     found = analyze(NET, input_size=(8, 64), on="24GiB", progress=False)
 
