@@ -91,7 +91,8 @@ def nonlocal_block(scale: int) -> Sides:
         return self.out((q @ k.transpose(-1, -2) / math.sqrt(48)).softmax(-1) @ v)
 
     def fused(self: Any, h: Tensor) -> Tensor:
-        return self.out(F.scaled_dot_product_attention(*tokens(self, h)))
+        q, k, v = tokens(self, h)
+        return self.out(F.scaled_dot_product_attention(q, k, v))
 
     return Does(written, **parts), Does(fused, **parts), (x(scale, 3, 80, 80),)
 

@@ -28,12 +28,8 @@ class Norm:
 @rule("norm-by-hand", family="fusion")
 def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
     found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence.flow, op))]
-    # On the CPU torch has no RMS norm of one pass either, and its layer norm copies a tensor that is not in order first.
-    found = [
-        norm
-        for norm in found
-        if evidence.is_cuda or (norm.is_centred and norm.ops[0].signature.inputs[0].stride is None)
-    ]
+    # On the CPU torch has no RMS norm of one pass either, and its layer norm copies what is not in order first.
+    found = [norm for norm in found if evidence.is_cuda or (norm.is_centred and _is_in_order(norm))]
     for norm in found:
         ops, name = norm.ops, "layer" if norm.is_centred else "RMS"
         spared = 1 - moved(max(ops, key=moved)) / sum(map(moved, ops))
@@ -52,6 +48,10 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
             risk="rounding differs in the last digits; a wider type inside must stay",
             confidence="high",
         )
+
+
+def _is_in_order(norm: Norm) -> bool:
+    return norm.ops[0].signature.inputs[0].stride is None
 
 
 def _torch_norm(evidence: Evidence, norm: Norm) -> Patch | None:
