@@ -181,8 +181,7 @@ def estimated_by_torch(configuration: Configuration, device: str = "cuda") -> fl
 
 
 def device_phase(output: Path, seconds: float, proof: str = "first") -> int:
-    """The proof's models with the host's speed beside each, calibrations of the host before, halfway and after, then
-    torch's estimates, several processes at a time."""
+    """The proof's models with the host's speed beside each, and calibrations of the host before, halfway and after."""
     from forecast_models import PROOFS
 
     output.mkdir(parents=True, exist_ok=True)
@@ -202,6 +201,15 @@ def device_phase(output: Path, seconds: float, proof: str = "first") -> int:
     hosts.append(host_speed("cuda"))
     (output / "host.json").write_text(json.dumps(hosts) + "\n")
     print(f"models measured, {ends - time.monotonic():.0f} s left", flush=True)
+    return 0
+
+
+def estimates(output: Path, proof: str = "first") -> int:
+    """What torch's `RuntimeEstimator` says, in several processes at a time."""
+    from forecast_models import PROOFS
+
+    output.mkdir(parents=True, exist_ok=True)
+    order = [one for pair in zip_longest(*PROOFS[proof]) for one in pair if one is not None]
     with (
         ProcessPoolExecutor(8, mp_context=get_context("spawn")) as pool,
         (output / "estimator.jsonl").open("a") as file,

@@ -3,7 +3,8 @@
     python tools/collect_kernels.py calls -o calls.jsonl.xz          here: the ops of many models, without data
     python tools/collect_kernels.py measure calls.jsonl.xz -o FOLDER on the device; --seconds ends it in time; resumes
     python tools/collect_kernels.py second calls.jsonl.xz FOLDER -o more.jsonl.xz   here: what to measure next
-    python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz              here: all times in one file
+    python tools/collect_kernels.py third -o more.jsonl.xz           here: drawn sizes of long attention and the like
+    python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
     python tools/collect_kernels.py table benchmarks/kernel_times.jsonl.xz          here: the table of the package
     python tools/collect_kernels.py energy benchmarks/forecast_work.json benchmarks/forecast_measured/proof.jsonl
                                                                      here: its energy, from whole models
@@ -37,13 +38,14 @@ SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phase", choices=("calls", "measure", "second", "gather", "table", "energy"))
+    parser.add_argument("phase", choices=("calls", "measure", "second", "third", "gather", "table", "energy"))
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/kernels"))
     parser.add_argument("--seconds", type=float, default=400)
     parser.add_argument("--most", type=int, default=40_000, help="calls that are kept")
     parser.add_argument("--match", default="", help="only configurations whose name has this in it")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the kernels")
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
@@ -52,9 +54,12 @@ def main() -> int:
     if args.phase == "second":
         first, folder = args.paths
         return second_list(first, folder, args.output)
+    if args.phase == "third":
+        return write_calls(import_module("kernel_draws").third_draw(), args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
-        return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS))
+        return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS,
+                                  args.workers))  # fmt: skip
     tables: Any = import_module("kernel_tables")
     if args.phase == "gather":
         return int(tables.gather(args.paths, args.output))

@@ -7,6 +7,7 @@ goes on after that kernel. Results are lines of JSON, so that a run that is stop
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import json
 import lzma
@@ -18,6 +19,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -35,26 +37,38 @@ GRAPH_S = 3e-4
 PARTS = ("whole", "host", "energy", "kernels")
 
 
-def measure(path: Path, output: Path, seconds: float, device: str, parts: Sequence[str] = PARTS) -> int:
-    """All parts, one after the other; `whole`, `host` and `energy` take about two fifths of the time."""
+def measure(
+    path: Path, output: Path, seconds: float, device: str, parts: Sequence[str] = PARTS, workers: int = 1
+) -> int:
+    """All parts, one after the other; `whole`, `host` and `energy` take about two fifths of the time. Several `workers`
+    share the kernels: a library takes up to half a second of the processor to choose a kernel, and a few microseconds
+    of the device to run it. Only one of them times at a time."""
     output.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + seconds
     share = {"whole": 0.22, "host": 0.05, "energy": 0.08, "kernels": 1.0}
     for part in parts:
         until = min(ends, time.monotonic() + seconds * share[part])
-        while time.monotonic() < until - 3:
-            command = [sys.executable, __file__, part, str(path), str(output), str(until - time.monotonic()), device]
-            if subprocess.run(command, check=False).returncode == 0:
-                break
-            print(f"{part}: a worker ended early", flush=True)
+        count = workers if part == "kernels" else 1
+
+        def work(number: int, part: str = part, until: float = until, count: int = count) -> None:
+            while (left := until - time.monotonic()) > 3:
+                given = [part, str(path), str(output), str(left), device, str(number), str(count)]
+                if subprocess.run([sys.executable, __file__, *given], check=False).returncode == 0:
+                    break
+                print(f"{part}: a worker ended early", flush=True)
+
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(work, range(count)))
     return 0
 
 
-def worker(part: str, path: Path, output: Path, seconds: float, device: str) -> int:
+def worker(part: str, path: Path, output: Path, seconds: float, device: str, number: int, count: int) -> int:
     ends = time.monotonic() + seconds
     warnings.simplefilter("ignore")
     gc.disable()
-    return {"whole": whole, "host": host, "energy": energy, "kernels": kernels}[part](path, output, ends, device)
+    if part == "kernels":
+        return kernels(path, output, ends, device, number, count)
+    return {"whole": whole, "host": host, "energy": energy}[part](path, output, ends, device)
 
 
 def read_calls(path: Path) -> Iterator[dict[str, Any]]:
@@ -67,8 +81,9 @@ class Timer:
     """Times a function by events on a separate stream: many launches in one CUDA graph, replayed; on the CPU by the
     clock."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, lock: Path | None = None) -> None:
         self.is_cuda = device != "cpu"
+        self.lock = lock.open("w") if lock is not None else None  # whoever holds it is the only one to time
         if self.is_cuda:
             self.stream = torch.cuda.Stream()
             torch.cuda.set_stream(self.stream)
@@ -96,6 +111,16 @@ class Timer:
         """The time of a launch, and how far the slowest of three replays is from the fastest. Long kernels need no
         graph; a call that is many short ones (not `is_long`) waits for the host without one."""
         launch(0)
+        if self.lock is None:
+            return self._seconds(launch, copies, is_long=is_long)
+        torch.cuda.synchronize()
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        try:
+            return self._seconds(launch, copies, is_long=is_long)
+        finally:
+            fcntl.flock(self.lock, fcntl.LOCK_UN)
+
+    def _seconds(self, launch: Callable[[int], Any], copies: int, *, is_long: bool) -> tuple[float, float]:
         once = self.elapsed(lambda: launch(copies - 1))
         if not self.is_cuda:
             times = sorted(self.elapsed(lambda: launch(0)) for _ in range(5 if once < 0.02 else 2))
@@ -265,8 +290,9 @@ def kept_by_forward(name: str, bound: dict[str, Any]) -> dict[str, Any]:
     return {"out": made[0], "logsumexp": made[1], "philox_seed": seed, "philox_offset": offset}
 
 
-def kernels(path: Path, output: Path, ends: float, device: str) -> int:
-    results, marker = output / "kernels.jsonl", output / "started"
+def kernels(path: Path, output: Path, ends: float, device: str, share: int = 0, workers: int = 1) -> int:
+    """The calls whose numbers leave `share` when divided by `workers`."""
+    results, marker = output / "kernels.jsonl", output / f"started{share}"
     if marker.exists():  # the worker before this one ended there
         with results.open("a") as file:
             file.write(json.dumps([int(marker.read_text() or -1), None, "crashed"]) + "\n")
@@ -275,13 +301,15 @@ def kernels(path: Path, output: Path, ends: float, device: str) -> int:
     done = {line[0] for line in told_lines}
     crashed = {line[0] for line in told_lines if line[2] == "crashed"}
     bad: list[tuple[str, str]] = []  # two crashes are enough of a kind
-    timer = Timer(device)
+    timer = Timer(device, output / "lock" if workers > 1 and device != "cpu" else None)
     failures = 0
     with results.open("a") as file, torch.no_grad():
         for number, row in enumerate(read_calls(path)):
             kind = (row["op"], row["tensors"][0][2] if row["tensors"] else "")
             if number in crashed:
                 bad.append(kind)
+            if number % workers != share:
+                continue
             if number in done or bad.count(kind) > 1:
                 continue
             if time.monotonic() > ends:
@@ -304,9 +332,9 @@ def kernels(path: Path, output: Path, ends: float, device: str) -> int:
                     marker.unlink()
                     os._exit(3)
             file.flush()
-            if number % 500 == 0:
+            if number // workers % 500 == 0:
                 print(f"kernels: {number} done, {failures} failed, {ends - time.monotonic():.0f} s left", flush=True)
-            if number % 1000 == 999:
+            if number // workers % (1000 // workers) == 999 // workers:
                 gc.collect()
                 if device != "cpu":
                     torch.cuda.empty_cache()
@@ -529,5 +557,5 @@ def whole(path: Path, output: Path, ends: float, device: str) -> int:
 
 
 if __name__ == "__main__":
-    kind, calls, folder, left, where = sys.argv[1:6]
-    raise SystemExit(worker(kind, Path(calls), Path(folder), float(left), where))
+    kind, calls, folder, left, where, which, of = sys.argv[1:8]
+    raise SystemExit(worker(kind, Path(calls), Path(folder), float(left), where, int(which), int(of)))

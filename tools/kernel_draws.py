@@ -1,7 +1,7 @@
 """Calls of kernels in sizes drawn at random, where the models of the collection leave gaps.
 
-`first_draw` belongs to the list that the package's first table was measured from, `second_draw` to the one after it:
-both always draw the same calls.
+`first_draw` belongs to the list that the package's first table was measured from, `second_draw` and `third_draw` to
+those after it: each always draws the same calls.
 """
 
 from __future__ import annotations
@@ -124,6 +124,18 @@ def second_draw() -> list[dict[str, Any]]:
     return [described(one, draw) for one in found]
 
 
+def third_draw() -> list[dict[str, Any]]:
+    """Attention over long and masked keys, steps of decoding, recurrent layers, gradients of convolutions."""
+    draw = Draw(3)
+    found = [
+        *(one for _ in range(2600) for one in long_attention(draw)),
+        *(one for _ in range(330) for one in recurrent(draw)),
+        *(one for _ in range(3000) for one in rare_convolution(draw)),
+    ]
+    draw.random.shuffle(found)
+    return [described(one, draw) for one in found]
+
+
 def convolution(draw: Draw) -> Iterator[Drawn]:
     """As image models have them: plain, pointwise, grouped, depthwise, the first layer, now and then of one dimension
     or transposed."""
@@ -239,37 +251,109 @@ def attention(draw: Draw) -> Iterator[Drawn]:
     if batch * heads * length * read > 1e10 or batch * heads * max(length, read) * width > 2e8:
         return
 
+    parts = pick((0, 1, 3))
+    mask: list[int] | None = None
+    if kind != "flash" and not is_causal and draw.chance(0.2):
+        padded = -(-read // 8) * 8
+        mask = pick(([0, length * padded, padded, 1], [length * padded, 0, padded, 1]))
+    sizes = Heads(dtype, batch, heads, groups, length, read, width)
+    yield attention_call(draw, kind, sizes, (parts, parts), is_causal=is_causal, mask=mask, is_trained=is_trained)
+
+
+class Heads(NamedTuple):
+    """Attention of `length` queries over `read` keys; `groups` query heads share a key head."""
+
+    dtype: str
+    batch: int
+    heads: int
+    groups: int
+    length: int
+    read: int
+    width: int
+
+
+def attention_call(
+    draw: Draw,
+    kind: str,
+    sizes: Heads,
+    parts: tuple[int, int],
+    *,
+    is_causal: bool,
+    mask: list[int] | None,
+    is_trained: bool,
+) -> Drawn:
+    """`parts` of queries and of keys: how many lie side by side in the rows of a product (3 where one product makes
+    queries, keys and values), 0 where they lie head by head. `mask` has the strides of the mask."""
+    dtype, batch, heads, groups, length, read, width = sizes
+
     def laid(count: int, rows: int, parts: int) -> Tensor:
         if parts:
             step = parts * count * width
             return [[batch, count, rows, width], [rows * step, width, step, 1], dtype]
         return dense([batch, count, rows, width], dtype)
 
-    parts = pick((0, 1, 3))
-    query, key = laid(heads, length, parts), laid(heads // groups, read, parts)
+    query, key = laid(heads, length, parts[0]), laid(heads // groups, read, parts[1])
     out = [[batch, heads, length, width], [length * heads * width, width, heads * width, 1], dtype]
     given: dict[str, Any] = {"query": query, "key": key, "value": key}
-    is_masked = kind != "flash" and not is_causal and draw.chance(0.2)
-    if is_masked:
-        padded = -(-read // 8) * 8
-        mask = pick(([0, length * padded, padded, 1], [length * padded, 0, padded, 1]))
+    if mask is not None:
         given["attn_bias"] = [[batch, heads, length, read], mask, dtype]
-    bias: dict[str, Any] = {} if is_masked or kind == "flash" else {"attn_bias": None}
+    bias: dict[str, Any] = {} if mask is not None or kind == "flash" else {"attn_bias": None}
     common = {"dropout_p": 0.0, "is_causal": is_causal, "scale": None}
     if not is_trained:
         more = bias | common | ({"return_debug_mask": False} if kind != "efficient" else {})
         more |= {"compute_log_sumexp": draw.chance(0.2)} if kind != "flash" else {}
-        yield Drawn(f"_scaled_dot_product_{kind}_attention", given, more, [out])
-        return
+        return Drawn(f"_scaled_dot_product_{kind}_attention", given, more, [out])
     sums = [batch, heads, length, 1] if kind == "cudnn" else [batch, heads, length]
     kept = {"out": out, "logsumexp": dense(sums, "float32")}
     seeds = [[2], [1], "uint64"] if kind == "flash" else [[], [], "int64"]
     kept |= {"philox_seed": seeds, "philox_offset": [[0], [1], dtype] if kind == "flash" else seeds}
     lengths = {"cum_seq_q": None, "cum_seq_k": None, "max_q": length, "max_k": read} if kind != "efficient" else {}
-    wanted = {"grad_input_mask": [True, True, True, is_masked]} if kind == "efficient" else {}
+    wanted = {"grad_input_mask": [True, True, True, mask is not None]} if kind == "efficient" else {}
     first = "grad_out_" if kind == "efficient" else "grad_out"
-    yield Drawn(f"_scaled_dot_product_{kind}_attention_backward", {first: out} | given | kept,
-                bias | lengths | wanted | common, [query, key, key])  # fmt: skip
+    return Drawn(f"_scaled_dot_product_{kind}_attention_backward", {first: out} | given | kept,
+                 bias | lengths | wanted | common, [query, key, key])  # fmt: skip
+
+
+def long_attention(draw: Draw) -> Iterator[Drawn]:
+    """As language models have it: prompts with and without a mask, and one query over a cache."""
+    size, pick = draw.size, draw.pick
+    what = pick(("masked", "masked", "masked", "decode", "decode", "decode", "causal"))
+    kind, dtype = ("cudnn", pick(HALF_TYPES)) if what != "masked" or draw.chance(0.75) else (
+        "efficient", pick(("float32", "float32", "bfloat16", "float16")))  # fmt: skip
+    heads, groups = pick(((4, 1), (8, 1), (12, 1), (16, 1), (20, 1), (32, 1), (40, 1), (8, 2), (24, 2), (24, 3),
+                          (16, 4), (32, 4), (32, 4), (12, 6), (28, 7), (14, 7), (32, 8), (64, 8), (32, 16),
+                          (8, 8)))  # fmt: skip
+    width = pick((64, 64, 64, 80, 96, 128, 128, 128, 128, 192, 256))
+    batch = pick((1, 1, 2, 4, 8, 16, 32, 64) if what == "decode" else (1, 1, 1, 2, 4, 8))
+    read = pick((size(9, 14, 1), size(9, 14, 64), size(9, 14, 512)))
+    length = 1 if what == "decode" else read
+    if what == "masked":
+        groups = 1 if kind == "efficient" or draw.chance(0.6) else groups  # masked keys are mostly repeated by head
+        length = read if draw.chance(0.8) else pick((1, size(5, 10, 1)))
+        if draw.chance(0.35):
+            length = read = size(5, 10, pick((1, 8, 64)))
+    padded = -(-read // 8) * 8
+    mask = pick(([0, 0, padded, 1], [length * padded, 0, padded, 1])) if what == "masked" else None
+    is_trained = what != "decode" and length > 1 and draw.chance(0.25)
+    # About 5 ms at most, and 3 GB of keys.
+    if batch * heads * length * read * width > (4e10 if dtype == "float32" else 4e11) / (3 if is_trained else 1):
+        return
+    if batch * heads * read * width / groups > 7e8:
+        return
+    sizes = Heads(dtype, batch, heads, groups, length, read, width)
+    parts = pick((0, 1, 1)), pick((0, 0, 1)) if what == "decode" else pick((0, 1, 1))
+    yield attention_call(draw, kind, sizes, parts, is_causal=what == "causal", mask=mask, is_trained=is_trained)
+
+
+def rare_convolution(draw: Draw) -> Iterator[Drawn]:
+    """Gradients, grouped, depthwise, transposed ones and those of one dimension, of which few had been measured."""
+    for one in convolution(draw):
+        settings, data = one.settings, one.tensors["input"]
+        is_rare = settings["transposed"] or len(data[0]) == 3
+        is_grouped = settings["groups"] > 1
+        share = 1.0 if is_rare else 0.8 if one.op == "convolution_backward" else 0.35 if is_grouped else 0.1
+        if draw.chance(share):
+            yield one
 
 
 def recurrent(draw: Draw) -> Iterator[Drawn]:

@@ -10,7 +10,7 @@ import gzip
 import json
 import lzma
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from torchgauge.facts import Signature
+    from torchgauge.predict.blocks import BlockModel
     from torchgauge.predict.coordinates import Place
     from torchgauge.predict.kernel_tables import Errors, KernelTable, Rates
     from torchgauge.predict.tiles import TileModel
@@ -95,10 +98,18 @@ class Timed:
 
 
 def gather(folders: Sequence[Path], output: Path) -> int:
-    """One file from folders with `signatures.jsonl.gz` (the calls) and `kernels.jsonl` (their times): the names of the
-    models, then a line per kernel."""
+    """One file from folders with `signatures.jsonl.gz` (the calls) and `kernels.jsonl` (their times), and from files
+    that were made so before: the names of the models, then a line per kernel."""
     rows: list[list[Any]] = []
     for folder in folders:
+        if folder.is_file():
+            with lzma.open(folder, "rt") as file:
+                known = json.loads(next(file))
+                for line in file:
+                    row = json.loads(line)
+                    row[8] = [known[number] for number in row[8]]
+                    rows.append(row)
+            continue
         with gzip.open(folder / "signatures.jsonl.gz", "rt") as file:
             calls = [json.loads(line) for line in file]
         for line in (folder / "kernels.jsonl").read_text().splitlines():
@@ -159,7 +170,7 @@ def build_tables(path: Path) -> int:
     old = load_table("h200")
     kept = {name: old.facts[name] for name in ("host", "energy")} if old is not None else {}
     spread, report = intervals(nested_errors(rates, measured))
-    plain = KernelTable.of("h200", rates, measured, fit_tiles(rates, measured), spread=spread)
+    plain = KernelTable.of("h200", rates, measured, spread=spread, **fit_models(rates, measured))
     facts = kept | {
         "run_factor": 1.04,
         "torch": "2.11.0+cu130, cuDNN 9.19, driver 580, an H200 in November 2026",
@@ -173,7 +184,7 @@ def build_tables(path: Path) -> int:
 
 
 def nested_errors(rates: Rates, measured: Sequence[tuple[Place, float]]) -> Errors:
-    """Errors of kernels in ten parts, each from the other nine; the tiles that half of the parts are judged with were
+    """Errors of kernels in ten parts, each from the other nine; the models that half of the parts are judged with were
     fitted to the other half."""
     from torchgauge.predict.kernel_tables import KernelTable, held_out_errors, part_of
 
@@ -181,10 +192,68 @@ def nested_errors(rates: Rates, measured: Sequence[tuple[Place, float]]) -> Erro
     errors: Errors = {}
     for judged in (range(5), range(5, 10)):
         known = [one for one, number in zip(measured, numbers, strict=True) if number not in judged]
-        table = KernelTable.of("h200", rates, measured, fit_tiles(rates, known))
+        table = KernelTable.of("h200", rates, measured, **fit_models(rates, known))
         for family, found in held_out_errors(table, judged).items():
             errors.setdefault(family, []).extend(found)
     return errors
+
+
+def fit_models(rates: Rates, measured: Sequence[tuple[Place, float]]) -> dict[str, TileModel | BlockModel]:
+    """The models of products, attention and recurrent layers, by their names in `KernelTable`."""
+    from torchgauge.predict.blocks import (
+        ATTENTION_DEFAULTS,
+        RECURRENT_DEFAULTS,
+        attention_microseconds,
+        recurrent_microseconds,
+    )
+
+    return {
+        "tiles": fit_tiles(rates, measured),
+        "attention": fit_blocks(rates, measured, "attention", attention_microseconds, ATTENTION_DEFAULTS),
+        "recurrent": fit_blocks(rates, measured, "recurrent", recurrent_microseconds, RECURRENT_DEFAULTS),
+    }
+
+
+def fit_blocks(
+    rates: Rates,
+    measured: Sequence[tuple[Place, float]],
+    family: str,
+    microseconds: Callable[..., Any],
+    defaults: NDArray[np.float64],
+    steps: int = 600,
+) -> BlockModel:
+    """Parameters of attention or recurrent layers by group, as `fit_tiles` finds them. Groups of one library or
+    algorithm begin with common values, and those of few kernels stay near them."""
+    import torch
+
+    from torchgauge.predict.blocks import BlockModel
+
+    rows = [(place, seconds) for place, seconds in measured if place.family == family and place.work is not None]
+    works = [place.work for place, _ in rows if place.work is not None]
+    names = sorted({work.group for work in works})
+    # The library of attention, with its backward pass apart; the algorithm of recurrent layers.
+    kinds = [name.split(" ")[0 if family == "attention" else 2] for name in names]
+    parents = sorted(set(kinds))
+    given = torch.tensor(
+        [work.sizes(rates.rate(place.rate), place.nbytes) for work, (place, _) in zip(works, rows, strict=True)],
+        dtype=torch.float64,
+    )
+    truth = torch.tensor([seconds for _, seconds in rows], dtype=torch.float64).mul(1e6).log()
+    group_of = torch.tensor([names.index(work.group) for work in works])
+    parent_of = torch.tensor([parents.index(kind) for kind in kinds])
+    start = torch.tensor(np.tile(defaults, (len(parents), 1)))
+    common = start.clone().requires_grad_()
+    apart = torch.zeros(len(names), len(defaults), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([common, apart], 0.06)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 0.06 * (1 - step / steps) + 0.002
+        took = microseconds((common[parent_of] + apart)[group_of], given, rates.bytes_per_s, torch)
+        miss = torch.nn.functional.smooth_l1_loss(took.log(), truth, beta=0.1)
+        loss = miss + 0.004 * (common - start).square().mean() + 0.15 / len(rows) * apart.square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return BlockModel(dict(zip(names, (common[parent_of] + apart).detach().numpy(), strict=True)), microseconds)
 
 
 def fit_tiles(rates: Rates, measured: Sequence[tuple[Place, float]], steps: int = 450) -> TileModel:
@@ -249,7 +318,7 @@ def held_out_models(table: KernelTable, times: Sequence[Timed]) -> dict[str, Any
         for numbers in by_run.values():
             if len(numbers) < 15:
                 continue
-            found = [left.estimate(places[number]) for number in numbers]
+            found = left.estimates([places[number] for number in numbers])
             parts = [(2**one.log_s, half_width(table, places[number].family, one.reach))
                      for one, number in zip(found, numbers, strict=True)]  # fmt: skip
             error = np.log2(sum(seconds for seconds, _ in parts) / sum(times[number].seconds for number in numbers))

@@ -15,12 +15,17 @@ import pytest
 
 from torchgauge.facts import Cost, Signature, TensorSpec
 from torchgauge.predict import (
+    ATTENTION_DEFAULTS,
     DEFAULTS,
+    BlockModel,
     KernelTable,
+    Place,
     Product,
     Rates,
+    Tiled,
     TileModel,
     Tiling,
+    attention_microseconds,
     combined_error,
     locate,
     read_table,
@@ -118,7 +123,7 @@ def test_a_product_takes_another_wave_when_it_no_longer_fits() -> None:
 
     def seconds(rows: int) -> float:
         tiling = Tiling((Product("plain half rc", rows, 4096, 4096, 1),), 16)
-        return 2 ** model.octaves(tiling, 989e12, 4.8e12, 0.0, 1e6)
+        return float(2 ** model.octaves([Tiled(tiling, 989e12, 0.0, 1e6)], 4.8e12)[0])
 
     assert seconds(128) == pytest.approx(seconds(100), rel=0.02)  # the same tiles
     assert seconds(8192) == pytest.approx(2 * seconds(4096), rel=0.1)
@@ -129,10 +134,8 @@ def test_a_group_that_was_not_measured_takes_the_most_similar_one() -> None:
     slow = DEFAULTS.copy()
     slow[30] += 3.0  # the launch
     model = TileModel({"plain half rc": DEFAULTS, "plain float32 rc": slow})
-    known, unknown = (
-        model.octaves(Tiling((Product(group, 512, 512, 512, 1),), 16), 67e12, 4.8e12, 0.0, 1e6)
-        for group in ("plain float32 rc", "plain float32 rr")
-    )
+    tilings = [Tiling((Product(group, 512, 512, 512, 1),), 16) for group in ("plain float32 rc", "plain float32 rr")]
+    known, unknown = model.octaves([Tiled(tiling, 67e12, 0.0, 1e6) for tiling in tilings], 4.8e12)
     assert known == unknown
 
 
@@ -145,12 +148,11 @@ def test_tiles_are_fitted_to_measured_products(tools: Any) -> None:
     known = KernelTable("x", rates, {}, tiles=TileModel({"plain float32 rr": truth}))
     places = [locate(product(rows, columns, depth)) for rows in (64, 256, 1000, 4096) for columns in (128, 1024, 3000)
               for depth in (64, 512, 4096)]  # fmt: skip
-    measured = [(place, 2 ** known.modelled(place)) for place in places]
+    measured = [(place, 2**octaves) for place, octaves in zip(places, known.modelled(places), strict=True)]
     fitted = KernelTable("x", rates, {}, tiles=tools.fit_tiles(rates, measured, steps=120))
     plain = KernelTable("x", rates, {}, tiles=TileModel({"plain float32 rr": DEFAULTS}))
-    errors, before = (
-        np.abs([table.modelled(place) - np.log2(seconds) for place, seconds in measured]) for table in (fitted, plain)
-    )
+    truths = np.log2([seconds for _, seconds in measured])
+    errors, before = (np.abs(np.array(table.modelled(places)) - truths) for table in (fitted, plain))
     assert np.median(errors) < 0.1 < 0.5 < np.median(before)
 
 
@@ -158,10 +160,82 @@ def test_a_table_keeps_its_tiles() -> None:
     rates = Rates({"float32": 67e12}, 4.8e12, 2e-6)
     place = locate(product(300, 500, 700))
     tiles = TileModel({"plain float32 rr": DEFAULTS + 0.25})
-    table = KernelTable.of("x", rates, [(place, 1e-5)], tiles)
+    table = KernelTable.of("x", rates, [(place, 1e-5)], tiles=tiles)
     read = read_table(write_table(table), "x")
     assert read.estimate(place).log_s == pytest.approx(np.log2(1e-5), abs=1e-3)
-    assert read.modelled(place) == pytest.approx(table.modelled(place), abs=1e-3)
+    assert read.modelled([place]) == pytest.approx(table.modelled([place]), abs=1e-3)
+
+
+def attended(
+    queries: int, keys: int, *, batch: int = 1, heads: int = 32, shared: int = 1, is_causal: bool = False
+) -> Place:
+    query, key = TensorSpec((batch, heads, queries, 128), "bfloat16"), TensorSpec(
+        (batch, heads // shared, keys, 128), "bfloat16")  # fmt: skip
+    cost = Cost(0, 0, query.nbytes + 2 * key.nbytes, query.nbytes)
+    name = "aten::_scaled_dot_product_cudnn_attention"
+    attributes = {"is_causal": is_causal}
+    return locate(
+        Signature(name, "", "attention", "counted", (), (query, key, key), (query,), attributes, cost, 0)
+    )  # fmt: skip
+
+
+def attention_table(defaults: Any = ATTENTION_DEFAULTS, **groups: Any) -> KernelTable:
+    parameters = dict.fromkeys(("cudnn_attention half", "cudnn_attention half decoding"), defaults) | groups
+    rates = Rates({"float32": 67e12, "bfloat16": 989e12}, 4.8e12, 2e-6)
+    return KernelTable("x", rates, {}, attention=BlockModel(parameters, attention_microseconds))
+
+
+def test_attention_goes_in_blocks_and_waves() -> None:
+    table = attention_table()
+
+    def seconds(*sizes: int, **more: Any) -> float:
+        return float(2 ** table.modelled([attended(*sizes, **more)])[0])
+
+    assert seconds(4096, 4096, batch=8) == pytest.approx(4 * seconds(2048, 2048, batch=8), rel=0.15)
+    assert seconds(8192, 8192, is_causal=True) == pytest.approx(seconds(8192, 8192) / 2, rel=0.15)
+    # A step of decoding reads keys that query heads share once, and splits long ones over the multiprocessors.
+    assert seconds(1, 8192, batch=16, shared=8) < 0.6 * seconds(1, 8192, batch=16)
+    assert seconds(1, 8192, heads=8) < 4 * seconds(1, 1024, heads=8)
+
+
+def recurrent_place(
+    units: int, dtype: str, *, mode: int = 2, batch: int = 8, steps: int = 50, layers: int = 1
+) -> Place:
+    data = TensorSpec((batch, steps, units), dtype)
+    attributes = {"hidden_size": units, "num_layers": layers, "mode": mode, "batch_first": True, "train": False}
+    cost = Cost(0, 0, data.nbytes, data.nbytes)
+    return locate(Signature("aten::_cudnn_rnn", "", "rnn", "counted", (), (data,), (data,), attributes, cost, 0))
+
+
+def test_recurrent_layers_have_the_algorithm_that_torch_asks_for() -> None:
+    def algorithm(*args: Any, **more: Any) -> str:
+        return recurrent_place(*args, **more).kind.split(" ")[-1]
+
+    assert algorithm(128, "float32") == "small"
+    assert algorithm(192, "float32") == "spilled"
+    assert algorithm(256, "float32") == algorithm(512, "float32") == algorithm(64, "bfloat16") == "standard"
+    assert algorithm(384, "float32", mode=1) == "spilled"  # plain layers are asked for so up to 384 units
+    assert algorithm(512, "float16") == "persistent"
+    assert algorithm(512, "float16", mode=3) == algorithm(512, "float16", layers=2) == "standard"
+    assert algorithm(512, "float16", batch=12) == "standard"
+
+
+def test_blocks_are_fitted_and_kept(tools: Any) -> None:
+    """Kernels that are twice as efficient and take longer to launch than the values that the fit begins with."""
+    truth = ATTENTION_DEFAULTS.copy()
+    truth[:6] += 0.7
+    truth[8] += 1.0
+    known, plain = attention_table(truth), attention_table()
+    places = [attended(queries, keys, batch=batch) for queries in (1, 64, 512, 2048) for keys in (512, 1024, 4096)
+              for batch in (1, 4)]  # fmt: skip
+    truths = known.modelled(places)
+    measured = [(place, 2**octaves) for place, octaves in zip(places, truths, strict=True)]
+    fitted = tools.fit_blocks(known.rates, measured, "attention", attention_microseconds, ATTENTION_DEFAULTS, steps=150)
+    table = KernelTable.of("x", known.rates, measured, attention=fitted)
+    errors, before = (np.abs(np.array(one.modelled(places)) - truths) for one in (table, plain))
+    assert np.median(errors) < 0.1 < 0.3 < np.median(before)
+    read = read_table(write_table(table), "x")
+    assert read.modelled(places) == pytest.approx(table.modelled(places), abs=0.01)
 
 
 def product(rows: int, columns: int, depth: int) -> Signature:

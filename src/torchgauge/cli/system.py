@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=100.0,
         metavar="S",
-        help="time for kernels (default: 100)",
+        help="time for the kernels of all devices together (default: 100)",
     )
 
 
@@ -79,7 +79,8 @@ def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
         found = [calibrate(device, name, how, tell) for device, name, how in devices]
         for one in found:
             rates = Rates(one.flops_per_s or {"float32": 1e11}, one.bytes_per_s or 1e10, LAUNCH_S)
-            calibrate_kernels(one.device, one.name, rates, one.measured, seconds=args.kernel_seconds, tell=tell)
+            seconds = args.kernel_seconds / len(found)
+            calibrate_kernels(one.device, one.name, rates, one.measured, seconds=seconds, tell=tell)
         return found
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         replay,
         smallest_limit,
     )
+    from torchgauge.predict.blocks import ATTENTION_DEFAULTS, BlockModel, attention_microseconds
     from torchgauge.predict.calibration import open_table
     from torchgauge.predict.convolutions import Convolution, estimate, workspace
     from torchgauge.predict.coordinates import Place, locate
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from torchgauge.predict.kernels import Library
     from torchgauge.predict.optimizers import make_optimizer
     from torchgauge.predict.steps import CudaRun, Trace
-    from torchgauge.predict.tiles import DEFAULTS, Product, TileModel, Tiling
+    from torchgauge.predict.tiles import DEFAULTS, Product, Tiled, TileModel, Tiling
     from torchgauge.predict.time import MEASURED, RunTime, combined_error, predict_kernel, predict_ops, profile_of
     from torchgauge.predict.workspaces import (
         Chip,
@@ -48,13 +49,60 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "CLASSES", "CUDNN_ATTENTION", "DEFAULTS", "FOLDER", "MEASURED", "UNLIMITED", "AllocatorSettings", "Block",
-    "CachingAllocator", "Chip", "Convolution", "CudaRun", "Event", "Host", "HostSample", "KernelTable", "Library",
-    "OutOfMemory", "Place", "Prediction", "Product", "Rates", "Recurrent", "RunTime", "TileModel", "Tiling", "Trace",
-    "attention_backward_cudnn", "attention_backward_efficient", "combined_error", "device_names",
-    "embedding_backward", "estimate", "find_device", "find_devices", "host_speed", "interpolate", "load_table",
-    "locate", "make_optimizer", "open_table", "predict_kernel", "predict_ops", "profile_of", "read_table",
-    "reduction", "replay", "smallest_limit", "workspace", "write_table",
+    "ATTENTION_DEFAULTS",
+    "CLASSES",
+    "CUDNN_ATTENTION",
+    "DEFAULTS",
+    "FOLDER",
+    "MEASURED",
+    "UNLIMITED",
+    "AllocatorSettings",
+    "Block",
+    "BlockModel",
+    "CachingAllocator",
+    "Chip",
+    "Convolution",
+    "CudaRun",
+    "Event",
+    "Host",
+    "HostSample",
+    "KernelTable",
+    "Library",
+    "OutOfMemory",
+    "Place",
+    "Prediction",
+    "Product",
+    "Rates",
+    "Recurrent",
+    "RunTime",
+    "TileModel",
+    "Tiled",
+    "Tiling",
+    "Trace",
+    "attention_backward_cudnn",
+    "attention_backward_efficient",
+    "attention_microseconds",
+    "combined_error",
+    "device_names",
+    "embedding_backward",
+    "estimate",
+    "find_device",
+    "find_devices",
+    "host_speed",
+    "interpolate",
+    "load_table",
+    "locate",
+    "make_optimizer",
+    "open_table",
+    "predict_kernel",
+    "predict_ops",
+    "profile_of",
+    "read_table",
+    "reduction",
+    "replay",
+    "smallest_limit",
+    "workspace",
+    "write_table",
 ]  # fmt: skip
 
 _HOMES = {
@@ -62,6 +110,7 @@ _HOMES = {
         "UNLIMITED", "AllocatorSettings", "Block", "CachingAllocator", "Event", "OutOfMemory", "replay",
         "smallest_limit",
     ),
+    "blocks": ("ATTENTION_DEFAULTS", "BlockModel", "attention_microseconds"),
     "calibration": ("open_table",),
     "convolutions": ("Convolution", "estimate", "workspace"),
     "coordinates": ("Place", "locate"),
@@ -73,7 +122,7 @@ _HOMES = {
     "kernels": ("Library",),
     "optimizers": ("make_optimizer",),
     "steps": ("CudaRun", "Trace"),
-    "tiles": ("DEFAULTS", "Product", "TileModel", "Tiling"),
+    "tiles": ("DEFAULTS", "Product", "TileModel", "Tiled", "Tiling"),
     "time": ("MEASURED", "RunTime", "combined_error", "predict_kernel", "predict_ops", "profile_of"),
     "workspaces": (
         "Chip", "Recurrent", "attention_backward_cudnn", "attention_backward_efficient", "embedding_backward",

@@ -7,12 +7,13 @@ several kernels (a convolution with a change of layout before it); it is measure
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2, prod
 from typing import Any
 
 from torchgauge.facts import OpRecord, Signature, TensorSpec
 from torchgauge.facts.strides import contiguous_stride
+from torchgauge.predict.blocks import Attention, Recurrence
 from torchgauge.predict.tiles import Product, Tiling
 
 # Data that was last touched this many bytes of traffic ago has left the cache: four fifths of an H200's 50 MB.
@@ -43,6 +44,7 @@ class Place:
     waste: float = 0.0
     sizes: tuple[int, ...] = ()
     tiling: Tiling | None = None  # of products and convolutions
+    work: Attention | Recurrence | None = None
 
 
 def is_silent(op: OpRecord | Signature) -> bool:
@@ -86,13 +88,14 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
         if name in names:
             made = maker(name, signature)
             if made is not None:
-                kind, at, rate, flops, sizes, tiling = made
                 # A recurrent layer is one launch after the other, a step each.
-                launches = prod(sizes) if family == "recurrent" else 1
-                place = (*at, _log(cold_bytes) / _COLD_SCALE.get(family, 4))
-                waste = _WASTE * _unused(*sizes[:3]) if family == "attention" else 0.0
-                work = flops or cost.flops
-                return Place(family, kind, place, work, nbytes, cold_bytes, rate, launches, waste, sizes, tiling)
+                launches = prod(made.sizes) if family == "recurrent" else 1
+                at = (*made.at, _log(cold_bytes) / _COLD_SCALE.get(family, 4))
+                waste = _WASTE * _unused(*made.sizes[:3]) if family == "attention" else 0.0
+                return Place(
+                    family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, launches, waste,
+                    made.sizes, made.tiling, made.work,
+                )  # fmt: skip
     # A fused kernel streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
     launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
@@ -103,7 +106,17 @@ def _log(value: float) -> float:
     return log2(value) if value > 1 else 0.0
 
 
-Made = tuple[str, tuple[float, ...], str, float, tuple[int, ...], Tiling | None]
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a family says about a call, for its `Place`."""
+
+    kind: str
+    at: tuple[float, ...]
+    rate: str
+    flops: float
+    sizes: tuple[int, ...] = ()
+    tiling: Tiling | None = None
+    work: Attention | Recurrence | None = None
 
 
 def _orientation(spec: TensorSpec) -> str:
@@ -154,7 +167,7 @@ def _matmul(name: str, signature: Signature) -> Made | None:
     )  # fmt: skip
     group = f"{'batched' if batch > 1 else 'plain'} {_kind_of(dtype)} {_orientation(left)}{_orientation(right)}"
     tiling = Tiling((Product(group, rows, columns, depth, batch),), aligned)
-    return kind, at, dtype, 2.0 * batch * rows * columns * depth, (rows, columns, depth), tiling
+    return Made(kind, at, dtype, 2.0 * batch * rows * columns * depth, (rows, columns, depth), tiling)
 
 
 def _kind_of(dtype: str) -> str:
@@ -217,7 +230,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
         )
         products = [product for product, flag in zip(gradients, mask, strict=False) if flag == "1"]
     tiling = Tiling(tuple(products), _alignment(each, columns), stride > 1)
-    return kind, at, rate, flops, (), tiling
+    return Made(kind, at, rate, flops, tiling=tiling)
 
 
 def _list(value: Any) -> list[Any]:
@@ -246,8 +259,13 @@ def _attention(name: str, signature: Signature) -> Made | None:
     flops = 4.0 * batch * heads * length * key.shape[2] * (width + value.shape[-1]) / 2
     if is_causal:
         flops /= 2
-    sizes = (batch * heads, length, key.shape[2], width, int(is_causal), heads // max(key.shape[1], 1))
-    return kind, at, query.dtype, flops * (2.5 if is_backward else 1.0), sizes, None
+    shared = heads // max(key.shape[1], 1)
+    sizes = (batch * heads, length, key.shape[2], width, int(is_causal), shared)
+    work = Attention(
+        kind, batch * heads, length, key.shape[2], width, shared, query.itemsize, is_causal, is_masked, is_backward
+    )
+    work = replace(work, group=f"{kind} decoding") if work.is_decoding else work
+    return Made(kind, at, query.dtype, flops * (2.5 if is_backward else 1.0), sizes, work=work)
 
 
 # Queries and keys that one block of an attention kernel takes; multiprocessors of the H200 that the tables are of.
@@ -281,8 +299,13 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
         steps, batch = batch, steps
     units, layers = int(attributes["hidden_size"]), int(attributes["num_layers"])
     directions = 2 if attributes.get("bidirectional") else 1
-    kind = f"{name} {_kind_of(data.dtype)}"
-    gates = {2: 4, 3: 3}.get(int(attributes.get("mode", 0)), 1)
+    mode, is_backward = int(attributes.get("mode", 0)), "backward" in name
+    gates = {_LSTM: 4, _GRU: 3}.get(mode, 1)
+    work = Recurrence(
+        "", steps, layers, directions, batch, features, units, gates, data.itemsize, is_backward,
+        bool(attributes.get("train")) and not is_backward,
+    )  # fmt: skip
+    kind = f"{name} {_kind_of(data.dtype)} {_recurrent_algorithm(work, mode, data.dtype)}"
     # Weights of the coordinates: found on the H200's kernels, each left out in turn. A step takes as long as the next.
     at = (
         0.2 * _log(steps), 0.6 * _log(batch), 0.3 * _log(features), 1.6 * _log(units), 0.5 * _log(layers),
@@ -291,7 +314,25 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
     each = 2.0 * steps * batch * gates * units * directions
     flops = each * (features + units) + each * (layers - 1) * (units * directions + units)
     rate = "tf32" if data.dtype == "float32" else data.dtype  # cuDNN may use it, as torch sets the switches
-    return kind, at, rate, flops * (2 if "backward" in name else 1), (steps, layers, directions), None
+    work = replace(work, group=kind)
+    return Made(kind, at, rate, flops * (2 if is_backward else 1), (steps, layers, directions), work=work)
+
+
+_LSTM, _GRU = 2, 3  # modes of cuDNN; 0 and 1 are plain layers
+
+
+def _recurrent_algorithm(work: Recurrence, mode: int, dtype: str) -> str:
+    """The algorithm of cuDNN that torch asks for (`get_algo` of aten/src/ATen/native/cudnn/RNN.cpp). A layer of few
+    units stays in one multiprocessor from step to step; one that is too large for that, but still asked for so, is far
+    slower ("spilled", seen on the H200)."""
+    is_gated = mode in (_LSTM, _GRU)
+    most_units = (128 if work.is_backward else 192) if is_gated else (256 if work.is_backward else 384)
+    if dtype != "bfloat16" and work.units <= most_units:
+        return "small" if work.gates * work.units**2 <= 65536 else "spilled"
+    is_single = work.layers == work.directions == 1 and work.units <= 1024
+    is_aligned = work.units % 128 == 0 and work.features % 128 == 0 and work.batch % 8 == 0
+    fits = work.batch <= 128 and mode != _GRU and (mode == _LSTM or work.batch < 96 or work.units < 896)
+    return "persistent" if dtype == "float16" and is_single and is_aligned and fits else "standard"
 
 
 def _inner_run(spec: TensorSpec) -> int:

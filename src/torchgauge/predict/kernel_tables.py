@@ -1,8 +1,9 @@
 """Tables of measured kernels: a time for a place by the nearest places that were measured.
 
 A table holds, for every kind of call, coordinates and how far the time was from a plain model of the device: an
-overhead per launch, and the longer of arithmetic at the peak rate and traffic at the peak bandwidth; of products and
-convolutions on a GPU, tiles and waves. That distance varies slowly with the coordinates, so it is what is interpolated.
+overhead per launch, and the longer of arithmetic at the peak rate and traffic at the peak bandwidth; of products,
+convolutions, attention and recurrent layers on a GPU, tiles, waves and steps. That distance varies slowly with the
+coordinates, so it is what is interpolated.
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.errors import FormatError
+from torchgauge.predict.blocks import (
+    ATTENTION_DEFAULTS,
+    RECURRENT_DEFAULTS,
+    BlockModel,
+    Blocks,
+    attention_microseconds,
+    recurrent_microseconds,
+)
 from torchgauge.predict.coordinates import Place
-from torchgauge.predict.tiles import DEFAULTS, TileModel
+from torchgauge.predict.tiles import DEFAULTS, Tiled, TileModel
 
 FOLDER = Path(__file__).parent / "tables"
 Floats = NDArray[np.float32]
@@ -72,6 +81,8 @@ class KernelTable:
     spread: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     tiles: TileModel | None = None
+    attention: BlockModel | None = None
+    recurrent: BlockModel | None = None
     # By family, kind and number of coordinates: the rows of similar kinds, which take long to find.
     _near: dict[tuple[str, str, int], tuple[Floats, Floats] | None] = field(
         default_factory=dict, init=False, repr=False
@@ -83,34 +94,58 @@ class KernelTable:
         device: str,
         rates: Rates,
         measured: Iterable[tuple[Place, float]],
-        tiles: TileModel | None = None,
         **more: Any,
     ) -> KernelTable:
         gathered: dict[str, dict[str, list[tuple[tuple[float, ...], float]]]] = {}
-        table = cls(device, rates, {}, tiles=tiles, **more)
-        for place, seconds in measured:
-            offset = log2(seconds) - table.modelled(place)
+        table = cls(device, rates, {}, **more)
+        pairs = list(measured)
+        for (place, seconds), modelled in zip(pairs, table.modelled([place for place, _ in pairs]), strict=True):
+            offset = log2(seconds) - modelled
             gathered.setdefault(place.family, {}).setdefault(place.kind, []).append((place.at, offset))
         rows = {
             family: {
-                kind: (np.array([at for at, _ in pairs], np.float32), np.array([o for _, o in pairs], np.float32))
-                for kind, pairs in kinds.items()
+                kind: (np.array([at for at, _ in found], np.float32), np.array([o for _, o in found], np.float32))
+                for kind, found in kinds.items()
             }
             for family, kinds in gathered.items()
         }
         return replace(table, rows=rows)
 
-    def modelled(self, place: Place) -> float:
-        """What the plain model says: the base-2 logarithm of seconds."""
+    def modelled(self, places: Sequence[Place]) -> list[float]:
+        """What the plain models say: base-2 logarithms of seconds. All of a model are computed at once: one by one,
+        numpy's calls would take most of the time of a forecast."""
         rates = self.rates
-        if self.tiles is None or place.tiling is None:
-            return log2(rates.seconds(place)) + place.waste
-        rate = rates.rate(place.rate)
-        return self.tiles.octaves(place.tiling, rate, rates.bytes_per_s, place.cold_bytes, place.nbytes)
+        found = [0.0] * len(places)
+        tiled: dict[int, Tiled] = {}
+        blocks: dict[str, dict[int, Blocks]] = {"attention": {}, "recurrent": {}}
+        models = {"attention": self.attention, "recurrent": self.recurrent}
+        for number, place in enumerate(places):
+            rate = rates.rate(place.rate)
+            if self.tiles is not None and place.tiling is not None:
+                tiled[number] = Tiled(place.tiling, rate, place.cold_bytes, place.nbytes)
+            elif place.work is not None and models[place.family] is not None:
+                blocks[place.family][number] = Blocks(place.work, rate, place.nbytes)
+            else:
+                found[number] = log2(rates.seconds(place)) + place.waste
+        if self.tiles is not None and tiled:
+            for number, octaves in zip(tiled, self.tiles.octaves([*tiled.values()], rates.bytes_per_s), strict=True):
+                found[number] = float(octaves)
+        for family, model in models.items():
+            own = blocks[family]
+            if model is not None and own:
+                for number, octaves in zip(own, model.octaves([*own.values()], rates.bytes_per_s), strict=True):
+                    found[number] = float(octaves)
+        return found
+
+    def estimates(self, places: Sequence[Place]) -> list[Estimate]:
+        found = []
+        for place, modelled in zip(places, self.modelled(places), strict=True):
+            offset, reach = self.offset(place.family, place.kind, np.array(place.at, np.float32))
+            found.append(Estimate(modelled + offset, reach))
+        return found
 
     def estimate(self, place: Place) -> Estimate:
-        offset, reach = self.offset(place.family, place.kind, np.array(place.at, np.float32))
-        return Estimate(self.modelled(place) + offset, reach)
+        return self.estimates([place])[0]
 
     def offset(self, family: str, kind: str, at: Floats) -> tuple[float, int]:
         """How far from the plain model, in octaves, and the class of distance."""
@@ -260,17 +295,30 @@ def read_table(data: bytes, name: str) -> KernelTable:
                     kind: (at[ends[number] : ends[number + 1]], offsets[ends[number] : ends[number + 1]])
                     for number, kind in enumerate(kinds)
                 }
-            tiles = None
-            if "tiles" in found.files:
-                parameters = found["tiles"].astype(np.float64).reshape(-1, len(DEFAULTS)) / _TILE_UNIT
-                tiles = TileModel(dict(zip(facts["tiles"], parameters, strict=True)))
+            fitted = {
+                name: dict(zip(facts[name], found[name].astype(np.float64) / _MODEL_UNIT, strict=True))
+                for name in ("tiles", "attention", "recurrent")
+                if name in found.files
+            }
+            sizes = {"tiles": DEFAULTS, "attention": ATTENTION_DEFAULTS, "recurrent": RECURRENT_DEFAULTS}
+            if any(len(row) != len(sizes[name]) for name, rows_of in fitted.items() for row in rows_of.values()):
+                raise ValueError("parameters of another model")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"'{name}' is not a table of kernels: {error}") from error
-    return KernelTable(str(facts["device"]), rates, rows, facts.get("spread", {}), facts, tiles)
+    return KernelTable(
+        str(facts["device"]),
+        rates,
+        rows,
+        facts.get("spread", {}),
+        facts,
+        TileModel(fitted["tiles"]) if "tiles" in fitted else None,
+        BlockModel(fitted["attention"], attention_microseconds) if "attention" in fitted else None,
+        BlockModel(fitted["recurrent"], recurrent_microseconds) if "recurrent" in fitted else None,
+    )
 
 
-# Coordinates to 1/256 of an octave, offsets to 1/2048: 0.03 %. Parameters of tiles to 1/4096.
-_AT_UNIT, _OFFSET_UNIT, _TILE_UNIT = 256.0, 2048.0, 4096.0
+# Coordinates to 1/256 of an octave, offsets to 1/2048: 0.03 %. Parameters of the models to 1/4096.
+_AT_UNIT, _OFFSET_UNIT, _MODEL_UNIT = 256.0, 2048.0, 4096.0
 
 
 def write_table(table: KernelTable) -> bytes:
@@ -288,10 +336,11 @@ def write_table(table: KernelTable) -> bytes:
         "device": table.device, "flops_per_s": dict(table.rates.flops_per_s), "bytes_per_s": table.rates.bytes_per_s,
         "launch_s": table.rates.launch_s, "kinds": kinds, "spread": dict(table.spread),
     }  # fmt: skip
-    if table.tiles is not None:
-        facts["tiles"] = sorted(table.tiles.parameters)
-        parameters = np.array([table.tiles.parameters[group] for group in facts["tiles"]])
-        arrays["tiles"] = np.round(parameters * _TILE_UNIT).astype(np.int16)
+    for name, model in (("tiles", table.tiles), ("attention", table.attention), ("recurrent", table.recurrent)):
+        if model is not None:
+            facts[name] = sorted(model.parameters)
+            parameters = np.array([model.parameters[group] for group in facts[name]])
+            arrays[name] = np.round(parameters * _MODEL_UNIT).astype(np.int16)
     arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)

@@ -10,13 +10,14 @@ The parameters are fitted to measured kernels by tools/kernel_tables.py; a table
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log2
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from torchgauge.predict.blocks import closest
 
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (64, 32), (16, 64), (64, 16))
 _SPLITS = (1, 2, 4, 8, 16)
@@ -92,21 +93,25 @@ def microseconds(parameters: Any, sizes: Any, bytes_per_s: float, numeric: Any =
     return (best**_MAXIMUM + moved**_MAXIMUM) ** (1 / _MAXIMUM) + numeric.exp(launch)
 
 
+class Tiled(NamedTuple):
+    """An op with the rate of its arithmetic, the bytes that come from memory, and all its bytes."""
+
+    tiling: Tiling
+    flops_per_s: float
+    cold_bytes: float
+    nbytes: float
+
+
 @dataclass(frozen=True)
 class TileModel:
     parameters: Mapping[str, NDArray[np.float64]]  # by group
 
-    def octaves(
-        self, tiling: Tiling, flops_per_s: float, bytes_per_s: float, cold_bytes: float, nbytes: float
-    ) -> float:
-        """The base-2 logarithm of seconds."""
-        given = np.array([self._of(product.group) for product in tiling.products])
-        sizes = np.array([sizes_of(product, tiling, flops_per_s, cold_bytes, nbytes) for product in tiling.products])
-        return log2(float(microseconds(given, sizes, bytes_per_s).sum()) * 1e-6)
-
-    def _of(self, group: str) -> NDArray[np.float64]:
-        """Of a group that was not measured, the parameters of one with the most words in common."""
-        if group in self.parameters:
-            return self.parameters[group]
-        words = set(group.split(" "))
-        return self.parameters[max(self.parameters, key=lambda other: len(words & set(other.split(" "))))]
+    def octaves(self, tiled: Sequence[Tiled], bytes_per_s: float) -> NDArray[np.float64]:
+        """The base-2 logarithm of seconds, of each."""
+        rows = [(number, one, product) for number, one in enumerate(tiled) for product in one.tiling.products]
+        given = np.array([closest(self.parameters, product.group) for _, _, product in rows])
+        sizes = np.array(
+            [sizes_of(product, one.tiling, one.flops_per_s, one.cold_bytes, one.nbytes) for _, one, product in rows]
+        )
+        took = np.bincount([number for number, _, _ in rows], microseconds(given, sizes, bytes_per_s))
+        return np.log2(took * 1e-6)

@@ -194,6 +194,11 @@ def profile_of(device: Device | str) -> Profile:
     )
 
 
+def packaged_name(title: str) -> str | None:
+    """The device of the package's own kernels that a driver calls so; None for all others."""
+    return next((name for name, told in _DRIVER_NAMES.items() if told == title and load_table(name) is not None), None)
+
+
 def peaks_of_device(device: Device) -> Peaks:
     """The data sheet's; a device that is given by its memory size alone has none."""
     title = _DRIVER_NAMES.get(device.name, device.title)
@@ -232,8 +237,8 @@ def _energy_of(
     return Energy(idle, busy, per_flop, warm, cold, peaks.watts, 0.6, 1.6)
 
 
-def kernel_time(profile: Profile, place: Place) -> KernelTime:
-    """The time of an op's kernels."""
+def kernel_time(profile: Profile, place: Place, estimate: Estimate | None = None) -> KernelTime:
+    """The time of an op's kernels; `estimate` is what the profile's table says, where that is known already."""
     work = profile.rates.work_seconds(place)
     launch = profile.rates.launch_s * place.launches
     if work < launch:
@@ -242,7 +247,8 @@ def kernel_time(profile: Profile, place: Place) -> KernelTime:
         is_compute = place.flops / profile.rates.rate(place.rate) >= place.nbytes / profile.rates.bytes_per_s
         bound = COMPUTE if is_compute else MEMORY
     table = profile.table
-    estimate = table.estimate(place) if table is not None else None
+    if estimate is None and table is not None:
+        estimate = table.estimate(place)
     told = _published_time(profile, place, estimate)
     if told is not None:
         return KernelTime(told[0], told[1], told[2], work, bound)
@@ -382,21 +388,24 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
     """Equal calls are looked up once."""
     # Kernels take longer in a run than one by one: clocks fall, and each waits for the one before it to end.
     factor = float(profile.table.facts.get("run_factor", 1.0)) if profile.table is not None else 1.0
-    known: dict[tuple[int, tuple[bool, ...]], tuple[KernelTime, Place]] = {}
-    found: Kernels = []
+    places: dict[tuple[int, tuple[bool, ...]], Place] = {}
+    keys: list[tuple[int, tuple[bool, ...]] | None] = []
     # A CPU's kernels were measured as a model meets them: weights from memory, the rest from the cache.
     everywhere = [()] * len(ops) if profile.is_serial else cold_inputs(ops)
     for op, cold in zip(ops, everywhere, strict=True):
         if is_silent(op):
-            found.append((None, None))
+            keys.append(None)
             continue
         key = (id(op.signature), cold)
-        if key not in known:
-            place = locate(op.signature, cold)
-            alone = kernel_time(profile, place)
-            known[key] = (replace(alone, seconds=alone.seconds * factor), place)
-        found.append(known[key])
-    return found
+        if key not in places:
+            places[key] = locate(op.signature, cold)
+        keys.append(key)
+    estimates = [None] * len(places) if profile.table is None else profile.table.estimates([*places.values()])
+    known: dict[tuple[int, tuple[bool, ...]], tuple[KernelTime, Place]] = {}
+    for (key, place), estimate in zip(places.items(), estimates, strict=True):
+        alone = kernel_time(profile, place, estimate)
+        known[key] = (replace(alone, seconds=alone.seconds * factor), place)
+    return [known[key] if key is not None else (None, None) for key in keys]
 
 
 def _interval(kernels: Kernels) -> float:

@@ -1,0 +1,174 @@
+"""How long attention and recurrent layers take as GPUs compute them.
+
+Attention goes in blocks of queries, each over all tiles of keys, in waves over the multiprocessors; with one query, a
+step of decoding, the keys are split over several blocks. A recurrent layer goes step by step: a step takes as long as
+its latency and its weights and work allow, and layers overlap. As with products (`tiles`), a kernel's distance from
+this model varies far more slowly with the sizes than its distance from a roofline.
+
+The parameters are fitted to measured kernels by tools/kernel_tables.py; a table has them beside its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MULTIPROCESSORS = 132  # of the H200, whose table has such models
+_BLOCKS = tuple((rows, split) for split in (1, 2, 4, 8, 16, 32) for rows in (64, 128))
+_BLOCK_ROWS, _SPLIT = (np.array([float(block[side]) for block in _BLOCKS]) for side in (0, 1))
+_KEYS = 64.0  # of a tile
+# Up to this number of queries a kernel is one for decoding: it splits the keys, and shares them among query heads.
+_FEW_QUERIES = 8
+# Bytes that a multiprocessor loads in a microsecond, of keys and of masks; what all of them load of weights.
+_LOADED, _MASK_LOADED, _WEIGHTS_LOADED = 50e3, 40e3, 3e6
+# What the logarithm of a sharp minimum or maximum is multiplied by: a library's choice is not always the best.
+_MINIMUM, _MAXIMUM = 12.0, 4.0
+_WIDTHS = np.log2([16.0, 32.0, 64.0, 128.0, 192.0, 256.0])
+# The logarithm of the efficiency at these widths of a head; what other widths than multiples of 64 take; then
+# logarithms: microseconds of a block beside its loop, of a launch, loading, memory, mask, of the sum over split keys;
+# blocks per multiprocessor, how far query heads share keys, and what a causal mask changes of the efficiency.
+ATTENTION_DEFAULTS = np.array([-1.5, -1.2, -0.9, -0.7, -0.9, -0.7, 0.2, 0.5, 0.8, 0.0, 0.2, 0.0, 0.7, 0.0, 0.0, 0.0])
+# Exponents less one of the number of layers and directions; logarithms: microseconds of a step, loading of weights,
+# efficiency in steps, pointwise work, efficiency of the products before the steps, microseconds of a layer; and what
+# training adds.
+RECURRENT_DEFAULTS = np.array([-0.4, -0.1, 1.2, 0.0, -2.0, 0.0, -1.5, 2.5, 0.05])
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """`rows` are batch times heads; `group` are kernels with equal parameters."""
+
+    group: str
+    rows: int
+    queries: int
+    keys: int
+    width: int
+    heads_per_key: int
+    itemsize: int
+    is_causal: bool
+    is_masked: bool
+    is_backward: bool
+
+    @property
+    def is_decoding(self) -> bool:
+        return self.queries <= _FEW_QUERIES
+
+    def sizes(self, flops_per_s: float, nbytes: float) -> list[float]:
+        """A row of what `attention_microseconds` takes."""
+        width = min(max(log2(self.width), _WIDTHS[0]), _WIDTHS[-1])
+        between = [float(np.interp(width, _WIDTHS, row)) for row in np.eye(len(_WIDTHS))]
+        flags = (self.width % 64 != 0, self.is_causal, self.is_masked, self.is_decoding, self.is_backward)
+        work = (self.rows, self.queries, self.keys, self.width, self.heads_per_key, self.itemsize)
+        return [*between, *map(float, (*flags, *work)), flops_per_s * 1e-6, nbytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """Layers of a recurrent network; `group` are those with equal parameters."""
+
+    group: str
+    steps: int
+    layers: int
+    directions: int
+    batch: int
+    features: int
+    units: int
+    gates: int
+    itemsize: int
+    is_backward: bool
+    keeps_state: bool  # for a backward pass
+
+    def sizes(self, flops_per_s: float, nbytes: float) -> list[float]:
+        """A row of what `recurrent_microseconds` takes."""
+        work = (self.steps, self.layers, self.directions, self.batch, self.features, self.units, self.gates)
+        rate = flops_per_s * 1e-6 / (2 if self.is_backward else 1)
+        return [*map(float, (*work, self.itemsize, self.keeps_state)), rate]
+
+
+def attention_microseconds(parameters: Any, sizes: Any, bytes_per_s: float, numeric: Any = np) -> Any:
+    """By row; `numeric` is numpy, or torch where the parameters are fitted."""
+    block, split = numeric.asarray(_BLOCK_ROWS), numeric.asarray(_SPLIT)
+    odd, causal, masked, decoding, backward = (sizes[:, place : place + 1] for place in range(6, 11))
+    rows, queries, keys, width, shared, itemsize, rate, nbytes = (
+        sizes[:, place : place + 1] for place in range(11, 19)
+    )
+    slower, around, launch, load, memory, mask, summing, sharing, packing, with_causal = (
+        parameters[:, place : place + 1] for place in range(6, 16)
+    )
+    efficiency = (parameters[:, :6] * sizes[:, :6]).sum(-1)[:, None] - odd * slower + causal * with_causal
+    heads = rows / shared ** (decoding / (1 + numeric.exp(-packing)))
+    blocks = heads * numeric.ceil(queries / block) * split
+    tiles = numeric.ceil(keys / (_KEYS * split))
+    # Of a causal mask half of the tiles are left out.
+    each = numeric.where(causal > 0, (tiles + 1) / 2, tiles)
+    # Backward is five products where forward is two.
+    arithmetic = 4 * (1 + 1.5 * backward) * block * _KEYS * width / (rate / _MULTIPROCESSORS) * numeric.exp(-efficiency)
+    loaded = 2 * _KEYS * width * itemsize * (1 + backward) / _LOADED * numeric.exp(-load)
+    tile = (arithmetic**_MAXIMUM + loaded**_MAXIMUM) ** (1 / _MAXIMUM)
+    tile = tile + masked * block * _KEYS * itemsize / _MASK_LOADED * numeric.exp(-mask)
+    together = 1 + 3 / (1 + numeric.exp(-sharing))
+    waves = blocks / (_MULTIPROCESSORS * together)
+    waves = numeric.where(waves < 1, numeric.ones_like(waves), 0.2 * waves + 0.8 * numeric.ceil(waves))
+    busy = numeric.minimum(together + 0 * blocks, blocks / _MULTIPROCESSORS)
+    busy = numeric.where(busy < 1, numeric.ones_like(busy), busy)
+    took = waves * (each * tile * busy + numeric.exp(around))
+    took = numeric.maximum(took, tiles * tile + numeric.exp(around))  # the longest block
+    took = took + numeric.where(split > 1, numeric.exp(summing) + 0 * took, numeric.zeros_like(took))
+    cannot = (split > 1) & ((decoding == 0) | (keys / split < _KEYS))
+    took = numeric.where(cannot, took * 1e6, took)
+    best = (took**-_MINIMUM).sum(-1) ** (-1 / _MINIMUM)
+    moved = nbytes[:, 0] / (bytes_per_s * 1e-6) * numeric.exp(memory[:, 0])
+    return (best**_MAXIMUM + moved**_MAXIMUM) ** (1 / _MAXIMUM) + numeric.exp(launch[:, 0])
+
+
+def recurrent_microseconds(parameters: Any, sizes: Any, bytes_per_s: float, numeric: Any = np) -> Any:
+    """By row, as above."""
+    steps, layers, directions, batch, features, units, gates, itemsize, kept, rate = (
+        sizes[:, place] for place in range(10)
+    )
+    with_layers, with_directions, latency, weights, efficiency, pointwise, before, layer, training = (
+        parameters[:, place] for place in range(9)
+    )
+    loaded = gates * units**2 * itemsize / _WEIGHTS_LOADED * numeric.exp(-weights)
+    arithmetic = 2 * numeric.ceil(batch / 16) * 16 * gates * units**2 / rate * numeric.exp(-efficiency)
+    step = numeric.exp(latency) + (loaded**2 + arithmetic**2) ** 0.5
+    step = step + batch * gates * units / 6e4 * numeric.exp(-pointwise)
+    in_steps = steps * layers ** (1 + with_layers) * directions ** (1 + with_directions) * step
+    inputs = features + (layers - 1) * units * directions
+    products = 2 * steps * batch * gates * units * directions * inputs / rate * numeric.exp(-before)
+    return (in_steps + products) * numeric.exp(training * kept) + numeric.exp(layer) * layers * directions
+
+
+class Blocks(NamedTuple):
+    """An op with the rate of its arithmetic and its bytes."""
+
+    work: Attention | Recurrence
+    flops_per_s: float
+    nbytes: float
+
+
+@dataclass(frozen=True)
+class BlockModel:
+    """One of the two functions with its parameters by group."""
+
+    parameters: Mapping[str, NDArray[np.float64]]
+    microseconds: Callable[..., Any]
+
+    def octaves(self, blocks: Sequence[Blocks], bytes_per_s: float) -> NDArray[np.float64]:
+        """The base-2 logarithm of seconds, of each."""
+        given = np.array([closest(self.parameters, one.work.group) for one in blocks])
+        sizes = np.array([one.work.sizes(one.flops_per_s, one.nbytes) for one in blocks])
+        return np.log2(self.microseconds(given, sizes, bytes_per_s) * 1e-6)
+
+
+def closest(parameters: Mapping[str, NDArray[np.float64]], group: str) -> NDArray[np.float64]:
+    """Of a group that was not measured, the parameters of one with the most words in common."""
+    if group in parameters:
+        return parameters[group]
+    words = set(group.split(" "))
+    return parameters[max(parameters, key=lambda other: len(words & set(other.split(" "))))]
