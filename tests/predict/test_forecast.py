@@ -148,6 +148,24 @@ def test_this_machine_needs_a_calibration(tmp_path: Path, monkeypatch: pytest.Mo
         open_table(tmp_path / "bad.npz")
 
 
+def test_a_calibration_of_a_gpu_is_carried_as_a_file(tmp_path: Path) -> None:
+    """A file of an unknown GPU brings its kernels; of one whose kernels the package has, its host alone."""
+    host = {"forward_s": 4e-3, "train_s": 1.2e-2, "plan_s": 0.1, "spread": 0.1}
+    gpu = {"multiprocessors": 132, "major": 9, "minor": 0, "threads": 2048, "bytes": 80_000_000_000}
+    rates = Rates({"float32": 60e12}, 3e12, 2e-6)
+    found = {}
+    for title in ("Somebody's GPU", "NVIDIA H200"):
+        facts = {"kind": "cuda", "title": title, "host": host, "gpu": gpu}
+        path = tmp_path / f"{title[-4:]}.npz"
+        path.write_bytes(write_table(KernelTable(title, rates, {}, facts=facts)))
+        found[title] = forecast(net(), on=str(path), inputs=given(512), execution="graph")
+    packaged = forecast(net(), on="h200", inputs=given(512), execution="graph")
+    assert found["NVIDIA H200"].time_s == packaged.time_s
+    assert found["Somebody's GPU"].time_s != packaged.time_s
+    assert {one.fit for one in found.values()} == {"fits"}
+    assert all("calibration" in one.host_source for one in found.values())
+
+
 def test_the_two_queues() -> None:
     # The device is idle until the first launch, then works off what was launched.
     never = [False, False]

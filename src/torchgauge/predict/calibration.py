@@ -53,15 +53,24 @@ def present_profile(name: str) -> tuple[Profile, Device | None]:
         what = "no such file" if name.endswith(".npz") else "run 'torchgauge system --calibrate' first"
         raise InputError(f"the kernels of '{name}' were not measured: {what}")
     table = open_table(path)
-    if not is_cuda:
-        return profile_from(table), None
-    # Of a device whose kernels the package has, those are more and in more types than a calibration measures: what it
-    # adds is the host.
-    device = find_device("this")
-    packaged = packaged_name(device.title)
+    device = find_device("this") if is_cuda else device_of(table)
+    packaged = packaged_name(device.title) if device is not None else None
     if packaged is None:
         return profile_from(table), device
+    # The package has more kernels of this device, in more types, than a calibration measures: what it adds is the host.
     return replace(profile_of(packaged), host=Host.of(table.facts.get("host"))), device
+
+
+def device_of(table: KernelTable) -> Device | None:
+    """The GPU that a table was measured on; None for a processor."""
+    from torchgauge.predict.devices import Device
+    from torchgauge.predict.workspaces import Chip
+
+    facts = table.facts.get("gpu")
+    if not facts:
+        return None
+    chip = Chip(int(facts["multiprocessors"]), (int(facts["major"]), int(facts["minor"])), int(facts["threads"]))
+    return Device(table.device, table.device, int(facts["bytes"]), chip, total_bytes=int(facts["bytes"]))
 
 
 def open_table(path: Path) -> KernelTable:
@@ -102,6 +111,7 @@ def calibrate_kernels(
     clock that other processes do not disturb."""
     import torch
 
+    from torchgauge.predict.devices import find_device
     from torchgauge.predict.host_sample import host_speed
 
     kind = device.partition(":")[0]
@@ -118,7 +128,12 @@ def calibrate_kernels(
                 tell(int(100 * done), 100, f"{device} kernels")
     host = host_speed(device, clock)
     spread, report = held_out(KernelTable.of(title, rates, found))
-    facts = {"kind": kind, "title": title, "measured": measured, "host": host, "held_out": report}
+    facts: dict[str, Any] = {"kind": kind, "title": title, "measured": measured, "host": host, "held_out": report}
+    if kind == "cuda":
+        gpu = find_device("this")
+        major, minor = gpu.chip.capability
+        facts["gpu"] = {"multiprocessors": gpu.chip.multiprocessors, "major": major, "minor": minor,
+                        "threads": gpu.chip.threads_per_multiprocessor, "bytes": gpu.capacity_bytes}  # fmt: skip
     table = KernelTable.of(title, rates, found, spread=spread, facts=facts)
     path = kernel_file(kind)
     try:
