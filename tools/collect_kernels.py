@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=40_000, help="calls that are kept")
     parser.add_argument("--match", default="", help="only configurations whose name has this in it")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--family", action="append", choices=("attention", "recurrent"), help="fit its model alone")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the kernels")
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
     args = parser.parse_args()
@@ -63,7 +64,9 @@ def main() -> int:
     tables: Any = import_module("kernel_tables")
     if args.phase == "gather":
         return int(tables.gather(args.paths, args.output))
-    return int((tables.build_tables if args.phase == "table" else tables.fit_energy)(*args.paths))
+    if args.phase == "table":
+        return int(tables.build_tables(*args.paths, args.family or ()))
+    return int(tables.fit_energy(*args.paths))
 
 
 def collect_calls(output: Path, most: int, match: str) -> int:

@@ -218,6 +218,9 @@ def test_recurrent_layers_have_the_algorithm_that_torch_asks_for() -> None:
     assert algorithm(512, "float16") == "persistent"
     assert algorithm(512, "float16", mode=3) == algorithm(512, "float16", layers=2) == "standard"
     assert algorithm(512, "float16", batch=12) == "standard"
+    # Steps are launched one by one where the algorithm does not keep the layer in a multiprocessor.
+    assert recurrent_place(128, "float32", layers=2).launches == 2
+    assert recurrent_place(512, "float32", layers=2, steps=50).launches == 100
 
 
 def test_blocks_are_fitted_and_kept(tools: Any) -> None:

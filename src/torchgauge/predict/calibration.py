@@ -150,8 +150,15 @@ def best_seconds(run: Callable[[], Any], device: str, *, is_cold: bool, clock: C
     from torchgauge.predict.host_sample import elapsed_seconds
 
     if device != "cpu":
-        between = _replayed_seconds(lambda: _evict(device)) if is_cold else 0.0
-        return max(_replayed_seconds(lambda: (_evict(device), run()) if is_cold else run()) - between, 1e-6)
+        if not is_cold:
+            return _replayed_seconds(run)
+        evict = partial(_evict, device)
+
+        def evicted() -> None:
+            evict()
+            run()
+
+        return max(_replayed_seconds(evicted) - _replayed_seconds(evict), 1e-6)
     best, spent, runs = float("inf"), 0.0, 0
     while runs < 3 or (spent < 0.01 and runs < 8):
         if is_cold:
@@ -354,7 +361,7 @@ def only_place(
     with torch.inference_mode(False):
         candidates = candidate_inputs(layer, inputs=inputs)
         if library is None:
-            ops = trace(layer, candidates, Request(torch.device("cpu"))).ops
+            ops = list(trace(layer, candidates, Request(torch.device("cpu"))).ops)
         else:
             ops = steps.trace(layer, next(iter(candidates)), steps.Setting(library)).step_ops
     busy = [op for op in ops if not is_silent(op)]

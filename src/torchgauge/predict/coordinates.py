@@ -88,13 +88,11 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
         if name in names:
             made = maker(name, signature)
             if made is not None:
-                # A recurrent layer is one launch after the other, a step each.
-                launches = prod(made.sizes) if family == "recurrent" else 1
                 at = (*made.at, _log(cold_bytes) / _COLD_SCALE.get(family, 4))
                 waste = _WASTE * _unused(*made.sizes[:3]) if family == "attention" else 0.0
                 return Place(
-                    family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, launches, waste,
-                    made.sizes, made.tiling, made.work,
+                    family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, made.launches,
+                    waste, made.sizes, made.tiling, made.work,
                 )  # fmt: skip
     # A fused kernel streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
@@ -117,6 +115,7 @@ class Made:
     sizes: tuple[int, ...] = ()
     tiling: Tiling | None = None
     work: Attention | Recurrence | None = None
+    launches: int = 1
 
 
 def _orientation(spec: TensorSpec) -> str:
@@ -305,7 +304,8 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
         "", steps, layers, directions, batch, features, units, gates, data.itemsize, is_backward,
         bool(attributes.get("train")) and not is_backward,
     )  # fmt: skip
-    kind = f"{name} {_kind_of(data.dtype)} {_recurrent_algorithm(work, mode, data.dtype)}"
+    algorithm = _recurrent_algorithm(work, mode, data.dtype)
+    kind = f"{name} {_kind_of(data.dtype)} {algorithm}"
     # Weights of the coordinates: found on the H200's kernels, each left out in turn. A step takes as long as the next.
     at = (
         0.2 * _log(steps), 0.6 * _log(batch), 0.3 * _log(features), 1.6 * _log(units), 0.5 * _log(layers),
@@ -314,8 +314,10 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
     each = 2.0 * steps * batch * gates * units * directions
     flops = each * (features + units) + each * (layers - 1) * (units * directions + units)
     rate = "tf32" if data.dtype == "float32" else data.dtype  # cuDNN may use it, as torch sets the switches
-    work = replace(work, group=kind)
-    return Made(kind, at, rate, flops * (2 if is_backward else 1), (steps, layers, directions), work=work)
+    # The standard algorithm launches its steps one after the other, the others a layer.
+    launches = layers * directions * (steps if algorithm == "standard" else 1)
+    sizes, work = (steps, layers, directions), replace(work, group=kind)
+    return Made(kind, at, rate, flops * (2 if is_backward else 1), sizes, work=work, launches=launches)
 
 
 _LSTM, _GRU = 2, 3  # modes of cuDNN; 0 and 1 are plain layers

@@ -114,7 +114,7 @@ class Host:
         return costs.train["module"] * self.train_s if trains else costs.forward["module"] * self.forward_s
 
     def least_seconds(self, op: OpRecord) -> float:
-        """What a recurrent layer takes at least in eager execution: cuDNN launches its steps one by one."""
+        """What a recurrent layer takes at least in eager execution: cuDNN launches the steps of most one by one."""
         kinds = {"aten::_cudnn_rnn": "recurrent_step", "aten::_cudnn_rnn_backward": "recurrent_backward_step"}
         if op.op not in kinds:
             return 0.0
