@@ -255,4 +255,4 @@ def test_code_for_a_script_says_where_it_belongs() -> None:
     own, script = (analyze(each, input_size=(1, 3, 8, 8), progress=False) for each in (model, torch.jit.script(model)))
     codes = [next(row.code for row in found.advice if row.rule == "conv-bn-fusion") for found in (own, script)]
 
-    assert codes[1] == f"# in the source that the script or export was made from:\n{codes[0]}"
+    assert codes[1] == f"# model: the nn.Module, before torch.jit.script or trace\n{codes[0]}"
