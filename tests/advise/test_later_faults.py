@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.later_faults import CausalStack, KeepsFeatures, NeverEvaluated, StaysInTraining, printed
+from tests.advise.pasting import check_code
 from tests.advise.planted import said, seen
 from torchgauge import analyze
 
@@ -194,11 +195,13 @@ def test_fused_attention_keeps_the_scale_and_gets_rows_in_order() -> None:
         return torch.softmax(q.transpose(1, 2) @ k, -1) @ v.transpose(1, 2)
 
     layers = {name: nn.Conv2d(8, 8, 1) for name in "qkv"}
-    [found] = [row for row in said(seen(Does(forward, **layers), 1, 8, 16, 16)) if row.rule == "attention-by-hand"]
+    model = Does(forward, **layers)
+    [found] = [row for row in said(seen(model, 1, 8, 16, 16)) if row.rule == "attention-by-hand"]
 
     assert found.code is not None
-    assert "scale=1" in found.code
-    assert "[:, None].contiguous()" in found.code
+    assert "scale=1.0" in found.code
+    assert "q.transpose(1, 2)[:, None].contiguous()" in found.code
+    check_code(found, model, (x(1, 8, 16, 16),))
 
 
 def test_the_line_of_a_loop_is_that_of_its_caller() -> None:
