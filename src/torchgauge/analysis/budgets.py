@@ -34,47 +34,41 @@ class Budgets:
 
     def of(self, target: str) -> TargetBudget:
         own = self.targets.get(target, {})
-        values = {**self.common, **{key: value for key, value in own.items() if key not in SETTINGS}}
-        settings = {key: _setting(target, key, own[key]) for key in SETTINGS if key in own}
-        return TargetBudget(tuple(limit(key, value) for key, value in values.items()), settings)
-
-
-def _setting(target: str, key: str, value: Any) -> Any:
-    """`input` may be several."""
-    values = value if key == "input" and isinstance(value, list) else [value]
-    if not all(isinstance(one, SETTINGS[key]) and not isinstance(one, bool) for one in values):
-        raise UsageError(f"the budget of '{target}': '{key}' is {value!r}, not {SETTINGS[key].__name__}")
-    if SETTINGS[key] is int and value < 1:
-        raise UsageError(f"the budget of '{target}': '{key}' must be at least 1, not {value}")
-    return values if key == "input" else value
+        settings: dict[str, Any] = {}
+        for key in SETTINGS:
+            if key not in own:
+                continue
+            value, kind = own[key], SETTINGS[key]
+            values = value if key == "input" and isinstance(value, list) else [value]  # `input` may be several
+            if not all(isinstance(one, kind) and not isinstance(one, bool) for one in values):
+                raise UsageError(f"the budget of '{target}': '{key}' is {value!r}, not {kind.__name__}")
+            if kind is int and value < 1:
+                raise UsageError(f"the budget of '{target}': '{key}' must be at least 1, not {value}")
+            settings[key] = values if key == "input" else value
+        limited = {**self.common, **{key: value for key, value in own.items() if key not in SETTINGS}}
+        return TargetBudget(tuple(limit(key, value) for key, value in limited.items()), settings)
 
 
 def read_budgets(folder: Path) -> Budgets:
     """Of the nearest pyproject.toml that has the table, in the folder or above it."""
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
-        table = _table(file) if file.is_file() else None
-        if table is not None:
+        if not file.is_file():
+            continue
+        try:
+            table: object = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UsageError(f"'{file}' cannot be read: {error}") from error
+        for name in ("tool", "torchgauge", "budgets"):
+            table = table.get(name) if isinstance(table, Mapping) else table
+        if isinstance(table, Mapping):
             return Budgets(
                 {key: value for key, value in table.items() if not isinstance(value, Mapping)},
                 {key: value for key, value in table.items() if isinstance(value, Mapping)},
             )
+        if table is not None:
+            raise UsageError(f"[tool.torchgauge.budgets] of '{file}' is not a table")
     return Budgets()
-
-
-def _table(file: Path) -> Mapping[str, Any] | None:
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"'{file}' cannot be read: {error}") from error
-    table: Any = document
-    for name in ("tool", "torchgauge", "budgets"):
-        if not isinstance(table, Mapping):
-            break
-        table = table.get(name)
-    if table is not None and not isinstance(table, Mapping):
-        raise UsageError(f"[tool.torchgauge.budgets] of '{file}' is not a table")
-    return table
 
 
 def analysis_options(settings: Mapping[str, Any]) -> dict[str, Any]:

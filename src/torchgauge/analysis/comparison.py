@@ -103,8 +103,13 @@ def _drift(
     base: tuple[Target, Analysis], other: tuple[Target, Analysis], limits: dict[str, Any], progress: bool | None
 ) -> Mapping[str, Any] | None:
     """How far the files' values are apart; None where not both are files that are small enough."""
-    places = [place for side in (base, other) if (place := _stored_place(*side)) is not None]
-    if len(places) < 2:
+    places = []
+    for target, found in (base, other):
+        # The file or folder of a target that was read here, not of a saved run.
+        if not isinstance(target, str | os.PathLike) or is_saved_run(target) or found.capture.stored is None:
+            return None
+        places.append(os.fspath(target))
+    if not all(map(os.path.exists, places)):
         return None
     job = partial(_compare_values, places, progress)
     drift: Mapping[str, Any] | None = job() if is_isolated() else read_data(job, places, **limits)
@@ -121,10 +126,3 @@ def _compare_values(places: list[str], progress: bool | None) -> Mapping[str, An
             return None
         with transfer("comparing values", shown=progress) as tell:
             return compare_checkpoints(new, old, progress=tell)
-
-
-def _stored_place(target: Target, found: Analysis) -> str | None:
-    """The file or folder of a target that was read here, not of a saved run."""
-    if not isinstance(target, str | os.PathLike) or is_saved_run(target) or found.capture.stored is None:
-        return None
-    return os.fspath(target) if os.path.exists(target) else None

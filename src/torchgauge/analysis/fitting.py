@@ -141,10 +141,6 @@ class Suggestions(TypedDict):
     remedies: list[Remedy]
 
 
-def _no_suggestions() -> Suggestions:
-    return {"max_batch": None, "max_seq": None, "remedies": []}
-
-
 @dataclass(frozen=True)
 class Fit(FitFacts):
     """The memory of a run on a device, predicted; in bytes.
@@ -157,7 +153,9 @@ class Fit(FitFacts):
     is replayed: its tensors are reserved, and of them only what stays counts as allocated.
     """
 
-    _suggest: Callable[[], Suggestions] = field(default=_no_suggestions, repr=False, compare=False)
+    _suggest: Callable[[], Suggestions] = field(
+        default=lambda: Suggestions(max_batch=None, max_seq=None, remedies=[]), repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, facts: FitFacts, suggest: Callable[[], Suggestions]) -> Fit:
@@ -374,8 +372,11 @@ class Case:
             )
         if getattr(getattr(run.model, "config", None), "_attn_implementation", None) == "eager":
             code = 'model.set_attn_implementation("sdpa")'
-            apply = partial(_with_attention, "sdpa")
-            yield Change("fused attention", code, apply)
+            yield Change(
+                "fused attention",
+                code,
+                lambda run, allocator: (replace(run, attention="sdpa", _traces={}), allocator),
+            )
         if setting.amp is None and setting.dtype in (None, torch.float32):
             if setting.train:
                 code, effect = 'with torch.autocast("cuda", torch.bfloat16): …', "matmuls in bfloat16"
@@ -416,10 +417,6 @@ class Case:
             if head and frozen:
                 code = f"model.requires_grad_(False); model.{head}.requires_grad_(True)"
                 yield Change(f"train {head} alone", code, changed(frozen=frozen), "trained", f"trains {head} only")
-
-
-def _with_attention(attention: str, run: Run, allocator: Any) -> tuple[Run, Any]:
-    return replace(run, attention=attention, _traces={}), allocator
 
 
 def position_limit(model: torch.nn.Module) -> int | None:

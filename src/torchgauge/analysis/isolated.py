@@ -56,14 +56,11 @@ def prepare_reader(paths: Sequence[str], *, torch: bool, weights: bool) -> bool:
     if weights:
         importlib.import_module("torchgauge.weights.scanner")
         _import_package("advise")
-        if "numba" in sys.modules or _kernels_of_readers or any(map(_may_need_kernels, paths)):
+        # Whether a tensor in a file may be too large for numpy alone; a reader says so if it is, and starts again.
+        is_large = any(os.path.isdir(path) or os.path.getsize(path) > _SMALL_FILE_BYTES for path in paths)
+        if "numba" in sys.modules or _kernels_of_readers or is_large:
             _load_kernels()
     return is_new
-
-
-def _may_need_kernels(path: str) -> bool:
-    """Whether a tensor in a file may be too large for numpy alone; a reader says so if it is, and starts again."""
-    return os.path.isdir(path) or os.path.getsize(path) > _SMALL_FILE_BYTES
 
 
 def _load_kernels() -> None:
@@ -96,6 +93,7 @@ def read_analysis(
     on_row: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Found:
     """What `job(**options)` finds, done by a process without rights."""
+    from torchgauge.facts.document import capture_from_document
     from torchgauge.isolation import limits_for, run_isolated
 
     limits = limits_for(paths, memory_limit, time_limit)
@@ -114,7 +112,11 @@ def read_analysis(
     )
     if len(text) * _OBJECTS_PER_BYTE > limits.memory_bytes:
         raise LimitError(f"'{paths[0]}' {limits.describe('memory')}")
-    return _found(kind, json.loads(text), paths[0])
+    capture = capture_from_document(json.loads(text), paths[0])
+    if (used := sys.modules.get("torch")) is not None:
+        # The reader may have used one thread; what runs here will use as many as torch has.
+        capture = replace(capture, environment=replace(capture.environment, threads=used.get_num_threads()))
+    return kind(capture)
 
 
 def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_rows: bool) -> bytes:
@@ -128,18 +130,6 @@ def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_ro
     report_loaded()
     # A scan's own document lacks the modules that the code names.
     return render_bytes(Analysis(found.capture), "json")
-
-
-def _found(kind: type[Found], document: dict[str, Any], path: str) -> Found:
-    from torchgauge.facts.document import capture_from_document
-
-    capture = capture_from_document(document, path)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        # The reader may have used one thread; what runs here will use as many as torch has.
-        environment = replace(capture.environment, threads=torch.get_num_threads())
-        capture = replace(capture, environment=environment)
-    return kind(capture)
 
 
 def read_data(

@@ -95,6 +95,18 @@ class Speculative:
     drafts: int
     acceptance: float
 
+    @classmethod
+    def parse(cls, asked: int | str) -> Speculative:
+        """4, or "4:0.7" with the share that is accepted."""
+        count, _, rate = str(asked).partition(":")
+        try:
+            found = cls(int(count), float(rate) if rate else _ACCEPTANCE)
+        except ValueError:
+            found = cls(0, 0)
+        if found.drafts < 1 or not 0 <= found.acceptance <= 1:
+            raise UsageError(f"speculative is a number of tokens and the share that is accepted, 4:0.7, not '{asked}'")
+        return found
+
     @property
     def tokens_per_step(self) -> float:
         """Expected: the accepted drafts and one token of the model itself (equation 1 of Leviathan et al., 2023)."""
@@ -224,7 +236,7 @@ def llm(
     settings = {"dtype": chosen_dtype(dtype), "execution": execution, "adapter": _adapter(adapter)}
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(target).__name__
     devices = [] if on is None else [on] if isinstance(on, str) else list(on)
-    drafts = _speculative(speculative)
+    drafts = None if speculative is None else Speculative.parse(speculative)
     asked = Asked(context, many, tuple(devices), weights_dtype, cache_dtype, page_size, drafts, prefix)
     opening = partial(_Model, target, code, allow_pickle, progress)
     if needs_isolation(target, allow_pickle):
@@ -242,19 +254,6 @@ def llm(
     if not lazy:
         result.facts  # noqa: B018 - a target that cannot be read is refused here
     return result
-
-
-def _speculative(asked: int | str | None) -> Speculative | None:
-    if asked is None:
-        return None
-    count, _, rate = str(asked).partition(":")
-    try:
-        found = Speculative(int(count), float(rate) if rate else _ACCEPTANCE)
-    except ValueError:
-        found = Speculative(0, 0)
-    if found.drafts < 1 or not 0 <= found.acceptance <= 1:
-        raise UsageError(f"speculative is a number of tokens and the share that is accepted, 4:0.7, not '{asked}'")
-    return found
 
 
 def _adapter(asked: str | None) -> tuple[int, str] | None:
@@ -369,7 +368,12 @@ class Llm:
     @property
     def layer_counts(self) -> dict[str, int]:
         """How many layers there are of each kind."""
-        return dict(Counter(_kind(row) for row in self.layers))
+        found: Counter[str] = Counter()
+        for row in self.layers:
+            window = f" {row['window']}" if row.get("window") else ""
+            experts = ", mixture of experts" if row["feed_forward"] == "mixture of experts" else ""
+            found[f"{row['kind']}{window}{experts}"] += 1
+        return dict(found)
 
     @property
     def context_limit(self) -> int | None:
@@ -586,7 +590,9 @@ class Llm:
         held: Any = point[cache]  # type: ignore[literal-required]
         read, weights = row["bytes_read"], row["weight_bytes"]
         if self.asked.weights_dtype is not None:
-            saved = round(row["matrix_bytes"] * (1 - WEIGHT_BITS[self.asked.weights_dtype] / self._matrix_bits))
+            saved = round(
+                row["matrix_bytes"] * (1 - WEIGHT_BITS[self.asked.weights_dtype] / self.facts["bits_per_weight"])
+            )
             read, weights = read - saved, weights - saved
         tokens, batch = point["tokens"], point["batch"]
         tokens = self._after(tokens) if kind == "decode" else tokens
@@ -618,10 +624,6 @@ class Llm:
             speculative=self.asked.speculative if kind == "decode" else None,
         )
 
-    @property
-    def _matrix_bits(self) -> float:
-        return self.facts["bits_per_weight"]
-
     def to_dict(self) -> dict[str, Any]:
         """What reports are made from. A file is opened once for all of it."""
         if self._read_document is not None:
@@ -633,6 +635,14 @@ class Llm:
         wanted = [(length, count) for length in lengths for count in (1, *counts)]
         self._want([(length, count, True) for length, count in (*wanted, *turning)])
         encoder, drafts, adapter = self._encoder(context), self.asked.speculative, self._settings["adapter"]
+        cache, speed = [], []
+        for length in lengths:
+            point = self._point(length, 1, self._encoder(length), last_logits=True)
+            plain, paged = self._kept(point["cache"], length, 1), self.paged_cache_bytes(length)
+            cache.append({"tokens": length, "bytes": plain, "paged_bytes": paged, "bytes_per_token": plain / length})
+        for device in self.asked.devices:
+            speed.append(self.prefill(context, on=device, encoder_tokens=encoder, last_logits=True).to_dict())
+            speed += [self.decode(context, count, on=device, encoder_tokens=encoder).to_dict() for count in counts]
         return {
             "target": self.target,
             "context": context,
@@ -644,23 +654,17 @@ class Llm:
             "prefix": self.asked.prefix,
             "speculative": asdict(drafts) | {"tokens_per_step": drafts.tokens_per_step} if drafts else None,
             "model": {**facts, "layer_counts": self.layer_counts, "weights_bytes": self.weights_bytes},
-            "cache": [self._cache_row(length) for length in lengths],
+            "cache": cache,
             "prefill": [self.prefill(length, encoder_tokens=self._encoder(length), last_logits=True).to_dict()
                         for length in lengths],
             "decode": [self._step("decode", self._point(length, count, self._encoder(length), last_logits=True),
                                   "cache_after", None).to_dict()
                        for length in lengths for count in counts],
-            "speed": [row for device in self.asked.devices for row in self._speed(device, context, counts, encoder)],
+            "speed": speed,
             "fits": self.fits(list(devices)),
             "devices": [self._device_row(device) for device in devices],
             "warnings": self.warnings,
         }  # fmt: skip
-
-    def _cache_row(self, length: int) -> dict[str, Any]:
-        point = self._point(length, 1, self._encoder(length), last_logits=True)
-        plain = self._kept(point["cache"], length, 1)
-        paged = self.paged_cache_bytes(length)
-        return {"tokens": length, "bytes": plain, "paged_bytes": paged, "bytes_per_token": plain / length}
 
     def _device_row(self, device: str) -> dict[str, Any]:
         """What a device holds at most, and where decode turns there; its speed may be unknown (a size in GiB)."""
@@ -687,11 +691,6 @@ class Llm:
             "crossovers": [asdict(one) for one in turning],
             "compute_bound_context": _last_context(turning[0], turning[-1]),
         }
-
-    def _speed(self, device: str, context: int, counts: Sequence[int], encoder: int) -> Iterable[dict[str, Any]]:
-        yield self.prefill(context, on=device, encoder_tokens=encoder, last_logits=True).to_dict()
-        for count in counts:
-            yield self.decode(context, count, on=device, encoder_tokens=encoder).to_dict()
 
     def to_dataframe(self) -> Any:
         """The costs of prefill and decode, a row for each length and batch."""
@@ -755,12 +754,6 @@ def _most(room: Callable[[int], float], limit: int, known: Iterable[int] = ()) -
 
 
 _TIMES = ("time_s", "low_s", "high_s", "energy_j", "energy_low_j", "energy_high_j", "bound", "mfu", "mbu")
-
-
-def _kind(row: LayerRow) -> str:
-    window = f" {row['window']}" if row.get("window") else ""
-    experts = ", mixture of experts" if row["feed_forward"] == "mixture of experts" else ""
-    return f"{row['kind']}{window}{experts}"
 
 
 def llm_document(found: Llm) -> dict[str, Any]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torchgauge.energy.carbon import Footprint
     from torchgauge.facts.document_types import SweepPoint
     from torchgauge.measure.subject import Subject
-    from torchgauge.measure.sweep import AtPoint
     from torchgauge.measure.target import Asked
     from torchgauge.source import Source
 
@@ -76,18 +75,15 @@ def measure_runs(
         asked = replace(asked, more=stages, at_point=watch.at_point)
         if compiled is not None:
             asked = replace(asked, more=(("kernels", compiled.measure), *stages), prepare=compiled.compiled)
-            asked = replace(asked, at_point=_both(compiled.at_point, watch.at_point))
+
+            def at_point(subject: Subject, run: Callable[[], None], row: SweepPoint) -> None:
+                compiled.at_point(subject, run, row)
+                watch.at_point(subject, run, row)
+
+            asked = replace(asked, at_point=at_point)
         with steps("measuring", shown=progress) as tell:
             measured = measure_target(source, traced, wanted, given, asked, tell)
     return with_efficient_points(measured), watch.facts
-
-
-def _both(one: AtPoint, other: AtPoint) -> AtPoint:
-    def at_point(subject: Subject, run: Callable[[], None], row: SweepPoint) -> None:
-        one(subject, run, row)
-        other(subject, run, row)
-
-    return at_point
 
 
 def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:

@@ -21,6 +21,7 @@ NOT_RUN = "the weights alone: the code was not run"
 def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Capture, Trace | None]:
     """Without code: what follows from names and shapes of the weights."""
     from torchgauge.capture import Request, trace, undisturbed
+    from torchgauge.capture.fake_tensor import DataDependent, Endless
     from torchgauge.source import candidate_inputs
 
     model = source.model
@@ -33,8 +34,10 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
     except (ForwardError, InputError) as error:
         is_given = given["inputs"] is not None or given["input_size"] is not None or bool(given["specs"])
         has_weights = source.index is not None and bool(source.index.entries)
-        is_unfit = not is_given and has_weights and not _was_stopped(error)
-        if not is_unfit and (source.index is None or not _needs_values(error)):
+        # A run that was given up for its length or depth says nothing about inferred inputs; one on fake tensors may end
+        # because the model looks at its data.
+        is_unfit = not is_given and has_weights and not _has_cause(error, Endless, RecursionError)
+        if not is_unfit and (source.index is None or not _has_cause(error, DataDependent)):
             raise
         # The weights and the structure of a file need no run, and it is not to blame for inputs or code that were
         # inferred.
@@ -53,20 +56,8 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
     return capture, traced
 
 
-def _was_stopped(error: BaseException | None) -> bool:
-    """Whether the run was given up for its length or depth."""
-    from torchgauge.capture.fake_tensor import Endless
-
-    while error is not None and not isinstance(error, Endless | RecursionError):
-        error = error.__cause__
-    return error is not None
-
-
-def _needs_values(error: BaseException | None) -> bool:
-    """Whether a run on fake tensors ended because the model looks at its data."""
-    from torchgauge.capture.fake_tensor import DataDependent
-
-    while error is not None and not isinstance(error, DataDependent):
+def _has_cause(error: BaseException | None, *kinds: type[BaseException]) -> bool:
+    while error is not None and not isinstance(error, kinds):
         error = error.__cause__
     return error is not None
 

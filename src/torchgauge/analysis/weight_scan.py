@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.checkpoint import Index
-    from torchgauge.facts.document_types import Against
     from torchgauge.source import Source
     from torchgauge.weights import ScanRequest
 
@@ -78,26 +77,16 @@ def scan_weights(
             request = depth.request(source.stored.stored_bytes)
             heads = known_heads(capture.architecture)
             request = replace(request, heads=heads, threads=threads, dask=dask, resume=resume, journal=True)
-            statistics = _scanned(capture, source.stored, request, _noting_errors(on_row, theirs), progress)
+            statistics = _scanned(capture, source.stored, request, on_row, theirs, progress)
         if other is not None:
-            statistics = replace(statistics, against=_compared(source.stored, other, threads, progress))
+            from torchgauge.weights import compare_checkpoints
+
+            with transfer("comparing", shown=progress) as tell_bytes:
+                changes = compare_checkpoints(source.stored, other, threads=threads, progress=tell_bytes)
+            statistics = replace(statistics, against=changes)
         if statistics.scan or other is not None:
             capture = replace(capture, statistics=statistics)
         return WeightScan(capture)
-
-
-def _noting_errors(on_row: OnRow | None, noted: list[Exception]) -> OnRow | None:
-    if on_row is None:
-        return None
-
-    def noting(row: Mapping[str, Any]) -> None:
-        try:
-            on_row(row)
-        except Exception as error:
-            noted.append(error)
-            raise
-
-    return noting
 
 
 def read_statistics(
@@ -117,9 +106,10 @@ def read_statistics(
 
 
 def _scanned(
-    capture: Capture, index: Index, request: ScanRequest, on_row: OnRow | None,
+    capture: Capture, index: Index, request: ScanRequest, on_row: OnRow | None, theirs: list[Exception],
     progress: bool | None,
 ) -> WeightStatistics:  # fmt: skip
+    """An error of `on_row` goes to `theirs` too."""
     from torchgauge.advise import recommend
     from torchgauge.weights import weight_statistics
 
@@ -127,20 +117,17 @@ def _scanned(
 
     def pass_on(name: str, figures: dict[str, Any]) -> None:
         if on_row is not None:
-            on_row(rows[name] | figures)
+            try:
+                on_row(rows[name] | figures)
+            except Exception as error:
+                theirs.append(error)
+                raise
 
     with transfer("scanning", shown=progress) as tell:
         statistics = weight_statistics(index, request, progress=tell, on_row=pass_on, recommend=recommend)
     for name, _ in statistics.failures:
         pass_on(name, {})
     return statistics
-
-
-def _compared(index: Index, other: Index, threads: int | None, progress: bool | None) -> Against:
-    from torchgauge.weights import compare_checkpoints
-
-    with transfer("comparing", shown=progress) as tell:
-        return compare_checkpoints(index, other, threads=threads, progress=tell)
 
 
 def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: bool, tell: Tell) -> Source:

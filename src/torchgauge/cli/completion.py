@@ -77,9 +77,12 @@ def _bash(commands: Commands, summaries: dict[str, str]) -> str:
     }
     options = "\n".join(f"    {command}) words='{names}' ;;" for command, names in spelled.items())
     # An option that takes nothing is followed by what may stand anywhere.
-    flags = "\n".join(
-        f"""    {command}) [[ ' {_valued(known)} ' == *" $prev "* ]] || prev== ;;"""
+    taking = {
+        command: " ".join(name for option in known if option.takes != "nothing" for name in option.names)
         for command, known in commands.items()
+    }
+    flags = "\n".join(
+        f"""    {command}) [[ ' {names} ' == *" $prev "* ]] || prev== ;;""" for command, names in taking.items()
     )
     return f"""\
 # bash completion for torchgauge; written by `torchgauge completion bash`
@@ -122,10 +125,6 @@ _torchgauge() {{
 }}
 complete -o filenames -F _torchgauge torchgauge
 """
-
-
-def _valued(options: list[Option]) -> str:
-    return " ".join(name for option in options if option.takes != "nothing" for name in option.names)
 
 
 def _bash_words(takes: str | tuple[str, ...]) -> str:

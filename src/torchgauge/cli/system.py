@@ -106,13 +106,24 @@ def system_text(system: System, found: Mapping[str, Any]) -> str:
 def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[Line]:
     from torchgauge.report.escape import visible
     from torchgauge.report.layout import Span, wrap
+    from torchgauge.units import format_bytes, format_exact
 
+    env = system.environment
+    physical, logical = format_exact(system.physical_cores), format_exact(system.logical_cores)
     backends = ", ".join(
         f"{name} {value}" if isinstance(value, str) else f"{name} {'yes' if value else 'no'}"
         for name, value in system.backends.items()
     )
-    torch = [("torch", f"{system.environment.torch}, {system.environment.threads} threads"), ("Backends", backends)]
-    facts = [*_machine(system), *torch, *(("Device", device_text(device)) for device in system.devices)]
+    facts = [
+        ("System", env.platform),
+        ("Python", env.python),
+        ("CPU", env.cpu),
+        ("Cores", f"{physical} physical, {logical} logical, {format_exact(env.cpu_cores)} usable"),
+        ("Memory", f"{format_bytes(env.memory_bytes)}, {format_bytes(system.available_memory_bytes)} available"),
+        ("torch", f"{env.torch}, {env.threads} threads"),
+        ("Backends", backends),
+        *(("Device", device_text(device)) for device in system.devices),
+    ]
     if not system.devices:
         facts.append(("Devices", "none except the CPU"))
     facts += [("Peaks", peaks_text(row)) for row in found.get("peaks", ())]
@@ -127,20 +138,6 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
 
 
 FORMS = {"json": system_json, "text": system_text}
-
-
-def _machine(system: System) -> list[tuple[str, str]]:
-    from torchgauge.units import format_bytes, format_exact
-
-    env = system.environment
-    physical, logical = format_exact(system.physical_cores), format_exact(system.logical_cores)
-    return [
-        ("System", env.platform),
-        ("Python", env.python),
-        ("CPU", env.cpu),
-        ("Cores", f"{physical} physical, {logical} logical, {format_exact(env.cpu_cores)} usable"),
-        ("Memory", f"{format_bytes(env.memory_bytes)}, {format_bytes(system.available_memory_bytes)} available"),
-    ]
 
 
 def device_text(device: Device) -> str:
@@ -183,22 +180,19 @@ def offer_lines(row: Mapping[str, Any], width: int) -> list[Line]:
 
 
 def _resolves(row: Mapping[str, Any]) -> str:
-    from torchgauge.units import format_seconds
+    from torchgauge.units import format_bytes, format_count, format_seconds, format_value
 
     parts = [f"prevents {row['prevents']}"] if row.get("prevents") else []
     if row.get("update_period_s"):
         parts.append(f"every {format_seconds(row['update_period_s'])}")
     if row.get("resolution"):
-        parts.append(f"in steps of {_step(row['resolution'], row['resolution_unit'])}")
+        value, unit = row["resolution"], row["resolution_unit"]
+        step = f"{format_value(value)} {unit}".rstrip()
+        if unit in ("s", "B"):
+            step = format_seconds(value) if unit == "s" else format_bytes(value)
+        elif unit == "Hz":
+            step = f"{format_count(value)}Hz"
+        parts.append(f"in steps of {step}")
     if row.get("source"):
         parts.append(f"from {row['source']}")
     return ", ".join(parts) or "available"
-
-
-def _step(value: float, unit: str) -> str:
-    from torchgauge.units import format_bytes, format_count, format_seconds, format_value
-
-    forms = {"s": format_seconds, "B": format_bytes}
-    if unit in forms:
-        return forms[unit](value)
-    return f"{format_count(value)}Hz" if unit == "Hz" else f"{format_value(value)} {unit}".rstrip()

@@ -126,13 +126,13 @@ class _Subject(nn.Module):
             if self.whole:
                 # Below autograd an op is met before it falls apart into what it is made of.
                 stack.enter_context(torch._C._AutoDispatchBelowAutograd())
-                stack.enter_context(_told_of_functions(self.observer))
+                stack.enter_context(_observe_functions(self.observer))
             stack.enter_context(_OutermostOps(self.observer, run.recorder))
             return self.model(*args, **kwargs)
 
 
 class _OutermostOps(TorchDispatchMode):
-    """Tells of ops as they are met; what they call in turn only adds to their records."""
+    """Reports ops as they are met; what they call in turn only adds to their records."""
 
     supports_higher_order_operators = True
 
@@ -195,7 +195,7 @@ def _observe_modules(observer: Observer, original_of: Callable[[Any], Any]) -> I
 
 
 @contextmanager
-def _told_of_functions(observer: Observer) -> Iterator[None]:
+def _observe_functions(observer: Observer) -> Iterator[None]:
     """Patch the base class whose `apply` `Function.apply` calls: an `apply` kept under another name is seen too."""
     base: Any = torch.autograd.function._SingleLevelFunction
     owner = threading.get_ident()

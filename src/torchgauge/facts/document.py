@@ -21,13 +21,10 @@ from torchgauge.facts.document_types import (
     ANALYSIS,
     Document,
     EnvironmentRow,
-    Input,
     ModuleFacts,
     OpFacts,
     Parameter,
     Scan,
-    Step,
-    Target,
     Tensor,
 )
 from torchgauge.facts.energy import energy_from_document
@@ -102,24 +99,33 @@ def capture_from_document(document: object, name: str) -> Capture:
 
 
 def _capture(document: Document) -> Capture:
-    run = document["capture"]
+    run, target = document["capture"], document["target"]
     # Its complexity follows from the ops.
     row = document["architecture"]
     results = tuple(run.get("results", ()))
-    step = run.get("step")
+    step = None
+    if (kept := run.get("step")) is not None:
+        storages = (kept["saved"], kept["gradients"], kept["optimizer_state"])
+        step = StepMemory(kept["optimizer"], *(tuple((op, nbytes) for op, nbytes in pairs) for pairs in storages))
     reads = tuple(HostRead(read["call"], read["module"], read["source"]) for read in run.get("host_reads", ()))
     growing = tuple(
         GrowingAttribute(row["module"], row["attribute"], row["nbytes"], row["source"])
         for row in run.get("growing", ())
     )
     known = (run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"]), results)
+    inputs = []
+    for given in document["inputs"]:
+        readers = given.get("readers")
+        places = None if readers is None else tuple((op, place) for op, place in readers)
+        inputs.append(InputRecord(given["name"], _spec(given), given["inferred"], places))
+    metadata = {str(name): str(value) for name, value in target.get("metadata", {}).items()}
     return Capture(
-        target=_target(document["target"]),
+        target=TargetRecord(target["name"], target["kind"], target["format"], tuple(target["files"]), metadata),
         environment=_environment(document["environment"]),
         created=document["created"],
         version=document["tool"]["version"],
-        run=RunRecord(*known, step and _step(step), reads, growing),
-        inputs=tuple(_input(row) for row in document["inputs"]),
+        run=RunRecord(*known, step, reads, growing),
+        inputs=tuple(inputs),
         modules=tuple(_module(row) for row in document["modules"]),
         params=tuple(_param(row) for row in document["parameters"]),
         ops=tuple(map(_op, document["ops"])),
@@ -155,22 +161,6 @@ def _environment(row: EnvironmentRow) -> Environment:
         device=row.get("device"),
         settings=row.get("settings", {}),
     )
-
-
-def _step(row: Step) -> StepMemory:
-    kept = (row["saved"], row["gradients"], row["optimizer_state"])
-    return StepMemory(row["optimizer"], *(tuple((op, nbytes) for op, nbytes in pairs) for pairs in kept))
-
-
-def _target(row: Target) -> TargetRecord:
-    metadata = {str(name): str(value) for name, value in row.get("metadata", {}).items()}
-    return TargetRecord(row["name"], row["kind"], row["format"], tuple(row["files"]), metadata)
-
-
-def _input(row: Input) -> InputRecord:
-    readers = row.get("readers")
-    known = None if readers is None else tuple((op, place) for op, place in readers)
-    return InputRecord(row["name"], _spec(row), row["inferred"], known)
 
 
 def _module(row: ModuleFacts) -> ModuleRecord:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchgauge.facts.figures import INFERENCE, MODULES, OPS, PROFILE, Members, members_known
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Document, Measurements, Trace
+    from torchgauge.facts.document_types import Document, Measurements
 
 # What a timed run finds out.
 TIMED = (INFERENCE, PROFILE)
@@ -61,11 +61,21 @@ def measured_from_document(document: Document) -> Measured | None:
     figures = document.get("measurements")
     if figures is None:
         return None
+    trace: TraceRecord | None = None
+    if (kept := document.get("trace")) is not None:
+        trace = TraceRecord(
+            kept["duration_ns"],
+            tuple(kept["names"]),
+            modules=tuple((start, duration, path, thread) for start, duration, path, thread in kept["modules"]),
+            calls=tuple((start, duration, name, thread, op) for start, duration, name, thread, op in kept["calls"]),
+            kernels=tuple((start, duration, name, stream, op) for start, duration, name, stream, op in kept["kernels"]),
+            memory=tuple((time, given, on_device) for time, given, on_device in kept["memory"]),
+        )
     return Measured(
         figures=figures,
         modules={row["path"]: found for row in document["modules"] if (found := members_known(row, MODULES, *TIMED))},
         ops={row["index"]: found for row in document["ops"] if (found := members_known(row, OPS, *TIMED))},
-        trace=_trace(document.get("trace")),
+        trace=trace,
     )
 
 
@@ -73,16 +83,3 @@ def trace_member(measured: Measured | None) -> dict[str, object] | None:
     """A profiled run as the document has it: the rows of its record."""
     trace = measured.trace if measured else None
     return {name: getattr(trace, name) for name in trace.__slots__} if trace else None
-
-
-def _trace(member: Trace | None) -> TraceRecord | None:
-    if member is None:
-        return None
-    return TraceRecord(
-        member["duration_ns"],
-        tuple(member["names"]),
-        modules=tuple((start, duration, path, thread) for start, duration, path, thread in member["modules"]),
-        calls=tuple((start, duration, name, thread, op) for start, duration, name, thread, op in member["calls"]),
-        kernels=tuple((start, duration, name, stream, op) for start, duration, name, stream, op in member["kernels"]),
-        memory=tuple((time, given, on_device) for time, given, on_device in member["memory"]),
-    )

@@ -67,15 +67,13 @@ def weight_sizes(capture: Capture) -> Mapping[str, WeightSize]:
     for param in capture.params:
         if param.is_weight:
             size = size_of((param,))
-            for path in {above for name in (param.name, *param.aliases) for above in _above(name)}:
+            paths: set[str] = set()
+            for name in (param.name, *param.aliases):
+                while name:
+                    paths.add(name := name.rpartition(".")[0])
+            for path in paths:
                 found[path] += size
     return found
-
-
-def _above(name: str) -> Iterator[str]:
-    while name:
-        name = name.rpartition(".")[0]
-        yield name
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,19 +141,17 @@ class View:
             parents = {record.parent for record in self.capture.modules}
             kinds = Counter(record.type for record in self.capture.modules if record.path not in parents)
             known = ArchitectureRecord(None, dict(kinds.most_common()))
+        # The grade of the forward pass by the MACs of one sample; None where nothing was run.
+        grade = None
+        if self.capture.has_code:
+            macs = sum(op.cost.macs for op in self.capture.ops if op.phase == "forward") / self.capture.samples
+            grade = next((grade for grade, limit in COMPLEXITY.items() if macs < limit), "very high")
         return Row(
             family=known.family,
-            complexity=self._complexity(),
+            complexity=grade,
             layer_counts=dict(known.layer_counts),
             hyperparameters=dict(known.hyperparameters),
         )
-
-    def _complexity(self) -> str | None:
-        """The grade of the forward pass by the MACs of one sample; None where nothing was run."""
-        if not self.capture.has_code:
-            return None
-        macs = sum(op.cost.macs for op in self.capture.ops if op.phase == "forward") / self.capture.samples
-        return next((grade for grade, limit in COMPLEXITY.items() if macs < limit), "very high")
 
     def members(self) -> dict[str, Callable[[], object]]:
         """The members of the JSON document in their order, each computed when it is called. Rows of weights come

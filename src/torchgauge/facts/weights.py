@@ -153,6 +153,18 @@ def weight_ops(ops: Iterable[OpRecord], rows: Iterable[Members], params: Iterabl
 
 def _op_row(op: OpRecord, used: Sequence[Members]) -> OpWeights:
     largest = max(used, key=lambda row: row["bytes"])
+    shares: dict[str, float | None] = {}
+    for error in RELATIVE_ERRORS:
+        known = [(row["elements"], share) for row in used if (share := removable(row, error)) is not None]
+        count = sum(elements for elements, _ in known)
+        shares[error] = sum(elements * share for elements, share in known) / count if count else None
+    sizes: dict[str, int] = {}
+    for level in SQNR_LEVELS_DB:
+        sizes[f"{level}db"] = 0
+        for row in used:
+            after = (quantization_of(row).get("bytes_after") or {}).get(f"smallest_{level}db")
+            stored = int(row["bytes"])
+            sizes[f"{level}db"] += stored if after is None or len(row["shape"]) < 2 else min(stored, int(after))
     return {
         "index": op.index,
         "op": op.op,
@@ -161,21 +173,8 @@ def _op_row(op: OpRecord, used: Sequence[Members]) -> OpWeights:
         "weights": [row["name"] for row in used],
         "elements": sum(row["elements"] for row in used),
         "bytes": sum(row["bytes"] for row in used),
-        "removable": {error: _removable(used, error) for error in RELATIVE_ERRORS},
+        "removable": shares,
         "smallest_30db": quantization_of(largest).get("smallest_30db"),
         "smallest_20db": quantization_of(largest).get("smallest_20db"),
-        "bytes_after": {f"{level}db": sum(_bytes_after(row, level) for row in used) for level in SQNR_LEVELS_DB},
+        "bytes_after": sizes,
     }
-
-
-def _removable(used: Sequence[Members], error: str) -> float | None:
-    """The share of all elements that can be pruned at this relative error per tensor."""
-    known = [(row["elements"], share) for row in used if (share := removable(row, error)) is not None]
-    count = sum(elements for elements, _ in known)
-    return sum(elements * share for elements, share in known) / count if count else None
-
-
-def _bytes_after(row: Members, level: int) -> int:
-    after = (quantization_of(row).get("bytes_after") or {}).get(f"smallest_{level}db")
-    stored = int(row["bytes"])
-    return stored if after is None or len(row["shape"]) < 2 else min(stored, int(after))

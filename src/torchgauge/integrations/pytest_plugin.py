@@ -22,26 +22,22 @@ def gauge_budget() -> Callable[..., BudgetReport]:
     """`gauge_budget(target, params="30M", …)`: limits by their keys, other keywords are options of `analyze`; without
     limits, those of `[tool.torchgauge.budgets]`, and of the target's own table there also how it is analysed. The
     report comes back where all is within."""
-    from torchgauge.analysis.budgets import check
+    from pathlib import Path
+
+    from torchgauge.analysis.budgets import analysis_options, check, read_budgets
     from torchgauge.report.budgets import KEYS, render_text
 
     def hold(target: Any, **given: Any) -> BudgetReport:
         limits = {key: given.pop(key) for key in list(given) if key in KEYS}
-        known, options = ({}, {}) if limits else _project_budget(target)
-        report = check(target, limits or known, **options | given)
+        options: dict[str, Any] = {}
+        if not limits:
+            budget = read_budgets(Path.cwd()).of(target if isinstance(target, str) else "")
+            limits, options = {one.key: one.most for one in budget.limits}, analysis_options(budget.settings)
+        if not limits:
+            pytest.fail("there are no limits: give them as keywords, or in [tool.torchgauge.budgets]", pytrace=False)
+        report = check(target, limits, **options | given)
         if report.exit_status:
             pytest.fail(render_text([report], width=100), pytrace=False)
         return report
 
     return hold
-
-
-def _project_budget(target: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    from pathlib import Path
-
-    from torchgauge.analysis.budgets import analysis_options, read_budgets
-
-    budget = read_budgets(Path.cwd()).of(target if isinstance(target, str) else "")
-    if not budget.limits:
-        pytest.fail("there are no limits: give them as keywords, or in [tool.torchgauge.budgets]", pytrace=False)
-    return {limit.key: limit.most for limit in budget.limits}, analysis_options(budget.settings)

@@ -37,15 +37,15 @@ FIGURES: dict[str, Callable[[Sequence[float]], float]] = {
 
 def summarise(times_ms: Sequence[float], order: Sequence[str]) -> dict[str, float | None]:
     """None of what was never timed; the spread of a single run is not a number."""
-    return {f"inference_time_{name}_ms": _figure(name, times_ms) for name in order}
-
-
-def _figure(name: str, times_ms: Sequence[float]) -> float | None:
-    if not times_ms:
-        return None
-    if name == "std" and len(times_ms) == 1:
-        return float("nan")
-    return float(FIGURES[name](times_ms))
+    found: dict[str, float | None] = {}
+    for name in order:
+        key = f"inference_time_{name}_ms"
+        if not times_ms:
+            found[key] = None
+        else:
+            is_undefined = name == "std" and len(times_ms) == 1
+            found[key] = float("nan") if is_undefined else float(FIGURES[name](times_ms))
+    return found
 
 
 def machine() -> dict[str, object]:
@@ -247,20 +247,19 @@ def _specs(module: nn.Module, figures: Callable[[str], dict[str, object]]) -> Sp
 
 
 def _candidate(input: Any, called: Callable[..., Any]) -> Candidate:
-    """A dict is the keyword arguments, a tuple the positional ones, anything else (a packed sequence) one argument."""
+    """A dict is the keyword arguments, a tuple the positional ones, anything else (a packed sequence) one argument. A
+    function with one place only takes a tuple of several whole, as what was written for the release must."""
     if isinstance(input, dict):
         return Candidate((), input, None)
-    is_unpacked = type(input) is tuple and not _takes_whole(called, input)
-    return Candidate(input if is_unpacked else (input,), {}, None)
-
-
-def _takes_whole(called: Callable[..., Any], given: tuple[object, ...]) -> bool:
-    """Whether it has one place only for a tuple of several, as what was written for the release must have."""
-    try:
-        signature = inspect.signature(called)
-    except ValueError:  # written in C
-        return False
-    return not _binds(signature, given) and _binds(signature, (given,))
+    is_whole = type(input) is not tuple
+    if not is_whole:
+        try:
+            signature = inspect.signature(called)
+        except ValueError:  # written in C
+            pass
+        else:
+            is_whole = not _binds(signature, input) and _binds(signature, (input,))
+    return Candidate((input,) if is_whole else input, {}, None)
 
 
 def _binds(signature: inspect.Signature, args: tuple[object, ...]) -> bool:

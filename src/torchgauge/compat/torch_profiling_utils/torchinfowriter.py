@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import count
@@ -36,7 +36,17 @@ def tree_svg(root: ModelNode) -> str:
     centres: dict[str, tuple[float, float]] = {}
     width = _place(root, 0.0, 0, centres)
     height = max(y for _, y in centres.values()) + ROW_PX
-    body = "\n".join(_shapes(root, centres))
+    shapes = []
+    for node in root.walk():
+        x, y = centres[node.path]
+        for child in node.children:
+            cx, cy = centres[child.path]
+            ends = f'x1="{x:.1f}" y1="{y + BOX_PX / 2}" x2="{cx:.1f}" y2="{cy - BOX_PX / 2}"'
+            shapes.append(f'<line {ends} stroke="black"/>')
+        oval = f'cx="{x:.1f}" cy="{y}" rx="{_box_width(node) / 2}" ry="{BOX_PX / 2}"'
+        shapes.append(f'<ellipse {oval} fill="none" stroke="black"/>')
+        shapes.append(f'<text x="{x:.1f}" y="{y + FONT_PX / 3:.1f}">{escape(node.name)}</text>')
+    body = "\n".join(shapes)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'font-family="sans-serif" font-size="{FONT_PX}" text-anchor="middle">\n{body}\n</svg>\n'
@@ -56,18 +66,6 @@ def _place(node: ModelNode, left: float, depth: int, centres: dict[str, tuple[fl
 
 def _box_width(node: ModelNode) -> int:
     return max(len(node.name) * LETTER_PX + 2 * PADDING_PX, 2 * BOX_PX)
-
-
-def _shapes(root: ModelNode, centres: dict[str, tuple[float, float]]) -> Iterator[str]:
-    for node in root.walk():
-        x, y = centres[node.path]
-        for child in node.children:
-            cx, cy = centres[child.path]
-            yield f'<line x1="{x:.1f}" y1="{y + BOX_PX / 2}" x2="{cx:.1f}" y2="{cy - BOX_PX / 2}" stroke="black"/>'
-        yield (
-            f'<ellipse cx="{x:.1f}" cy="{y}" rx="{_box_width(node) / 2}" ry="{BOX_PX / 2}" fill="none" stroke="black"/>'
-        )
-        yield f'<text x="{x:.1f}" y="{y + FONT_PX / 3:.1f}">{escape(node.name)}</text>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +222,6 @@ class TorchinfoWriter:
         """The tree as a pydot graph. `node_attr` and `edge_attr` name an attribute that holds a node's own settings."""
         if importlib.util.find_spec("pydot") is None:
             raise ImportError("a graph needs the package 'pydot': install it with `pip install torchgauge[compat]`")
-        from torchgauge.compat.torch_profiling_utils.torchinfowriter import Look, model_graph
 
         look = Look(directed, rankdir, bg_color, node_color, node_shape, edge_color)
         return model_graph(self._tree(), look, node_attr, edge_attr)

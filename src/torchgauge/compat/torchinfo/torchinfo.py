@@ -53,9 +53,20 @@ def from_data(data: Any) -> Inputs:
 def from_size(size: Any, dtypes: Sequence[object] | None, batch_dim: int | None) -> Inputs:
     """Tensors of one size or several; `batch_dim` is where a batch of one is put in."""
     sizes = correct_sizes(size)
-    kinds = [torch.float32] * len(sizes) if dtypes is None else [_dtype(kind) for kind in dtypes]
-    # Random integers below one are zero: an index that every table has.
-    made = [make_tensor(_batched(one, batch_dim), kind, value=0) for one, kind in zip(sizes, kinds, strict=False)]
+    made = []
+    for one, kind in zip(sizes, [torch.float32] * len(sizes) if dtypes is None else dtypes, strict=False):
+        # A dtype may be given as torch.LongTensor too, which has one.
+        dtype = getattr(kind, "dtype", kind)
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError(f"dtypes holds {kind!r}, which is not a torch dtype")
+        numbers = [operator.index(number) for number in one]  # TypeError for a fraction, as torch has it
+        if batch_dim is not None:
+            last = len(numbers)
+            if not -last - 1 <= batch_dim <= last:
+                raise IndexError(f"batch_dim {batch_dim} is out of range for {one}: from {-last - 1} to {last}")
+            numbers.insert(batch_dim if batch_dim >= 0 else last + 1 + batch_dim, 1)
+        # Random integers below one are zero: an index that every table has.
+        made.append(make_tensor(tuple(numbers), dtype, value=0))
     return Inputs(tuple(made), {}, sizes, sum(tensor.nbytes for tensor in made))
 
 
@@ -68,24 +79,6 @@ def correct_sizes(size: Any) -> list[Any]:
     if isinstance(size[0], list | tuple):
         return list(size)
     return [tuple(size) if isinstance(size, list) else size]
-
-
-def _dtype(kind: Any) -> torch.dtype:
-    """A dtype may be given as torch.LongTensor too, which has one."""
-    found = getattr(kind, "dtype", kind)
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f"dtypes holds {kind!r}, which is not a torch dtype")
-    return found
-
-
-def _batched(size: Any, batch_dim: int | None) -> tuple[int, ...]:
-    numbers = [operator.index(number) for number in size]  # TypeError for a fraction, as torch has it
-    if batch_dim is not None:
-        last = len(numbers)
-        if not -last - 1 <= batch_dim <= last:
-            raise IndexError(f"batch_dim {batch_dim} is out of range for {size}: from {-last - 1} to {last}")
-        numbers.insert(batch_dim if batch_dim >= 0 else last + 1 + batch_dim, 1)
-    return tuple(numbers)
 
 
 def _numbers(size: Any) -> Iterator[Any]:
@@ -138,7 +131,8 @@ def summary(
     """
     require_module(model)
     has_input = input_size is not None or input_data is not None
-    columns = _columns(col_names, has_input)
+    shown = (ColumnSettings.OUTPUT_SIZE, ColumnSettings.NUM_PARAMS) if has_input else (ColumnSettings.NUM_PARAMS,)
+    columns = shown if col_names is None else tuple(ColumnSettings(name) for name in col_names)
     rows = {RowSettings.DEPTH} if row_settings is None else {RowSettings(name) for name in row_settings}
     chosen = Mode(mode or Mode.EVAL)
     train = None if chosen == Mode.SAME else chosen == Mode.TRAIN
@@ -160,13 +154,6 @@ def summary(
 
 def clear_cached_forward_pass() -> None:
     _cached.clear()
-
-
-def _columns(names: Iterable[str] | None, has_input: bool) -> tuple[ColumnSettings, ...]:
-    if names is not None:
-        return tuple(ColumnSettings(name) for name in names)
-    shown = (ColumnSettings.OUTPUT_SIZE, ColumnSettings.NUM_PARAMS)
-    return shown if has_input else shown[1:]
 
 
 def _check(size: Any, data: Any, columns: tuple[ColumnSettings, ...], col_width: int, verbose: int) -> None:

@@ -21,7 +21,12 @@ def report_format(collected_nodes: Sequence[StatNode]) -> str:
         setattr(total, name, sum(getattr(node, name) for node in collected_nodes))
     total.Memory = (sum(node.Memory[0] for node in collected_nodes), sum(node.Memory[1] for node in collected_nodes))
     rows = [_cells(str(index), node, total) for index, node in enumerate(collected_nodes)]
-    lines = _aligned([["", *COLUMNS], *rows, _cells("total", total, total)])
+    table = [["", *COLUMNS], *rows, _cells("total", total, total)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for first, *cells in table:
+        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *aligned]))
     width = len(lines[0])
     footer = [
         "=" * width,
@@ -65,14 +70,3 @@ def _cells(label: str, node: StatNode, total: StatNode) -> list[str]:
 
 def _shape(shape: tuple[int, ...]) -> str:
     return " ".join(f"{size:>3d}" for size in shape)
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if index else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]

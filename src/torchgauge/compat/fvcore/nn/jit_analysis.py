@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from numbers import Number
 from typing import Any, Self
 
 import torch
@@ -294,25 +293,22 @@ class JitModelAnalysis:
 
     def _count(self, node: Node) -> Counter[str] | None:
         """What the op counts for, by name; None where nothing counts it."""
+        import numpy as np
+
         kind = node.kind()
         handle = self._op_handles.get(kind)
         if handle is not None:
-            counted = handle(node.inputs(), node.outputs())
-            return _checked(Counter({_short(kind): counted}) if isinstance(counted, Number) else counted)
+            found = handle(node.inputs(), node.outputs())
+            counted = Counter(found) if isinstance(found, Mapping) else Counter({_short(kind): found})
+            for value in counted.values():
+                if not isinstance(value, int | float | np.float64 | np.int64):
+                    name = type(value).__name__
+                    raise ValueError(f"a handle returned a {name}: a narrow type may overflow, return an int")
+            return counted
         if kind in self._ignored_ops:
             return Counter()
         counts_itself = self._counts_others and node.macs and not node.inside
         return Counter({_short(kind): node.macs}) if counts_itself else None
-
-
-def _checked(counted: Any) -> Counter[str]:
-    import numpy as np
-
-    for value in counted.values():
-        if not isinstance(value, int | float | np.float64 | np.int64):
-            raise ValueError(f"a handle returned a {type(value).__name__}: a narrow type may overflow, return an int")
-    found: Counter[str] = counted
-    return found
 
 
 def _short(kind: str) -> str:

@@ -117,14 +117,10 @@ def _remove_zero_statistics(
     kept = {name: figures.copy() for name, figures in statistics.items() if any(figures.values())}
     kept |= {name: statistics[name].copy() for name in force_keep or {""} if name in statistics}
     if require_trivial_children:
-        for name in sorted(statistics, key=_depth, reverse=True):
+        for name in sorted(statistics, key=lambda name: len(with_owners(name)), reverse=True):
             if name not in kept and members(name, kept):
                 kept[name] = statistics[name].copy()
     return {name: kept[name] for name in statistics if name in kept}
-
-
-def _depth(name: str) -> int:
-    return len(with_owners(name))
 
 
 def _model_stats_str(model: nn.Module, statistics: Texts, name: str = "") -> str:
@@ -156,14 +152,12 @@ def _row(name: str, figures: Mapping[str, str], columns: Sequence[str], depth: i
 def _fastforward(name: str, statistics: Texts) -> tuple[str, dict[str, str]]:
     """Down to the last of the modules that only wrap the next, with the figures they share."""
     figures = statistics[name]
-    inside = members(name, statistics)
-    while len(inside) == 1 and _agree(figures, statistics[inside[0]]):
-        name, inner = inside[0], statistics[inside[0]]
-        figures = {title: text or inner[title] for title, text in figures.items()}
-        inside = members(name, statistics)
+    while len(inside := members(name, statistics)) == 1:
+        inner = statistics[inside[0]]
+        # They agree: the same titles, and no title has two texts; an empty one is none.
+        if figures.keys() != inner.keys() or any(
+            text and inner[key] not in ("", text) for key, text in figures.items()
+        ):
+            break
+        name, figures = inside[0], {title: text or inner[title] for title, text in figures.items()}
     return name, figures
-
-
-def _agree(outer: Mapping[str, str], inner: Mapping[str, str]) -> bool:
-    """They have the same titles, and no title has two texts; an empty one is none."""
-    return outer.keys() == inner.keys() and all(inner[title] in ("", text) or not text for title, text in outer.items())

@@ -13,6 +13,9 @@ CONVOLUTIONS = frozenset(
     ("aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d", "aten::conv_transpose2d",
      "aten::conv_transpose3d", "aten::convolution", "aten::_convolution", "aten::_convolution_mode")
 )  # fmt: skip
+_CONVOLUTION_ARGUMENTS = (
+    "input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups",
+)  # fmt: skip
 # benchmark, deterministic, cudnn_enabled, allow_tf32: what a trace shows at the end of every convolution.
 _CONVOLUTION_FLAGS = (False, False, True, True)
 
@@ -98,10 +101,23 @@ class Node:
 
 
 def op_node(call: OpCall, scopes: tuple[str, ...]) -> Node:
-    kind, arguments = _as_traced(call)
-    return Node(
-        kind, [(str(place), argument) for place, argument in enumerate(arguments)], _results(call), scopes, call.macs
-    )
+    """With the name and the arguments under which a trace shows the op: every convolution is one and the same there."""
+    schema = getattr(call.func, "_schema", None)
+    if schema is None:  # a higher-order op
+        kind, arguments = str(call.func), [_described(argument) for argument in call.args]
+    else:
+        given: dict[str, Any] = {}
+        for index, argument in enumerate(schema.arguments):
+            default = argument.default_value if argument.has_default_value() else None
+            value = call.args[index] if index < len(call.args) else call.kwargs.get(argument.name, default)
+            given[argument.name] = _described(value)
+        kind, arguments = schema.name, list(given.values())
+        if kind in CONVOLUTIONS:
+            defaults = {"transposed": "transpose" in kind, "output_padding": [0]}
+            shown = [given.get(name, defaults.get(name)) for name in _CONVOLUTION_ARGUMENTS]
+            kind, arguments = "aten::_convolution", [*shown, *_CONVOLUTION_FLAGS]
+    numbered = [(str(place), argument) for place, argument in enumerate(arguments)]
+    return Node(kind, numbered, _results(call), scopes, call.macs)
 
 
 def function_node(call: FunctionCall, scopes: tuple[str, ...], inside: tuple[Node, ...]) -> Node:
@@ -116,30 +132,6 @@ def _results(call: OpCall | FunctionCall) -> list[Any]:
     return [_described(result) for result in results]
 
 
-def _as_traced(call: OpCall) -> tuple[str, list[Any]]:
-    """The name and the arguments under which a trace shows the op: every convolution is one and the same there."""
-    schema = getattr(call.func, "_schema", None)
-    if schema is None:  # a higher-order op
-        return str(call.func), [_described(argument) for argument in call.args]
-    bound = {argument.name: _given(call, index, argument) for index, argument in enumerate(schema.arguments)}
-    described = {name: _described(value) for name, value in bound.items()}
-    if schema.name in CONVOLUTIONS:
-        return "aten::_convolution", _convolution(schema.name, described)
-    return schema.name, list(described.values())
-
-
-def _given(call: OpCall, index: int, argument: Any) -> Any:
-    if index < len(call.args):
-        return call.args[index]
-    return call.kwargs.get(argument.name, argument.default_value if argument.has_default_value() else None)
-
-
 def _described(value: object) -> Any:
     described = describe_value(value)
     return value if isinstance(described, str) else described
-
-
-def _convolution(name: str, given: dict[str, object]) -> list[Any]:
-    names = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
-    defaults = {"transposed": "transpose" in name, "output_padding": [0]}
-    return [given.get(key, defaults.get(key)) for key in names] + list(_CONVOLUTION_FLAGS)
