@@ -590,9 +590,8 @@ class Llm:
         held: Any = point[cache]  # type: ignore[literal-required]
         read, weights = row["bytes_read"], row["weight_bytes"]
         if self.asked.weights_dtype is not None:
-            saved = round(
-                row["matrix_bytes"] * (1 - WEIGHT_BITS[self.asked.weights_dtype] / self.facts["bits_per_weight"])
-            )
+            share = WEIGHT_BITS[self.asked.weights_dtype] / self.facts["bits_per_weight"]
+            saved = round(row["matrix_bytes"] * (1 - share))
             read, weights = read - saved, weights - saved
         tokens, batch = point["tokens"], point["batch"]
         tokens = self._after(tokens) if kind == "decode" else tokens

@@ -34,8 +34,8 @@ def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -
     except (ForwardError, InputError) as error:
         is_given = given["inputs"] is not None or given["input_size"] is not None or bool(given["specs"])
         has_weights = source.index is not None and bool(source.index.entries)
-        # A run that was given up for its length or depth says nothing about inferred inputs; one on fake tensors may end
-        # because the model looks at its data.
+        # A run that was given up for its length or depth says nothing about inferred inputs; a run on fake tensors may
+        # end because the model looks at its data.
         is_unfit = not is_given and has_weights and not _has_cause(error, Endless, RecursionError)
         if not is_unfit and (source.index is None or not _has_cause(error, DataDependent)):
             raise
