@@ -26,7 +26,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     "advise/registry.py": {
         "import_module(TEXT)": OWN,
     },
-    "analysis/advice_times.py": {
+    "analysis/advice.py": {
         "hasattr(modules.get(each), attribute)": OWN,
         "self._model.get_submodule(path)": PATHS,
         "self._model.get_buffer(name)": PATHS,
@@ -290,7 +290,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "model.get_submodule(parent)": PATHS,
         "setattr(model.get_submodule(parent), name, _Adapted(module, rank))": PATHS,
     },
-    "report/budgets/contributors.py": {
+    "report/budgets/verdicts.py": {
         "getattr(step, _OF_STEP[key])": OWN,
     },
     "report/content/__init__.py": {

@@ -31,7 +31,7 @@ import torchgauge
 from torchgauge import report
 from torchgauge.facts import View
 from torchgauge.facts.document import capture_from_document
-from torchgauge.integrations.tables import module_columns
+from torchgauge.integrations.summary import module_columns
 from torchgauge.report.budgets import KEYS, check_view, limits
 from torchgauge.report.comparison import compare_views
 from torchgauge.report.comparison.document import comparison_document
@@ -148,10 +148,10 @@ ENOUGH = 5
 # A choice among them is none; nor is what says how something is computed.
 CHOICES = {
     ("report/content/advice.py", "the quantities that advice can save, in words"),
-    ("report/budgets/contributors.py", "which tensors count for which total"),
+    ("report/budgets/verdicts.py", "which tensors count for which total"),
     ("report/comparison/readings.py", "how the figures with an interval are read"),
     ("report/page/parts/time.py", "what ranked ops took together and the rates that they reached"),
-    ("report/columns.py", "the columns shown by default once time was measured"),
+    ("report/options.py", "the columns shown by default once time was measured"),
 }
 
 

@@ -26,7 +26,7 @@ from torchgauge.report.graph import (
     to_depth,
     trace_flow,
 )
-from torchgauge.report.graph.opening import opening
+from torchgauge.report.graph.scene import opening
 
 
 def scene_of(view: View, depth: int | None = None) -> tuple[Graph, Words, Scene]:

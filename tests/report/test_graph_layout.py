@@ -29,7 +29,7 @@ from torchgauge.report.graph import (
     stand,
     weighted_median,
 )
-from torchgauge.report.graph.opening import opening
+from torchgauge.report.graph.scene import opening
 
 
 def drawn(view: View, depth: int | None = None) -> Area:

@@ -38,7 +38,7 @@ from torchgauge.report import (
     structured_in_all,
     to_dataframe,
 )
-from torchgauge.report.weight_heatmap import narrowed
+from torchgauge.report.weight_statistics import narrowed
 
 LAST = "blocks.7.mlp.up.weight"
 

@@ -45,7 +45,7 @@ def prepare_reader(paths: Sequence[str], *, torch: bool, weights: bool) -> bool:
     """Import what reading needs: a process without rights cannot keep what an import compiles. Whether torch is new
     here, so that a fork may use its threads."""
     is_new = sys.modules.get("torch") is None
-    for name in ("facts.document", "report.json_text", "report.registry"):
+    for name in ("facts.document", "report.escape", "report.registry"):
         importlib.import_module(f"torchgauge.{name}")
     if torch:
         from torchgauge.source.packages import import_optional
@@ -122,7 +122,7 @@ def read_analysis(
 def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_rows: bool) -> bytes:
     from torchgauge.isolation import ask_parent
     from torchgauge.report import render_bytes
-    from torchgauge.report.json_text import json_line
+    from torchgauge.report.escape import json_line
 
     if sends_rows:
         options["on_row"] = lambda row: ask_parent("row", json_line(row).encode())
@@ -159,7 +159,7 @@ def read_data(
 
 
 def _plain(job: Callable[[], Any]) -> bytes:
-    from torchgauge.report.json_text import json_line
+    from torchgauge.report.escape import json_line
 
     return json_line(job()).encode()
 

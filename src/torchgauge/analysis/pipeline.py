@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.advice_times import ModelInMemory, expected_times
+from torchgauge.analysis.advice import ModelInMemory, Opened, check_verify, expected_times, verify_advice
 from torchgauge.analysis.isolated import needs_isolation, read_analysis
 from torchgauge.analysis.measurement import (
     asked_footprint,
@@ -30,7 +30,6 @@ from torchgauge.analysis.options import (
 )
 from torchgauge.analysis.result import Analysis
 from torchgauge.analysis.static_capture import static_run
-from torchgauge.analysis.verification import Opened, check_verify, verify_advice
 from torchgauge.analysis.weight_scan import read_statistics
 from torchgauge.errors import InputError, TorchgaugeError, UsageError, errors_as_torchgauge
 from torchgauge.facts import COMPILED, Capture, EnergyFacts

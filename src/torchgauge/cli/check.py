@@ -142,7 +142,7 @@ def chosen_settings(budget: TargetBudget, args: argparse.Namespace) -> dict[str,
 
 def output_form(path: str) -> Callable[[Sequence[BudgetReport]], str]:
     from torchgauge.report.budgets import render_json, render_junit, render_text
-    from torchgauge.report.options import PLAIN_WIDTH
+    from torchgauge.report.layout import PLAIN_WIDTH
 
     forms: dict[str, Callable[[Sequence[BudgetReport]], str]] = {
         "junit": render_junit,
@@ -154,7 +154,7 @@ def output_form(path: str) -> Callable[[Sequence[BudgetReport]], str]:
 
 def tell(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
     from torchgauge.report.budgets import budget_lines, is_in_actions, render_annotations, render_json
-    from torchgauge.report.terminal import terminal_width, write_lines
+    from torchgauge.report.layout import terminal_width, write_lines
 
     if args.json:
         sys.stdout.write(render_json(reports))
@@ -168,7 +168,7 @@ def tell(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
 
 def tell_errors(reports: Sequence[BudgetReport], *, broken_too: bool) -> None:
     """Unknown figures on stderr, and broken limits where stdout is JSON or silent."""
-    from torchgauge.report.budgets.text import unknown_words, verdict_words
+    from torchgauge.report.budgets.rendering import unknown_words, verdict_words
     from torchgauge.report.escape import visible
 
     for report in reports:

@@ -98,8 +98,7 @@ def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> No
 
     from torchgauge.report.comparison.sections import comparison_sections
     from torchgauge.report.formats.text import sections_lines
-    from torchgauge.report.options import PLAIN_WIDTH
-    from torchgauge.report.terminal import write_lines
+    from torchgauge.report.layout import PLAIN_WIDTH, write_lines
 
     shown = show_progress(args, sys.stderr)
     for path in args.outputs:

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     import_torch(shown=show_progress(args, sys.stderr))
     from torchgauge.cli.demo_model import DemoNet
     from torchgauge.report import Options
-    from torchgauge.report.terminal import terminal_width
+    from torchgauge.report.layout import terminal_width
 
     check_outputs(args)
     args.outputs = [*(str(Path.cwd() / name) for name in FILES), *args.outputs]

@@ -30,7 +30,7 @@ def report_options(args: argparse.Namespace) -> Options:
 
 def table_options(args: argparse.Namespace) -> Options:
     from torchgauge.report import DEFAULT_COLUMNS, Options
-    from torchgauge.report.terminal import terminal_width
+    from torchgauge.report.layout import terminal_width
 
     columns = DEFAULT_COLUMNS if args.columns is None else tuple(part.strip() for part in args.columns.split(","))
     ops, all_advice = getattr(args, "ops", False), getattr(args, "all_advice", False)  # of analyze alone
@@ -75,7 +75,7 @@ def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
 def deliver_document(document: Mapping[str, Any], args: argparse.Namespace) -> None:
     """The result of `fit`, `forecast` or `llm`: files, then stdout."""
     from torchgauge.report.documents import document_lines, render_document, render_json
-    from torchgauge.report.terminal import terminal_width, write_lines
+    from torchgauge.report.layout import terminal_width, write_lines
 
     for path in args.outputs:
         write_file(Path(path), render_document(document, path), quiet=args.quiet)
@@ -89,7 +89,7 @@ def save_report(view: View, path: Path, options: Options) -> None:
     from dataclasses import replace
 
     from torchgauge.report import save
-    from torchgauge.report.options import PLAIN_WIDTH
+    from torchgauge.report.layout import PLAIN_WIDTH
 
     save(view, path, replace(options, width=PLAIN_WIDTH))
 
@@ -108,7 +108,7 @@ def tell_written(path: Path, *, quiet: bool) -> None:
 
 def print_report(view: View, options: Options, stream: TextIO, *, shown: bool | None) -> None:
     from torchgauge.report.formats.text import report_lines
-    from torchgauge.report.terminal import write_lines
+    from torchgauge.report.layout import write_lines
 
     with stage("writing the report", shown=shown):
         lines = report_lines(view, options)

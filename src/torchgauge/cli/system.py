@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(system_json(system, found))
     elif not args.quiet:
-        from torchgauge.report.terminal import terminal_width, write_lines
+        from torchgauge.report.layout import terminal_width, write_lines
 
         write_lines(system_lines(system, found, terminal_width()), sys.stdout)
     return 0
@@ -97,8 +97,7 @@ def system_document(system: System, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def system_text(system: System, found: Mapping[str, Any]) -> str:
-    from torchgauge.report.layout import plain
-    from torchgauge.report.options import PLAIN_WIDTH
+    from torchgauge.report.layout import PLAIN_WIDTH, plain
 
     return plain(system_lines(system, found, PLAIN_WIDTH))
 

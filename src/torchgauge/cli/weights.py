@@ -124,7 +124,7 @@ def open_streams(outputs: list[str], stack: ExitStack) -> Callable[[Mapping[str,
 def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -> None:
     from torchgauge.report import Options, render_pieces
     from torchgauge.report.formats.text import weight_lines
-    from torchgauge.report.terminal import terminal_width, write_lines
+    from torchgauge.report.layout import terminal_width, write_lines
 
     shown = show_progress(args, sys.stderr)
     for output in args.outputs:

@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from torchgauge.analysis import Analysis, analyze
 from torchgauge.capture.structure import map_tensors
-from torchgauge.compat.surroundings import device_of, every_module_called
+from torchgauge.compat.observed import device_of, every_module_called
 from torchgauge.measure import Subject, ready
 from torchgauge.source import Candidate
 

@@ -16,8 +16,8 @@ from torchgauge.energy.energy_window import Effort, RunEnergy, Span, measure_ene
 from torchgauge.energy.meter import Meter, choose, counting, meters_of, offer
 from torchgauge.energy.op_replay import Play, collect, prepare, waiting_play
 from torchgauge.facts import EnergyFacts, OpRecord
-from torchgauge.facts.energy import UNAVAILABLE
 from torchgauge.facts.figures import MEASURED
+from torchgauge.facts.measurements import UNAVAILABLE
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.joining import OpTime, join, op_times
 from torchgauge.measure.latency import middle_half

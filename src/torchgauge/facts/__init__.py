@@ -22,9 +22,8 @@ from torchgauge.facts.compiled import (
     GraphBreak,
     Recompilation,
 )
-from torchgauge.facts.energy import EnergyFacts
 from torchgauge.facts.files import AdapterRecord, PickleImport, StoredRecord, StoredTensor, TrainingRecord
-from torchgauge.facts.measurements import Measured, TraceRecord
+from torchgauge.facts.measurements import EnergyFacts, Measured, TraceRecord
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
 from torchgauge.facts.predictions import Bounds, FitFacts, ForecastFacts, PredictedTimes

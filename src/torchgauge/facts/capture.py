@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchgauge.facts.compiled import COMPILED, EAGER, Compiled
-from torchgauge.facts.energy import EnergyFacts
 from torchgauge.facts.figures import Members
 from torchgauge.facts.files import AdapterRecord, StoredRecord, TrainingRecord
-from torchgauge.facts.measurements import Measured
+from torchgauge.facts.measurements import EnergyFacts, Measured
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.predictions import PredictedTimes

@@ -27,10 +27,9 @@ from torchgauge.facts.document_types import (
     Scan,
     Tensor,
 )
-from torchgauge.facts.energy import energy_from_document
 from torchgauge.facts.figures import Members
 from torchgauge.facts.files import adapter_from_document, stored_from_document, training_from_document
-from torchgauge.facts.measurements import measured_from_document
+from torchgauge.facts.measurements import energy_from_document, measured_from_document
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord, Structure
 from torchgauge.facts.op import Cost, OpRecord, Signature
 from torchgauge.facts.predictions import predicted_from_document

@@ -7,7 +7,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts.capture import Capture, StepMemory
-from torchgauge.facts.energy import total_energy
 from torchgauge.facts.experts import Mixture, active_params
 from torchgauge.facts.figures import (
     CODE,
@@ -24,7 +23,7 @@ from torchgauge.facts.figures import (
     keys_known,
 )
 from torchgauge.facts.files import file_totals
-from torchgauge.facts.measurements import total_time
+from torchgauge.facts.measurements import total_energy, total_time
 from torchgauge.facts.module import InputRecord, ParamRecord, Structure
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.peak_memory import memory_at_peak

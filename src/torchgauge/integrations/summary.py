@@ -1,16 +1,20 @@
-"""What the trainers' callbacks share: a summary when training begins, which must never stop it."""
+"""What callbacks and loggers share: a summary when training begins, which must never stop it; rows of modules, and
+distributions of the weights whose values were read."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import TorchgaugeError
+from torchgauge.facts import View
+from torchgauge.facts.figures import MODULES, Use, shown_in
+from torchgauge.report.escape import visible
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +51,7 @@ class Summary:
         from torchgauge.report import DEFAULT_COLUMNS, Options
         from torchgauge.report.content import modules, summary
         from torchgauge.report.formats.text import sections_lines, title_line
-        from torchgauge.report.terminal import terminal_width, write_lines
+        from torchgauge.report.layout import terminal_width, write_lines
 
         columns = DEFAULT_COLUMNS if self.columns is None else tuple(self.columns)
         options = Options(depth=self.depth, columns=columns, width=terminal_width())
@@ -70,3 +74,35 @@ def given_inputs(model: torch.nn.Module, batch: Any) -> Any:
 def total_scalars(found: Analysis, prefix: str = "torchgauge/") -> dict[str, float]:
     """The totals that are known, as loggers take them."""
     return {f"{prefix}{key}": value for key, value in found.totals.items() if value is not None}
+
+
+_COLUMNS = tuple(figure.key for figure in shown_in(Use.LOGS, MODULES))
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """`total` and `total_squares` are of the finite values."""
+
+    name: str
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+    total_squares: float
+
+
+def module_columns(view: View) -> list[str]:
+    """Those that some module has a figure in."""
+    return [key for key in _COLUMNS if any(row[key] is not None for row in view.modules)]
+
+
+def module_cells(view: View, keys: list[str]) -> list[list[Any]]:
+    return [[visible(row[key]) if isinstance(row[key], str) else row[key] for key in keys] for row in view.modules]
+
+
+def weight_histograms(view: View) -> Iterator[Histogram]:
+    for row in view.weights:
+        found = row.get("histogram")
+        if found and found["counts"] and row.get("mean") is not None:
+            counts = tuple(int(count) for count in found["counts"])
+            squares = (row["l2"] or 0.0) ** 2
+            yield Histogram(row["name"], tuple(found["edges"]), counts, row["mean"] * sum(counts), squares)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import MissingDependencyError
-from torchgauge.integrations.summary import total_scalars
-from torchgauge.integrations.tables import module_cells, module_columns, weight_histograms
+from torchgauge.integrations.summary import module_cells, module_columns, total_scalars, weight_histograms
 from torchgauge.report import render
 from torchgauge.report.escape import visible
 

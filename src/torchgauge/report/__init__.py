@@ -11,10 +11,8 @@ from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.report.bars import bar, spark
-    from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, MEASURED_COLUMNS, columns_of
-    from torchgauge.report.escape import inert_cell, visible
+    from torchgauge.report.escape import inert_cell, json_value, visible
     from torchgauge.report.folding import Block, fold
-    from torchgauge.report.json_text import json_value
     from torchgauge.report.layout import (
         MIN_TEXT_WIDTH,
         Heading,
@@ -26,10 +24,12 @@ if TYPE_CHECKING:
         plain,
         shorten,
         shorten_line,
+        terminal_width,
         wrap,
+        write_lines,
     )
     from torchgauge.report.model import Topic
-    from torchgauge.report.options import Options
+    from torchgauge.report.options import COLUMNS, DEFAULT_COLUMNS, MEASURED_COLUMNS, Options, columns_of
     from torchgauge.report.ranking import (
         BY_ENERGY,
         BY_FLOPS,
@@ -56,15 +56,15 @@ if TYPE_CHECKING:
     )
     from torchgauge.report.saving import save, save_weights, write_whole
     from torchgauge.report.table_rows import flat_rows, to_dataframe
-    from torchgauge.report.terminal import terminal_width, write_lines
-    from torchgauge.report.weight_heatmap import heat_maps, shade
     from torchgauge.report.weight_statistics import (
         advice,
         by_operation,
         easiest_to_prune,
         examined,
         hardest,
+        heat_maps,
         places,
+        shade,
         sqnr_db,
         structured,
         structured_in_all,
@@ -83,16 +83,14 @@ __all__ = [
 
 _HOMES = {
     "bars": ("bar", "spark"),
-    "columns": ("COLUMNS", "DEFAULT_COLUMNS", "MEASURED_COLUMNS", "columns_of"),
-    "escape": ("inert_cell", "visible"),
+    "escape": ("inert_cell", "json_value", "visible"),
     "folding": ("Block", "fold"),
-    "json_text": ("json_value",),
     "layout": (
         "MIN_TEXT_WIDTH", "Heading", "Line", "Span", "cell_width", "lay_out", "line_width", "plain", "shorten",
-        "shorten_line", "wrap",
+        "shorten_line", "terminal_width", "wrap", "write_lines",
     ),
     "model": ("Topic",),
-    "options": ("Options",),
+    "options": ("COLUMNS", "DEFAULT_COLUMNS", "MEASURED_COLUMNS", "Options", "columns_of"),
     "ranking": ("BY_ENERGY", "BY_FLOPS", "BY_TIME", "join_paths", "path_pattern", "rate", "top_modules", "top_ops"),
     "registry": (
         "ANALYSIS", "FORMATS", "OTHERS", "SCAN", "find_format", "imported", "known_suffixes", "render",
@@ -100,11 +98,9 @@ _HOMES = {
     ),
     "saving": ("save", "save_weights", "write_whole"),
     "table_rows": ("flat_rows", "to_dataframe"),
-    "terminal": ("terminal_width", "write_lines"),
-    "weight_heatmap": ("heat_maps", "shade"),
     "weight_statistics": (
-        "advice", "by_operation", "easiest_to_prune", "examined", "hardest", "places", "sqnr_db", "structured",
-        "structured_in_all",
+        "advice", "by_operation", "easiest_to_prune", "examined", "hardest", "heat_maps", "places", "shade", "sqnr_db",
+        "structured", "structured_in_all",
     ),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -14,9 +14,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchgauge.report.layout import Line
+from torchgauge.report.layout import PLAIN_WIDTH, Line
 from torchgauge.report.model import Section
-from torchgauge.report.options import PLAIN_WIDTH
 from torchgauge.report.registry import FIT, FORECAST, LLM, find_format, imported
 from torchgauge.report.saving import write_whole
 

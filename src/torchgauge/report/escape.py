@@ -1,9 +1,14 @@
-"""Names come from models and files: what they hold must show as text, never act on a terminal or a table."""
+"""Names come from models and files: what they hold must show as text, never act on a terminal or a table. And values as
+JSON that any reader takes."""
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 # Controls (escape sequences, line feeds), formats (bidirectional overrides), surrogates, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -37,3 +42,29 @@ def inert_cell(text: str) -> str:
 def _is_noncharacter(code: int) -> bool:
     """The last two of each plane and a block of 32 are noncharacters; XML forbids some of them."""
     return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, default=str)
+
+
+def json_line(value: Any) -> str:
+    """JSON on one line that any reader takes."""
+    # Escaped beyond ASCII: a name may hold half a surrogate pair, which no encoding can write.
+    try:
+        return _ENCODER.encode(value)
+    except ValueError:
+        # An infinity: rare enough that walking through every value beforehand would be the larger cost.
+        return json.dumps(json_value(value), allow_nan=False)
+
+
+def json_value(value: Any) -> Any:
+    """The value with what JSON cannot hold (infinities, types, slices) given by its text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    return str(value)

@@ -1,15 +1,20 @@
-"""Lines of styled text, and tables that fit a width: text gives way, figures never do."""
+"""Lines of styled text, and tables that fit a width: text gives way, figures never do. A terminal shows the styles,
+through rich; anything else gets plain text."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
+# Wide enough for long module paths in a file; a terminal gives its own width.
+PLAIN_WIDTH = 100
 GAP = "  "
 # Below this a name says nothing; a table that needs more than the width is wider than it.
 MIN_TEXT_WIDTH = 12
@@ -125,3 +130,39 @@ def _fitting(text: str, width: int) -> str:
         if used > width:
             return text[:index]
     return text
+
+
+STYLES = {
+    "heading": "bold cyan",
+    "head": "bold",
+    "name": "",
+    "count": "bold magenta",
+    "figure": "",
+    "guide": "dim",
+    "dim": "dim",
+    "warning": "yellow",
+}
+
+
+def terminal_width() -> int:
+    """The width of the terminal, also where the output goes through a pager; a fixed one where there is none."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return int(columns)
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None and stream.isatty():
+            return os.get_terminal_size(stream.fileno()).columns or PLAIN_WIDTH
+    return PLAIN_WIDTH
+
+
+def write_lines(lines: Sequence[Line], stream: TextIO) -> None:
+    if stream.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(file=stream, highlight=False, markup=False, emoji=False)
+        for line in lines:
+            # `Text`, not a string: names may hold what rich would take for markup.
+            console.print(Text.assemble(*((span.text, STYLES.get(span.style, "")) for span in line)), soft_wrap=True)
+    else:
+        stream.write(plain(lines))

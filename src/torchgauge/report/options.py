@@ -1,15 +1,90 @@
-"""How much a report says, and how its module table is shaped."""
+"""How much a report says, and the columns of its module table: the keys of a module row."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from torchgauge.errors import UsageError
-from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
+from torchgauge.facts import View
+from torchgauge.facts.figures import ESTIMATED, MODULES, Figure, Unit, figures_of
+from torchgauge.report.escape import visible
+from torchgauge.report.layout import PLAIN_WIDTH
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_exact,
+    format_joules,
+    format_percent,
+    format_rate,
+    format_seconds,
+    format_shape,
+    format_value,
+)
 
-# Wide enough for long module paths in a file; a terminal gives its own width.
-PLAIN_WIDTH = 100
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    form: Callable[[Any], str]
+    is_figure: bool = True
+
+    @classmethod
+    def of(cls, figure: Figure) -> Column:
+        form = FORMS[figure.unit]
+        if figure.origin == ESTIMATED and figure.unit.is_number:
+            return cls(figure.short, lambda value: "-" if value is None else f"≈ {form(value)}")
+        return cls(figure.short, form, figure.unit.is_number)
+
+
+def format_shapes(shapes: list[list[int]]) -> str:
+    """The first shape and how many more there are: a cache of keys and values has dozens."""
+    if not shapes:
+        return "-"
+    more = f" +{len(shapes) - 1}" if len(shapes) > 1 else ""
+    return format_shape(shapes[0]) + more
+
+
+def _structure(value: Any) -> str:
+    return "-" if value is None else visible(json.dumps(value, ensure_ascii=False, default=str))
+
+
+# How a value is written, by its unit.
+FORMS: Mapping[Unit, Callable[[Any], str]] = {
+    Unit.COUNT: format_count,
+    Unit.WHOLE: format_exact,
+    Unit.BYTES: format_bytes,
+    Unit.SECONDS: format_seconds,
+    Unit.JOULES: format_joules,
+    Unit.SHARE: format_percent,
+    Unit.NUMBER: format_value,
+    Unit.RATE: format_rate,
+    Unit.TEXT: lambda text: visible(text) if text else "-",
+    Unit.NAMES: lambda names: ", ".join(map(visible, names)) or "-",
+    Unit.SIZES: _structure,
+    Unit.NUMBERS: _structure,
+    Unit.SHAPES: format_shapes,
+    Unit.STRUCTURE: _structure,
+}
+
+
+COLUMNS: dict[str, Column] = {figure.key: Column.of(figure) for figure in figures_of(MODULES)}
+
+DEFAULT_COLUMNS = ("output_shapes", "params", "macs", "flops")
+STORED_COLUMNS = ("params", "param_bytes")
+MEASURED_COLUMNS = ("params", "macs", "flops", "time_s", "self_time_s", "time_share")
+
+
+def columns_of(view: View, chosen: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns chosen; of the default ones those that the capture can fill."""
+    if chosen != DEFAULT_COLUMNS:
+        return chosen
+    if not view.capture.has_code:
+        return STORED_COLUMNS
+    return MEASURED_COLUMNS if view.capture.measured and view.capture.measured.modules else chosen
 
 
 class Detail(IntEnum):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
 from torchgauge.facts.figures import ESTIMATED
-from torchgauge.report.measurements import energy_of, measurements_of
+from torchgauge.facts.measurements import energy_of, measurements_of
 
 
 def is_estimated(view: View) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Self
 from torchgauge.cache import Draft, open_draft, replace_file
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import View
-from torchgauge.report.json_text import json_line
+from torchgauge.report.escape import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import SCAN, find_format, render_pieces
 

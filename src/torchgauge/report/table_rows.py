@@ -14,8 +14,7 @@ from torchgauge.errors import MissingDependencyError, UsageError
 from torchgauge.facts import FREE, Cost, OpRecord, Row, Signature, StoredTensor, TensorSpec, View
 from torchgauge.facts.figures import Unit
 from torchgauge.facts.files import weight_row
-from torchgauge.report.escape import inert_cell
-from torchgauge.report.json_text import json_value
+from torchgauge.report.escape import inert_cell, json_value
 
 if TYPE_CHECKING:
     import pandas as pd

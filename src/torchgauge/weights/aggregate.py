@@ -20,8 +20,7 @@ import numpy as np
 
 from torchgauge.checkpoint import Entry, Role
 from torchgauge.facts.figures import Members
-from torchgauge.facts.siblings import by_pattern
-from torchgauge.facts.weights import holds_codes, value_figures
+from torchgauge.facts.weights import by_pattern, holds_codes, value_figures
 from torchgauge.source.state_names import shallow
 from torchgauge.weights.pruning import unstructured_pruning
 from torchgauge.weights.quantization import tensor_quantization

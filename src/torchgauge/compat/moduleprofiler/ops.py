@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from torchgauge.compat.module_calls import ModuleCall
-from torchgauge.compat.surroundings import softmax_dim
+from torchgauge.compat.observed import softmax_dim
 from torchgauge.errors import TorchgaugeError
 
 Input = tuple[Any, ...]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from torchgauge.compat.surroundings import require_module
+from torchgauge.compat.observed import require_module
 from torchgauge.compat.torchinfo.enums import ColumnSettings, Mode, RowSettings, Verbosity
 from torchgauge.compat.torchinfo.formatting import FormattingOptions
 from torchgauge.compat.torchinfo.layer_info import LayerInfo

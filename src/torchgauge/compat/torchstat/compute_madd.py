@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchgauge.analysis import Analysis
-from torchgauge.compat.surroundings import softmax_dim
+from torchgauge.compat.observed import softmax_dim
 from torchgauge.compat.torchstat.layer_table import Table, area, by_table, per_sample, rows_per_sample
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from torchgauge.capture import Request, trace
 from torchgauge.compat.module_calls import ModuleCall, observe_calls, running
-from torchgauge.compat.surroundings import device_of, every_module_called
+from torchgauge.compat.observed import device_of, every_module_called
 from torchgauge.compat.torchstat.compute_flops import FLOPS, compute_flops, own_flops
 from torchgauge.compat.torchstat.compute_madd import compute_madd, own_madd
 from torchgauge.compat.torchstat.compute_memory import compute_memory, item_bytes, own_memory

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torchgauge.errors import UsageError
 from torchgauge.facts import View
 from torchgauge.facts.figures import ENERGY, INFERENCE, TOTALS, Known, Unit, figures_of
-from torchgauge.report.columns import FORMS
+from torchgauge.report.options import FORMS
 from torchgauge.units import parse_bytes, parse_count, parse_joules, parse_seconds
 
 

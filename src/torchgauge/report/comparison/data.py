@@ -10,14 +10,21 @@ from typing import Any
 from torchgauge.checkpoint.tensor_names import common_names
 from torchgauge.errors import UsageError
 from torchgauge.facts import ModuleRecord, ParamRecord, View
-from torchgauge.report.comparison.changes import Change, change
+from torchgauge.facts.measurements import measurements_of
 from torchgauge.report.comparison.matching import match_modules
-from torchgauge.report.comparison.readings import OPTIONAL, QUANTITIES, UNKNOWN, Quantity, Reading, predicted_quantities
-from torchgauge.report.comparison.rows import ModuleRow, module_rows
-from torchgauge.report.comparison.structure import Structure, compare_structure
+from torchgauge.report.comparison.readings import (
+    NO_READING,
+    OPTIONAL,
+    QUANTITIES,
+    Change,
+    Quantity,
+    Reading,
+    change,
+    predicted_quantities,
+)
+from torchgauge.report.comparison.structure import ModuleRow, Structure, compare_structure, module_rows
 from torchgauge.report.comparison.weights import WeightsCompared, compare_weights
 from torchgauge.report.content.summary import model_kind
-from torchgauge.report.measurements import measurements_of
 from torchgauge.units import format_shape
 
 
@@ -177,7 +184,7 @@ def _figures(views: Sequence[View]) -> Iterator[Figure]:
     for key, figure in found.items():
         if (like := found.get(OPTIONAL.get(key, ""))) is not None:
             pairs = zip(like.readings, figure.readings, strict=True)
-            if all(mine in (theirs, UNKNOWN) for theirs, mine in pairs):
+            if all(mine in (theirs, NO_READING) for theirs, mine in pairs):
                 continue
         if any(reading.value for reading in figure.readings):
             yield figure

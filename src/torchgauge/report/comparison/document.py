@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from torchgauge.errors import MissingDependencyError, UsageError
 from torchgauge.facts import Row
 from torchgauge.report.comparison.data import Compared
-from torchgauge.report.comparison.rows import FIGURES
 from torchgauge.report.comparison.sections import comparison_sections
-from torchgauge.report.json_text import json_line
+from torchgauge.report.comparison.structure import FIGURES
+from torchgauge.report.escape import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import COMPARISON, OTHERS, find_format, imported
 from torchgauge.report.saving import write_whole

@@ -1,4 +1,5 @@
-"""The figures that are compared, each with where it comes from and how far it is known."""
+"""The figures that are compared, each with where it comes from and how far it is known, and what the second of two is
+to the first, as far as that can be said."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC, TOTALS, TRAINING, Figure, Unit, Use, numbers_in
+from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.rows import bytes_moved
-from torchgauge.report.columns import FORMS
-from torchgauge.report.measurements import energy_of, measurements_of
+from torchgauge.report.options import FORMS
+from torchgauge.units import format_percent, format_value
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Latency
@@ -30,7 +32,7 @@ class Reading:
     varies: bool = False
 
 
-UNKNOWN = Reading(None)
+NO_READING = Reading(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def predicted_quantities(views: Sequence[View]) -> list[Quantity]:
 def _used_on(device: str, view: View) -> Reading:
     row = next((row for row in view.capture.fit if row["device"] == device), None)
     if row is None:
-        return UNKNOWN
+        return NO_READING
     span = row["bounds"]["used_bytes"]
     return Reading(row["used_bytes"], ESTIMATED, (span["low"], span["high"]))
 
@@ -138,9 +140,57 @@ def _used_on(device: str, view: View) -> Reading:
 def _time_on(device: str, view: View) -> Reading:
     row = next((row for row in view.capture.forecast if row["device"] == device), None)
     if row is None:
-        return UNKNOWN
+        return NO_READING
     return Reading(row["predicted_time_s"], ESTIMATED, (row["predicted_low_s"], row["predicted_high_s"]))
 
 
 # Said only where they are not the same as their neighbours.
 OPTIONAL = dict.fromkeys(("logical_params", "trainable_params", "active_params"), "params")
+
+
+SAME, MORE, LESS = "same", "more", "less"
+# Measured, intervals overlap; measured once, spread unknown; one measured, the other estimated;
+# missing on a side.
+INDISTINCT, UNCERTAIN, INCOMPARABLE, UNKNOWN = "indistinct", "uncertain", "incomparable", "unknown"
+
+# Up to a tenfold change per cent read well, beyond it factors do.
+_FACTORS_FROM = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`difference` and `ratio` are given only where the two can be compared."""
+
+    verdict: str
+    difference: float | None = None
+    ratio: float | None = None
+
+    @property
+    def text(self) -> str:
+        """`+12.3 %`, `×14`, `no difference`."""
+        if self.verdict in (MORE, LESS):
+            if self.ratio is None:
+                return "new"
+            if self.ratio >= _FACTORS_FROM:
+                return f"×{format_value(self.ratio)}"
+            share = format_percent(self.ratio - 1)
+            if share in ("0.0 %", "-0.0 %"):
+                return "< 0.1 %"
+            return f"+{share}" if self.ratio > 1 else share.replace("-", "−")
+        words = {SAME: "=", INDISTINCT: "no difference", UNCERTAIN: "?", INCOMPARABLE: "not comparable", UNKNOWN: "-"}
+        return words[self.verdict]
+
+
+def change(base: Reading, other: Reading) -> Change:
+    if base.value is None or other.value is None:
+        return Change(UNKNOWN)
+    if base.origin != other.origin:
+        return Change(INCOMPARABLE)
+    difference = other.value - base.value
+    verdict = SAME if difference == 0 else MORE if difference > 0 else LESS
+    if base.varies or other.varies:
+        if base.interval is None or other.interval is None:
+            verdict = UNCERTAIN
+        elif base.interval[0] <= other.interval[1] and other.interval[0] <= base.interval[1]:
+            verdict = INDISTINCT
+    return Change(verdict, difference, other.value / base.value if base.value else None)

@@ -7,24 +7,25 @@ from dataclasses import dataclass
 
 from torchgauge.errors import UsageError
 from torchgauge.facts.figures import ESTIMATED
-from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS
-from torchgauge.report.comparison.changes import INCOMPARABLE, INDISTINCT, UNCERTAIN, change
 from torchgauge.report.comparison.data import Compared
-from torchgauge.report.comparison.readings import ABOUT, Reading
-from torchgauge.report.comparison.rows import FIGURES, FIXED, MEASURED, ModuleRow
+from torchgauge.report.comparison.readings import ABOUT, INCOMPARABLE, INDISTINCT, UNCERTAIN, Reading, change
 from torchgauge.report.comparison.structure import (
     ADDED,
+    FIGURES,
+    FIXED,
+    MEASURED,
     RECAST,
     REMOVED,
     RENAMED,
     RETYPED,
     STATES,
     ModuleChange,
+    ModuleRow,
 )
 from torchgauge.report.comparison.weights import WeightsCompared
 from torchgauge.report.content.modules import PAGE_LINES
 from torchgauge.report.model import Cell, Section, Table, figures, more, texts
-from torchgauge.report.options import Options
+from torchgauge.report.options import COLUMNS, DEFAULT_COLUMNS, Options
 from torchgauge.report.ranking import THE_MODEL, join_paths, path_pattern
 from torchgauge.units import format_count, format_exact, format_percent, format_shape, format_value
 

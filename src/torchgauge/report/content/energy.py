@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
+from torchgauge.facts.measurements import energy_of
 from torchgauge.report.content.ops import RANKED, shapes_text
-from torchgauge.report.measurements import energy_of
 from torchgauge.report.model import (
     Block,
     Cell,

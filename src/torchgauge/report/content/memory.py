@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchgauge.facts import OpRecord, View
+from torchgauge.facts.measurements import measurements_of
 from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
-from torchgauge.report.measurements import measurements_of
 from torchgauge.report.model import Block, Course, Fact, Facts, Section, Text, Topic
 from torchgauge.report.options import Options
 from torchgauge.report.ranking import share_of

@@ -9,11 +9,10 @@ from typing import Any
 from torchgauge.facts import Capture, Row, View
 from torchgauge.facts.figures import MODULES, keys_known
 from torchgauge.facts.measurements import TIMED
-from torchgauge.report.columns import COLUMNS, DEFAULT_COLUMNS, columns_of
 from torchgauge.report.folding import Block, fold
 from torchgauge.report.layout import Heading
 from torchgauge.report.model import Cell, Fact, Facts, Section, Table, Topic
-from torchgauge.report.options import Detail, Options
+from torchgauge.report.options import COLUMNS, DEFAULT_COLUMNS, Detail, Options, columns_of
 from torchgauge.units import format_exact, format_percent
 
 # As deep as leaves room on a screen for the totals and the advice: enough for the stages of a CNN, the blocks of a

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, TensorSpec, View
-from torchgauge.report.columns import format_shapes
 from torchgauge.report.model import Block, Cell, Section, Table, Text, Topic, figures, more, texts
-from torchgauge.report.options import Options
+from torchgauge.report.options import Options, format_shapes
 from torchgauge.report.ranking import BY_FLOPS, THE_MODEL, share_of, top_modules, top_ops
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 

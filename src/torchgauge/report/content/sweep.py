@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from torchgauge.facts import View
+from torchgauge.facts.measurements import measurements_of
 from torchgauge.report.bars import MARKED
 from torchgauge.report.content.time import interval_share
-from torchgauge.report.measurements import measurements_of
 from torchgauge.report.model import (
     Bars,
     Block,

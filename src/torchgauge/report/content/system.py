@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
-from torchgauge.report.measurements import measurements_of
+from torchgauge.facts.measurements import measurements_of
 from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, Topic, figures, notes, texts
 from torchgauge.report.options import Options
 from torchgauge.units import format_bytes, format_count, format_percent, format_value

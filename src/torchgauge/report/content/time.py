@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchgauge.facts import TraceRecord, View
+from torchgauge.facts.measurements import measurements_of
 from torchgauge.report.content.ops import RANKED, shapes_text
-from torchgauge.report.measurements import measurements_of
 from torchgauge.report.model import Cell, Fact, Facts, Section, Table, Text, Topic, figures, notes, texts
 from torchgauge.report.options import Options
 from torchgauge.report.ranking import BY_TIME, THE_MODEL, rate, share_of, top_modules, top_ops, top_phases

@@ -24,15 +24,19 @@ from torchgauge.report.model import (
 )
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.ranking import THE_MODEL
-from torchgauge.report.weight_heatmap import LEGEND, HeatMap, heat_maps, narrowed, shade
 from torchgauge.report.weight_statistics import (
+    LEGEND,
     STRUCTURES,
+    HeatMap,
     advice,
     by_operation,
     easiest_to_prune,
     formats_text,
     hardest,
+    heat_maps,
+    narrowed,
     places,
+    shade,
     sqnr_db,
     structured,
     structured_in_all,

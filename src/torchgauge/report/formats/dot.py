@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
 from torchgauge.report.escape import visible
-from torchgauge.report.graph.opening import opening
-from torchgauge.report.graph.palette import LIGHT, color_of, wire_width
-from torchgauge.report.graph.places import build_graph
-from torchgauge.report.graph.runs import Runs
-from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Item, build_scene, walk
-from torchgauge.report.graph.words import Words
+from torchgauge.report.graph.places import Runs, build_graph
+from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Item, build_scene, opening, walk
+from torchgauge.report.graph.words import LIGHT, Words, color_of, wire_width
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 

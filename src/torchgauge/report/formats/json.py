@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from torchgauge.facts import View
-from torchgauge.report.json_text import json_line
+from torchgauge.report.escape import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 

@@ -16,7 +16,7 @@ from typing import Any
 from torchgauge.errors import MissingDependencyError, TorchgaugeError
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import MODULES, OPS, WEIGHTS, Unit, figures_of
-from torchgauge.report.json_text import json_line
+from torchgauge.report.escape import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 from torchgauge.report.table_rows import FLAT, flat_rows, op_columns, weight_columns

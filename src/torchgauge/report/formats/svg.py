@@ -8,13 +8,10 @@ from html import escape
 from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
 from torchgauge.report.escape import visible
-from torchgauge.report.graph.opening import opening
-from torchgauge.report.graph.palette import DARK, LIGHT, color_of, wire_width
-from torchgauge.report.graph.places import build_graph
+from torchgauge.report.graph.places import Runs, build_graph
 from torchgauge.report.graph.room import HEADER, Box, Wire, place_scene
-from torchgauge.report.graph.runs import Runs
-from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, PLACE, STEP, Item, build_scene
-from torchgauge.report.graph.words import Words
+from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, PLACE, STEP, Item, build_scene, opening
+from torchgauge.report.graph.words import DARK, LIGHT, Words, color_of, wire_width
 from torchgauge.report.layout import cell_width
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import OpRecord, TraceRecord, View
-from torchgauge.report.json_text import json_line
+from torchgauge.report.escape import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 from torchgauge.units import format_shape

@@ -14,13 +14,23 @@ if TYPE_CHECKING:
     from torchgauge.report.graph.coordinates import settle, stand, weighted_median
     from torchgauge.report.graph.flow import Link, trace_flow
     from torchgauge.report.graph.layers import Arc, Layers, crossings, lay_in_rows
-    from torchgauge.report.graph.opening import READABLE_LEVELS, READABLE_NODES, Opening, readable, to_depth
-    from torchgauge.report.graph.palette import CATEGORY_COLORS, DARK, LIGHT, wire_width
-    from torchgauge.report.graph.places import MOST_CALLS, Graph, build_graph
+    from torchgauge.report.graph.places import MOST_CALLS, Graph, Runs, build_graph
     from torchgauge.report.graph.room import Area, Box, place_scene
-    from torchgauge.report.graph.runs import Runs
-    from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Item, Scene, build_scene, walk
-    from torchgauge.report.graph.words import NAME_WIDTH, Words
+    from torchgauge.report.graph.scene import (
+        INPUT,
+        MORE,
+        OUTPUT,
+        READABLE_LEVELS,
+        READABLE_NODES,
+        Item,
+        Opening,
+        Scene,
+        build_scene,
+        readable,
+        to_depth,
+        walk,
+    )
+    from torchgauge.report.graph.words import CATEGORY_COLORS, DARK, LIGHT, NAME_WIDTH, Words, wire_width
 
 __all__ = [
     "CATEGORY_COLORS", "DARK", "INPUT", "LIGHT", "MORE", "MOST_CALLS", "NAME_WIDTH", "OUTPUT", "READABLE_LEVELS",
@@ -33,12 +43,12 @@ _HOMES = {
     "coordinates": ("settle", "stand", "weighted_median"),
     "flow": ("Link", "trace_flow"),
     "layers": ("Arc", "Layers", "crossings", "lay_in_rows"),
-    "opening": ("READABLE_LEVELS", "READABLE_NODES", "Opening", "readable", "to_depth"),
-    "palette": ("CATEGORY_COLORS", "DARK", "LIGHT", "wire_width"),
-    "places": ("MOST_CALLS", "Graph", "build_graph"),
+    "places": ("MOST_CALLS", "Graph", "Runs", "build_graph"),
     "room": ("Area", "Box", "place_scene"),
-    "runs": ("Runs",),
-    "scene": ("INPUT", "MORE", "OUTPUT", "Item", "Scene", "build_scene", "walk"),
-    "words": ("NAME_WIDTH", "Words"),
+    "scene": (
+        "INPUT", "MORE", "OUTPUT", "READABLE_LEVELS", "READABLE_NODES", "Item", "Opening", "Scene", "build_scene",
+        "readable", "to_depth", "walk",
+    ),
+    "words": ("CATEGORY_COLORS", "DARK", "LIGHT", "NAME_WIDTH", "Words", "wire_width"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

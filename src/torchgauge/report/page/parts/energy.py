@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.measurements import energy_of
 from torchgauge.report.content.ops import shapes_text
 from torchgauge.report.content.sweep import ENERGY, GUESS, TIME, points_with_energy
-from torchgauge.report.measurements import energy_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from torchgauge.facts import TensorSpec, View
-from torchgauge.report.graph.opening import MOST_INSIDE, READABLE_NODES, folded_items, readable
-from torchgauge.report.graph.places import build_graph
-from torchgauge.report.graph.runs import Runs
+from torchgauge.report.graph.places import Runs, build_graph
+from torchgauge.report.graph.scene import MOST_INSIDE, READABLE_NODES, folded_items, readable
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import encode, part
 from torchgauge.units import format_shape

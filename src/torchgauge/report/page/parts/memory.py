@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.facts import OpRecord, TensorSpec, View
+from torchgauge.facts.measurements import measurements_of
 from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
-from torchgauge.report.columns import format_shapes
 from torchgauge.report.content.memory import at_peak, find_memory_peak, find_peak, moments
-from torchgauge.report.measurements import measurements_of
-from torchgauge.report.options import Options
+from torchgauge.report.options import Options, format_shapes
 from torchgauge.report.page.payload import part
 
 _LISTED_TENSORS = 20

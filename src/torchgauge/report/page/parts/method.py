@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.report.content.ops import coverage, unused_modules
 from torchgauge.report.content.summary import run_text
 from torchgauge.report.content.system import plain_name
-from torchgauge.report.measurements import energy_of, measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.parts.roofline import device_peaks
 from torchgauge.report.page.payload import part

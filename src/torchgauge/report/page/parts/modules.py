@@ -6,9 +6,8 @@ from typing import Any
 
 from torchgauge.facts import Node, View
 from torchgauge.facts.figures import MODULES, Use, range_keys, shown_in
-from torchgauge.report.columns import format_shapes
 from torchgauge.report.content.modules import tied_modules
-from torchgauge.report.options import Options
+from torchgauge.report.options import Options, format_shapes
 from torchgauge.report.page.payload import columns, part, shortened, value_of
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
+from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.weights import removable
 from torchgauge.report.content.energy import range_text
 from torchgauge.report.content.memory import find_peak
@@ -24,7 +25,6 @@ from torchgauge.report.content.summary import (
     stored_facts,
 )
 from torchgauge.report.content.time import interval_share
-from torchgauge.report.measurements import energy_of, measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import is_estimated

@@ -9,8 +9,7 @@ from typing import Any
 from torchgauge.advise import Machine
 from torchgauge.facts import COUNTED, OpRecord, Sums, View
 from torchgauge.hardware import Roof
-from torchgauge.report.columns import format_shapes
-from torchgauge.report.options import Options
+from torchgauge.report.options import Options, format_shapes
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import BY_TIME, equal_calls, top_ops
 

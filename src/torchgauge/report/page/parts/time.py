@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import View
+from torchgauge.facts.measurements import measurements_of
 from torchgauge.report.content.ops import shapes_text
 from torchgauge.report.content.sweep import sweep_points
 from torchgauge.report.content.system import counter_facts, plain_name
 from torchgauge.report.content.time import find_residue, interval_share
-from torchgauge.report.measurements import measurements_of
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import BY_TIME, rate, top_modules, top_ops, top_phases

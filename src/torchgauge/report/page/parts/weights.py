@@ -8,8 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import Row, View
-from torchgauge.facts.siblings import Stem, by_stem, layer_of
-from torchgauge.facts.weights import quantization_of, removable, value_figures
+from torchgauge.facts.weights import Stem, by_stem, layer_of, quantization_of, removable, value_figures
 from torchgauge.report.content.tensors import by_dtype, by_role
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import columns, part
