@@ -51,13 +51,27 @@ def check_code(advice: Advice, model: Any, inputs: tuple[Any, ...]) -> None:
         with edited(code):
             after, again = _run(model, inputs), _run(model, inputs)
     else:
-        changed, given = pasted(model, code, inputs)
-        after, again = _run(changed, given), _run(changed, given)
+        with switches_restored():
+            changed, given = pasted(model, code, inputs)
+            after, again = _run(changed, given), _run(changed, given)
     if advice.rule in OTHER_RESULT:
         torch.testing.assert_close(again, after)
     else:
         loose = 2e-2 if advice.rule in ("cast-round-trip", "cast-round-pointwise", "type-promotion") else 1e-3
         torch.testing.assert_close(after, before, rtol=loose, atol=loose, check_dtype=False, check_stride=False)
+
+
+@contextmanager
+def switches_restored() -> Iterator[None]:
+    """Torch's own switches, which code of advice may set, are those of the whole process."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    fast = torch.backends.mha.get_fastpath_enabled()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def check_names(code: str) -> None:
