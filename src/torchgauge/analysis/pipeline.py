@@ -88,7 +88,7 @@ def analyze(
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> Analysis:
-    """Analyse a model without doing its arithmetic; it is left exactly as it was.
+    """Analyse a model without doing its arithmetic; it is left unchanged.
 
     `target` is a module, a target string or the path of a file or folder; `code` is the target that builds the model of
     bare weights. Nothing in a file is executed unless `allow_pickle`. `inputs` is a tensor, a tuple of positional
@@ -241,7 +241,7 @@ def add_compiled(
     *,
     is_asked: bool,
 ) -> Capture:
-    """The capture with what torch.compile would make of the model. Where nobody asked for it and it cannot be done, a
+    """The capture with what torch.compile would make of the model. If it was not asked for and cannot be done, a
     warning says so."""
     from torch.nn import Module
 

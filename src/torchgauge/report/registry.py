@@ -7,7 +7,7 @@ A format is one function; it gives text, or bytes for a binary format, or text i
         return "\\n".join(row.path for row in view.modules)
 
 Those of torchgauge are the files of `formats/`. Their decorators are read, not run: most runs need one format of many,
-and `--help` none. A format of one's own registers when its module is imported. An installed package is imported by
+and `--help` none. A user's format registers when its module is imported. An installed package is imported by
 itself, when a format is first looked for, where its metadata name the module in an entry point:
 
     [project.entry-points."torchgauge.renderers"]

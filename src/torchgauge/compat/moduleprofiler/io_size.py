@@ -14,7 +14,7 @@ IoSizeMap = dict[type[nn.Module] | str, IoSizeFn]
 
 
 def get_default_io_size_map() -> IoSizeMap:
-    """A map of one's own: module type -> fn(module, input, output) -> (input size, output size)."""
+    """A new map: module type -> fn(module, input, output) -> (input size, output size)."""
     recurrent = (nn.GRUCell, nn.GRU, nn.LSTMCell, nn.LSTM)
     return {**dict.fromkeys(recurrent, default_io_size), "default": default_io_size}
 

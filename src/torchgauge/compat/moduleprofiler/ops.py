@@ -34,7 +34,7 @@ GRU, LSTM = (6, 21, 15), (8, 31, 23)
 
 
 def get_default_ops_map() -> OpsMap:
-    """A map of one's own: module type -> fn(module, input, output) -> operations."""
+    """A new map: module type -> fn(module, input, output) -> operations."""
     return {"default": _no_count, "excluded": _no_count, **_LAYERS, **{kind: _rate(r) for kind, r in RATES.items()}}
 
 
