@@ -16,10 +16,9 @@ from torch import nn
 
 import torchgauge.source.identify as identification
 from torchgauge.errors import TargetError
-from torchgauge.source.building import Recipe
+from torchgauge.source.building import Recipe, find_timm, find_torchvision
 from torchgauge.source.identify.fingerprint import Known
 from torchgauge.source.packages import import_optional
-from torchgauge.source.building import find_timm, find_torchvision
 from torchgauge.source.state_names import state_shapes
 
 TABLE = Path(identification.__file__).with_name("fingerprints.tsv")
