@@ -114,7 +114,7 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         held = sum(op.signature.activation_bytes for op in dead)
         growth = excess[ops[-1].index] - excess[ops[0].index]
         is_held = len(dead) >= _LEAST_HELD - 1 and held >= _LEAST_EXCESS * peak and growth >= 0.7 * held
-        if is_held and not _goes_to_script(evidence, ops[0]):
+        if is_held and not _is_beside_script(evidence, ops[0]):
             found = max(found, (held, dead), key=lambda each: each[0])
     held, dead = found
     if not dead:
@@ -132,10 +132,10 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     )
 
 
-def _goes_to_script(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether a scripted function reads it, which here keeps its arguments to the end of the run."""
-    places = [place for reader in evidence.flow.users(op) if (place := evidence.code_at(reader)) is not None]
-    return any(source.calls(line, *source.scripted) for source, line in places)
+def _is_beside_script(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether its file has scripted functions: what runs them here keeps tensors that a run would free."""
+    place = evidence.code_at(op)
+    return place is not None and bool(place[0].scripted)
 
 
 def _excess(evidence: Evidence, last_use: dict[int, int], at: set[int]) -> dict[int, int]:
