@@ -158,6 +158,32 @@ def test_a_table_in_float64_that_is_made_at_every_call_is_one_fault() -> None:
     assert [advice.where.source for advice in constants] == [f"test_fault_classes.py:{first + 2}"]
 
 
+def test_what_changes_in_later_rounds_of_a_loop_is_not_a_constant() -> None:
+    def refines(self: Any, h: Tensor) -> Tensor:
+        state, left = torch.zeros(h.shape[0], 32), torch.linspace(1, 2, h.shape[0])
+        while bool((left.exp() > 0.1).any()):
+            state = state + torch.tanh(self.fc(h) + state.cos())
+            left = left - 3 - torch.sigmoid(state.mean(-1))
+        return state
+
+    def never_enters(self: Any, h: Tensor) -> Tensor:
+        done = torch.zeros(h.shape[0])
+        while bool((done.exp() > 2).all()):
+            done = done + self.fc(h).mean(-1)
+        return self.fc(h)
+
+    def positions(self: Any, h: Tensor) -> Tensor:
+        for _ in range(3):
+            h = self.fc(h) + torch.arange(h.shape[0] * 32).view(-1, 32).sin()
+        return h
+
+    said_of = [
+        "recomputed-constant" in {row.rule for row in said(seen(Does(forward, fc=nn.Linear(32, 32)), 64, 32))}
+        for forward in (refines, never_enters, positions)
+    ]
+    assert said_of == [False, False, True]
+
+
 @torch.jit.script
 def gated(a: Tensor, n: Tensor) -> Tensor:
     half = n[0]

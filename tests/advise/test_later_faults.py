@@ -139,18 +139,84 @@ def test_a_wait_that_forbids_a_graph_is_worth_the_graph() -> None:
     assert "CUDA graph" in found.expected_gain["how"]
 
 
+def tanh_net() -> nn.Module:
+    return nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 32))
+
+
 def test_a_copy_that_is_not_trained_is_run_without_gradients() -> None:
     def forward(self: Any, h: Tensor) -> Tensor:
         return (self.student(h) - self.teacher(h).detach()).square().mean()
 
-    def net() -> nn.Module:
-        return nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 32))
+    def updated(self: Any, h: Tensor) -> Tensor:
+        with torch.no_grad():
+            for mean, new in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+                mean.lerp_(new, 0.01)
+        return forward(self, h)
 
-    found = told(Does(forward, student=net(), teacher=net()), x(64, 32), mode="train")["never-trained"]
+    student = tanh_net()
+    models = (
+        Does(forward, student=student, teacher=copy.deepcopy(student)),
+        Does(updated, student=tanh_net(), teacher=tanh_net()),
+    )
+    for model in models:
+        found = told(model, x(64, 32), mode="train")["never-trained"]
+        assert (found.kind, found.where["module"]) == ("gain", "teacher")
+        assert found.where["source"] == f"test_later_faults.py:{forward.__code__.co_firstlineno + 1}"
+        assert "detach" not in found.recommendation
+        assert "requires_grad_(False)" in str(found.code)
 
-    assert (found.kind, found.where["module"]) == ("gain", "teacher")
-    assert found.where["source"] == f"test_later_faults.py:{forward.__code__.co_firstlineno + 1}"
-    assert "detach" not in found.recommendation
+
+def test_a_layer_of_the_same_shape_is_not_a_copy() -> None:
+    """A gated unit whose gate is detached: to freeze the gate would hide the bug."""
+
+    def forward(self: Any, h: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.gate(h))
+        return (self.value(h) * gate.detach()).square().mean()
+
+    found = told(Does(forward, value=tanh_net(), gate=tanh_net()), x(64, 32), mode="train")["never-trained"]
+    line = forward.__code__.co_firstlineno + 2
+
+    assert (found.kind, found.where["module"], found.expected_gain) == ("bug", "gate", None)
+    assert f"detach (test_later_faults.py:{line})" in found.recommendation
+    assert found.code is None
+
+
+def test_the_op_that_no_gradient_passes_is_named_with_its_line() -> None:
+    def chooses(self: Any, h: Tensor) -> Tensor:
+        scores = self.scores(h)
+        rows = scores.argmax(-1)
+        return self.head(self.table(rows)).square().mean()
+
+    def best(self: Any, h: Tensor) -> Tensor:
+        scores = self.scores(h)
+        rows = scores.topk(2, -1).indices
+        return self.head(self.table(rows)).square().mean()
+
+    def rounds(self: Any, h: Tensor) -> Tensor:
+        scores = self.scores(h).sum(-1).sigmoid()
+        rows = (3 * scores).round().long()
+        return self.head(self.table(rows)).square().mean()
+
+    def compares(self: Any, h: Tensor) -> Tensor:
+        scores = self.scores(h)
+        keeps = scores > 0
+        return self.head(self.up(h) * keeps).square().mean()
+
+    def ungraded(self: Any, h: Tensor) -> Tensor:
+        with torch.no_grad():
+            scores = self.scores(h)
+        return self.head(self.up(h) * scores).square().mean()
+
+    expected = {chooses: "argmax", best: "topk", rounds: "the cast to int64", compares: "a comparison", ungraded: None}
+    for forward, name in expected.items():
+        parts = {"scores": nn.Linear(16, 8), "head": nn.Linear(8, 4), "up": nn.Linear(16, 8)}
+        model = Does(forward, table=nn.Embedding(8, 8), **parts)
+        words = told(model, x(32, 16), mode="train")["never-trained"].recommendation
+        if name is None:
+            assert "look for no_grad()" in words
+        else:
+            line = forward.__code__.co_firstlineno + 2
+            assert f"no gradient passes {name} (test_later_faults.py:{line})" in words
 
 
 def test_blocks_without_a_gradient_are_not_checkpointed() -> None:

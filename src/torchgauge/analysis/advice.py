@@ -58,6 +58,20 @@ class ModelInMemory:
         modules = dict(self._model.named_modules())
         return any(hasattr(modules.get(each), attribute) for each in paths)
 
+    def are_equal(self, pairs: Sequence[tuple[str, str]]) -> bool:
+        """Whether the two parameters of every pair hold the same values, and not only zeros or ones, as layers start
+        with."""
+        import torch
+
+        try:
+            values = [(self._model.get_parameter(a), self._model.get_parameter(b)) for a, b in pairs]
+        except (AttributeError, RuntimeError):
+            return False
+        if any(tensor.is_meta for pair in values for tensor in pair):
+            return False
+        varies = any(a.numel() > 1 and bool((a != a.flatten()[0]).any()) for a, _ in values)
+        return varies and all(torch.equal(a, b) for a, b in values)
+
     def source_text(self, file: str) -> str | None:
         """Of a file of the model's code, by the name that ops have it under."""
         from torchgauge.capture import source_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 
 from torchgauge.advise.code import Patch
@@ -113,11 +114,11 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
     constants, weighted = evidence.dataflow.constants, set[int]()
     if not constants:
         return
-    # The first step of a loop starts from zeros, which does not make it a constant.
-    live = {(op.op, op.module, op.weights) for op in evidence.forward if op.weights and op.index not in constants}
+    # The first round of a loop starts from zeros, which does not make it a constant: a line must be one in all its runs.
+    live = {key for op in evidence.forward if op.index not in constants for key in _runs_of_line(op)}
     groups: dict[str, list[OpRecord]] = {}
     for op in evidence.forward:
-        if op.index not in constants or (op.op, op.module, op.weights) in live:
+        if op.index not in constants or not live.isdisjoint(_runs_of_line(op)) or _is_loop_condition(evidence, op):
             continue
         if op.weights or any(source in weighted for source in op.producers):
             weighted.add(op.index)
@@ -133,6 +134,23 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
         ):
             groups.setdefault(op.module, []).append(op)
     yield from groups.items()
+
+
+def _runs_of_line(op: OpRecord) -> Iterator[tuple[object, ...]]:
+    """Keys that the runs of one op share: the line of code that calls it, or its parameters."""
+    if op.source is not None:
+        yield op.op, op.module, op.source
+    if op.weights:
+        yield op.op, op.module, op.weights
+
+
+def _is_loop_condition(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether its line is the condition of a `while`, also of one that ended before its first round."""
+    place = evidence.code_at(op)
+    statement = None if place is None else place[0].statement(place[1])
+    if place is None or not isinstance(statement, ast.While):
+        return False
+    return statement.test.lineno <= place[1] <= (statement.test.end_lineno or statement.test.lineno)
 
 
 def _is_inside_torch(evidence: Evidence, op: OpRecord) -> bool:

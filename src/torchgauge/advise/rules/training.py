@@ -104,7 +104,7 @@ def frozen_in_graph(evidence: Evidence) -> Iterator[Advice]:
 
 @rule("never-trained", family="training")
 def never_trained(evidence: Evidence) -> Iterator[Advice]:
-    """Parameters that the loss depends on and that get no gradient: something detaches what they compute."""
+    """Parameters that forward uses and that get no gradient: an op or `no_grad` stops it behind them."""
     ops = evidence.capture.ops
     stepped = {name for op in ops if op.phase == "optimizer" for name in op.weights}
     if not evidence.is_train or not stepped:
@@ -124,18 +124,25 @@ def never_trained(evidence: Evidence) -> Iterator[Advice]:
         places.setdefault(place, []).append(name)
     held, peak = held_by_modules(evidence)[0], evidence.totals.peak_activation_bytes or 1
     for place, names in places.items():
-        # A teacher or the target of a moving average is cut off on purpose.
+        # The target of a moving average is cut off on purpose.
         is_copy = _is_copy_of_trained(evidence, place, names, stepped)
         share = min(max(held.get(place, 0), 0) / peak, 1.0)
         kept = Gain("peak_activation_bytes", 0.5 * share, share, "what its forward leaves alive for a backward pass")
+        stops = [] if is_copy else _gradient_stops(evidence, frozenset(names))
+        # To freeze what should be trained would hide the bug: the code is for copies alone.
+        freeze = Patch("model.get_submodule(path).requires_grad_(False)", ("path",), ((place,),)) if is_copy else None
         yield Advice(
             rule="never-trained",
             where=Where(place, tuple(sorted({cut[name].index for name in names})), None, evidence.call_line(place)),
-            evidence={"parameters": len(names), "bytes": sum(params[name].spec.nbytes for name in names)},
+            evidence={
+                "parameters": len(names),
+                "bytes": sum(params[name].spec.nbytes for name in names),
+                "stopped_by": sorted({op.op for op in stops}),
+            },
             recommendation="run this copy under torch.no_grad(): no gradient reaches it, and its activations are kept"
             if is_copy
-            else "no gradient reaches these parameters: freeze them if that is meant, else look for a detach() behind",
-            change=Patch("model.get_submodule(path).requires_grad_(False)", ("path",), ((place,),)),
+            else _why_untrained(evidence, stops),
+            change=freeze,
             expected_gain=kept if is_copy else None,
             risk="none, unless other losses train them",
             confidence="high",
@@ -144,14 +151,78 @@ def never_trained(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _is_copy_of_trained(evidence: Evidence, place: str, names: list[str], stepped: set[str]) -> bool:
-    """Whether another module has parameters of the same names and shapes, which are trained."""
-    params = evidence.params
-    own = {(name.removeprefix(f"{place}."), params[name].spec.shape) for name in names}
-    ends = {name.removesuffix(f".{end}") for name in stepped for end, _ in own if name.endswith(f".{end}")}
-    return any(
-        all((other := params.get(f"{module}.{end}")) is not None and other.spec.shape == shape for end, shape in own)
-        for module in ends - {place}
-    )
+    """Whether it is of the class of a trained module, with parameters of the same names and shapes, and either holds
+    the same values (made by deepcopy or load_state_dict) or is updated from the other's in forward. Layers of one shape
+    alone are not copies."""
+    params, modules = evidence.params, evidence.modules
+    own = {name.removeprefix(f"{place}."): params[name].spec.shape for name in names}
+    ends = {name.removesuffix(f".{end}") for name in stepped for end in own if name.endswith(f".{end}")}
+    for module in sorted(ends - {place}):
+        pairs = [(f"{place}.{end}", f"{module}.{end}") for end in own]
+        if any(b not in params or params[b].spec.shape != params[a].spec.shape for a, b in pairs):
+            continue
+        if place not in modules or module not in modules or modules[place].type != modules[module].type:
+            continue
+        is_equal = evidence.model is not None and evidence.model.are_equal(pairs)
+        is_updated = all(
+            any(op.op.endswith("_") and {a, b} <= set(op.weights) for op in evidence.weight_users.get(a, ()))
+            for a, b in pairs
+        )
+        if is_equal or is_updated:
+            return True
+    return False
+
+
+def _gradient_stops(evidence: Evidence, names: frozenset[str]) -> list[OpRecord]:
+    """The ops behind these parameters that no gradient passes: those that make whole numbers or booleans of what the
+    parameters compute, or `detach`. Empty where none is seen, as under `no_grad`."""
+    carried: set[int] = set()
+    whole: dict[int, OpRecord] = {}
+    detached: dict[int, OpRecord] = {}
+    by_index = {op.index: op for op in evidence.forward}
+    for op in evidence.forward:
+        reads = list(zip(op.signature.inputs, op.producers, strict=False))
+        # Of max, sort and topk the indices may be what is read.
+        whole.update(
+            (source, by_index[source])
+            for spec, source in reads
+            if source is not None and source in carried and not spec.is_arithmetic
+        )
+        is_behind = any(source in carried and spec.is_arithmetic for spec, source in reads)
+        if not is_behind and names.isdisjoint(op.weights):
+            continue
+        if op.op == "aten::detach":
+            # Autograd detaches what it keeps for the backward pass, as the result of a tanh: the code must say it.
+            place = evidence.code_at(op)
+            if place is not None and place[0].calls(place[1], "detach", "detach_"):
+                detached[op.index] = op
+        elif any(spec.is_arithmetic for spec in op.signature.outputs):
+            carried.add(op.index)
+        else:
+            whole[op.index] = op
+    # Views are looked through, `detach` among them: what it cuts still seems to reach the result.
+    reaches = not carried.isdisjoint(evidence.flow.results)
+    return list((detached if reaches else whole).values())
+
+
+_COMPARISONS = {f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "isclose")}
+
+
+def _why_untrained(evidence: Evidence, stops: list[OpRecord]) -> str:
+    if not stops:
+        return (
+            "no gradient reaches these parameters: freeze them if that is meant, "
+            "else look for no_grad(), detach() or .data"
+        )
+    first = stops[0]
+    name = first.op.removeprefix("aten::")
+    if first.op in _COMPARISONS:
+        name = "a comparison"
+    elif first.op == "aten::_to_copy":
+        name = f"the cast to {first.signature.outputs[0].dtype}"
+    line = evidence.line_of(first.index)
+    at = name if line is None else f"{name} ({line})"
+    return f"no gradient passes {at}: freeze the parameters before it if that is meant, else make it differentiable"
 
 
 def _allocations(evidence: Evidence) -> list[OpRecord]:
