@@ -160,7 +160,7 @@ def test_a_table_in_float64_that_is_made_at_every_call_is_one_fault() -> None:
 
 def test_what_changes_in_later_rounds_of_a_loop_is_not_a_constant() -> None:
     def refines(self: Any, h: Tensor) -> Tensor:
-        state, left = torch.zeros(h.shape[0], 32), torch.linspace(1, 2, h.shape[0])
+        state, left = torch.zeros(h.shape[0], 32), torch.ones(h.shape[0])
         while bool((left.exp() > 0.1).any()):
             state = state + torch.tanh(self.fc(h) + state.cos())
             left = left - 3 - torch.sigmoid(state.mean(-1))

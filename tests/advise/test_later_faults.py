@@ -128,15 +128,27 @@ def test_odd_channels_are_told_where_the_forecast_says_that_they_cost() -> None:
 
 
 def test_a_wait_that_forbids_a_graph_is_worth_the_graph() -> None:
-    body = nn.Sequential(*(nn.Linear(16, 16) for _ in range(12)))
-    waits = Does(
-        lambda self, i: self.body(self.table(i)) if bool((i > 3).any()) else i, body=body, table=nn.Embedding(9, 16)
-    )
-    found = told(waits, torch.arange(8), on="h200")["host-wait"]
+    def waiting(layers: int) -> nn.Module:
+        body = nn.Sequential(*(nn.Linear(16, 16) for _ in range(layers)))
+        return Does(
+            lambda self, i: self.body(self.table(i)) if bool((i > 3).any()) else i, body=body, table=nn.Embedding(9, 16)
+        )
 
-    assert found.expected_gain["low"] > 0.2
-    assert found.expected_gain["basis"] == "predicted"
-    assert "CUDA graph" in found.expected_gain["how"]
+    runs = [analyze(waiting(layers), inputs=(torch.arange(8),), on="h200", progress=False) for layers in (12, 300)]
+    short, long = (next(row for row in run.advice if row.rule == "host-wait") for run in runs)
+
+    for run, found in zip(runs, (short, long), strict=True):
+        lines = str(run).splitlines()
+        at = next(n for n, line in enumerate(lines) if "host-wait at " in line)
+        assert "CUDA graph" in " ".join(" ".join(lines[at - 2 : at]).split())
+        assert found.expected_gain["low"] > 0.2
+        assert found.expected_gain["basis"] == "predicted"
+        assert "CUDA graph" in found.expected_gain["how"]
+    # Beside 300 layers one wait is next to nothing.
+    assert short.recommendation.endswith("; then the model can be captured in a CUDA graph")
+    assert short.evidence["share_without_graph"] > 0.01
+    assert long.recommendation.endswith("; the gain is the CUDA graph you can then capture")
+    assert long.evidence["share_without_graph"] < 0.01
 
 
 def tanh_net() -> nn.Module:

@@ -114,11 +114,11 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
     constants, weighted = evidence.dataflow.constants, set[int]()
     if not constants:
         return
-    # The first round of a loop starts from zeros, which does not make it a constant: a line must be one in all its runs.
+    # The first round of a loop starts from zeros, which does not make it a constant: all runs of a line must be.
     live = {key for op in evidence.forward if op.index not in constants for key in _runs_of_line(op)}
     groups: dict[str, list[OpRecord]] = {}
     for op in evidence.forward:
-        if op.index not in constants or not live.isdisjoint(_runs_of_line(op)) or _is_loop_condition(evidence, op):
+        if op.index not in constants or not live.isdisjoint(_runs_of_line(op)) or _changes_in_while(evidence, op):
             continue
         if op.weights or any(source in weighted for source in op.producers):
             weighted.add(op.index)
@@ -144,13 +144,22 @@ def _runs_of_line(op: OpRecord) -> Iterator[tuple[object, ...]]:
         yield op.op, op.module, op.weights
 
 
-def _is_loop_condition(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether its line is the condition of a `while`, also of one that ended before its first round."""
+def _changes_in_while(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether its line is the condition of a `while`, or reads what the loop's body assigns: with other inputs the loop
+    runs more rounds, and computes it from other values."""
     place = evidence.code_at(op)
     statement = None if place is None else place[0].statement(place[1])
-    if place is None or not isinstance(statement, ast.While):
+    if place is None or statement is None:
         return False
-    return statement.test.lineno <= place[1] <= (statement.test.end_lineno or statement.test.lineno)
+    node: ast.AST | None = statement
+    while node is not None and not isinstance(node, ast.While | ast.FunctionDef):
+        node = place[0].parents.get(node)
+    if not isinstance(node, ast.While):
+        return False
+    names = [each for inside in node.body for each in ast.walk(inside) if isinstance(each, ast.Name)]
+    assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    read = [each for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+    return statement is node or any(name.id in assigned for name in read)
 
 
 def _is_inside_torch(evidence: Evidence, op: OpRecord) -> bool:

@@ -222,7 +222,8 @@ def _why_untrained(evidence: Evidence, stops: list[OpRecord]) -> str:
         name = f"the cast to {first.signature.outputs[0].dtype}"
     line = evidence.line_of(first.index)
     at = name if line is None else f"{name} ({line})"
-    return f"no gradient passes {at}: freeze the parameters before it if that is meant, else make it differentiable"
+    mend = "remove it" if first.op == "aten::detach" else "make it differentiable"
+    return f"no gradient passes {at}: {mend} or freeze these"
 
 
 def _allocations(evidence: Evidence) -> list[OpRecord]:

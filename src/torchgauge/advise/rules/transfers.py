@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
@@ -18,36 +18,48 @@ _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
 # A wait drains the queue: the value is copied, then the next kernel is launched into an idle device.
 _STALL_S, _LAUNCH_S = 15e-6, 6e-6
 _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
-# The host asks for the number of rows of a result.
 # So many ops back a value that is read is followed.
 _NEAR = 20
+# The host asks for the number of rows of a result.
 _SIZES = {
     "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
     "aten::unique_consecutive", "aten::bincount",
 }  # fmt: skip
-_SELECTING = (
+
+
+class Remedy(NamedTuple):
+    """What to do, with the reason; and in a few words, to be followed by what a CUDA graph gains then."""
+
+    words: str
+    short: str
+
+
+_SELECTING = Remedy(
     "keep shapes fixed (torch.where): the host waits for nonzero, unique and x[mask]",
-    "y = torch.where(mask, x, torch.zeros_like(x))  # x[mask]; or sort by the mask and take a fixed number of rows",
+    "keep shapes fixed, no nonzero or x[mask]",
 )
-_READING = (
+_READING = Remedy(
     "keep this value on the device: the host waits for .item(), .cpu(), bool() and print",
-    "y = torch.where(condition, a, b)  # not: if condition; a flag of the model belongs into a Python attribute",
+    "keep this value on the device",
 )
-_PRINTING = (
-    "print and log outside forward: to format a tensor the host waits for its values",
-    "return y, x.mean().detach()  # and print it behind the call: no print, str or f-string of a tensor in forward",
+_PRINTING = Remedy(
+    "print and log outside forward: to format a tensor the host waits for its values", "print and log outside forward"
 )
+# Of experts, which get as many rows as tokens choose them.
+_ROUTING = Remedy(
+    "sort the tokens by expert once and multiply in groups: the host waits for each expert's nonzero",
+    "sort tokens by expert, multiply in groups",
+)
+_TELLING = Remedy(
+    "say whether the mask is causal: otherwise this layer compares it at every call, and the host waits",
+    "say whether the mask is causal",
+)
+# Of a device that waits for launches; the second where the waits alone bring less than `_LEAST_ALONE` of the time.
+_THEN_GRAPH = "then the model can be captured in a CUDA graph"
+_GRAPH_ALONE = "the gain is the CUDA graph you can then capture"
+_LEAST_ALONE = 0.01
 # Layers of torch that compare their mask with a causal one unless `is_causal` is given.
 _MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}
-# Of experts, which get as many rows as tokens choose them.
-_ROUTING = (
-    "sort the tokens by expert once and multiply in groups: the host waits for each expert's nonzero",
-    "order = chosen.flatten().argsort(); rows = x[order // top_k]  # then one grouped product, and scatter back",
-)
-_TELLING = (
-    "say whether the mask is causal: otherwise this layer compares it at every call, and the host waits",
-    "y = encoder(x, mask=mask, is_causal=True)  # tgt_is_causal=True of a decoder; False for any other mask",
-)
 
 
 @rule("device-transfer", family="devices")
@@ -77,21 +89,28 @@ def _other_device(evidence: Evidence, op: OpRecord) -> str | None:
 @rule("host-wait", family="devices")
 def host_wait(evidence: Evidence) -> Iterator[Advice]:
     """Values that Python asks for. They cost little on a CPU: the gain is what they cost on a GPU."""
-    asking = [(op, words) for op in evidence.forward if (words := _remedy(evidence, op)) is not None]
-    asking = [(op, words) for op, words in asking if not evidence.is_kept(op)]
+    asking = [(op, found) for op in evidence.forward if (found := _remedy(evidence, op)) is not None]
+    asking = [(op, found) for op, found in asking if not evidence.is_kept(op)]
     reads = [read for read in evidence.capture.run.host_reads if not evidence.is_kept(read.source)]
     if not asking and not reads:
         return
-    on_gpu = _waiting_on_gpu(evidence, len(asking) + len(reads))
-    if evidence.waits_for_host:
-        on_gpu = _without_graph(evidence, len(asking) + len(reads), on_gpu)
-    for op, words in asking:
-        is_measured = evidence.is_cuda and evidence.on is None and not evidence.waits_for_host
+    waits = len(asking) + len(reads)
+    on_gpu = _waiting_on_gpu(evidence, waits)
+    # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
+    alone = min(waits * on_gpu.middle, 1.0)
+    then = None if not evidence.waits_for_host else _GRAPH_ALONE if alone < _LEAST_ALONE else _THEN_GRAPH
+    shares = {} if then is None else {"share_without_graph": alone}
+    if then is not None:
+        on_gpu = _without_graph(evidence, waits, on_gpu)
+    for op, remedy in asking:
+        is_measured = evidence.is_cuda and evidence.on is None and then is None
         gain = _waiting(evidence, op) if is_measured else on_gpu
-        yield _host_advice(words, Where(op.module, (op.index,)), {"op": op.op, "ops_before": op.index}, gain)
+        known = {"op": op.op, "ops_before": op.index, **shares}
+        yield _host_advice(remedy, then, Where(op.module, (op.index,)), known, gain)
     for read in reads:
-        words = _PRINTING if read.call == "print" else _READING
-        yield _host_advice(words, Where(read.module, source=read.source), {"call": read.call}, on_gpu)
+        remedy = _PRINTING if read.call == "print" else _READING
+        known = {"call": read.call, **shares}
+        yield _host_advice(remedy, then, Where(read.module, source=read.source), known, on_gpu)
 
 
 def host_waits(evidence: Evidence) -> bool:
@@ -99,12 +118,12 @@ def host_waits(evidence: Evidence) -> bool:
     return bool(evidence.capture.run.host_reads) or any(_remedy(evidence, op) is not None for op in evidence.forward)
 
 
-def _host_advice(words: tuple[str, str], where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
+def _host_advice(remedy: Remedy, then: str | None, where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
     return Advice(
         rule="host-wait",
         where=where,
         evidence=known,
-        recommendation=words[0],
+        recommendation=remedy.words if then is None else f"{remedy.short}; {then}",
         change=None,
         expected_gain=gain,
         risk="a branch on data becomes two computations and a choice",
@@ -112,8 +131,8 @@ def _host_advice(words: tuple[str, str], where: Where, known: Mapping[str, Any],
     )
 
 
-def _remedy(evidence: Evidence, op: OpRecord) -> tuple[str, str] | None:
-    """What to do about an op whose result the host waits for, and the code; None where it does not wait."""
+def _remedy(evidence: Evidence, op: OpRecord) -> Remedy | None:
+    """What to do about an op whose result the host waits for; None where it does not wait."""
     if op.op in VALUE_READS:
         if _is_check_of_one_hot(evidence, op):
             return None
