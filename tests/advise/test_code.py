@@ -16,6 +16,7 @@ from tests.advise.pasting import check_code
 from tests.advise.planted import Planted, places, seen
 from tests.advise.test_families import ZOO
 from torchgauge.advise import Advice, Evidence, advise
+from torchgauge.advise.code import FileEdit, Patch, SourceEdit, Span, merged
 
 
 def said(evidence: Evidence, rule: str) -> Advice:
@@ -195,3 +196,22 @@ def test_a_name_with_quotes_does_not_break_the_code() -> None:
     changed = pasted(model.eval(), said(seen(model, 1, 3, 8, 8), "conv-bn-fusion").code)
 
     assert isinstance(changed.get_submodule('"b"'), nn.Identity)
+
+
+def test_the_code_of_places_counts_each_edit_once() -> None:
+    def edit(start: int) -> SourceEdit:
+        return SourceEdit((FileEdit("a.py", b"one two three", (Span(start, start + 3, b"new"),)),))
+
+    whole, one, other = Patch("model.to(x)"), edit(0), edit(4)
+    named = Patch("f(path)", ("path",), (("a",),))
+
+    assert "places" not in shown(merged([whole, whole, None, None]))  # it changes the whole model
+    assert "places" not in shown(merged([one, one, one]))
+    assert "# 1 of 2 places" in shown(merged([one, one, None]))
+    assert "# 2 of 3 places" in shown(merged([one, other, one, None]))
+    assert "# 1 of 3 places" in shown(merged([named, named, None, None]))
+
+
+def shown(change: Patch | SourceEdit | None) -> str:
+    assert change is not None
+    return change.text()

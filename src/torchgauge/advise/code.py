@@ -89,8 +89,12 @@ def merged(found: Sequence[Patch | SourceEdit | None]) -> Patch | SourceEdit | N
     """The code of several places: of the kind that covers more of them."""
     patches = [code for code in found if isinstance(code, Patch)]
     edits = [code for code in found if isinstance(code, SourceEdit)]
-    covered = max(len(patches), len(edits))
-    note = "" if covered == len(found) else f"# {covered} of {len(found)} places; the others have no such code"
+    # Several places may have one edit, and a patch without rows changes the model as a whole.
+    covered = len({code.text() for code in (patches if len(patches) >= len(edits) else edits)})
+    others = len(found) - max(len(patches), len(edits))
+    is_for_all = len(patches) >= len(edits) and any(not patch.rows for patch in patches)
+    is_partial = bool(others) and not is_for_all
+    note = f"# {covered} of {covered + others} places; the others have no such code" if is_partial else ""
     if len(patches) >= len(edits):
         groups: dict[tuple[str, str, tuple[str, ...]], Patch] = {}
         for patch in patches:
