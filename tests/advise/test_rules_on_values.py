@@ -114,6 +114,27 @@ def test_the_cache_holds_keys_and_values_of_every_layer_head_and_token() -> None
     assert evidence["cache_bytes"] == 8 * 2048 * evidence["bytes_per_token"]
 
 
+def test_a_decoder_that_is_never_run_token_by_token_has_no_cache() -> None:
+    """As a decision transformer or a forecaster: nothing in it generates or keeps keys."""
+
+    class Generates(zoo_memory.Decoder):
+        def generate(self, tokens: torch.Tensor) -> torch.Tensor:
+            return torch.cat([tokens, self(tokens)[:, -1:].argmax(-1)], 1)
+
+    class Rotary(zoo_memory.Decoder):
+        def __init__(self) -> None:
+            super().__init__(2048, has_cache=False)
+            self.cos_cached = nn.Buffer(torch.ones(2048, 16))
+
+    def found(model: nn.Module) -> bool:
+        rows = said(seen(model, inputs=torch.zeros(8, 16, dtype=torch.int64)))
+        return "kv-cache" in {advice.rule for advice in rows}
+
+    assert found(Generates(2048, has_cache=False))
+    assert not found(zoo_memory.Decoder(2048, has_cache=False))
+    assert not found(Rotary())
+
+
 def test_heads_that_share_keys_get_no_advice_on_the_cache() -> None:
     evidence = zoo_memory.decoded(2048, 8)
     row = evidence.view.architecture

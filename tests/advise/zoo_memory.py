@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -56,11 +57,11 @@ class Attention(nn.Module):
         self.c_attn = nn.Linear(width, 3 * width)
         self.c_proj = nn.Linear(width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """With the keys and values."""
         parts = self.c_attn(x).unflatten(-1, (3, self.num_heads, -1)).movedim(-3, 0).transpose(-3, -2)
         out = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
-        mixed: Tensor = self.c_proj(out.transpose(-3, -2).flatten(-2))
-        return mixed
+        return self.c_proj(out.transpose(-3, -2).flatten(-2)), parts[1:]
 
 
 class DecoderBlock(nn.Module):
@@ -69,26 +70,29 @@ class DecoderBlock(nn.Module):
         self.ln_1, self.attn = nn.LayerNorm(width), Attention(width)
         self.ln_2, self.mlp = nn.LayerNorm(width), Block(width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attn(self.ln_1(x))
-        out: Tensor = self.mlp(self.ln_2(x))
-        return out
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mixed, kept = self.attn(self.ln_1(x))
+        return self.mlp(self.ln_2(x + mixed)), kept
 
 
 class Decoder(nn.Module):
-    def __init__(self, positions: int, width: int = 64) -> None:
+    """A language model; with a cache it gives back what the next token needs of this one."""
+
+    def __init__(self, positions: int, width: int = 64, *, has_cache: bool = True) -> None:
         super().__init__()
+        self.has_cache = has_cache
         self.wte, self.wpe = nn.Embedding(500, width), nn.Embedding(positions, width)
         self.h = nn.ModuleList(DecoderBlock(width) for _ in range(3))
         self.ln_f = nn.LayerNorm(width)
         self.lm_head = nn.Linear(width, 500, bias=False)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+    def forward(self, tokens: Tensor) -> Tensor | dict[str, Any]:
+        x, kept = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1])), []
         for block in self.h:
-            x = block(x)
-        out: Tensor = self.lm_head(self.ln_f(x))
-        return out
+            x, parts = block(x)
+            kept.append(parts)
+        logits: Tensor = self.lm_head(self.ln_f(x))
+        return {"logits": logits, "past_key_values": kept} if self.has_cache else logits
 
 
 class Experts(nn.Module):
@@ -118,8 +122,8 @@ def lookup(rows: int, width: int) -> Evidence:
     return seen(Lookup(rows, width), inputs=torch.zeros(2, 16, dtype=torch.int64))
 
 
-def decoded(positions: int, batch: int) -> Evidence:
-    return seen(Decoder(positions), inputs=torch.zeros(batch, 16, dtype=torch.int64))
+def decoded(positions: int, batch: int, **settings: bool) -> Evidence:
+    return seen(Decoder(positions, **settings), inputs=torch.zeros(batch, 16, dtype=torch.int64))
 
 
 def trained(model: nn.Module, *shape: int) -> Evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,12 +15,18 @@ from torchgauge.facts import TensorSpec
 # Below this part of the parameters the cache is not what fills the memory.
 LEAST_SHARE = 0.25
 _NEEDED = ("depth", "heads", "head_size")
+_GENERATING = ("generate", "prepare_inputs_for_generation", "generation_config")
+# Names of arguments, results, buffers and classes; not the cached sines and cosines of rotary positions.
+_CACHE = re.compile(
+    r"past_?key|layer_past|present_key|past_kv|^(use_)?cache$|(kv|keys?|values?|\b[kv])_?caches?|cache_([kv]|key|value)",
+    re.IGNORECASE,
+)
 
 
 @rule("kv-cache", family="memory", option="quantize")
 def kv_cache(evidence: Evidence) -> Iterator[Advice]:
-    """Of a decoder whose every head has keys and values of its own, at the longest context it states."""
-    if evidence.is_train or not evidence.capture.has_code or not evidence.capture.inputs:
+    """Of a decoder that generates, whose every head has its own keys and values, at the longest context it states."""
+    if evidence.is_train or not evidence.capture.has_code or not evidence.capture.inputs or not _has_cache(evidence):
         return
     architecture = evidence.view.architecture
     known = architecture.hyperparameters
@@ -30,6 +37,28 @@ def kv_cache(evidence: Evidence) -> Iterator[Advice]:
     shares_keys = known.get("kv_heads", known["heads"]) < known["heads"]
     if not shares_keys and cache >= LEAST_SHARE * evidence.totals.param_bytes:
         yield _advice(evidence, known, cache)
+
+
+def _has_cache(evidence: Evidence) -> bool:
+    """Whether anything in the model keeps keys and values: a method that generates, what a module is given or gives
+    back, or buffers. Many a decoder only ever sees whole sequences: in planning, forecasting and scoring."""
+    if evidence.model is not None and any(evidence.model.has("", name) for name in _GENERATING):
+        return True
+    names = [name for name, param in evidence.params.items() if param.is_buffer]
+    for record in evidence.capture.modules:
+        names.append(record.type)
+        for given in (record.inputs, record.outputs):
+            names += _keys(given)
+    return any(_CACHE.search(name) for name in names)
+
+
+def _keys(structure: object) -> Iterator[str]:
+    """The names in what a module is called with or returns, at any depth."""
+    for key, value in structure.items() if isinstance(structure, Mapping) else ():
+        yield str(key)
+        yield from _keys(value)
+    for value in structure if isinstance(structure, list | tuple) else ():
+        yield from _keys(value)
 
 
 def _tokens(evidence: Evidence, known: Mapping[str, Any]) -> tuple[int, int]:
