@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _THIS = ("this", "cpu")
 # Larger masks are not looked at: a comparison reads them whole.
 _MOST_MASK = 1 << 24
+# Code that puts a part of the model in training mode; `super().train(mode)` is how an override begins.
+_TRAINS = re.compile(r"(?<!super\(\))\.train\((True|mode=True)?\)|\.training\s*=\s*True")
 
 
 class ModelInMemory:
@@ -90,6 +92,32 @@ class ModelInMemory:
         sets = re.compile(rf"self\.{re.escape(own)}\b[^=]*=|register_\w+\(\s*['\"]{re.escape(own)}['\"]")
         at = next((number for number, line in enumerate(lines, first) if sets.search(line)), None)
         return None if at is None or file is None else f"{PurePath(file).name}:{at}"
+
+    def mode_set_at(self, path: str) -> str | None:
+        """The line that keeps a module in training mode after `model.eval()`: in a `train` or `eval` that a class
+        around it overrides, else in a forward; the override itself where no line of it says so."""
+        from torch import nn
+
+        modules, overrides = dict(self._model.named_modules()), list[str]()
+        parts = path.split(".") if path else []
+        around = [modules.get(".".join(parts[:count])) for count in range(len(parts) + 1)]
+        kinds = [type(each) for each in around if each is not None and not type(each).__module__.startswith("torch.")]
+        for name in ("train", "eval", "forward"):
+            for method in (getattr(kind, name) for kind in kinds):
+                # A `train` that takes other arguments than a mode is a training run.
+                is_run = name == "train" and len(inspect.signature(method).parameters) != 2
+                if method is getattr(nn.Module, name) or is_run:
+                    continue
+                try:
+                    lines, first = inspect.getsourcelines(method)
+                    file = PurePath(inspect.getsourcefile(method) or "").name
+                except (OSError, TypeError):  # written in C, or in a shell
+                    continue
+                at = next((number for number, line in enumerate(lines, first) if _TRAINS.search(line)), None)
+                if at is not None:
+                    return f"{file}:{at}"
+                overrides += [f"{file}:{first}"] if name != "forward" else []
+        return overrides[0] if overrides else None
 
 
 def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:

@@ -30,11 +30,17 @@ _TRAINED = "evaluation gives something else at every call, and something worse"
 
 
 def _bug(
-    rule_name: str, op: OpRecord, words: str, change: Patch | SourceEdit | None, risk: str, **evidence: object
+    rule_name: str,
+    op: OpRecord,
+    words: str,
+    change: Patch | SourceEdit | None,
+    risk: str,
+    source: str | None = None,
+    **evidence: object,
 ) -> Advice:
     return Advice(
         rule=rule_name,
-        where=Where(op.module, (op.index,), op.weights[0] if len(op.weights) == 1 else None),
+        where=Where(op.module, (op.index,), op.weights[0] if len(op.weights) == 1 else None, source),
         evidence={"op": op.op, **evidence},
         recommendation=words,
         change=change,
@@ -92,12 +98,11 @@ def _without_softmax(evidence: Evidence, op: OpRecord) -> Patch | SourceEdit | N
     return evidence.without_calls([op], ("softmax",))
 
 
-def _in_training_only(evidence: Evidence, op: OpRecord) -> Patch | SourceEdit | None:
-    """A module is put in evaluation; a function is given the mode of the module around it."""
-    record = evidence.modules.get(op.module)
-    if op.module and record is not None and record.type.startswith(("Dropout", "AlphaDropout", "BatchNorm")):
-        has_statistics = f"{op.module}.running_mean" in evidence.params or "Dropout" in record.type
-        return Patch("model.get_submodule(path).eval()", ("path",), ((op.module,),)) if has_statistics else None
+def _in_training_only(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
+    """A function is given the mode of the module around it. A module that still trains after `model.eval()` is put back
+    into that mode by the model's own code whenever it is called: nothing to paste lasts."""
+    if _has_own_mode(evidence, op):
+        return None
     found = evidence.call_of(
         op, ("dropout", "dropout2d", "alpha_dropout", "batch_norm", "scaled_dot_product_attention")
     )
@@ -109,6 +114,22 @@ def _in_training_only(evidence: Evidence, op: OpRecord) -> Patch | SourceEdit | 
     given = next((keyword.value for keyword in call.keywords if keyword.arg == "dropout_p"), None)
     value = None if given is None else f"{source.operand(given)} if self.training else 0.0"
     return None if value is None else source.edit(source.with_keyword(call, "dropout_p", value))
+
+
+def _has_own_mode(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether it runs in a layer of torch's that `model.eval()` is meant to put in evaluation; without running
+    statistics a batch norm has no such mode."""
+    record = evidence.modules.get(op.module)
+    if record is None or record.type.startswith("BatchNorm"):
+        return f"{op.module}.running_mean".removeprefix(".") in evidence.params
+    return "Dropout" in record.type
+
+
+def _mode_set_at(evidence: Evidence, op: OpRecord) -> tuple[str, str | None]:
+    """The line of the model's code that puts the layer back in training mode, as words and as a place."""
+    model = evidence.model if _has_own_mode(evidence, op) else None
+    line = None if model is None else model.mode_set_at(op.module)
+    return ("" if line is None else f"; {line} puts it in training mode"), line
 
 
 def _guarded(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
@@ -134,12 +155,14 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         return
     for op in evidence.forward:
         if op.op in _DROPOUTS or _is_attention_dropout(op) or _is_dropout_by_hand(evidence, op):
+            cause, line = _mode_set_at(evidence, op)
             yield _bug(
                 "dropout-in-evaluation",
                 op,
-                f"switch this dropout off in evaluation: {_TRAINED}",
+                f"switch this dropout off in evaluation: {_TRAINED}{cause}",
                 _in_training_only(evidence, op),
                 "none, unless the randomness is meant (Monte Carlo dropout)",
+                line,
             )
 
 
@@ -176,12 +199,15 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         is_instance_norm = "InstanceNorm" in kind or (op.signature.inputs[0].shape[0] == 1 and not is_batch_norm)
         if is_instance_norm:
             continue
+        cause, line = _mode_set_at(evidence, op)
         yield _bug(
             "batch-statistics-in-evaluation",
             op,
-            "use running statistics in evaluation: with those of the batch, a sample's result depends on the others",
+            f"use running statistics in evaluation: with those of the batch, a sample's result depends on the others"
+            f"{cause}",
             _in_training_only(evidence, op),
             "a model that was only ever used so may need its statistics collected first",
+            line,
             buffers=list(op.weights),
         )
 

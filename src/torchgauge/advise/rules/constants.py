@@ -74,11 +74,16 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
         if op.index not in evidence.dataflow.constants:
             groups.setdefault(op.module, []).append(op)
     for module, ops in groups.items():
+        # A layer or a reshape that needs its input in order copies it first, and the next one does so again.
+        is_copy = all(op.op == "aten::clone" and op.signature.inputs[0].stride is not None for op in ops)
+        words = "compute this once and pass it on: the same ops ran on the same tensors before"
+        if is_copy:
+            words = "call .contiguous() once on the tensor that these read: it is strided, and each copies it anew"
         yield Advice(
             rule="repeated-work",
             where=Where(module, tuple(op.index for op in ops)),
             evidence={"ops": len(ops), "repeated": sorted({op.op for op in ops})},
-            recommendation="compute this once and pass it on: the same ops ran on the same tensors before",
+            recommendation=words,
             change=None,
             expected_gain=evidence.share(ops).gain(0.9, 1.0, "the second computation goes away"),
             risk="the result is kept in memory until its last use",

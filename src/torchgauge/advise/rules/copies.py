@@ -9,6 +9,8 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.layers import cancelling_copies
+from torchgauge.advise.rules.strides import innermost
 from torchgauge.facts import OpRecord, TensorSpec
 
 _CLONE = "aten::clone"
@@ -21,9 +23,12 @@ _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
 
 @rule("needless-copy", family="copies")
 def needless_copy(evidence: Evidence) -> Iterator[Advice]:
+    cancelled = {
+        op.index for there, _, back in cancelling_copies(evidence) for op in (there, back)
+    }  # `cancelling-permutes` covers them
     for op in evidence.flow.named(_CLONE):
         why = _why_needless(evidence.flow, op)
-        if why is None:
+        if why is None or op.index in cancelled:
             continue
         reason, recommendation, confidence = why
         yield Advice(
@@ -57,13 +62,15 @@ def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
     # What is given back is the caller's to write to, and what is written to needs memory of its own.
     if op.weights or flow.is_result(op) or not flow.users(op) or _is_written_to(flow, op):
         return None
-    source = flow.source(op)
-    if source is not None and source.op == _CLONE and flow.is_kept_for(source, op):
-        words = "remove the second copy: permute first, then call .contiguous() once"
-        return "it copies a copy", words, "high"
     if read == written:
         words = "leave out the clone(): nothing writes to it"
         return "its input is contiguous and nothing writes to it", words, "medium"
+    source = flow.source(op)
+    # Where the first copy is needless itself, it goes, and the second copies no copy.
+    if source is not None and source.op == _CLONE and flow.is_kept_for(source, op) and not _why_needless(flow, source):
+        is_turned = read.distinct_numel == source.signature.outputs[0].numel
+        words = "remove the second copy: permute first, then call .contiguous() once"
+        return "it copies a copy", words if is_turned else "leave out the first copy: only a copy reads it", "high"
     reader = flow.only_reader(op)
     if read.stride is not None and reader is not None and _reads_as_it_is(reader, op):
         words = "leave out contiguous(): the op that reads it takes any stride"
@@ -79,9 +86,12 @@ def _is_written_to(flow: Flow, op: OpRecord) -> bool:
 
 
 def _reads_as_it_is(reader: OpRecord, op: OpRecord) -> bool:
-    """Not through a view, which may need it contiguous."""
-    read = reader.signature.inputs[reader.producers.index(op.index)]
-    is_able = reader.category in _ANY_STRIDE or (reader.op in _PRODUCTS and _is_transposed(op.signature.inputs[0]))
+    """Not through a view, which may need it contiguous, nor beside an operand in another order: `strided-access`."""
+    place, turned = reader.producers.index(op.index), op.signature.inputs[0]
+    read, made = reader.signature.inputs[place], reader.signature.outputs[0]
+    others = [spec for at, spec in enumerate(reader.signature.inputs) if at != place and spec.numel == made.numel > 1]
+    is_in_order = all(innermost(spec) == innermost(turned) for spec in others)
+    is_able = (reader.category in _ANY_STRIDE and is_in_order) or (reader.op in _PRODUCTS and _is_transposed(turned))
     return is_able and read == op.signature.outputs[0]
 
 

@@ -19,7 +19,7 @@ def embedding_dominated(evidence: Evidence) -> Iterator[Advice]:
     whole = max(evidence.totals.param_bytes, 1)
     for table, ops in _tables(evidence):
         if table.spec.nbytes >= LEAST_SHARE * whole and table.spec.itemsize > 1:
-            yield _advice(table, ops, table.spec.nbytes / whole)
+            yield _advice(evidence, table, ops, table.spec.nbytes / whole)
 
 
 def _tables(evidence: Evidence) -> Iterator[tuple[ParamRecord, list[OpRecord]]]:
@@ -30,7 +30,7 @@ def _tables(evidence: Evidence) -> Iterator[tuple[ParamRecord, list[OpRecord]]]:
             yield evidence.params[name], lookups
 
 
-def _advice(table: ParamRecord, ops: list[OpRecord], share: float) -> Advice:
+def _advice(evidence: Evidence, table: ParamRecord, ops: list[OpRecord], share: float) -> Advice:
     spec = table.spec
     looked_up = sum(output.numel // spec.shape[-1] for op in ops for output in op.signature.outputs[:1])
     # A row in 8 bits with one scale of 4 bytes.
@@ -41,17 +41,21 @@ def _advice(table: ParamRecord, ops: list[OpRecord], share: float) -> Advice:
         where=Where(table.module, tuple(op.index for op in ops), table.name),
         evidence={"share_of_params": share, "rows": spec.shape[0], "width": spec.shape[-1], "looked_up": looked_up},
         recommendation="shrink the table first: keep its rows in 8 or 16 bits, or make it a narrow table and a linear",
-        change=_narrow(table),
+        change=_narrow(evidence, table),
         expected_gain=Gain("param_bytes", min(low, high), high, "rows in 16 bits to rows in 8 bits with a scale each"),
         risk="rare rows suffer first: evaluate on rare tokens; a narrow table has to be trained",
         confidence="medium",
     )
 
 
-def _narrow(table: ParamRecord) -> Patch | None:
-    rows, width = table.spec.shape[0], table.spec.shape[-1]
-    inner = max(width // 4, 1)
-    if not table.module or len(table.spec.shape) != 2:
+def _narrow(evidence: Evidence, table: ParamRecord) -> Patch | None:
+    """Code for an nn.Embedding that is only called. Its weight may be read elsewhere too, by an output layer or a
+    search for the nearest row; a subclass or a bag of embeddings does more than look up rows."""
+    record = evidence.modules.get(table.module)
+    is_called_alone = all(op.module == table.module for op in evidence.weight_users[table.name])
+    if not table.module or record is None or record.type != "Embedding" or not is_called_alone:
         return None
+    rows, width = table.spec.shape
+    inner = max(width // 4, 1)
     narrow = f"torch.nn.Embedding({rows}, {inner}), torch.nn.Linear({inner}, {width}, bias=False)"
     return Patch(f"model.set_submodule({table.module!r}, torch.nn.Sequential({narrow}))  # untrained: train it")

@@ -382,6 +382,21 @@ def _repeats(op: OpRecord) -> bool:
 @rule("cancelling-permutes", family="copies")
 def cancelling_permutes(evidence: Evidence) -> Iterator[Advice]:
     """A tensor that is turned, goes through pointwise ops, and is turned back."""
+    for near, between, back in cancelling_copies(evidence):
+        yield Advice(
+            rule="cancelling-permutes",
+            where=Where(back.module, (near.index, back.index)),
+            evidence={"ops_between": len(between), "bytes_moved": near.cost.bytes_read * 2 + back.cost.bytes_read * 2},
+            recommendation="leave out both permutes: what runs between them works in any layout",
+            change=_without_permutes(evidence, near, back),
+            expected_gain=evidence.share([near, back]).gain(0.8, 1.0, "the two copies"),
+            risk="none",
+            confidence="medium",
+        )
+
+
+def cancelling_copies(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRecord], OpRecord]]:
+    """The copy that turns a tensor, the pointwise ops behind it, and the copy that turns it back."""
     for back in evidence.flow.named("aten::clone"):
         between: list[OpRecord] = []
         near = evidence.flow.source(back)
@@ -393,18 +408,8 @@ def cancelling_permutes(evidence: Evidence) -> Iterator[Advice]:
         ):
             between.append(near)
             near = evidence.flow.source(near)
-        if near is None or near.op != "aten::clone" or not _undoes(evidence, near, back):
-            continue
-        yield Advice(
-            rule="cancelling-permutes",
-            where=Where(back.module, (near.index, back.index)),
-            evidence={"ops_between": len(between), "bytes_moved": near.cost.bytes_read * 2 + back.cost.bytes_read * 2},
-            recommendation="leave out both permutes: what runs between them works in any layout",
-            change=_without_permutes(evidence, near, back),
-            expected_gain=evidence.share([near, back]).gain(0.8, 1.0, "the two copies"),
-            risk="none",
-            confidence="medium",
-        )
+        if near is not None and near.op == "aten::clone" and _undoes(evidence, near, back):
+            yield near, between, back
 
 
 def _without_permutes(evidence: Evidence, there: OpRecord, back: OpRecord) -> SourceEdit | None:

@@ -24,7 +24,7 @@ _MOST_PER_ROUND = 24
 _LEAST_APART = 0.8
 # So far back two calls are looked at for one depending on the other.
 _MOST_ANCESTORS = 500
-_LAYERS = {"LSTM", "GRU", "RNN"}
+_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU", "ParametrizedRNN"}
 # A layer that is given so many times less than what it was pooled from is a gate.
 _GATE = 8
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
@@ -77,7 +77,7 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
     """A recurrence of pointwise ops over the steps of a sequence: a state-space model's scan, a running average."""
     groups: dict[tuple[str, str, str], list[OpRecord]] = {}
     for op in evidence.flow.of_category("elementwise"):
-        if op.source is not None and not op.weights and not _is_in_layer(evidence, op):
+        if op.source is not None and not op.weights and not is_recurrent_layer(evidence, op.module):
             groups.setdefault((op.source, op.module, op.op), []).append(op)
     told: set[str] = set()
     cells = {op.index for loop in _loops(evidence) if _is_recurrent(evidence, loop) for op in loop.body}
@@ -177,7 +177,7 @@ def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
     different layers is left to those rules."""
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.steps:
-        if op.source is not None and op.signature.inputs and not _is_in_layer(evidence, op):
+        if op.source is not None and op.signature.inputs and not is_recurrent_layer(evidence, op.module):
             groups.setdefault((op.source, re.sub(r"\d+", "#", op.module), id(op.signature), op.weights), []).append(op)
     covered: set[int] = set()
     for group in groups.values():
@@ -205,10 +205,11 @@ def _are_independent(evidence: Evidence, loop: Loop) -> bool:
     )
 
 
-def _is_in_layer(evidence: Evidence, op: OpRecord) -> bool:
-    """Steps of torch's own recurrent layers."""
-    record = evidence.modules.get(op.module)
-    return record is not None and record.type in _LAYERS
+def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
+    """Whether a module is a recurrent layer of torch's: by its name, or by its weights where it is a subclass."""
+    record = evidence.modules.get(path)
+    is_named = record is not None and record.type in _LAYERS
+    return is_named or f"{path}.weight_hh_l0".removeprefix(".") in evidence.params
 
 
 @rule("parallel-linears", family="loops")
@@ -250,7 +251,7 @@ def _loops(evidence: Evidence, read: Reading | None = None, *, one_weight: bool 
     tensor that all rounds must read, from what one round reads. `one_weight`: all rounds use the same parameters."""
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.of_category(*TENSOR_CORES):
-        is_wanted = op.source is not None and op.cost.macs and not _is_in_layer(evidence, op)
+        is_wanted = op.source is not None and op.cost.macs and not is_recurrent_layer(evidence, op.module)
         if is_wanted and (op.weights or (read is _part and one_weight)):
             path = re.sub(r"\d+", "#", op.module)
             # A kernel may only write to its arguments. Experts get different numbers of tokens.

@@ -9,6 +9,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.loops import is_recurrent_layer
 from torchgauge.facts import OpRecord
 
 _LEAST_CHAIN = 4
@@ -64,8 +65,11 @@ def _gelu_form(chain: Sequence[OpRecord]) -> str | None:
 
 @rule("pointwise-chain", family="fusion", option="compile")
 def pointwise_chain(evidence: Evidence) -> Iterator[Advice]:
-    found = [chain for chain in evidence.chains if len(chain) >= _LEAST_CHAIN and not _gelu_form(chain)]
-    for chain in found:
+    for chain in evidence.chains:
+        # torch.compile leaves torch's recurrent layers out (`allow_rnn`), whose steps run in one call on most devices.
+        is_compiled = not is_recurrent_layer(evidence, chain[0].module)
+        if len(chain) < _LEAST_CHAIN or _gelu_form(chain) or not is_compiled:
+            continue
         yield Advice(
             rule="pointwise-chain",
             where=Where(chain[0].module, tuple(op.index for op in chain)),
