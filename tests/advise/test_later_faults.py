@@ -355,6 +355,7 @@ def test_no_code_is_shown_for_a_mode_that_the_model_sets_again() -> None:
 
         assert found.code is None
         assert found.where.source == line
+        assert "conv-bn-activation" not in {row.rule for row in said(seen(model, inputs=(inputs,)))}
         assert f"{line} puts it in training mode" in found.recommendation
 
 

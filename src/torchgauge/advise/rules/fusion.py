@@ -69,12 +69,13 @@ def _product_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
 
 
 def _convolution_before(evidence: Evidence, op: OpRecord) -> list[OpRecord]:
-    """Convolution, batch norm if there is one, activation, each read by the next alone; empty where it is none."""
+    """Convolution, batch norm if there is one, activation, each read by the next alone; empty where it is none. A norm
+    by the statistics of the batch cannot be folded, and the activation waits for them."""
     chain = [op]
     while (source := evidence.flow.source(chain[0])) is not None and evidence.flow.is_kept_for(source, chain[0]):
         chain.insert(0, source)
         if source.category == "convolution":
             return chain if source.weights else []
-        if "batch_norm" not in source.op or len(chain) > 2:
+        if "batch_norm" not in source.op or source.signature.attributes.get("training") or len(chain) > 2:
             break
     return []
