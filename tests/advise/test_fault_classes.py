@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import CLASSES, Does, FaultClass, Form, x
@@ -182,6 +183,59 @@ def test_what_changes_in_later_rounds_of_a_loop_is_not_a_constant() -> None:
         for forward in (refines, never_enters, positions)
     ]
     assert said_of == [False, False, True]
+
+
+class KernelOfSample(nn.Module):
+    """Each sample is filtered with a kernel, or multiplied with a matrix, made from its code."""
+
+    def __init__(self, is_matrix: bool) -> None:
+        super().__init__()
+        self.is_matrix, self.mixed = is_matrix, nn.Linear(8, 16)
+        self.filters = nn.Parameter(x(16, 16) if is_matrix else x(16, 16, 3))
+
+    def forward(self, h: Tensor, codes: Tensor) -> Tensor:
+        made, scales = [], torch.sigmoid(self.mixed(codes))
+        for part, scale in zip(h.split(1), scales.unbind(), strict=True):
+            if self.is_matrix:
+                made.append((part[0] @ torch.tanh(self.filters * scale))[None])
+            else:
+                made.append(F.conv1d(part, torch.tanh(self.filters * scale.view(-1, 1, 1)), padding=1))
+        return torch.cat(made)
+
+
+class Synthesis(nn.Module):
+    """A stack of these that starts from a parameter."""
+
+    def __init__(self, is_matrix: bool) -> None:
+        super().__init__()
+        self.start = nn.Parameter(x(1, 16, 16))
+        self.layers = nn.ModuleList(KernelOfSample(is_matrix) for _ in range(3))
+
+    def forward(self, codes: Tensor) -> Tensor:
+        h = self.start.expand(codes.shape[0], -1, -1)
+        for layer in self.layers:
+            h = layer(h, codes)
+        return h
+
+
+@pytest.mark.parametrize(("is_matrix", "remedy"), [(True, "torch.bmm"), (False, "groups=batch")])
+def test_samples_with_weights_of_their_own_are_not_joined(is_matrix: bool, remedy: str) -> None:
+    found = [row for row in said(seen(Synthesis(is_matrix), 12, 8)) if row.rule == "loop-over-samples"]
+
+    assert [remedy in row.recommendation for row in found] == [True]
+    assert found[0].evidence["count"] == 3  # the loops of all layers
+    assert found[0].expected_gain is not None
+    assert found[0].expected_gain.low > 0.2
+
+
+def test_samples_with_kernels_from_one_tensor_are_not_joined() -> None:
+    def forward(self: Any, h: Tensor, codes: Tensor) -> Tensor:
+        kernels = self.makes(codes).view(-1, 4, 16, 3)
+        return torch.cat([F.conv1d(h[n : n + 1], kernels[n]) for n in range(h.shape[0])])
+
+    model = Does(forward, makes=nn.Linear(8, 4 * 16 * 3))
+    [found] = [row for row in said(seen(model, inputs=(x(12, 16, 32), x(12, 8)))) if row.rule == "loop-over-samples"]
+    assert "groups=batch" in found.recommendation
 
 
 @torch.jit.script

@@ -27,6 +27,8 @@ _MOST_ANCESTORS = 500
 _LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU", "ParametrizedRNN"}
 # A layer that is given so many times less than what it was pooled from is a gate.
 _GATE = 8
+# Products of two matrices, which have no dimension for the batch: the place of the second.
+_WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
 
 
@@ -133,9 +135,8 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 evidence,
                 "loop-over-samples",
                 loop,
-                "use one convolution with groups=batch: the loop takes one sample after the other, with its own weights"
-                if _convolves_by_sample(loop)
-                else "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other",
+                _own_weights(evidence, loop)
+                or "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other",
                 _batched(evidence, loop),
             )
 
@@ -154,7 +155,8 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 evidence,
                 "loop-over-samples",
                 loop,
-                "call this once on its inputs joined along the batch: it is called on one after the other",
+                _own_weights(evidence, loop)
+                or "call this once on its inputs joined along the batch: it is called on one after the other",
                 _batched(evidence, loop),
             )
 
@@ -167,9 +169,21 @@ def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
     return before.signature.inputs[0].nbytes <= _GATE * before.signature.outputs[0].nbytes
 
 
-def _convolves_by_sample(loop: Loop) -> bool:
-    """Whether each round has a convolution with a weight made for it."""
-    return any(op.category == "convolution" and not op.weights for op in loop.body)
+def _own_weights(evidence: Evidence, loop: Loop) -> str | None:
+    """What to do where each round has a convolution or product with a weight for it alone, made in the round or a part
+    of a tensor: inputs joined along the batch would all meet one weight. None where the rounds share their weights."""
+    made = {op.index for op in loop.body if op.status != FREE}
+    own = [
+        op
+        for op in loop.body
+        if len(op.producers) > (at := _WEIGHT_AT.get(op.op, 1))
+        and (op.producers[at] in made or evidence.dataflow.reads_part(op, at) is not None)
+    ]
+    if any(op.category == "convolution" for op in own):
+        return "use one convolution with groups=batch: the loop takes one sample after the other, with its own weights"
+    if any(op.op in _WEIGHT_AT for op in own):
+        return "use torch.bmm or torch.vmap for all samples: the loop multiplies each by a different matrix"
+    return None
 
 
 def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
@@ -274,12 +288,27 @@ def _by_tensor(evidence: Evidence, ops: Sequence[OpRecord], read: Reading) -> It
 
 
 def _with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
-    """What runs between the first and the last about as often as the products."""
+    """What runs between the first and the last about as often as the products. The next layer of a stack runs the same
+    lines, in a loop of its own."""
     begin, end = products[0].index, products[-1].index
+    own = {path for op in products for path in _path_and_parents(op.module)}
+    kinds = {re.sub(r"\d+", "#", path) for path in own}
     near = [op for op in evidence.forward if begin - _MOST_BETWEEN <= op.index <= end + _MOST_BETWEEN]
+    others = {
+        module
+        for module in {op.module for op in near}
+        if any(path not in own and re.sub(r"\d+", "#", path) in kinds for path in _path_and_parents(module))
+    }
+    near = [op for op in near if op.module not in others]
     count = Counter((op.source, op.op) for op in near)
     body = [op for op in near if count[op.source, op.op] >= len(products) - 1 and op.source is not None]
     return Loop(tuple(products), tuple(body))
+
+
+def _path_and_parents(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
 
 
 def _side_by_side(loop: Loop) -> list[OpRecord]:
