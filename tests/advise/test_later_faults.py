@@ -223,7 +223,9 @@ def test_the_op_that_no_gradient_passes_is_named_with_its_line() -> None:
     for forward, name in expected.items():
         parts = {"scores": nn.Linear(16, 8), "head": nn.Linear(8, 4), "up": nn.Linear(16, 8)}
         model = Does(forward, table=nn.Embedding(8, 8), **parts)
-        words = told(model, x(32, 16), mode="train")["never-trained"].recommendation
+        found = told(model, x(32, 16), mode="train")["never-trained"]
+        words = found.recommendation
+        assert ("stopped_by" in found.evidence) == (name is not None)
         if name is None:
             assert "look for no_grad()" in words
         else:

@@ -137,7 +137,7 @@ def never_trained(evidence: Evidence) -> Iterator[Advice]:
             evidence={
                 "parameters": len(names),
                 "bytes": sum(params[name].spec.nbytes for name in names),
-                "stopped_by": sorted({op.op for op in stops}),
+                **({"stopped_by": sorted({op.op for op in stops})} if stops else {}),
             },
             recommendation="run this copy under torch.no_grad(): no gradient reaches it, and its activations are kept"
             if is_copy
