@@ -270,7 +270,7 @@ class Source:
         return [Span(start, first, b""), Span(last, end, b"")]
 
     def under(self, statement: ast.stmt, header: str) -> list[Span]:
-        """The statement in a block of its own."""
+        """The statement in a separate block."""
         margin = " " * statement.col_offset
         text = self.text(statement).replace("\n", "\n    ")
         return self.replaced(statement, f"{header}\n{margin}    {text}")

@@ -18,7 +18,7 @@ Arguments = dict[str, Any]
 
 
 class Relation(Enum):
-    NEW = "new"  # memory of its own
+    NEW = "new"  # freshly allocated memory
     VIEW = "view"  # a new tensor over an argument's memory
     SAME = "same"  # the argument itself, written to
 

@@ -58,7 +58,7 @@ def wrapped_launch(func: Any, kwargs: Mapping[str, Any]) -> OpCall:
 
 def triton_op_body(func: Any) -> Callable[..., Any] | None:
     """The Python function of an op made by `triton_op`: torch itself looks into it when it compiles. None for another
-    op, and for one with a formula of its own."""
+    op, and for one with a registered formula."""
     known = getattr(sys.modules.get("torch._library.triton"), "triton_ops_to_kernels", {})
     if not known or not isinstance(func, torch._ops.OpOverload) or func._schema.name not in known:
         return None

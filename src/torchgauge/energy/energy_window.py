@@ -165,7 +165,7 @@ class RunEnergy:
 
     @property
     def net_joules(self) -> float | None:
-        """Without what the device takes at rest in the same time."""
+        """Without the idle power over the same time."""
         return None if self.idle_w is None else self.joules - self.idle_w * self.seconds
 
     def figures(self, *, flops: int, samples: int, tokens: int | None) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def measure_energy(
 def idle_power(
     meter: Meter, effort: Effort, *, clock: Clock = perf_counter, rest: Callable[[float], object] = sleep
 ) -> float | Absent:
-    """Of the device at rest, with this process's context on it."""
+    """Of the idle device, with this process's context on it."""
     rest(effort.settle_s)
     pause = max(meter.update_period_s / 10, 1e-3)
     span = measure_energy_window(meter, lambda: rest(pause), effort.idle_s, clock=clock)

@@ -144,5 +144,5 @@ def _mixer(
         else:
             kinds.append("full")
     elif attention and not kinds:
-        kinds.append("attention without a cache of its own")
+        kinds.append("attention without its own cache")
     return " and ".join(kinds) or "no mixing of tokens", detail

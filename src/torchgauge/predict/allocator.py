@@ -104,7 +104,7 @@ class AllocatorSettings:
 
 
 def _options(text: str) -> Iterable[tuple[str, str]]:
-    """`key:value` pairs; a value in brackets may have commas and colons of its own."""
+    """`key:value` pairs; a value in brackets may contain commas and colons."""
     rest = text.replace(" ", "")
     while rest:
         key, colon, rest = rest.partition(":")
@@ -432,7 +432,7 @@ class CachingAllocator:
         pool.unmapped[block.address] = block
 
     def _cut(self, block: Block, address: int, *, before: bool) -> None:
-        """Leave what lies before or after an address as a free block of its own."""
+        """Split a block at an address; the rest becomes a free block."""
         nbytes = address - block.address if before else block.address + block.nbytes - address
         if nbytes == 0:
             return

@@ -89,7 +89,7 @@ def replay_graph(
     trace: Trace, settings: AllocatorSettings, *, sizes: Mapping[int, int] | None = None, detail: bool = False
 ) -> Replay:
     """A step as a CUDA graph, made as torch's documentation has it: three steps on a side stream, then the capture,
-    into a pool of its own. Its segments stay reserved, and of its tensors the results and the gradients stay."""
+    into a private pool. Its segments stay reserved, and of its tensors the results and the gradients stay."""
     warmed = _warm_up(trace, CachingAllocator(settings), sizes or {})
     pool, held = CachingAllocator(settings), dict[int, Block | None]()
     watch = _Watch(trace, _Sum((warmed, pool))) if detail else None

@@ -1,6 +1,6 @@
 """A small model whose run keeps the processor busy and the device hardly at all: the speed of a host.
 
-A loop of one op says too little: a model calls another op each time, from Python code of its own. The sample has what
+A loop of one op says too little: a model calls another op each time, from other Python code. The sample has what
 models are made of, on tensors of a few elements: convolutions with batch norm and squeeze-and-excitation, an encoder's
 layer, a decoder's layer as language models write it.
 """

@@ -341,7 +341,7 @@ class CudaRun(FakeRun):
     @property
     def keeps_nothing(self) -> bool:
         """Whether all that the tape says was taken was freed again, but for the workspaces of libraries: then the model
-        has no state of its own, and a second run repeats the first."""
+        has no state, and a second run repeats the first."""
         held: set[int] = set()
         for number, nbytes in self.tape:
             if number != OP:
@@ -377,7 +377,7 @@ class CudaRun(FakeRun):
         ledger.events = self.tape
 
     def _hold_workspace(self, kind: str, nbytes: int) -> None:
-        """One per thread that calls the library; the backward pass has a thread of its own."""
+        """One per thread that calls the library; the backward pass runs in another thread."""
         thread = "backward" if self.recorder.phase == "backward" else "forward"
         if (kind, thread) not in self.workspaces:
             self._next -= 1
@@ -495,7 +495,7 @@ class Loop:
         self.marks: list[tuple[int, str, list[int]]] = []
         if setting.train:
             assert setting.optimizer is not None
-            # What torch imports at its first step runs ops of its own.
+            # Modules that torch imports at the first step run ops too.
             setting.optimizer([nn.Parameter(torch.empty(0))]).step()
             if not self.trained:
                 raise InputError("nothing to train: no parameter requires a gradient")

@@ -1,6 +1,6 @@
 """Memory that kernels take for themselves while they run, and that no tensor of the model shows.
 
-Sizes are worked out as torch and its libraries do; where a library decides by rules of its own (cuDNN's convolutions),
+Sizes are worked out as torch and its libraries do; where a library decides by unpublished rules (cuDNN's convolutions),
 they are measured (`convolutions.py`). Sources are named with each formula.
 """
 
@@ -33,7 +33,7 @@ class Chip:
         return 32 * MIB if self.capability[0] >= 9 else 4096 * 1024 * 2 + 16 * 1024 * 8
 
 
-# cuBLASLt has one of its own, of `TORCH_CUBLASLT_WORKSPACE_SIZE` (1 MiB), where a bias is added by the matmul.
+# cuBLASLt has a separate one, of `TORCH_CUBLASLT_WORKSPACE_SIZE` (1 MiB), where a bias is added by the matmul.
 CUBLAS_LT_BYTES = MIB
 
 

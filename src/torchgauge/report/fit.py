@@ -194,7 +194,7 @@ def _stack(row: Mapping[str, Any], top: float) -> str:
         below = above
     for nbytes, title in ((0, "0"), (row["allocated_bytes"], format_bytes(row["allocated_bytes"]))):
         pieces.append(_label(_LEFT - 6, y(nbytes) + 4, title, "end"))
-    for nbytes, title, colour in ((row["reserved_bytes"], "reserved", "#9498a0"), (room, "there is room", "#d62728")):
+    for nbytes, title, colour in ((row["reserved_bytes"], "reserved", "#9498a0"), (room, "available", "#d62728")):
         if nbytes <= most:
             line = y(nbytes)
             ends = f'x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{line:.1f}" y2="{line:.1f}"'

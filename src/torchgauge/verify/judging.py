@@ -80,7 +80,7 @@ class Verdict:
         if self._is_disturbed:
             return "to settle it, try again on an idle machine"
         if self.failed_elsewhere or (self.time is not None and self.time.is_lost_elsewhere):
-            return "to settle it, time the changed model in a process of its own"
+            return "to settle it, time the changed model in a separate process"
         return "to settle it, give it more time (TORCHGAUGE_VERIFY_BUDGET), on an idle machine"
 
     @property

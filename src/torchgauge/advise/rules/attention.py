@@ -69,7 +69,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _attention(evidence: Evidence, softmax: OpRecord) -> list[OpRecord]:
-    """The ops from the first product to the second; empty where it is no attention."""
+    """The ops from the first product to the second; empty if it is not attention."""
     scores = softmax.signature.outputs[0]
     if len(scores.shape) < 3 or softmax.signature.attributes.get("dim") not in (-1, len(scores.shape) - 1):
         return []

@@ -45,7 +45,7 @@ def activation_checkpointing(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _saved(blocks: Sequence[Block], evidence: Evidence) -> int:
-    """Only the outputs stay, and the inside of one block at a time; the optimizer's step has a peak of its own."""
+    """Only the outputs stay, and the inside of one block at a time; the optimizer's step has a separate peak."""
     kept = sum(block.output_bytes for block in blocks)
     inside = max((block.held - block.output_bytes for block in blocks), default=0)
     saved = sum(block.held for block in blocks) - kept - inside

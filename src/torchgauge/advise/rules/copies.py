@@ -59,7 +59,7 @@ def _without_copy(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
 
 def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
     read, written = op.signature.inputs[0], op.signature.outputs[0]
-    # What is given back is the caller's to write to, and what is written to needs memory of its own.
+    # The caller may write to a result, and a tensor that is written to needs separate memory.
     if op.weights or flow.is_result(op) or not flow.users(op) or _is_written_to(flow, op):
         return None
     if read == written:
@@ -79,7 +79,7 @@ def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
 
 
 def _is_written_to(flow: Flow, op: OpRecord) -> bool:
-    """An in-place op behind it wants a copy of its own; so does one that writes to the original meanwhile."""
+    """A later in-place op needs the copy, and so does one that writes to the original meanwhile."""
     source = flow.source(op)
     behind = [*flow.users(op), *(flow.users(source) if source is not None else ())]
     return any(user.op.endswith("_") for user in behind)

@@ -110,7 +110,7 @@ def _advice(
         return
     are_plain = [is_plain(pair) for pair in pairs]
     for pair, has_code in zip(pairs, are_plain, strict=True):
-        # On CUDA a convolution adds its bias in a kernel of its own; one that had none gets one from the norm.
+        # On CUDA a convolution adds its bias in a separate kernel; one without a bias gets one from the norm.
         weights = [evidence.params[name].spec for name in pair.layer.weights if name in evidence.params]
         has_bias = any(len(spec.shape) == 1 for spec in weights)
         adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not has_bias

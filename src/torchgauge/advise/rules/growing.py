@@ -171,7 +171,7 @@ def _writes(op: OpRecord) -> bool:
 @rule("double-precision", family="types")
 def double_precision(evidence: Evidence) -> Iterator[Advice]:
     """Ops in float64 in a model whose parameters are not."""
-    # A table that is made anew at each call is a fault of its own, whatever type it is made in.
+    # A table that is rebuilt at each call is reported by another rule, whatever its dtype.
     wide = [op for op in evidence.flow.steps if _is_double(op) and op.index not in evidence.dataflow.constants]
     if not wide:
         return

@@ -12,7 +12,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.layout import CHANNELS_LAST
 from torchgauge.facts import OpRecord, TensorSpec
 
-# Their kernels make the input contiguous first, in a copy that is no op of the model's. Measured on a CPU, one thread:
+# Their kernels make the input contiguous first, in a copy that no op of the model shows. Measured on a CPU, one thread:
 # layer norm and softmax of a turned tensor 5 times as long, a sum of two orders 10 times, every second element 2 times.
 _COPYING = {"aten::native_layer_norm", "aten::_softmax", "aten::_log_softmax", "aten::_fused_rms_norm"}
 _POINTWISE = ("elementwise", "activation")

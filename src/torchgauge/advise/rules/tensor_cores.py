@@ -130,8 +130,8 @@ def _unreached(evidence: Evidence, op: OpRecord) -> float:
 
 @rule("narrow-groups", family="tensor cores")
 def narrow_groups(evidence: Evidence) -> Iterator[Advice]:
-    """Convolutions in groups of a few channels: too narrow for tensor cores, and each group is a product of its own.
-    One channel per group is a kernel of its own, and a choice that is known to be cheap."""
+    """Convolutions in groups of a few channels: too narrow for tensor cores, and each group is a separate product.
+    One channel per group has a kernel for it, and is a choice that is known to be cheap."""
     least = evidence.least_time
     if not evidence.is_cuda or least is None:
         return

@@ -28,7 +28,7 @@ def zero_parameters(evidence: Evidence) -> Iterator[Advice]:
         users = [op for op in evidence.weight_users.get(name, ()) if _multiplies(evidence, op, name)]
         if not users or len(users) != len(evidence.weight_users[name]):
             continue  # a bias, or a file without code
-        # A batch norm that has not collected statistics is as it was built, and ResNets are built with zeros.
+        # A batch norm without collected statistics is untrained, and ResNets initialise some norms with zeros.
         mean = rows.get(f"{name.rpartition('.')[0]}.running_mean")
         if mean is not None and mean.get("abs_max") == 0:
             continue

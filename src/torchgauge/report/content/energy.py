@@ -76,7 +76,7 @@ def _measured_facts(found: EnergyFigures) -> Iterator[Fact]:
         over = f"mean of {over} (95 %: {low} to {high})"
     yield "Energy", format_joules(found["joules"]), over
     if found.get("net_joules") is not None:
-        idle = f"above the {format_watts(found.get('idle_watts'))} it takes at rest"
+        idle = f"above the idle power of {format_watts(found.get('idle_watts'))}"
         yield "Net", format_joules(found["net_joules"]), idle
     for name, joules in (("Per sample", found.get("joules_per_sample")), ("Per token", found.get("joules_per_token"))):
         if joules is not None and joules != found["joules"]:

@@ -31,7 +31,7 @@ def render_svg(view: View, options: Options) -> str:
     words = Words(graph, runs)
     area = place_scene(scene, lambda item: _size(words, item))
     size = f'width="{area.width:.0f}" height="{area.height:.0f}" viewBox="0 0 {area.width:.0f} {area.height:.0f}"'
-    flow = "" if graph.flow.is_known else ": modules and ops; who reads what was not recorded"
+    flow = "" if graph.flow.is_known else ": modules and ops; data flow was not recorded"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title" font-family="{_FONT}">',
         f'<title id="title">{escape(visible(model_kind(view)))}, computation graph{flow}</title>',

@@ -28,7 +28,7 @@
     const meters = data.meters.filter((meter) => meter.available ?? true).map((meter) => meter.name);
     return [
       ["Energy", joules(data.joules), data.ci95_j ? `${over} (${interval(data.ci95_j, joules)})` : over],
-      tg.isKnown(data.net_joules) ? ["Net", joules(data.net_joules), `above the ${watts(data.idle_watts)} it takes at rest`] : null,
+      tg.isKnown(data.net_joules) ? ["Net", joules(data.net_joules), `above the idle power of ${watts(data.idle_watts)}`] : null,
       tg.isKnown(data.joules_per_sample) && data.joules_per_sample !== data.joules ? ["Per sample", joules(data.joules_per_sample)] : null,
       tg.isKnown(data.joules_per_token) ? ["Per token", joules(data.joules_per_token)] : null,
       tg.isKnown(data.watts_mean) ? ["Power", watts(data.watts_mean), `mean; ${watts(data.watts_peak)} at most${data.power_limit_watts ? `, limit ${watts(data.power_limit_watts)}` : ""}`] : null,

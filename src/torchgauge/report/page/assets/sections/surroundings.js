@@ -43,7 +43,7 @@
     if (!tg.isKnown(idle)) return;
     const at = frame.y(idle);
     frame.plot.append(tg.svg("line", { x1: 0, x2: frame.width, y1: at, y2: at, "stroke-dasharray": "2 3", style: { stroke: "var(--ink-faint)" } }),
-      tg.svg("text", { x: frame.width, y: at + 13, "text-anchor": "end" }, `at rest ${tg.format.watts(idle)}`));
+      tg.svg("text", { x: frame.width, y: at + 13, "text-anchor": "end" }, `idle ${tg.format.watts(idle)}`));
   }
 
   tg.drawCarbon = (element, carbon) => {
