@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 
@@ -12,3 +13,13 @@ def one_thread() -> Iterator[None]:
     """Small models on a busy machine wait for their threads most of the time."""
     with thread_count(1):
         yield
+
+
+@pytest.fixture(autouse=True)
+def rules_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that raises is a warning for users and a failure here."""
+
+    def failure(rule: str, error: Exception) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("torchgauge.advise.registry.failure", failure)

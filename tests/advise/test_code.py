@@ -215,3 +215,50 @@ def test_the_code_of_places_counts_each_edit_once() -> None:
 def shown(change: Patch | SourceEdit | None) -> str:
     assert change is not None
     return change.text()
+
+
+class NamedArguments(nn.Module):
+    """Calls of torch with `input=`, and by a longer name of the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.clone(input=self.layer(x))
+        y = torch.nn.functional.dropout(input=y, p=0.3)
+        y = nn.functional.softmax(input=y, dim=-1)
+        return nn.functional.softmax(y, -1)
+
+
+def test_calls_with_named_arguments_are_edited_as_others() -> None:
+    model = NamedArguments().eval()
+    found = {advice.rule: advice for advice in advise(seen(model, 4, 32), all_advice=True)}
+
+    for rule in ("double-softmax", "dropout-in-evaluation", "needless-copy"):
+        check_code(found[rule], model, (torch.randn(4, 32),))
+    assert "-        y = nn.functional.softmax(input=y, dim=-1)" in (found["double-softmax"].code or "")
+    assert "+        y = self.layer(x)" in (found["needless-copy"].code or "")
+
+
+class SharedLine(nn.Module):
+    """One line that two modules run."""
+
+    def __init__(self, *inside: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.inside = nn.Linear(16, 16), nn.Sequential(*inside)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.dropout(self.layer(x), 0.2)
+        x = x.clone()
+        return self.inside(x) * 2
+
+
+def test_a_line_that_several_modules_run_is_edited_once() -> None:
+    model = SharedLine(SharedLine(), SharedLine()).eval()
+    found = {advice.rule: advice for advice in advise(seen(model, 4, 16), all_advice=True)}
+
+    check_code(found["dropout-in-evaluation"], model, (torch.randn(4, 16),))
+    assert (found["dropout-in-evaluation"].code or "").count("training=self.training") == 1
+    # Without the copy nothing is left of its line.
+    assert (found["needless-copy"].code or "").splitlines()[-1] == "-        x = x.clone()"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
+import torchgauge
 from tests.advise.planted import gain_of, seen
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, rule
 from torchgauge.advise.merging import merged
@@ -38,6 +39,23 @@ def test_a_rule_of_the_user_is_one_decorated_function(own_rule: str) -> None:
     found = next(a for a in advise(seen(NET, 1, 3, 8, 8)) if a.rule == own_rule)
 
     assert found.evidence == {"ops": len(seen(NET, 1, 3, 8, 8).forward)}
+
+
+def test_a_rule_that_raises_is_a_warning_and_the_others_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # tests of rules fail at the error itself
+
+    @rule("own-rule", family="mine")
+    def find(evidence: Evidence) -> Iterator[Advice]:
+        raise IndexError("no such op")
+
+    try:
+        found = torchgauge.analyze(NET, input_size=(1, 3, 8, 8))
+    finally:
+        del RULES["own-rule"]
+    assert (
+        "the advice 'own-rule' was not looked for: its rule raised IndexError: no such op" in found.capture.run.warnings
+    )
+    assert "conv-bn-fusion" in [row["rule"] for row in found.advice]
 
 
 def test_a_second_rule_of_the_same_name_is_refused(own_rule: str) -> None:

@@ -104,6 +104,11 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     quantized = nn.Linear(4, 4, bias=False).to(torch.float8_e4m3fn).requires_grad_(False)
     quantized.__dict__["forward"] = lambda x: x @ quantized.weight.float()
     files.append(tg.analyze(quantized, input_size=(2, 4)).to_dict())
+    kept: list[torch.Tensor] = []
+    growing = nn.Linear(4, 4)
+    growing.kept = kept  # type: ignore[assignment]
+    growing.__dict__["forward"] = lambda x: (growing.kept.append(x), x * 2)[1]  # type: ignore[operator]
+    files.append(tg.analyze(growing, input_size=(2, 4)).to_dict())
     return [whole.to_dict(), step.to_dict(), scan.to_dict(), *files, _verified(), {"plan": no_plan("interrupted")}]
 
 

@@ -128,8 +128,9 @@ class WrittenAttention:
             return self._operand(turned.value)
         if isinstance(turned, ast.Call) and called(turned) == "transpose":
             given = [self.source.text(argument) for argument in turned.args[-2:]]
-            if sorted(given) in (["-1", "-2"], ["2", "3"]):
-                return self._operand(receiver(turned, self.source))
+            key = receiver(turned, self.source)
+            if key is not None and sorted(given) in (["-1", "-2"], ["2", "3"]):
+                return self._operand(key)
         return f"{self.source.operand(turned)}.transpose(-2, -1)"
 
     def _next_use(self, statement: ast.Assign | ast.AugAssign) -> ast.expr | None:

@@ -52,7 +52,9 @@ class Span:
     new: bytes
 
     def is_apart(self, other: Span) -> bool:
-        return self.end <= other.start or other.end <= self.start
+        """Two insertions at one place are not."""
+        is_elsewhere = (self.start, self.end) != (other.start, other.end)
+        return is_elsewhere and (self.end <= other.start or other.end <= self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,12 @@ class Source:
         functions = [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
         return tuple(f.name for f in functions if any("jit.script" in self.text(d) for d in f.decorator_list))
 
+    @cached_property
+    def imported(self) -> set[str]:
+        """Names that imports bind, anywhere in the file."""
+        nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        return {bound for node in nodes for name in node.names for bound in _bound(name)}
+
     def _imports(self) -> Iterator[tuple[str, str]]:
         for node in self.tree.body:
             if isinstance(node, ast.Import):
@@ -220,7 +228,8 @@ class Source:
             return node.left, node.right
         if not isinstance(node, ast.Call) or called(node) not in ("matmul", "bmm", "mm") or node.keywords:
             return None
-        given = [receiver(node, self), *(node.args[1:] if receiver(node, self) in node.args else node.args)]
+        first = receiver(node, self)
+        given = node.args if first in node.args or first is None else [first, *node.args]
         return (given[0], given[1]) if len(given) == 2 else None
 
     # --- edits
@@ -229,7 +238,14 @@ class Source:
         """`x.clone()` becomes `x`, and `F.softmax(x, -1)` too: what it is called on is what stays."""
         start, end = self._range(call)
         stays = receiver(call, self)
+        if stays is None:
+            return []
         first, last = self._range(stays)
+        around = self.parents[call]
+        if isinstance(around, ast.Assign) and [self.text(each) for each in around.targets] == [self.text(stays)]:
+            siblings = [block for _, block in ast.iter_fields(self.parents[around]) if isinstance(block, list)]
+            if any(around in block and len(block) > 1 for block in siblings) and (gone := self.deleted(around)):
+                return gone  # what is left would be `x = x`
         opens, closes = (b"", b"") if isinstance(stays, _ATOMS) or self.is_alone(call) else (b"(", b")")
         # The brackets around the receiver of a method are part of what stands before its name.
         if isinstance(call.func, ast.Attribute) and stays is call.func.value:
@@ -291,8 +307,7 @@ class Source:
         value = statement.value
         if value is None:
             return None
-        imported = {name.partition(".")[0] for _, name in self._imports()}
-        names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} - imported - set(dir(builtins))
+        names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} - self.imported - set(dir(builtins))
         constants = {name for node in self.tree.body for name in _assigned(node)}
         names -= constants | {"self"}
         whole = self.replaced(value, f"{self.functional}.{call(*names)}") if len(names) == 1 else []
@@ -312,7 +327,7 @@ class Source:
 
     def edit(self, spans: Iterable[Span]) -> SourceEdit | None:
         """None where nothing changes, or where the file would not compile or use a name it does not have."""
-        edit = FileEdit(self.file, self._text, tuple(spans))
+        edit = FileEdit(self.file, self._text, tuple(dict.fromkeys(spans)))
         try:
             changed = ast.parse(edit.after)
         except SyntaxError:
@@ -326,18 +341,16 @@ def called(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def receiver(call: ast.Call, source: Source) -> ast.expr:
-    """The tensor that a call works on: that of a method, else the first argument."""
-    is_function = isinstance(call.func, ast.Name) or (
-        isinstance(call.func, ast.Attribute) and source.text(call.func.value) in _modules(source)
-    )
-    assert isinstance(call.func, ast.Attribute) or call.args
-    return call.args[0] if is_function or not isinstance(call.func, ast.Attribute) else call.func.value
-
-
-def _modules(source: Source) -> set[str]:
-    """What stands before the name of a function, not of a method."""
-    return {name for name in ("torch", "torch.special", "torch.nn.functional", source.functional) if name}
+def receiver(call: ast.Call, source: Source) -> ast.expr | None:
+    """The tensor that a call works on: that of a method, else the first argument, or torch's argument `input`."""
+    if isinstance(call.func, ast.Attribute):
+        root: ast.expr = call.func.value
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name) or root.id not in source.imported:
+            return call.func.value
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "input"]
+    return next(iter([*call.args, *named]), None)
 
 
 def _assigned(node: ast.stmt) -> Iterator[str]:

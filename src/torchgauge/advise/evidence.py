@@ -115,6 +115,7 @@ class Evidence:
         self.on, self._idle = on, idle
         self.model = model
         self._sources: dict[str, Source | None] = {}
+        self.failures: list[str] = []  # of rules that raised, in sentences
         self._predicted = predicted
         self.view = View(capture) if view is None else view
         self.machine = Machine.of(capture) if machine is None else machine

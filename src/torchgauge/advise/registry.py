@@ -119,8 +119,18 @@ def _found(evidence: Evidence, silence: Sequence[str], *, is_option: bool) -> li
     check_names(silence)
     wanted = [entry for name, entry in RULES.items() if name not in silence]
     entries = [entry for entry in wanted if (entry.option is not None) == is_option]
-    found = merged(advice for entry in entries for advice in entry.find(evidence))
-    return [_settled(advice, evidence) for advice in found]
+    found: list[Advice] = []
+    for entry in entries:
+        try:
+            found += list(entry.find(evidence))
+        except Exception as error:  # one rule must not end an analysis that is right
+            evidence.failures.append(failure(entry.name, error))
+    return [_settled(advice, evidence) for advice in merged(found)]
+
+
+def failure(rule: str, error: Exception) -> str:
+    """What the report says about a rule that raised; tests replace it, so that they fail."""
+    return f"the advice '{rule}' was not looked for: its rule raised {type(error).__name__}: {error}"
 
 
 def _settled(advice: Advice, evidence: Evidence) -> Advice:

@@ -213,7 +213,7 @@ def analyze(
             evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
             rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice)]
             choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
-        found = found.with_remarks(advice=rows, options=choices)
+        found = found.with_remarks(warnings=tuple(dict.fromkeys(evidence.failures)), advice=rows, options=choices)
     if verify:
         opened = Opened(unwrapped(target), code, allow_pickle)
         verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)

@@ -361,11 +361,10 @@ def _shared(evidence: Evidence, copies: list[OpRecord], op: OpRecord) -> SourceE
     for where, repeat in filter(None, calls):
         if where is not source:
             return None
-        around = source.parents[repeat]
-        is_name = isinstance(around, ast.Assign) and source.text(around.targets[0]) == source.text(
-            receiver(repeat, source)
-        )
-        gone = source.deleted(around) if isinstance(around, ast.Assign) and is_name else []
+        around, repeated, gone = source.parents[repeat], receiver(repeat, source), []
+        if isinstance(around, ast.Assign) and repeated is not None:
+            is_same = source.text(around.targets[0]) == source.text(repeated)
+            gone = source.deleted(around) if is_same else []
         spans += gone or source.without(repeat)
     return source.edit(spans)
 
