@@ -30,6 +30,10 @@ REVIEWED: dict[str, dict[str, str]] = {
         "hasattr(modules.get(each), attribute)": OWN,
         "self._model.get_submodule(path)": PATHS,
         "self._model.get_buffer(name)": PATHS,
+        "self._model.get_parameter(a)": PATHS,
+        "self._model.get_parameter(b)": PATHS,
+        "getattr(kind, name)": OWN,
+        "getattr(nn.Module, name)": OWN,
         "re.compile(TEXT)": ESCAPED,
     },
     "analysis/fitting.py": {
