@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.isolated import needs_isolation, read_data
 from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import InputError, MissingDependencyError, UsageError, errors_as_torchgauge
 from torchgauge.isolation import is_isolated
+from torchgauge.language.facts import HeldFacts, LayerFacts, ModelFacts, PointFacts
 from torchgauge.progress import stage
 from torchgauge.schema import conform
 from torchgauge.units import parse_sizes
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.hardware.devices import Roof
-    from torchgauge.language.answers import HeldFacts, PointFacts
     from torchgauge.language.passes import Point
 
 # Bits per weight as they are stored, scales and zero points included.
@@ -42,49 +42,6 @@ _LORA = (16, "*")
 _ACCEPTANCE = 0.7
 # A context at which nearly all of a step is weights, and a batch at which every expert is reached.
 _SHORT, _LARGE = 16, 1024
-
-
-class LayerRow(TypedDict, total=False):
-    """`kind` is how the layer mixes tokens, `feed_forward` what it does with each."""
-
-    path: str
-    index: int
-    kind: str
-    feed_forward: str
-    heads: int | None
-    kv_heads: int
-    window: int
-    params: int
-    matrix_params: int
-    active_params: int
-    cache_bytes_per_token: float
-    cache_fixed_bytes: int
-
-
-class ModelFacts(TypedDict):
-    """What the model is."""
-
-    type: str
-    params: int
-    active_params: int
-    embedding_params: int
-    head_params: int
-    tied: bool
-    vocabulary: int | None
-    context_limit: int | None
-    positions: str
-    dtype: str | None
-    weight_bytes: int
-    buffer_bytes: int
-    bits_per_weight: float
-    encoder: bool
-    encoder_fixed: bool
-    cache_class: str
-    layers: list[LayerRow]
-    layer_matrix_params: int
-    not_run: list[dict[str, Any]]
-    loose_cache_bytes: int
-    ops_per_token: float
 
 
 @dataclass(frozen=True)
@@ -361,7 +318,7 @@ class Llm:
         return self.facts["active_params"]
 
     @property
-    def layers(self) -> list[LayerRow]:
+    def layers(self) -> list[LayerFacts]:
         """A row for each layer, with its `kind`."""
         return self.facts["layers"]
 

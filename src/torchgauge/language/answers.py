@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +15,8 @@ from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import Capture, Environment, OpRecord, ParamRecord, RunRecord, TargetRecord
 from torchgauge.facts.experts import find_mixtures
 from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
-from torchgauge.language.layers import LayerFacts, layer_rows
+from torchgauge.language.facts import Answer, HeldFacts, IdleModule, ModelFacts, ModuleCost, PassFacts, PointFacts
+from torchgauge.language.layers import layer_rows
 from torchgauge.language.passes import (
     Held,
     Interface,
@@ -38,95 +39,6 @@ _FEW, _SOME = 3, 290
 # Between the lengths that a longer one is extended from, and how many of them each length has: chunks and rounding have
 # to divide a step, and the memory at the peak follows from the last two lengths.
 STEPS = {64: (1, 2, 3, 8, 16), 512: (1, 2, 3, 4, 5), 1024: (1, 2, 3, 4, 5)}
-
-
-class ModuleFacts(TypedDict):
-    path: str
-    macs: int
-    flops: int
-    bytes_read: int
-    bytes_written: int
-
-
-class HeldFacts(TypedDict):
-    """A tensor of the cache; `of` is "text" or "encoder"."""
-
-    layer: str
-    name: str
-    of: str
-    shape: list[int]
-    dtype: str
-    bytes: int
-
-
-class IdleModule(TypedDict):
-    """A module that text alone does not reach."""
-
-    path: str
-    type: str
-    params: int
-
-
-class ModelFacts(TypedDict):
-    type: str
-    params: int
-    active_params: int
-    embedding_params: int
-    head_params: int
-    tied: bool
-    vocabulary: int | None
-    context_limit: int | None
-    positions: str
-    dtype: str | None
-    weight_bytes: int
-    buffer_bytes: int
-    bits_per_weight: float
-    encoder: bool
-    encoder_fixed: bool
-    cache_class: str
-    layers: list[LayerFacts]
-    not_run: list[IdleModule]
-    layer_matrix_params: int
-    loose_cache_bytes: int
-    ops_per_token: NotRequired[float]
-
-
-class PassFacts(TypedDict):
-    macs: int
-    flops: int
-    bytes_read: int
-    bytes_written: int
-    weight_bytes: int
-    matrix_bytes: int
-    ops: int
-    peak_bytes: int
-    before_bytes: int
-    after_bytes: int
-    modules: list[ModuleFacts]
-    uncounted: dict[str, int]
-    times: dict[str, dict[str, float | str | None]]
-
-
-class PointFacts(TypedDict):
-    tokens: int
-    batch: int
-    encoder_tokens: int
-    last_logits: bool
-    prefix: int
-    drafts: int
-    prefill: PassFacts
-    decode: PassFacts
-    cache: list[HeldFacts]
-    cache_after: list[HeldFacts]
-    extended_from: list[int] | None
-
-
-class Answer(TypedDict):
-    """As plain data: it comes from a process that has no rights."""
-
-    model: NotRequired[ModelFacts]
-    warnings: NotRequired[list[str]]
-    points: list[PointFacts]
 
 
 @dataclass(frozen=True)
@@ -282,7 +194,7 @@ class _Facts:
         return {name: getattr(found, name) for name in names}
 
 
-def _module_facts(path: str, row: Sequence[int]) -> ModuleFacts:
+def _module_facts(path: str, row: Sequence[int]) -> ModuleCost:
     macs, flops, bytes_read, bytes_written = row
     return {"path": path, "macs": macs, "flops": flops, "bytes_read": bytes_read, "bytes_written": bytes_written}
 

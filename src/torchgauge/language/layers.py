@@ -4,28 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import TypedDict
 
 from torchgauge.facts import OpRecord, ParamRecord
+from torchgauge.language.facts import AttentionFacts, LayerFacts
 from torchgauge.language.passes import Held, Pass
-
-
-class AttentionFacts(TypedDict, total=False):
-    heads: int | None
-    kv_heads: int
-    window: int
-
-
-class LayerFacts(AttentionFacts):
-    path: str
-    index: int
-    kind: str
-    feed_forward: str
-    params: int
-    matrix_params: int
-    active_params: int
-    cache_bytes_per_token: float
-    cache_fixed_bytes: int
 
 
 def layer_rows(
