@@ -270,10 +270,10 @@ class Case:
             before_bytes=replay.before_bytes,
             bounds={name: Bounds(span.low, span.high) for name, span in found.bounds.items()},
             by_class=dict(replay.by_class),
-            peak=dict(replay.peak),
+            peak=dict(vars(replay.peak)) if replay.peak is not None else {},
             holders=[{"module": module, "bytes": nbytes} for module, nbytes in replay.holders],
             loss=found.trace.loss or None,
-            timeline=list(replay.timeline),
+            timeline=[dict(vars(moment)) for moment in replay.timeline],
             course=dict(replay.course),
             warnings=list(found.trace.warnings),
         )

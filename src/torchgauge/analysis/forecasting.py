@@ -221,7 +221,7 @@ class TimedRun:
             sources=time.sources,
             host_source=subject.profile.host.source,
             ops=rows,
-            modules=module_times(time.ops),
+            modules=[dict(vars(row)) for row in module_times(time.ops)],
             warnings=list(self.warnings),
         )
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+Array = Any  # of numpy, or of torch where the parameters are fitted
 _MULTIPROCESSORS = 132  # of the H200, whose table has such models
 _BLOCKS = tuple((rows, split) for split in (1, 2, 4, 8, 16, 32) for rows in (64, 128))
 _BLOCK_ROWS, _SPLIT = (np.array([float(block[side]) for block in _BLOCKS]) for side in (0, 1))
@@ -90,7 +91,7 @@ class Recurrence:
         return [*map(float, (*work, self.itemsize, self.keeps_state)), rate]
 
 
-def attention_microseconds(parameters: Any, sizes: Any, bytes_per_s: float, numeric: Any = np) -> Any:
+def attention_microseconds(parameters: Array, sizes: Array, bytes_per_s: float, numeric: Any = np) -> Array:
     """By row; `numeric` is numpy, or torch where the parameters are fitted."""
     block, split = numeric.asarray(_BLOCK_ROWS), numeric.asarray(_SPLIT)
     odd, causal, masked, decoding, backward = (sizes[:, place : place + 1] for place in range(6, 11))
@@ -126,7 +127,7 @@ def attention_microseconds(parameters: Any, sizes: Any, bytes_per_s: float, nume
     return (best**_MAXIMUM + moved**_MAXIMUM) ** (1 / _MAXIMUM) + numeric.exp(launch[:, 0])
 
 
-def recurrent_microseconds(parameters: Any, sizes: Any, bytes_per_s: float, numeric: Any = np) -> Any:
+def recurrent_microseconds(parameters: Array, sizes: Array, bytes_per_s: float, numeric: Any = np) -> Array:
     """By row, as above."""
     steps, layers, directions, batch, features, units, gates, itemsize, kept, rate = (
         sizes[:, place] for place in range(10)
@@ -157,7 +158,7 @@ class BlockModel:
     """One of the two functions with its parameters by group."""
 
     parameters: Mapping[str, NDArray[np.float64]]
-    microseconds: Callable[..., Any]
+    microseconds: Callable[..., Array]
 
     def octaves(self, blocks: Sequence[Blocks], bytes_per_s: float) -> NDArray[np.float64]:
         """The base-2 logarithm of seconds, of each."""

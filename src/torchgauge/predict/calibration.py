@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from torchgauge.cache import kernel_file, replace_file
 from torchgauge.errors import FormatError, InputError, TorchgaugeError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Tell = Callable[[int, int, str], None]
 Clock = Callable[[], float]
+T = TypeVar("T")
 # Nothing that torch runs is shorter.
 LAUNCH_S = 2e-6
 # Of a layer, so that many sizes are seen in the time: larger ones are carried on from these.
@@ -128,7 +129,7 @@ def calibrate_kernels(
                 tell(int(100 * done), 100, f"{device} kernels")
     host = host_speed(device, clock)
     spread, report = held_out(KernelTable.of(title, rates, found))
-    facts: dict[str, Any] = {"kind": kind, "title": title, "measured": measured, "host": host, "held_out": report}
+    facts: dict[str, object] = {"kind": kind, "title": title, "measured": measured, "host": host, "held_out": report}
     if kind == "cuda":
         gpu = find_device("this")
         major, minor = gpu.chip.capability
@@ -144,7 +145,7 @@ def calibrate_kernels(
     return path
 
 
-def best_seconds(run: Callable[[], Any], device: str, *, is_cold: bool, clock: Clock = time.perf_counter) -> float:
+def best_seconds(run: Callable[[], object], device: str, *, is_cold: bool, clock: Clock = time.perf_counter) -> float:
     """The fastest of a few runs. Weights come from memory in a model: where they are most of what is read, other memory
     is gone through before each run."""
     from torchgauge.predict.host_sample import elapsed_seconds
@@ -170,7 +171,7 @@ def best_seconds(run: Callable[[], Any], device: str, *, is_cold: bool, clock: C
     return best
 
 
-def _replayed_seconds(run: Callable[[], Any]) -> float:
+def _replayed_seconds(run: Callable[[], object]) -> float:
     """What a run takes the device: several in a CUDA graph, without what launching them takes the host."""
     import torch
 
@@ -209,7 +210,7 @@ def _evict(device: str) -> None:
     _evicted[device].add_(1.0)
 
 
-def drawn(device: str) -> Iterator[tuple[Callable[[], Any], Place, float]]:
+def drawn(device: str) -> Iterator[tuple[Callable[[], object], Place, float]]:
     """Layers in random order, each with the place of its only op and the bytes of its weights."""
     import torch
     from torch import nn
@@ -221,7 +222,7 @@ def drawn(device: str) -> Iterator[tuple[Callable[[], Any], Place, float]]:
     choose = random.Random(0)
     library = Library(find_device("this").chip) if device != "cpu" else None
 
-    def pick(*values: Any) -> Any:
+    def pick(*values: T) -> T:
         return choose.choice(values)
 
     def size(low: float, high: float, step: int = 1) -> int:
@@ -233,11 +234,11 @@ def drawn(device: str) -> Iterator[tuple[Callable[[], Any], Place, float]]:
         return pick(1, 1, 2, 4, 8, 16), channels, side, side
 
     class Applied(nn.Module):
-        def __init__(self, function: Callable[..., Any]) -> None:
+        def __init__(self, function: Callable[..., torch.Tensor]) -> None:
             super().__init__()
             self.function = function
 
-        def forward(self, *tensors: torch.Tensor) -> Any:
+        def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
             return self.function(*tensors)
 
     pointwise = (
@@ -248,6 +249,8 @@ def drawn(device: str) -> Iterator[tuple[Callable[[], Any], Place, float]]:
     inplace = (lambda x: x.relu_(), lambda x: functional.silu(x, inplace=True), lambda x: x.add_(1.0),
                lambda x: functional.hardtanh(x, 0.0, 6.0, inplace=True), lambda x: x.mul_(1.01),
                lambda x: functional.hardswish(x, inplace=True))  # fmt: skip
+
+    pairwise = (torch.add, torch.mul, lambda a, b: a.add_(b))
 
     def tokens() -> tuple[int, ...]:
         return pick(1, 2, 4, 8), size(4, 10), size(6, 12, 32)
@@ -299,7 +302,7 @@ def drawn(device: str) -> Iterator[tuple[Callable[[], Any], Place, float]]:
         if what < 0.93:
             shape = image() if choose.random() < 0.5 else tokens()
             other = normal(shape) if choose.random() < 0.7 else normal(*shape[:2], *(1 for _ in shape[2:]))
-            return Applied(pick(torch.add, torch.mul, lambda a, b: a.add_(b))), (normal(shape), other)
+            return Applied(choose.choice(pairwise)), (normal(shape), other)
         if what < 0.945:
             batch, heads, length = pick(1, 2, 4), pick(4, 8, 12), size(4, 9)
             return nn.Softmax(-1), (normal(batch, heads, length, length),)

@@ -232,7 +232,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
     return Made(kind, at, rate, flops, tiling=tiling)
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from torchgauge.facts import OpRecord
 from torchgauge.facts.predictions import Verdict
 from torchgauge.predict.allocator import (
     AllocatorSettings,
@@ -46,6 +47,18 @@ class Range:
     high: int
 
 
+@dataclass
+class Moment:
+    """An op of the last step, and the most that is allocated and reserved while it runs."""
+
+    index: int
+    phase: str
+    op: str
+    module: str
+    allocated_bytes: int
+    reserved_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Peaks of a steady step."""
@@ -55,8 +68,8 @@ class Replay:
     reserved_bytes: int
     by_class: Mapping[str, int] = field(default_factory=dict)
     holders: tuple[tuple[str, int], ...] = ()
-    timeline: tuple[dict[str, Any], ...] = ()
-    peak: Mapping[str, Any] = field(default_factory=dict)
+    timeline: tuple[Moment, ...] = ()
+    peak: Moment | None = None
     course: Mapping[str, list[int]] = field(default_factory=dict)  # of the classes over the step
 
 
@@ -169,11 +182,11 @@ class _Watch:
         self._trace, self._allocator = trace, allocator
         self._live: dict[int, tuple[str, str, int]] = {}
         self._placed: list[tuple[str, str, int]] = []
-        self._op: Any = None
+        self._op: OpRecord | None = None
         self._most = -1
         self._at_peak: list[tuple[str, str, int]] = []
-        self._rows: list[dict[str, Any]] = []
-        self._peak_row: dict[str, Any] = {}
+        self._rows: list[Moment] = []
+        self._peak: Moment | None = None
         self._now: Counter[str] = Counter()
         self._course: list[Counter[str]] = []  # of each row, when it has the most
 
@@ -184,16 +197,9 @@ class _Watch:
     def start(self, index: int, is_last: bool) -> None:
         self._op = self._trace.ops[index] if index < len(self._trace.ops) else None
         if is_last and self._op is not None:
-            self._rows.append(
-                {
-                    "index": index,
-                    "phase": self._op.phase,
-                    "op": self._op.signature.op,
-                    "module": self._op.module,
-                    "allocated_bytes": self._allocator.allocated_bytes,
-                    "reserved_bytes": self._allocator.reserved_bytes,
-                }
-            )
+            op, allocator = self._op, self._allocator
+            held = allocator.allocated_bytes, allocator.reserved_bytes
+            self._rows.append(Moment(index, op.phase, op.signature.op, op.module, *held))
             self._course.append(self._now.copy())
 
     def take(self, number: int, nbytes: int, is_last: bool) -> None:
@@ -207,14 +213,14 @@ class _Watch:
         allocator = self._allocator
         if self._rows:
             row = self._rows[-1]
-            if allocator.allocated_bytes >= row["allocated_bytes"]:
+            if allocator.allocated_bytes >= row.allocated_bytes:
                 self._course[-1] = self._now.copy()
-            row["allocated_bytes"] = max(row["allocated_bytes"], allocator.allocated_bytes)
-            row["reserved_bytes"] = max(row["reserved_bytes"], allocator.reserved_bytes)
+            row.allocated_bytes = max(row.allocated_bytes, allocator.allocated_bytes)
+            row.reserved_bytes = max(row.reserved_bytes, allocator.reserved_bytes)
         if allocator.allocated_bytes > self._most:
             self._most = allocator.allocated_bytes
             self._at_peak = list(self._live.values())
-            self._peak_row = {**(self._rows[-1] if self._rows else {}), "allocated_bytes": allocator.allocated_bytes}
+            self._peak = replace(self._rows[-1], allocated_bytes=self._most) if self._rows else None
 
     def free(self, number: int) -> None:
         kind, _, nbytes = self._live.pop(number, ("", "", 0))
@@ -236,7 +242,7 @@ class _Watch:
             totals,
             tuple(holders.most_common(10)),
             tuple(self._rows),
-            self._peak_row,
+            self._peak,
             self._sampled_course(),
         )
 
@@ -248,7 +254,7 @@ class _Watch:
         highest = [max(stretch, key=lambda row: sum(self._course[row].values())) for stretch in stretches]
         kinds = [kind for kind in CLASSES if any(self._course[row][kind] for row in highest)]
         return {kind: [self._course[row][kind] for row in highest] for kind in kinds} | {
-            "reserved": [self._rows[row]["reserved_bytes"] for row in highest]
+            "reserved": [self._rows[row].reserved_bytes for row in highest]
         }
 
 

@@ -94,10 +94,15 @@ class KernelTable:
         device: str,
         rates: Rates,
         measured: Iterable[tuple[Place, float]],
-        **more: Any,
+        *,
+        spread: Spread | None = None,
+        facts: Mapping[str, Any] | None = None,
+        tiles: TileModel | None = None,
+        attention: BlockModel | None = None,
+        recurrent: BlockModel | None = None,
     ) -> KernelTable:
         gathered: dict[str, dict[str, list[tuple[tuple[float, ...], float]]]] = {}
-        table = cls(device, rates, {}, **more)
+        table = cls(device, rates, {}, spread or {}, facts or {}, tiles, attention, recurrent)
         pairs = list(measured)
         for (place, seconds), modelled in zip(pairs, table.modelled([place for place, _ in pairs]), strict=True):
             offset = log2(seconds) - modelled
@@ -182,9 +187,11 @@ class KernelTable:
 
 
 Errors = dict[str, list[tuple[float, int]]]
+Spread = dict[str, Sequence[Sequence[float]]]
+Report = dict[str, dict[str, float]]
 
 
-def held_out(table: KernelTable) -> tuple[dict[str, Any], dict[str, Any]]:
+def held_out(table: KernelTable) -> tuple[Spread, Report]:
     """In ten parts, each predicted from the other nine: half of the 90 % interval by family and distance, in octaves,
     and by family how many kernels, their errors and how many lie within their interval."""
     return intervals(held_out_errors(table, range(10)))
@@ -217,9 +224,10 @@ def held_out_errors(table: KernelTable, parts: Iterable[int]) -> Errors:
     return errors
 
 
-def intervals(errors: Errors) -> tuple[dict[str, Any], dict[str, Any]]:
+def intervals(errors: Errors) -> tuple[Spread, Report]:
     """Half of the 90 % interval by family and distance, and a report by family."""
-    spread, report = {}, {}
+    spread: Spread = {}
+    report: Report = {}
     for family, found in errors.items():
         widths: list[float] = []
         for reach in range(len(DISTANCES) + 1):

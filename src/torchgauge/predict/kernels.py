@@ -8,7 +8,7 @@ saves, dropout with its mask of one byte, cuDNN's recurrent layers, fused RMS no
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
@@ -20,9 +20,11 @@ from torch.overrides import TorchFunctionMode
 
 from torchgauge.predict.workspaces import Chip
 
-Handler = Callable[..., Any]
+Function = Callable[..., Any]
+Args = Sequence[object]
+Kwargs = Mapping[str, object]
 _HALF = (torch.float16, torch.bfloat16)
-_HANDLERS: dict[str, Handler] = {}
+_HANDLERS: dict[str, Function] = {}
 
 # aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE, by the names that Python calls.
 _FLOAT32 = frozenset((
@@ -52,8 +54,8 @@ class Library:
         return self.chip.capability[0] in (9, 10) and self.cudnn > 91500
 
 
-def handles(*names: str) -> Callable[[Handler], Handler]:
-    def register(handler: Handler) -> Handler:
+def handles(*names: str) -> Callable[[Function], Function]:
+    def register(handler: Function) -> Function:
         for name in names:
             _HANDLERS[name] = handler
         return handler
@@ -68,14 +70,16 @@ class CudaKernels(TorchFunctionMode):
         self.autocast = autocast
         self.calling = ""  # the function of torch that the model's code has called
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         around, self.calling = self.calling, getattr(func, "__name__", "")
         try:
             return self._call(self.calling, func, args, kwargs or {})
         finally:
             self.calling = around
 
-    def _call(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    def _call(self, name: str, func: Function, args: Args, kwargs: Kwargs) -> object:
         if self.autocast is not None and torch.is_autocast_enabled("cpu") and name in _FLOAT32:
             args, kwargs = self._in_float32(name, args, kwargs)
         handler = _HANDLERS.get(name)
@@ -87,7 +91,7 @@ class CudaKernels(TorchFunctionMode):
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
 
-    def _in_float32(self, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _in_float32(self, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         first = args[0] if args else kwargs.get("input")
         if not isinstance(first, torch.Tensor) or not first.dtype.is_floating_point or first.dtype.itemsize >= 4:
             return args, kwargs
@@ -109,11 +113,11 @@ class CudaKernels(TorchFunctionMode):
 _INSIDE = ("scaled_dot_product_attention", "dropout", "softmax")
 
 
-def _replacement(mode: CudaKernels, name: str, original: Any) -> Any:
+def _replacement(mode: CudaKernels, name: str, original: Function) -> Function:
     """For the tracing thread; another thread that calls the function meanwhile gets the original."""
     tracing = threading.get_ident()
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if threading.get_ident() != tracing:
             return original(*args, **kwargs)
         return _HANDLERS[name](mode, original, *args, **kwargs)
@@ -121,7 +125,7 @@ def _replacement(mode: CudaKernels, name: str, original: Any) -> Any:
     return call
 
 
-def _is_torchs(func: Any) -> bool:
+def _is_torchs(func: Function) -> bool:
     module = getattr(func, "__module__", None) or ""
     return (
         module == ""
@@ -130,7 +134,7 @@ def _is_torchs(func: Any) -> bool:
     )
 
 
-def _to_float32(value: Any) -> Any:
+def _to_float32(value: object) -> object:
     if isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16):
         return value.float()
     return value
@@ -139,7 +143,7 @@ def _to_float32(value: Any) -> Any:
 @handles("scaled_dot_product_attention")
 def attention(
     mode: CudaKernels,
-    func: Any,
+    func: Function,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -148,7 +152,7 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Any:
+) -> torch.Tensor:
     ops: Any = torch.ops.aten
     if mode.autocast is not None and torch.is_autocast_enabled("cpu"):
         query, key, value = (_lowered(tensor, mode.autocast) for tensor in (query, key, value))
@@ -249,13 +253,13 @@ def _lowered(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 @handles("dropout")
 def dropout(
     mode: CudaKernels,
-    func: Any,
+    func: Function,
     input: torch.Tensor,
     p: float = 0.5,
     training: bool = True,
     inplace: bool = False,
     train: bool | None = None,
-) -> Any:
+) -> torch.Tensor:
     is_on = training if train is None else train
     if not is_on or p == 0 or p >= 1 or inplace or input.numel() == 0:
         return func(input, p, is_on, inplace) if type(func) is FunctionType else func(input, p, is_on)
@@ -263,7 +267,9 @@ def dropout(
 
 
 @handles("softmax")
-def softmax(mode: CudaKernels, func: Any, input: torch.Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+def softmax(
+    mode: CudaKernels, func: Function, input: torch.Tensor, dim: int | None = None, *args: object, **kwargs: object
+) -> torch.Tensor:
     """A half input is converted by the kernel, without a copy; bfloat16 is copied, as on the CPU."""
     if kwargs.get("dtype") is torch.float32 and input.dtype is torch.float16 and isinstance(dim, int):
         return torch.ops.aten._softmax(input, dim, True)
@@ -271,7 +277,9 @@ def softmax(mode: CudaKernels, func: Any, input: torch.Tensor, dim: Any = None, 
 
 
 @handles("log_softmax")
-def log_softmax(mode: CudaKernels, func: Any, input: torch.Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+def log_softmax(
+    mode: CudaKernels, func: Function, input: torch.Tensor, dim: int | None = None, *args: object, **kwargs: object
+) -> torch.Tensor:
     if kwargs.get("dtype") is torch.float32 and input.dtype is torch.float16 and isinstance(dim, int):
         return torch.ops.aten._log_softmax(input, dim, True)
     return func(input, dim, *args, **kwargs)
@@ -279,8 +287,8 @@ def log_softmax(mode: CudaKernels, func: Any, input: torch.Tensor, dim: Any = No
 
 @handles("cross_entropy")
 def cross_entropy(
-    mode: CudaKernels, func: Any, input: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any
-) -> Any:
+    mode: CudaKernels, func: Function, input: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any
+) -> torch.Tensor:
     """It asks for a log-softmax in the type of its input, which autocast leaves alone; the loss is in float32."""
     if mode.autocast is None or not torch.is_autocast_enabled("cpu") or input.dtype not in _HALF:
         return func(input, target, *args, **kwargs)
@@ -293,8 +301,13 @@ def cross_entropy(
 
 @handles("rms_norm")
 def rms_norm(
-    mode: CudaKernels, func: Any, input: torch.Tensor, normalized_shape: Any, weight: Any = None, eps: Any = None
-) -> Any:
+    mode: CudaKernels,
+    func: Function,
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
     fused = getattr(torch.ops.aten, "_fused_rms_norm", None)  # torch 2.8
     if fused is None or (weight is not None and weight.dtype != input.dtype):
         return func(input, normalized_shape, weight, eps)
@@ -305,16 +318,16 @@ _RNN_MODES = {"lstm": 2, "gru": 3, "rnn_tanh": 1, "rnn_relu": 0}
 
 
 @handles("lstm", "gru", "rnn_tanh", "rnn_relu")
-def recurrent(mode: CudaKernels, func: Any, *args: Any, **kwargs: Any) -> Any:
+def recurrent(mode: CudaKernels, func: Function, *args: Any, **kwargs: Any) -> object:
     """All layers in one call of cuDNN (`_cudnn_impl` of aten/src/ATen/native/cudnn/RNN.cpp); packed sequences and
     projections as the CPU does them."""
     if len(args) != 9 or kwargs or isinstance(args[2], torch.Tensor) or not args[0].dtype.is_floating_point:
         return func(*args, **kwargs)
     data, state, weights, has_biases, layers, probability, is_training, both, batch_first = args
     is_lstm = func.__name__ == "lstm"
-    hidden: Any = state[0] if is_lstm else state
-    cell: Any = state[1] if is_lstm else None
-    if not has_biases or (is_lstm and hidden.shape[-1] != cell.shape[-1]):
+    hidden = state[0] if is_lstm else state
+    cell: torch.Tensor | None = state[1] if is_lstm else None
+    if not has_biases or (cell is not None and hidden.shape[-1] != cell.shape[-1]):
         return func(*args)
     units = hidden.shape[-1]
     if mode.autocast is not None and torch.is_autocast_enabled("cpu"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
 
 from torchgauge.facts import OpRecord, PredictedTimes
 from torchgauge.predict.time import OpTime
@@ -56,7 +55,7 @@ def _matched(ops: Sequence[OpRecord], timed: Sequence[OpTime]) -> Iterator[tuple
         yield last, row
 
 
-def _members(rows: Sequence[OpTime], *, is_module: bool = False) -> dict[str, Any]:
+def _members(rows: Sequence[OpTime], *, is_module: bool = False) -> dict[str, float | str | None]:
     joules = [row.energy_j for row in rows if row.energy_j is not None]
     device_s = sum(row.device_s for row in rows)
     roof_s = sum((row.roof_share or 0.0) * row.device_s for row in rows)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 
 from torchgauge.errors import UsageError
 
-MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+MakeOptimizer = Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]
 
 # What one gets by a name alone, where that is not torch's default. Without momentum SGD has no state at all.
-_USUAL: Mapping[str, dict[str, Any]] = {"SGD": {"lr": 1e-3, "momentum": 0.9}}
+_USUAL: Mapping[str, Mapping[str, float]] = {"SGD": {"lr": 1e-3, "momentum": 0.9}}
 # These go over the parameters one by one unless told otherwise (`foreach=None` is False there).
 _LOOPS = frozenset(("Adafactor", "Muon"))
 
@@ -31,16 +30,16 @@ def optimizer_names() -> dict[str, type[torch.optim.Optimizer]]:
     }
 
 
-def make_optimizer(asked: Any, *, fused: bool | None = None, foreach: bool | None = None) -> MakeOptimizer:
+def make_optimizer(asked: object, *, fused: bool | None = None, foreach: bool | None = None) -> MakeOptimizer:
     """`asked` is a name, a class, an instance (its class and settings are taken) or a function of the parameters."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     if isinstance(asked, str):
         known = optimizer_names()
         if asked.lower() not in known:
             near = difflib.get_close_matches(asked.lower(), known, 3, 0.4) or sorted(known)
             raise UsageError(f"no optimizer '{asked}'; did you mean one of: {', '.join(near)}?")
-        kind: Any = known[asked.lower()]
-        settings |= _USUAL.get(kind.__name__, {})
+        kind: Callable[..., torch.optim.Optimizer] = known[asked.lower()]
+        settings |= _USUAL.get(known[asked.lower()].__name__, {})
     elif isinstance(asked, torch.optim.Optimizer):
         kind, settings = type(asked), dict(asked.defaults)
     elif callable(asked):
@@ -60,5 +59,4 @@ def make_optimizer(asked: Any, *, fused: bool | None = None, foreach: bool | Non
     elif "foreach" in taken and settings.get("foreach") is None and name not in _LOOPS:
         settings |= {"foreach": True}  # what torch takes on CUDA by default
     settings = {key: value for key, value in settings.items() if key in taken}
-    made: MakeOptimizer = partial(kind, **settings)
-    return made
+    return partial(kind, **settings)

@@ -35,6 +35,7 @@ from torchgauge.capture.structure import tensors_within
 from torchgauge.capture.surroundings import prepared
 from torchgauge.capture.twin import Copier
 from torchgauge.errors import InputError
+from torchgauge.facts import OpRecord
 from torchgauge.facts.strides import contiguous_stride
 from torchgauge.lazy import collector_paused
 from torchgauge.predict.convolutions import Workspace
@@ -44,6 +45,7 @@ from torchgauge.predict.workspaces import (
     CUBLAS_LT_BYTES,
     EARLY,
     TEMPORARIES,
+    OpArguments,
     Phases,
     Recurrent,
 )
@@ -66,7 +68,7 @@ class Setting:
     frozen: Sequence[str] = ()
     lora: tuple[int, str] | None = None
     channels_last: bool = False
-    loss: Callable[[Any], torch.Tensor] | None = None
+    loss: Callable[..., torch.Tensor] | None = None
 
 
 @dataclass
@@ -76,7 +78,7 @@ class Trace:
 
     placed: list[tuple[str, str, int]]
     steps: list[list[tuple[int, int]]]
-    ops: list[Any]
+    ops: list[OpRecord]
     classes: dict[int, str]
     loss: str = ""
     warnings: list[str] = field(default_factory=list)
@@ -88,7 +90,7 @@ class Trace:
     module_calls: int = 0
 
     @property
-    def step_ops(self) -> list[Any]:
+    def step_ops(self) -> list[OpRecord]:
         """Of the steady step."""
         indices = (index for number, index in self.steps[1] if number == OP)
         return [self.ops[index] for index in indices if index < len(self.ops)]
@@ -104,7 +106,7 @@ class CudaPlans:
     """Plans that all runs of this process with a library share, as those of the analysis are, and by the id of a plan
     the temporaries of its kernels. `kept` has the plans that the ids are of."""
 
-    plans: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
+    plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
     temporaries: dict[int, Phases] = field(default_factory=dict)
     early: dict[int, list[int]] = field(default_factory=dict)
     kept: list[Plan] = field(default_factory=list)
@@ -129,37 +131,30 @@ class CudaPlanner(Planner):
         self._library = library
         self.known = CudaPlans.of(library)
 
-    def plan(self, call: OpCall, inferred: Any = None) -> Plan:
+    def plan(self, call: OpCall, inferred: object = None) -> Plan:
         plan = super().plan(call, inferred)
         known, name = self.known, call.info.name
         known.kept.append(plan)
         if name in TEMPORARIES:
-            known.temporaries[id(plan)] = TEMPORARIES[name](_specs_of(call.bind()), self._library.chip)
+            known.temporaries[id(plan)] = TEMPORARIES[name](OpArguments(call.bind()), self._library.chip)
         if name in EARLY:
-            known.early[id(plan)] = EARLY[name](_specs_of(call.bind()), self._library.chip)
+            known.early[id(plan)] = EARLY[name](OpArguments(call.bind()), self._library.chip)
         return plan
 
-    def _infer(self, call: OpCall) -> Any:
+    def _infer(self, call: OpCall) -> object:
         rule = CUDA_RULES.get(call.info.name)
-        found = rule(call.bind(), self._specs) if rule is not None else None
+        found = rule(OpArguments(call.bind()), self._specs) if rule is not None else None
         return super()._infer(call) if found is None else found
 
 
-def _specs_of(value: Any) -> Any:
-    if isinstance(value, FakeTensor):
-        return value.spec
-    if isinstance(value, dict):
-        return {name: _specs_of(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_specs_of(item) for item in value]
-    return value
+# What an op returns: specs of tensors with other values between, as in the op's schema.
+Returned = tuple[Spec | int | None, ...]
+CudaRule = Callable[[OpArguments, Specs], Returned]
+CUDA_RULES: dict[str, CudaRule] = {}
 
 
-CUDA_RULES: dict[str, Callable[[dict[str, Any], Specs], Any]] = {}
-
-
-def cuda_rule(*ops: str) -> Callable[[Any], Any]:
-    def register(rule: Any) -> Any:
+def cuda_rule(*ops: str) -> Callable[[CudaRule], CudaRule]:
+    def register(rule: CudaRule) -> CudaRule:
         for op in ops:
             CUDA_RULES[op] = rule
         return rule
@@ -184,19 +179,19 @@ def _rows_first(specs: Specs, spec: Spec, width: int) -> Spec:
 
 
 @cuda_rule("aten::_scaled_dot_product_cudnn_attention")
-def cudnn_attention(arguments: dict[str, Any], specs: Specs) -> Any:
-    query, value = arguments["query"].spec, arguments["value"].spec
+def cudnn_attention(arguments: OpArguments, specs: Specs) -> Returned:
+    query, value = arguments.tensor("query"), arguments.tensor("value")
     batch, heads, length, _ = query.shape
     out = _like(specs, query) if value.shape[-1] == query.shape[-1] else _rows_first(specs, query, value.shape[-1])
-    rows = (batch, heads, length, 1) if arguments["compute_log_sumexp"] else (0,)
+    rows = (batch, heads, length, 1) if arguments.flag("compute_log_sumexp") else (0,)
     number = _dense(specs, query, (), torch.int64)
     sums = _dense(specs, query, rows, torch.float32)
-    return out, sums, None, None, length, arguments["key"].spec.shape[2], number, number, None
+    return out, sums, None, None, length, arguments.tensor("key").shape[2], number, number, None
 
 
 @cuda_rule("aten::_scaled_dot_product_flash_attention")
-def flash_attention(arguments: dict[str, Any], specs: Specs) -> Any:
-    query = arguments["query"].spec
+def flash_attention(arguments: OpArguments, specs: Specs) -> Returned:
+    query = arguments.tensor("query")
     batch, heads, length, width = query.shape
     number = _dense(specs, query, (2,), torch.uint64)
     sums = _dense(specs, query, (batch, heads, length), torch.float32)
@@ -207,7 +202,7 @@ def flash_attention(arguments: dict[str, Any], specs: Specs) -> Any:
         None,
         None,
         length,
-        arguments["key"].spec.shape[2],
+        arguments.tensor("key").shape[2],
         number,
         none,
         none,
@@ -215,60 +210,60 @@ def flash_attention(arguments: dict[str, Any], specs: Specs) -> Any:
 
 
 @cuda_rule("aten::_scaled_dot_product_efficient_attention")
-def efficient_attention(arguments: dict[str, Any], specs: Specs) -> Any:
-    query, value = arguments["query"].spec, arguments["value"].spec
+def efficient_attention(arguments: OpArguments, specs: Specs) -> Returned:
+    query, value = arguments.tensor("query"), arguments.tensor("value")
     batch, heads, length, _ = query.shape
-    padded = -(-length // 32) * 32 if arguments["compute_log_sumexp"] else 0
+    padded = -(-length // 32) * 32 if arguments.flag("compute_log_sumexp") else 0
     number = _dense(specs, query, (), torch.int64)
     sums = _dense(specs, query, (batch, heads, padded), torch.float32)
     return _rows_first(specs, query, value.shape[-1]), sums, number, number
 
 
 @cuda_rule("aten::_scaled_dot_product_cudnn_attention_backward", "aten::_scaled_dot_product_flash_attention_backward")
-def attention_backward(arguments: dict[str, Any], specs: Specs) -> Any:
-    return tuple(_like(specs, arguments[name].spec) for name in ("query", "key", "value"))
+def attention_backward(arguments: OpArguments, specs: Specs) -> Returned:
+    return tuple(_like(specs, arguments.tensor(name)) for name in ("query", "key", "value"))
 
 
 @cuda_rule("aten::_scaled_dot_product_efficient_attention_backward")
-def efficient_backward(arguments: dict[str, Any], specs: Specs) -> Any:
+def efficient_backward(arguments: OpArguments, specs: Specs) -> Returned:
     found = []
     for name in ("query", "key", "value"):
-        spec = arguments[name].spec
+        spec = arguments.tensor(name)
         found.append(_rows_first(specs, spec, spec.shape[-1]))
-    bias, mask = arguments["attn_bias"], arguments["grad_input_mask"]
-    return (*found, _like(specs, bias.spec) if bias is not None and mask[3] else None)
+    bias, mask = arguments.optional_tensor("attn_bias"), arguments.numbers("grad_input_mask")
+    return (*found, _like(specs, bias) if bias is not None and mask[3] else None)
 
 
 @cuda_rule("aten::native_layer_norm")
-def layer_norm(arguments: dict[str, Any], specs: Specs) -> Any:
+def layer_norm(arguments: OpArguments, specs: Specs) -> Returned:
     """Statistics in float32."""
-    spec = arguments["input"].spec
-    rows = spec.shape[: len(spec.shape) - len(arguments["normalized_shape"])]
-    shape = (*rows, *(1 for _ in arguments["normalized_shape"]))
+    spec = arguments.tensor("input")
+    rows = spec.shape[: len(spec.shape) - len(arguments.numbers("normalized_shape"))]
+    shape = (*rows, *(1 for _ in arguments.numbers("normalized_shape")))
     sums = _dense(specs, spec, shape, torch.float32)
     return _dense(specs, spec, spec.shape), sums, sums
 
 
 @cuda_rule("aten::_fused_rms_norm")
-def fused_rms_norm(arguments: dict[str, Any], specs: Specs) -> Any:
-    spec = arguments["input"].spec
-    rows = spec.shape[: len(spec.shape) - len(arguments["normalized_shape"])]
-    shape = (*rows, *(1 for _ in arguments["normalized_shape"]))
+def fused_rms_norm(arguments: OpArguments, specs: Specs) -> Returned:
+    spec = arguments.tensor("input")
+    rows = spec.shape[: len(spec.shape) - len(arguments.numbers("normalized_shape"))]
+    shape = (*rows, *(1 for _ in arguments.numbers("normalized_shape")))
     return _dense(specs, spec, spec.shape), _dense(specs, spec, shape, torch.float32)
 
 
 @cuda_rule("aten::_cudnn_rnn")
-def cudnn_rnn(arguments: dict[str, Any], specs: Specs) -> Any:
+def cudnn_rnn(arguments: OpArguments, specs: Specs) -> Returned:
     """The result is kept time first, as cuDNN has it; `reserve` is what training keeps."""
-    data, hidden, cell = arguments["input"].spec, arguments["hx"].spec, arguments["cx"]
-    shape = Recurrent.of(_specs_of(arguments))
+    data, hidden, cell = arguments.tensor("input"), arguments.tensor("hx"), arguments.optional_tensor("cx")
+    shape = Recurrent.of(arguments)
     width = shape.units * shape.directions
-    if arguments["batch_first"]:
+    if arguments.flag("batch_first"):
         out = specs.get((shape.batch, shape.steps, width), (width, shape.batch * width, 1), data.dtype, data.device)
     else:
         out = _dense(specs, data, (shape.steps, shape.batch, width))
     none = _dense(specs, data, (0,))
-    reserve = _dense(specs, data, (shape.reserve_bytes if arguments["train"] else 0,), torch.uint8)
+    reserve = _dense(specs, data, (shape.reserve_bytes if arguments.flag("train") else 0,), torch.uint8)
     state = _dense(specs, data, hidden.shape)
     # The weights are in one buffer from the start; in bfloat16 they are gathered for every call.
     buffer = _dense(specs, data, (shape.weight_elements(),)) if data.dtype == torch.bfloat16 else none
@@ -348,7 +343,7 @@ class CudaRun(FakeRun):
                 held.add(number) if nbytes >= 0 else held.discard(number)
         return held <= set(self.workspaces.values())
 
-    def _lift(self, constant: torch.Tensor) -> Any:
+    def _lift(self, constant: torch.Tensor) -> torch.Tensor:
         """Optimizers count their steps in tensors on the CPU, unless they are fused."""
         if self.recorder.phase != "optimizer":
             return super()._lift(constant)
@@ -440,7 +435,7 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         if setting.checkpoint not in (None, "none"):
             _checkpoint(twin, str(setting.checkpoint))
         swap_tensors(paths, run, setting.dtype)
-        parameters: dict[str, Any] = {o.name: run.adopt(o.tensor) for o in paths.owned if not o.is_buffer}
+        parameters = {o.name: run.adopt(o.tensor) for o in paths.owned if not o.is_buffer}
         for name, parameter in parameters.items():
             is_adapter = ".lora_" in name
             if (setting.lora and not is_adapter) or any(fnmatch.fnmatchcase(name, p) for p in setting.frozen):
@@ -479,12 +474,12 @@ class Loop:
     def __init__(
         self,
         model: nn.Module,
-        args: Any,
-        kwargs: Any,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         setting: Setting,
         run: CudaRun,
         recorder: Recorder,
-        parameters: list[Any],
+        parameters: list[FakeTensor],
     ) -> None:
         self.model, self.args, self.kwargs = model, args, kwargs
         self.setting, self.run, self.recorder = setting, run, recorder
@@ -549,15 +544,15 @@ class Loop:
         run.ranges |= {numbers[number]: span for number, span in run.ranges.items() if number in numbers}
         run.tape += events
 
-    def _autocast(self) -> Any:
+    def _autocast(self) -> torch.autocast:
         amp = self.setting.amp
         return torch.autocast("cpu", amp or torch.bfloat16, enabled=amp is not None)
 
-    def _mark(self, name: str, tensors: Iterable[Any]) -> None:
+    def _mark(self, name: str, tensors: Iterable[torch.Tensor]) -> None:
         ids = [id(tensor.storage_) for tensor in tensors if isinstance(tensor, FakeTensor)]
         self.marks.append((len(self.run.tape), name, ids))
 
-    def _loss(self, output: Any) -> torch.Tensor:
+    def _loss(self, output: object) -> torch.Tensor:
         if self.setting.loss is not None:
             self.loss_used = "the loss= that was given"
             return self.setting.loss(output)
@@ -579,7 +574,7 @@ def _run_backward(loss: torch.Tensor) -> None:
     engine.run_backward((loss,), (start,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
-def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: Any) -> list[tuple[str, str, int]]:
+def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: object) -> list[tuple[str, str, int]]:
     """What is on the device before the first step, in the order in which `model.to(device)` places it: the tensors of a
     module after those of the modules in it. Recurrent layers have their weights in one buffer, but in bfloat16."""
     named = {id(run.adopt(owned.tensor)): owned for owned in paths.owned}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.predict.blocks import closest
+from torchgauge.predict.blocks import Array, closest
 
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (64, 32), (16, 64), (64, 16))
 _SPLITS = (1, 2, 4, 8, 16)
@@ -66,7 +66,7 @@ def sizes_of(product: Product, tiling: Tiling, flops_per_s: float, cold_bytes: f
     return [*map(float, work), flops_per_s * 1e-6, cold_bytes, max(nbytes - cold_bytes, 1.0), *flags]
 
 
-def microseconds(parameters: Any, sizes: Any, bytes_per_s: float, numeric: Any = np) -> Any:
+def microseconds(parameters: Array, sizes: Array, bytes_per_s: float, numeric: Any = np) -> Array:
     """By row; `numeric` is numpy, or torch where the parameters are fitted."""
     across, down, split = (numeric.asarray(value) for value in (_TILE_ROWS, _TILE_COLUMNS, _SPLIT))
     rows, columns, depth, batch, rate = (sizes[:, place : place + 1] for place in range(5))

@@ -8,9 +8,8 @@ with the roof, the rest with a multiprocessor's speed), `data sheet` (the same f
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import exp2, sqrt
-from typing import Any
 
 from torchgauge.cost import Call, assess
 from torchgauge.errors import UsageError
@@ -180,7 +179,8 @@ def profile_of(device: Device | str) -> Profile:
     source = MEASURED if own is not None else other
     launch_s = origin.rates.launch_s if origin is not None else 2e-6
     rates = own.rates if own is not None else Rates(_rates_of(peaks), float(peaks.bytes_per_s or 1e12), launch_s)
-    facts = origin.facts if origin is not None else {}
+    facts = origin.facts.get("energy") if origin is not None else None
+    measured = Energy(*(facts[item.name] for item in fields(Energy))) if facts else None
     return Profile(
         found.name,
         found.title,
@@ -188,7 +188,7 @@ def profile_of(device: Device | str) -> Profile:
         origin,
         source,
         Host.of(None),
-        _energy_of(facts.get("energy"), origin, peaks, is_own=own is not None),
+        _energy_of(measured, origin, peaks, is_own=own is not None),
         published=found.name if found.name in _PUBLISHED else None,
         multiprocessors=found.chip.multiprocessors,
     )
@@ -216,24 +216,21 @@ def _rates_of(peaks: Peaks) -> dict[str, float]:
     return known
 
 
-def _energy_of(
-    facts: Mapping[str, Any] | None, origin: KernelTable | None, peaks: Peaks, *, is_own: bool
-) -> Energy | None:
+def _energy_of(measured: Energy | None, origin: KernelTable | None, peaks: Peaks, *, is_own: bool) -> Energy | None:
     """Of another device: power at the peak shared out as the origin shares it, idle power by the limit."""
-    if not facts or origin is None or peaks.watts is None:
+    if measured is None or origin is None or peaks.watts is None:
         return None
     if is_own:
-        names = ("idle_w", "busy_w", "per_flop_j", "per_byte_j", "per_cold_byte_j", "limit_w", "low", "high")
-        return Energy(*(facts[name] for name in names))
-    times = peaks.watts / facts["limit_w"]
+        return measured
+    times = peaks.watts / measured.limit_w
     own = _rates_of(peaks)
     per_flop = {
         name: joules * times * origin.rates.rate(name) / own.get(name, own["float32"])
-        for name, joules in facts["per_flop_j"].items()
+        for name, joules in measured.per_flop_j.items()
     }
     moved = times * origin.rates.bytes_per_s / float(peaks.bytes_per_s or 1)
-    idle, busy = facts["idle_w"] * times, facts["busy_w"] * times
-    warm, cold = facts["per_byte_j"] * moved, facts["per_cold_byte_j"] * moved
+    idle, busy = measured.idle_w * times, measured.busy_w * times
+    warm, cold = measured.per_byte_j * moved, measured.per_cold_byte_j * moved
     return Energy(idle, busy, per_flop, warm, cold, peaks.watts, 0.6, 1.6)
 
 
@@ -301,7 +298,7 @@ def _published_time(profile: Profile, place: Place, estimate: Estimate | None) -
 
 def predict_kernel(
     op: str,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     outputs: Sequence[TensorSpec],
     device: Device | Profile | str,
     *,
@@ -536,21 +533,31 @@ def _bound(rows: Sequence[OpTime], total: float, device_s: float, profile: Profi
     return max(shares, key=lambda name: shares[name]) if shares else HOST
 
 
-def module_times(rows: Iterable[OpTime]) -> list[dict[str, Any]]:
-    """By path, the time of a module with the modules in it; in the order of their first op."""
-    found: dict[str, dict[str, Any]] = {}
+@dataclass
+class ModuleTime:
+    """The ops of a module and of the modules in it."""
+
+    path: str
+    depth: int
+    time_s: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+    energy_j: float | None = None
+    ops: int = 0
+
+
+def module_times(rows: Iterable[OpTime]) -> list[ModuleTime]:
+    """In the order of their first op."""
+    found: dict[str, ModuleTime] = {}
     for row in rows:
         parts = row.module.split(".") if row.module else []
         for depth in range(len(parts) + 1):
             path = ".".join(parts[:depth])
-            kept = found.setdefault(
-                path,
-                {"path": path, "depth": depth, "time_s": 0.0, "low_s": 0.0, "high_s": 0.0, "energy_j": None, "ops": 0},
-            )
-            kept["time_s"] += row.time_s
-            kept["low_s"] += row.low_s
-            kept["high_s"] += row.high_s
-            kept["ops"] += 1
+            module = found.setdefault(path, ModuleTime(path, depth))
+            module.time_s += row.time_s
+            module.low_s += row.low_s
+            module.high_s += row.high_s
+            module.ops += 1
             if row.energy_j is not None:
-                kept["energy_j"] = (kept["energy_j"] or 0.0) + row.energy_j
+                module.energy_j = (module.energy_j or 0.0) + row.energy_j
     return list(found.values())

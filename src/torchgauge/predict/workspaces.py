@@ -7,12 +7,12 @@ they are measured (`convolutions.py`). Sources are named with each formula.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from torchgauge.capture.fake_tensor import FakeTensor, Spec
 from torchgauge.predict.convolutions import Convolution, Workspace, workspace
 
 MIB = 1 << 20
@@ -159,6 +159,36 @@ RNN_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 @dataclass(frozen=True, slots=True)
+class OpArguments:
+    """The arguments of an op by their schema names, defaults filled in; tensors are given as their specs."""
+
+    values: Mapping[str, object]
+
+    def tensor(self, name: str) -> Spec:
+        found = self.optional_tensor(name)
+        assert found is not None, name
+        return found
+
+    def optional_tensor(self, name: str) -> Spec | None:
+        found = self.values[name]
+        assert found is None or isinstance(found, FakeTensor), name
+        return None if found is None else found.spec
+
+    def number(self, name: str) -> int:
+        found = self.values[name]
+        assert isinstance(found, int), name
+        return found
+
+    def flag(self, name: str) -> bool:
+        return bool(self.values[name])
+
+    def numbers(self, name: str) -> list[int]:
+        """Of an argument that is a list, one number or left out (a dimension)."""
+        found = self.values.get(name)
+        return [found] if isinstance(found, int) else [*found] if isinstance(found, list | tuple) else []
+
+
+@dataclass(frozen=True, slots=True)
 class Recurrent:
     kind: str
     steps: int
@@ -172,17 +202,17 @@ class Recurrent:
     drops: bool = False  # dropout between layers
 
     @classmethod
-    def of(cls, arguments: dict[str, Any]) -> Recurrent:
-        """From the arguments of `_cudnn_rnn` or its backward, tensors as specs."""
-        data = arguments["input"]
+    def of(cls, arguments: OpArguments) -> Recurrent:
+        """From the arguments of `_cudnn_rnn` or its backward."""
+        data, train = arguments.tensor("input"), arguments.flag("train")
         steps, batch, features = data.shape
-        if arguments["batch_first"]:
+        if arguments.flag("batch_first"):
             steps, batch = batch, steps
-        kind = ("RNN", "RNN", "LSTM", "GRU")[arguments["mode"]]
-        directions = 2 if arguments["bidirectional"] else 1
-        units, layers = arguments["hidden_size"], arguments["num_layers"]
-        drops = arguments["dropout"] > 0 and arguments["train"] and layers > 1
-        return cls(kind, steps, batch, features, units, layers, directions, data.dtype, arguments["train"], drops)
+        kind = ("RNN", "RNN", "LSTM", "GRU")[arguments.number("mode")]
+        directions = 2 if arguments.flag("bidirectional") else 1
+        units, layers = arguments.number("hidden_size"), arguments.number("num_layers")
+        drops = arguments.flag("dropout") and train and layers > 1
+        return cls(kind, steps, batch, features, units, layers, directions, data.dtype, train, drops)
 
     @property
     def reserve_bytes(self) -> int:
@@ -239,13 +269,12 @@ class Recurrent:
 # One list after the other: what is allocated together, and given back before the next; in bytes, or with a range where
 # the size is an estimate.
 Phases = list[list[int | Workspace]]
-Temporaries = Callable[[dict[str, Any], Chip], Phases]
+Temporaries = Callable[[OpArguments, Chip], Phases]
 TEMPORARIES: dict[str, Temporaries] = {}
 
 
 def temporaries(*ops: str) -> Callable[[Temporaries], Temporaries]:
-    """What an op allocates besides its results and gives back before it ends, in bytes. Arguments are by name, tensors
-    as specs with `shape`, `stride`, `dtype`."""
+    """What an op allocates besides its results and gives back before it ends, in bytes."""
 
     def register(function: Temporaries) -> Temporaries:
         for op in ops:
@@ -257,36 +286,31 @@ def temporaries(*ops: str) -> Callable[[Temporaries], Temporaries]:
     return register
 
 
-def _dims(arguments: dict[str, Any]) -> list[int]:
-    dim = arguments.get("dim")
-    return [dim] if isinstance(dim, int) else list(dim or ())
-
-
 @temporaries("aten::sum", "aten::mean", "aten::amax", "aten::amin", "aten::prod", "aten::linalg_vector_norm")
-def of_reduction(arguments: dict[str, Any], chip: Chip) -> Phases:
+def of_reduction(arguments: OpArguments, chip: Chip) -> Phases:
     """Reductions of 16-bit types add in float32, of integers in int64."""
-    spec = arguments["self"]
+    spec = arguments.tensor("self")
     wide = spec.dtype.itemsize == 8 or not (spec.dtype.is_floating_point or spec.dtype.is_complex)
-    return [reduction(chip, spec.shape, spec.stride, _dims(arguments), 8 if wide else 4)]
+    return [reduction(chip, spec.shape, spec.stride, arguments.numbers("dim"), 8 if wide else 4)]
 
 
 @temporaries("aten::any", "aten::all")
-def of_truth(arguments: dict[str, Any], chip: Chip) -> Phases:
-    spec = arguments["self"]
-    return [reduction(chip, spec.shape, spec.stride, _dims(arguments), 1)]
+def of_truth(arguments: OpArguments, chip: Chip) -> Phases:
+    spec = arguments.tensor("self")
+    return [reduction(chip, spec.shape, spec.stride, arguments.numbers("dim"), 1)]
 
 
 @temporaries("aten::var", "aten::var_mean", "aten::std", "aten::std_mean", "aten::argmax", "aten::argmin")
-def of_pairs(arguments: dict[str, Any], chip: Chip) -> Phases:
-    spec = arguments["self"]
-    return [reduction(chip, spec.shape, spec.stride, _dims(arguments), 16)]
+def of_pairs(arguments: OpArguments, chip: Chip) -> Phases:
+    spec = arguments.tensor("self")
+    return [reduction(chip, spec.shape, spec.stride, arguments.numbers("dim"), 16)]
 
 
 @temporaries("aten::native_layer_norm_backward")
-def of_layer_norm_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+def of_layer_norm_backward(arguments: OpArguments, chip: Chip) -> Phases:
     """`LaunchGammaBetaBackwardCUDAKernel`: many short rows are added in two passes, 32 rows to a partial sum first."""
-    spec, mask = arguments["input"], arguments["output_mask"]
-    width = math.prod(arguments["normalized_shape"])
+    spec, mask = arguments.tensor("input"), arguments.numbers("output_mask")
+    width = math.prod(arguments.numbers("normalized_shape"))
     rows = math.prod(spec.shape) // width
     if not (mask[1] or mask[2]) or rows <= 64 * 1024 or width // 32 >= chip.multiprocessors // 2:
         return []
@@ -295,120 +319,120 @@ def of_layer_norm_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
 
 
 @temporaries("aten::embedding_dense_backward")
-def of_embedding_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
-    grad, indices = arguments["grad_output"], arguments["indices"]
-    return [embedding_backward(math.prod(indices.shape), arguments["num_weights"], grad.shape[-1])]
+def of_embedding_backward(arguments: OpArguments, chip: Chip) -> Phases:
+    grad, indices = arguments.tensor("grad_output"), arguments.tensor("indices")
+    return [embedding_backward(math.prod(indices.shape), arguments.number("num_weights"), grad.shape[-1])]
 
 
 @temporaries("aten::_scaled_dot_product_cudnn_attention_backward")
-def of_cudnn_attention_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
-    query, key = arguments["query"], arguments["key"]
+def of_cudnn_attention_backward(arguments: OpArguments, chip: Chip) -> Phases:
+    query, key = arguments.tensor("query"), arguments.tensor("key")
     return [[attention_backward_cudnn(query.shape, key.shape, query.dtype.itemsize)]]
 
 
 @temporaries("aten::_scaled_dot_product_flash_attention_backward")
-def of_flash_attention_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
-    query, key = arguments["query"], arguments["key"]
+def of_flash_attention_backward(arguments: OpArguments, chip: Chip) -> Phases:
+    query, key = arguments.tensor("query"), arguments.tensor("key")
     return [[attention_backward_flash(query.shape, key.shape, query.dtype.itemsize)]]
 
 
 @temporaries("aten::_scaled_dot_product_efficient_attention_backward")
-def of_efficient_attention_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
-    return [[attention_backward_efficient(arguments["query"].shape)]]
+def of_efficient_attention_backward(arguments: OpArguments, chip: Chip) -> Phases:
+    return [[attention_backward_efficient(arguments.tensor("query").shape)]]
 
 
 @temporaries("aten::roll")
-def of_roll(arguments: dict[str, Any], chip: Chip) -> Phases:
+def of_roll(arguments: OpArguments, chip: Chip) -> Phases:
     """One dimension after the other."""
-    spec = arguments["self"]
-    return [[math.prod(spec.shape) * spec.dtype.itemsize]] if len(arguments["shifts"]) > 1 else []
+    spec = arguments.tensor("self")
+    return [[math.prod(spec.shape) * spec.dtype.itemsize]] if len(arguments.numbers("shifts")) > 1 else []
 
 
-def _copied(arguments: dict[str, Any], chip: Chip) -> list[int]:
+def _copied(arguments: OpArguments, chip: Chip) -> list[int]:
     """cuDNN reads time first: input that comes batch first is copied."""
-    data = arguments["input"]
-    return [math.prod(data.shape) * data.dtype.itemsize] if arguments["batch_first"] else []
+    data = arguments.tensor("input")
+    return [math.prod(data.shape) * data.dtype.itemsize] if arguments.flag("batch_first") else []
 
 
-def _copied_in_backward(arguments: dict[str, Any], chip: Chip) -> list[int]:
+def _copied_in_backward(arguments: OpArguments, chip: Chip) -> list[int]:
     """The gradient of the output as well."""
     return 2 * _copied(arguments, chip)
 
 
 # What an op allocates before its results, in bytes.
-EARLY: dict[str, Callable[[dict[str, Any], Chip], list[int]]] = {
+EARLY: dict[str, Callable[[OpArguments, Chip], list[int]]] = {
     "aten::_cudnn_rnn": _copied,
     "aten::_cudnn_rnn_backward": _copied_in_backward,
 }
 
 
 @temporaries("aten::_cudnn_rnn")
-def of_recurrent(arguments: dict[str, Any], chip: Chip) -> Phases:
+def of_recurrent(arguments: OpArguments, chip: Chip) -> Phases:
     return [[Recurrent.of(arguments).workspace]]
 
 
 @temporaries("aten::_cudnn_rnn_backward")
-def of_recurrent_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+def of_recurrent_backward(arguments: OpArguments, chip: Chip) -> Phases:
     """Data first, then weights."""
     each: list[int | Workspace] = [Recurrent.of(arguments).workspace]
     return [each, each]
 
 
 @temporaries("aten::_safe_softmax")
-def of_safe_softmax(arguments: dict[str, Any], chip: Chip) -> Phases:
+def of_safe_softmax(arguments: OpArguments, chip: Chip) -> Phases:
     """It looks for rows that are masked as a whole."""
-    spec = arguments["self"]
+    spec = arguments.tensor("self")
     elements = math.prod(spec.shape)
     return [[elements, elements // spec.shape[-1], 4]]
 
 
 @temporaries("aten::native_batch_norm")
-def of_batch_norm(arguments: dict[str, Any], chip: Chip) -> Phases:
+def of_batch_norm(arguments: OpArguments, chip: Chip) -> Phases:
     """Channels last in 16 bits is torch's own kernel, with staged sums; as measured (torch 2.11)."""
-    spec = arguments["input"]
+    spec = arguments.tensor("input")
     is_last = len(spec.shape) == 4 and _is_channels_last(spec) and spec.dtype.itemsize == 2
-    return [[spec.shape[1] * 2048, 32]] if is_last and arguments["training"] else []
+    return [[spec.shape[1] * 2048, 32]] if is_last and arguments.flag("training") else []
 
 
 @temporaries("aten::native_batch_norm_backward")
-def of_batch_norm_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
-    spec = arguments["input"]
+def of_batch_norm_backward(arguments: OpArguments, chip: Chip) -> Phases:
+    spec = arguments.tensor("input")
     is_last = len(spec.shape) == 4 and _is_channels_last(spec) and spec.dtype.itemsize == 2
-    return [[spec.shape[1] * 1024, 32]] if is_last and arguments["train"] else []
+    return [[spec.shape[1] * 1024, 32]] if is_last and arguments.flag("train") else []
 
 
 @temporaries("aten::convolution")
-def of_convolution(arguments: dict[str, Any], chip: Chip) -> Phases:
-    return [[_convolution(arguments, "forward", arguments["input"])]]
+def of_convolution(arguments: OpArguments, chip: Chip) -> Phases:
+    return [[_convolution(arguments, "forward")]]
 
 
 @temporaries("aten::convolution_backward")
-def of_convolution_backward(arguments: dict[str, Any], chip: Chip) -> Phases:
+def of_convolution_backward(arguments: OpArguments, chip: Chip) -> Phases:
     """The bias first (a sum), then the input, then the weights."""
-    grad, mask = arguments["grad_output"], arguments["output_mask"]
+    grad, mask = arguments.tensor("grad_output"), arguments.numbers("output_mask")
     phases: Phases = []
     if mask[2]:
         phases.append(reduction(chip, grad.shape, grad.stride, [d for d in range(len(grad.shape)) if d != 1]))
     for name, is_wanted in zip(("data", "weight"), mask, strict=False):
         if is_wanted:
-            phases.append([_convolution(arguments, name, arguments["input"])])
+            phases.append([_convolution(arguments, name)])
     return phases
 
 
-def _convolution(arguments: dict[str, Any], which: str, data: Any) -> Workspace:
-    weight, groups = arguments["weight"], arguments["groups"]
+def _convolution(arguments: OpArguments, which: str) -> Workspace:
+    data, weight, groups = arguments.tensor("input"), arguments.tensor("weight"), arguments.number("groups")
     batch, channels, *sides = data.shape
     kernel = list(weight.shape[2:])
-    made = weight.shape[1] * groups if arguments["transposed"] else weight.shape[0]
+    made = weight.shape[1] * groups if arguments.flag("transposed") else weight.shape[0]
     shape = Convolution(
         batch, channels, math.prod(sides[:-1]), sides[-1], made, math.prod(kernel[:-1]), kernel[-1],
-        arguments["stride"][-1], arguments["padding"][-1], arguments["dilation"][-1], groups,
-        int(arguments["transposed"]),
+        arguments.numbers("stride")[-1], arguments.numbers("padding")[-1], arguments.numbers("dilation")[-1], groups,
+        int(arguments.flag("transposed")),
     )  # fmt: skip
     is_last = len(sides) == 2 and (_is_channels_last(data) or _is_channels_last(weight))
     return workspace(shape, which, itemsize=data.dtype.itemsize, channels_last=is_last)
 
 
-def _is_channels_last(spec: Any) -> bool:
+def _is_channels_last(spec: Spec) -> bool:
     _, channels, height, width = spec.shape
     return spec.stride[1] == 1 and channels > 1 and (height * width > 1) and spec.stride[3] == channels
