@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import importlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
+import torchgauge
 from tests.advise import faulty_models, flow_models, zoo_memory, zoo_weights
 from tests.advise.pasting import check_code
 from tests.advise.planted import Planted, places, seen
@@ -262,3 +267,60 @@ def test_a_line_that_several_modules_run_is_edited_once() -> None:
     assert (found["dropout-in-evaluation"].code or "").count("training=self.training") == 1
     # Without the copy nothing is left of its line.
     assert (found["needless-copy"].code or "").splitlines()[-1] == "-        x = x.clone()"
+
+
+SCRIPTED = """
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.softmax(x, -1)
+        return torch.softmax(y, -1) * 2
+"""
+
+
+def test_a_file_that_only_a_script_names_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "named_by_script.py").write_text(SCRIPTED)
+    model = torch.jit.script(importlib.import_module("named_by_script").Net())
+    torch.jit.save(model, tmp_path / "model.pt")
+
+    def code() -> str | None:
+        found = torchgauge.analyze(tmp_path / "model.pt", input_size=(4, 32))
+        row = next(row for row in found.advice if row["rule"] == "double-softmax")
+        assert row["where"]["source"] == "named_by_script.py:6"
+        return row["code"]
+
+    assert "-        y = torch.softmax(x, -1)" in (code() or "")  # this process has imported it
+    monkeypatch.delitem(sys.modules, "named_by_script")
+    assert code() is None
+
+
+LAYER = """
+class Layer(nn.Module):
+    def forward(self, x):
+        scale = torch.arange(32.0).cos()
+        x = x.clone()
+        return F.dropout(x, 0.1, training=True) * scale
+"""
+
+
+def test_a_file_is_parsed_as_often_for_many_layers_as_for_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "many_layers.py").write_text(
+        "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n" + LAYER
+    )
+    layer = importlib.import_module("many_layers").Layer
+    parse, parsed = ast.parse, []
+
+    def counted(text: Any, *args: Any, **kwargs: Any) -> ast.AST:
+        parsed.append(text)
+        return parse(text, *args, **kwargs)
+
+    monkeypatch.setattr(ast, "parse", counted)
+    counts = []
+    for depth in (4, 24):
+        parsed.clear()
+        found = torchgauge.analyze(nn.Sequential(*(layer() for _ in range(depth))).eval(), input_size=(4, 32))
+        assert "dropout-in-evaluation" in {row["rule"] for row in found.advice}
+        counts.append(len(parsed))
+    assert counts[0] == counts[1] > 0

@@ -92,7 +92,7 @@ def merged(found: Sequence[Patch | SourceEdit | None]) -> Patch | SourceEdit | N
     patches = [code for code in found if isinstance(code, Patch)]
     edits = [code for code in found if isinstance(code, SourceEdit)]
     # Several places may have one edit, and a patch without rows changes the model as a whole.
-    covered = len({code.text() for code in (patches if len(patches) >= len(edits) else edits)})
+    covered = len(set(patches) if len(patches) >= len(edits) else set(edits))
     others = len(found) - max(len(patches), len(edits))
     is_for_all = len(patches) >= len(edits) and any(not patch.rows for patch in patches)
     is_partial = bool(others) and not is_for_all
@@ -123,6 +123,9 @@ class Source:
     def __init__(self, file: str, text: str) -> None:
         self.file, self._text = file, text.encode()
         self.tree = ast.parse(text)
+        # A model runs one line in many layers.
+        self._by_line: dict[int, ast.stmt | None] = {}
+        self._edits: dict[tuple[Span, ...], SourceEdit | None] = {}
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -184,8 +187,14 @@ class Source:
 
     def statement(self, line: int) -> ast.stmt | None:
         """The innermost statement that has the line; None for the body of none, as in a decorator."""
-        nodes = [n for n in ast.walk(self.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
-        return max(nodes, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+        if line not in self._by_line:
+            having = [node for node in self._statements if node.lineno <= line <= (node.end_lineno or 0)]
+            self._by_line[line] = max(having, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+        return self._by_line[line]
+
+    @cached_property
+    def _statements(self) -> list[ast.stmt]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
 
     def next_statement(self, statement: ast.stmt) -> ast.stmt | None:
         """The one behind it in the same block."""
@@ -209,14 +218,21 @@ class Source:
         return False
 
     def expressions(self, line: int) -> list[ast.expr]:
-        """What the line computes, in the order in which it does: of a call, the line is where its name stands."""
-        found = []
+        """What the line computes, in the order in which it does."""
+        return self._expressions.get(line, [])
+
+    @cached_property
+    def _expressions(self) -> dict[int, list[ast.expr]]:
+        """By line; that of a call is where its name stands, or where it begins."""
+        found: dict[int, list[ast.expr]] = {}
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or 0):
-                own = (node.func.end_lineno, node.lineno) if isinstance(node, ast.Call) else (node.lineno,)
-                if line in own:
-                    found.append(node)
-        return sorted(found, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0, -node.col_offset))
+            if isinstance(node, ast.expr):
+                named = node.func.end_lineno if isinstance(node, ast.Call) else None
+                for line in {node.lineno, named or node.lineno}:
+                    found.setdefault(line, []).append(node)
+        for nodes in found.values():
+            nodes.sort(key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0, -node.col_offset))
+        return found
 
     def calls(self, line: int, *names: str) -> list[ast.Call]:
         """Calls on a line by the last part of their name: `softmax` finds `F.softmax(x)` and `x.softmax(-1)`."""
@@ -327,13 +343,19 @@ class Source:
 
     def edit(self, spans: Iterable[Span]) -> SourceEdit | None:
         """None where nothing changes, or where the file would not compile or use a name it does not have."""
-        edit = FileEdit(self.file, self._text, tuple(dict.fromkeys(spans)))
-        try:
-            changed = ast.parse(edit.after)
-        except SyntaxError:
-            return None
-        known = _names(self.tree) | set(dir(builtins))
-        return SourceEdit((edit,)) if _names(changed) <= known and edit.after != edit.before else None
+        wanted = tuple(dict.fromkeys(spans))
+        if wanted not in self._edits:
+            edit = FileEdit(self.file, self._text, wanted)
+            try:
+                is_right = edit.after != edit.before and _names(ast.parse(edit.after)) <= self._known
+            except SyntaxError:
+                is_right = False
+            self._edits[wanted] = SourceEdit((edit,)) if is_right else None
+        return self._edits[wanted]
+
+    @cached_property
+    def _known(self) -> set[str]:
+        return _names(self.tree) | set(dir(builtins))
 
 
 def called(call: ast.Call) -> str:
@@ -361,9 +383,20 @@ def _assigned(node: ast.stmt) -> Iterator[str]:
 
 def _names(tree: ast.AST) -> set[str]:
     """Every name that a file binds or reads."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
-        bound for node in ast.walk(tree) for bound in _bound(node)
-    }
+    found: set[str] = set()
+    todo = [tree]
+    while todo:  # half the time of ast.walk, which a file of thousands of lines makes worth it
+        node = todo.pop()
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+            continue
+        found.update(_bound(node))
+        for value in node.__dict__.values():
+            if isinstance(value, list):
+                todo += [each for each in value if isinstance(each, ast.AST)]
+            elif isinstance(value, ast.AST):
+                todo.append(value)
+    return found
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

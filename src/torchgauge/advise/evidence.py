@@ -329,12 +329,18 @@ class Evidence:
         """The call in the model's code that an op comes from, by its name; of several on a line, that in its place."""
         place = self.code_at(op)
         calls = [] if place is None else place[0].calls(place[1], *names)
-        same = [
-            each.index for each in self.forward if (each.source, each.op, each.module) == (op.source, op.op, op.module)
-        ]
+        same = self._by_call[op.source, op.op, op.module]
         if place is None or not calls or (len(calls) > 1 and len(same) % len(calls)):
             return None
         return place[0], calls[same.index(op.index) % len(calls)]
+
+    @cached_property
+    def _by_call(self) -> Mapping[tuple[str | None, str, str], list[int]]:
+        """The ops of the forward pass that one call in the code of a module makes."""
+        found: dict[tuple[str | None, str, str], list[int]] = {}
+        for op in self.forward:
+            found.setdefault((op.source, op.op, op.module), []).append(op.index)
+        return found
 
     def without_calls(self, ops: Iterable[OpRecord], names: Sequence[str]) -> SourceEdit | None:
         """The model's code without the calls that these ops come from; None unless each is found, in one file."""

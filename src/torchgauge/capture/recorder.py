@@ -292,6 +292,8 @@ _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 
 # By the name of a code object's file, the name to report; None for frames to skip.
 _known: dict[str, str | None] = {}
+# Files whose code ran as Python. A script names files too, which need not be those that it was made from.
+_ran: set[str] = set()
 
 
 def model_line() -> str | None:
@@ -303,6 +305,7 @@ def model_line() -> str | None:
         file = code.co_filename
         line = source_line(file, frame.f_lineno)
         if line is not None:
+            _ran.add(file)
             return line
         if code.co_name == _RUNS_MODEL:
             return None  # beyond is the caller of the analysis
@@ -327,10 +330,12 @@ def source_line(file: str, line: int | None) -> str | None:
 
 
 def source_text(name: str) -> str | None:
-    """The text of the file that is reported by this name; None where it is not on this machine, or several are."""
-    files = [file for file, reported in _known.items() if reported == name and Path(file).is_file()]
-    text = "".join(linecache.getlines(files[0])) if len(files) == 1 else ""
-    return text or None
+    """The text of the file that is reported by this name; None where several are, or where this process neither ran
+    nor imported it: a path that only a file names is not opened."""
+    files = [file for file, reported in _known.items() if reported == name]
+    opened = _ran.union(getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    texts = ["".join(linecache.getlines(file)) for file in files if file in opened and Path(file).is_file()]
+    return texts[0] or None if len(files) == len(texts) == 1 else None
 
 
 def is_python_library(file: str) -> bool:
