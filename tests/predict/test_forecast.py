@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,14 @@ from torchgauge.predict import (
     FOLDER,
     MEASURED,
     KernelTable,
+    Layer,
     Place,
     Rates,
+    calibrate_kernels,
     device_names,
     interpolate,
     load_table,
+    only_place,
     open_table,
     predict_kernel,
     profile_of,
@@ -146,6 +150,47 @@ def test_this_machine_needs_a_calibration(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     with pytest.raises(FormatError):
         open_table(tmp_path / "bad.npz")
+
+
+def test_what_disturbs_one_round_of_a_calibration_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
+    place = Place("stream", "unary", (20.0, 20.0, 20.0, 20.0), 1e6, 1e6, 1e6, "float32")
+    with torch.device("meta"):
+        layers = [Layer(nn.ReLU(), (torch.empty(8),), place) for _ in range(30)]
+    rounds: dict[int, list[float]] = {}
+
+    def best_seconds(layer: Layer, device: str, clock: object) -> float:
+        times = rounds.setdefault(id(layer), [])
+        times.append(1.0 if len(times) == 1 else 1e-3)  # the second round is disturbed
+        return times[-1]
+
+    monkeypatch.setattr("torchgauge.predict.calibration.drawn", lambda device: iter(layers))
+    monkeypatch.setattr(Layer, "best_seconds", best_seconds)
+    rates = Rates({"float32": 1e11}, 1e10, 2e-6)
+    table = open_table(calibrate_kernels("cpu", "a processor", rates, "now", seconds=60))
+    assert all(len(times) == 3 for times in rounds.values())
+    assert 2 ** table.estimate(place).log_s == pytest.approx(1e-3, rel=0.01)
+
+
+def test_a_layer_of_a_calibration_holds_memory_only_while_it_is_measured() -> None:
+    with torch.device("meta"):
+        linear = nn.Linear(64, 64)
+        shown = torch.empty(4, 64)
+    place = only_place(linear, (shown,))
+    assert place is not None
+    with torch.inference_mode():
+        assert all(Layer(linear, (shown,), place).best_seconds("cpu") > 0 for _ in range(2))
+    assert {tensor.device.type for tensor in linear.parameters()} == {"meta"}
+
+
+def test_a_forecast_for_a_processor_leaves_the_recursion_limit(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.npz"
+    path.write_bytes(
+        write_table(KernelTable("a processor", Rates({"float32": 1e11}, 1e10, 2e-6), {}, facts={"kind": "cpu"}))
+    )
+    limit = sys.getrecursionlimit()
+    forecast(net(), on=str(path), inputs=given(8))
+    assert sys.getrecursionlimit() == limit
 
 
 def test_a_calibration_of_a_gpu_is_carried_as_a_file(tmp_path: Path) -> None:

@@ -258,9 +258,15 @@ class Run:
         from torchgauge.capture import undisturbed
         from torchgauge.source import candidate_inputs
 
-        with undisturbed(self.model):
-            for candidate in candidate_inputs(self.model, **self.given, dtype=self.setting.dtype):
-                yield resized(candidate, *self.resized)
+        found = candidate_inputs(self.model, **self.given, dtype=self.setting.dtype)
+        while True:
+            # Not across the yield: a caller takes the first and leaves the generator suspended, so that its end would
+            # undo, some time later, what was set when it began.
+            with undisturbed(self.model):
+                candidate = next(found, None)
+            if candidate is None:
+                return
+            yield resized(candidate, *self.resized)
 
     @cached_property
     def sizes(self) -> tuple[int | None, int | None]:

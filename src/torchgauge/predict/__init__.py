@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         smallest_limit,
     )
     from torchgauge.predict.blocks import ATTENTION_DEFAULTS, BlockModel, attention_microseconds
-    from torchgauge.predict.calibration import open_table
+    from torchgauge.predict.calibration import Layer, calibrate_kernels, only_place, open_table
     from torchgauge.predict.convolutions import Convolution, estimate, workspace
     from torchgauge.predict.coordinates import Place, locate
     from torchgauge.predict.devices import device_names, find_device, find_devices
@@ -67,6 +67,7 @@ __all__ = [
     "Host",
     "HostSample",
     "KernelTable",
+    "Layer",
     "Library",
     "OutOfMemory",
     "Place",
@@ -82,6 +83,7 @@ __all__ = [
     "attention_backward_cudnn",
     "attention_backward_efficient",
     "attention_microseconds",
+    "calibrate_kernels",
     "combined_error",
     "device_names",
     "embedding_backward",
@@ -93,6 +95,7 @@ __all__ = [
     "load_table",
     "locate",
     "make_optimizer",
+    "only_place",
     "open_table",
     "predict_kernel",
     "predict_ops",
@@ -111,7 +114,7 @@ _HOMES = {
         "smallest_limit",
     ),
     "blocks": ("ATTENTION_DEFAULTS", "BlockModel", "attention_microseconds"),
-    "calibration": ("open_table",),
+    "calibration": ("Layer", "calibrate_kernels", "only_place", "open_table"),
     "convolutions": ("Convolution", "estimate", "workspace"),
     "coordinates": ("Place", "locate"),
     "devices": ("device_names", "find_device", "find_devices"),
