@@ -13,10 +13,10 @@ from tests.advise.planted import Planted, gain_of, seen
 from tests.advise.test_families import ZOO
 from torchgauge.advise import Advice, Patch
 from torchgauge.facts import Capture, View
+from torchgauge.report import Options
 from torchgauge.report.content import figure_text, gain_text
 from torchgauge.report.content.advice import sections
 from torchgauge.report.formats.text import write_sections
-from torchgauge.report.options import Options
 
 # Percent and units stand apart from their number, a factor's sign does not.
 _CROWDED = re.compile(r"\d(%|[kMGT]?i?B\b|[mµn]?s\b|dB|x\b| ×(?! ))")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge.analysis.budgets import analysis_options, check, read_budgets
+from torchgauge.analysis import analysis_options, check, read_budgets
 from torchgauge.errors import UsageError
 from torchgauge.report.budgets import Limit
 

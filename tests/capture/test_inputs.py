@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.facts import InputRecord
-from torchgauge.facts.document import capture_from_document
+from torchgauge.facts import InputRecord, capture_from_document
 
 
 class Mixes(nn.Module):

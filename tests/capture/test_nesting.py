@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.capture import Request
-from torchgauge.capture.run import trace
+from torchgauge.capture import Request, trace
 from torchgauge.capture.surroundings import nesting
 from torchgauge.source import Candidate
 

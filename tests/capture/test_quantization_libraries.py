@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.source.packages import import_optional
+from torchgauge.source import import_optional
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what libraries warn of when they are imported
 

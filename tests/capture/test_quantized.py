@@ -18,7 +18,7 @@ import torch.ao.quantization as ao
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.source.packages import import_optional
+from torchgauge.source import import_optional
 from torchgauge.units import format_seconds
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao is deprecated, and says so at each call

@@ -20,7 +20,7 @@ from tests.checkpoint.pickle_writing import call, shell
 from tests.checkpoint.test_damaged_files import number, tensor_pickle
 from torchgauge.analysis import scan_weights
 from torchgauge.checkpoint import Entry, Verdict, open_checkpoint, sniff
-from torchgauge.cli.main import main
+from torchgauge.cli import main
 from torchgauge.errors import FormatError
 
 TENSORS = {"a": torch.arange(6.0), "b": torch.arange(5, dtype=torch.int64), "c.w": torch.ones(7, dtype=torch.bfloat16)}

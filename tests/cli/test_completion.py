@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from torchgauge.cli import COMMANDS, build_parser, command_parsers, main
-from torchgauge.cli.completion import completion_script
 
 BASH = shutil.which("bash")
+
+
+def completion_script(shell: str) -> str:
+    with redirect_stdout(StringIO()) as out:
+        assert main(["completion", shell]) == 0
+    return out.getvalue()
 
 
 def complete(words: list[str], folder: Path) -> list[str]:

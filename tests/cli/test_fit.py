@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from torchgauge.cli.main import main
+from torchgauge.cli import main
 
 MODEL = """
 import torch

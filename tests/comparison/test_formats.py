@@ -13,8 +13,7 @@ from markdown_it import MarkdownIt
 
 import torchgauge
 from tests.report.sample import HOSTILE, LINEAR_PARAMS, sample_capture, sample_view
-from torchgauge.analysis.comparison import Comparison, is_saved_run
-from torchgauge.analysis.result import Analysis
+from torchgauge.analysis import Analysis, Comparison, is_saved_run
 from torchgauge.errors import UsageError
 from torchgauge.facts import Capture
 from torchgauge.report import Options

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.models.tables import read_table
 from torchgauge.cli import build_parser
-from torchgauge.facts.figures import Unit, figures_of
+from torchgauge.facts import Unit, figures_of
 from torchgauge.report import COLUMNS, suffixes_of
 from torchgauge.report.budgets import KEYS
 

@@ -38,8 +38,7 @@ from torchgauge.energy import (
     tokens_per_run,
 )
 from torchgauge.energy import meter as registry
-from torchgauge.facts import Capture, OpRecord, View
-from torchgauge.facts.document import capture_from_document
+from torchgauge.facts import Capture, OpRecord, View, capture_from_document
 from torchgauge.measure import Absent, OpTime, ready
 from torchgauge.source import Candidate
 

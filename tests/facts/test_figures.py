@@ -13,7 +13,7 @@ import pytest
 from tests.extended import SOURCE, copy_package, run_with
 from tests.report.measured_sample import measured_view
 from tests.report.saved_runs import load_run
-from torchgauge.facts.figures import FIGURES, MODULES, OPS, STATIC, TOTALS, WEIGHTS, figures_of
+from torchgauge.facts import FIGURES, MODULES, OPS, STATIC, TOTALS, WEIGHTS, figures_of
 from torchgauge.report import render
 from torchgauge.units import format_count
 
@@ -30,13 +30,13 @@ from pathlib import Path
 import torchgauge
 from torchgauge import report
 from torchgauge.facts import View
-from torchgauge.facts.document import capture_from_document
+from torchgauge.facts import capture_from_document
 from torchgauge.integrations.summary import module_columns
 from torchgauge.report.budgets import KEYS, check_view, limits
 from torchgauge.report.comparison import compare_views
 from torchgauge.report.comparison.document import comparison_document
-from torchgauge.report.folding import fold
-from torchgauge.report.page.payload import build_payload
+from torchgauge.report import fold
+from torchgauge.report.page import build_payload
 from torchgauge.report.formats.xml import attributes_of
 import torchgauge.report.page
 

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 import torch
 
-from torchgauge.facts.strides import contiguous_stride, distinct_elements, is_contiguous, windowed_elements
+from torchgauge.facts import TensorSpec, contiguous_stride, is_contiguous, windowed_elements
 
 SHAPES = [(), (3,), (2, 3, 4), (2, 1, 4), (1, 1), (2, 0, 3), (0,)]
 
@@ -34,6 +34,10 @@ def test_contiguous_strides_are_those_of_torch(shape: tuple[int, ...]) -> None:
 )
 def test_a_tensor_is_contiguous_where_torch_says_so(tensor: torch.Tensor) -> None:
     assert is_contiguous(tuple(tensor.shape), tensor.stride()) is tensor.is_contiguous()
+
+
+def distinct_elements(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    return TensorSpec(shape, "int8", stride).distinct_bytes
 
 
 def places(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:

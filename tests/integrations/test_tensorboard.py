@@ -10,7 +10,7 @@ from torch import nn
 
 import torchgauge
 from tests.report.sample import sample_capture
-from torchgauge.analysis.result import Analysis
+from torchgauge.analysis import Analysis
 
 pytest.importorskip("tensorboard", reason="tensorboard is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.sample import sample_capture
-from torchgauge.analysis.result import Analysis
+from torchgauge.analysis import Analysis
 
 pytest.importorskip("wandb", reason="wandb is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

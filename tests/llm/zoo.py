@@ -11,7 +11,7 @@ import transformers as hf
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source import torchvision_importable
 
 COMMON: dict[str, Any] = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,

@@ -11,7 +11,7 @@ from torch import nn
 
 import torchgauge as tg
 from tests.models.published_mixtures import MIXTURES
-from torchgauge.facts.experts import find_mixtures
+from torchgauge.facts import find_mixtures
 
 IDS = torch.arange(48).reshape(1, 48)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchgauge.facts import (
     COUNTED,
+    MEASURED,
     Capture,
     Cost,
     EnergyFacts,
@@ -21,7 +22,6 @@ from torchgauge.facts import (
     TensorSpec,
     View,
 )
-from torchgauge.facts.figures import MEASURED
 from torchgauge.facts.measurements import blank
 
 KINDS = (("fc", "Linear", "aten::addmm", "matmul"), ("norm", "LayerNorm", "aten::native_layer_norm", "normalization"))

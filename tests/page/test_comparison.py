@@ -12,8 +12,7 @@ from torch import nn
 from tests.comparison.test_formats import MARKUP, pruned
 from tests.report.energy_sample import estimated_energy, measured_energy
 from tests.report.sample import sample_capture
-from torchgauge.analysis.comparison import Comparison
-from torchgauge.analysis.result import Analysis
+from torchgauge.analysis import Analysis, Comparison
 
 Open = Callable[[Any], Any]
 

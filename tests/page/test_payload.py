@@ -20,8 +20,7 @@ from tests.report.sample import HOSTILE, sample_capture, sample_view
 from tests.report.weights_sample import weights_view
 from torchgauge.facts import View
 from torchgauge.report import Options, render, save, save_weights, visible
-from torchgauge.report.page import PARTS, build_payload, columns, encode, part, plain
-from torchgauge.report.page.assemble import assemble
+from torchgauge.report.page import PARTS, assemble, build_payload, columns, encode, part, plain
 
 
 def decoded(column: Any, length: int) -> list[Any]:

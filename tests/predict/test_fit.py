@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.analysis.budgets import check
+from torchgauge.analysis import check
 from torchgauge.analysis.fitting import Case
 from torchgauge.errors import InputError, UsageError
 from torchgauge.isolation import is_isolated

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import torchgauge as tg
-from torchgauge.cli.main import main
+from torchgauge.cli import main
 from torchgauge.errors import FormatError, InputError, UsageError
 from torchgauge.facts import TensorSpec
 from torchgauge.predict import (

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import torchgauge as tg
 from torchgauge.report import Options, render
-from torchgauge.report.page.payload import build_payload
+from torchgauge.report.page import build_payload
 
 SOURCES = {"measured", "published", "carried over", "data sheet"}
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tests.report.sample import BLOCKS, HIDDEN, HOSTILE, sample_capture
-from torchgauge.facts import Capture, Measured, TraceRecord, View
-from torchgauge.facts.document_types import Latency
+from torchgauge.facts import Capture, Latency, Measured, TraceRecord, View
 
 MS = 1_000_000
 MEDIAN_S = 0.080

@@ -11,8 +11,7 @@ import pytest
 from tests.report.energy_sample import OP_J, estimated_energy, measured_energy, swept
 from tests.report.measured_sample import latency
 from tests.report.sample import BLOCKS, sample_view
-from torchgauge.facts import View
-from torchgauge.facts.document import capture_from_document
+from torchgauge.facts import View, capture_from_document
 from torchgauge.report import BY_ENERGY, Options, line_width, render, top_modules, top_ops
 from torchgauge.report.content import energy, sweep
 from torchgauge.report.formats import report_lines, write_sections

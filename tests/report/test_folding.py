@@ -3,8 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from tests.report.sample import BLOCKS, LINEAR_MACS, LINEAR_PARAMS, SQUARE, sample_capture, sample_view
-from torchgauge.facts import Capture, ModuleRecord, ParamRecord, TensorSpec, View
-from torchgauge.facts.figures import CODE, MODULES, figures_of
+from torchgauge.facts import CODE, MODULES, Capture, ModuleRecord, ParamRecord, TensorSpec, View, figures_of
 from torchgauge.report import Block, fold
 
 ADDITIVE = [figure.key for figure in figures_of(MODULES) if figure.additive and figure.known is CODE]

@@ -12,8 +12,7 @@ from torchgauge.report import ANALYSIS, FORMATS, OTHERS, SCAN, find_format, impo
 
 FILE = """
 from torchgauge.facts import View
-from torchgauge.report.options import Options
-from torchgauge.report.registry import renderer
+from torchgauge.report import Options, renderer
 
 
 @renderer(

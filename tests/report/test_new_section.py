@@ -20,7 +20,7 @@ from torchgauge.report.formats.latex import prose as latex_prose
 from torchgauge.report.formats.markdown import prose as markdown_prose
 
 FILE = """
-from torchgauge.report.layout import Heading
+from torchgauge.report import Heading
 from torchgauge.report.model import (
     Cell, Chart, Code, Course, Facts, Item, Listing, Point, Scatter, Section, Table, Text
 )

@@ -12,8 +12,7 @@ import pytest
 from tests.report.sample import HOSTILE
 from tests.report.stored_sample import FILE, MATRIX, PACKED_VALUES, stored_capture, stored_view
 from torchgauge.errors import UsageError
-from torchgauge.facts import View
-from torchgauge.facts.document import capture_from_document
+from torchgauge.facts import View, capture_from_document
 from torchgauge.report import SCAN, Options, find_format, render, to_dataframe
 from torchgauge.report.content import by_dtype, by_folder, by_role, tied
 

@@ -16,8 +16,7 @@ import torchgauge as tg
 from tests.report.stored_sample import stored_view
 from tests.report.weights_sample import APART, BLOCKS, QKV, UP, figures, weights_capture, weights_view
 from torchgauge.errors import UsageError
-from torchgauge.facts import Row, StoredRecord, StoredTensor, View, WeightStatistics
-from torchgauge.facts.document import capture_from_document
+from torchgauge.facts import Row, StoredRecord, StoredTensor, View, WeightStatistics, capture_from_document
 from torchgauge.report import (
     SCAN,
     Options,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import torchgauge as tg
 from tests.torchscript.archives import Doubles, rewritten, saved
-from torchgauge.cli.main import main
+from torchgauge.cli import main
 from torchgauge.source import load_torchscript, require_allowed
 
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from torchgauge.checkpoint import Index, open_checkpoint
-from torchgauge.facts.document_types import Against, Drift
+from torchgauge.facts import Against, Drift
 from torchgauge.weights import compare_checkpoints, rows
 
 

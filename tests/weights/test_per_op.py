@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from torchgauge.facts import Cost, OpRecord, ParamRecord, Signature, TensorSpec
-from torchgauge.facts.weights import weight_ops
+from torchgauge.facts import Cost, OpRecord, ParamRecord, Signature, TensorSpec, weight_ops
 
 LINEAR = Signature("aten::addmm", "", "matmul", "counted", (), (), (), {}, Cost(), 0)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.analysis.comparison import Comparison, compare
+    from torchgauge.analysis.budgets import analysis_options, check, read_budgets
+    from torchgauge.analysis.comparison import Comparison, compare, is_saved_run
     from torchgauge.analysis.fitting import Fit, fit
     from torchgauge.analysis.forecasting import Forecast, forecast
     from torchgauge.analysis.language import Llm, llm
@@ -25,18 +26,23 @@ __all__ = [
     "Forecast",
     "Llm",
     "WeightScan",
+    "analysis_options",
     "analyze",
+    "check",
     "compare",
     "fit",
     "forecast",
+    "is_saved_run",
     "llm",
     "load",
+    "read_budgets",
     "scan_weights",
 ]
 
 _HOMES = {
     "pipeline": ("analyze",),
-    "comparison": ("Comparison", "compare"),
+    "budgets": ("analysis_options", "check", "read_budgets"),
+    "comparison": ("Comparison", "compare", "is_saved_run"),
     "fitting": ("Fit", "fit"),
     "forecasting": ("Forecast", "forecast"),
     "language": ("Llm", "llm"),

@@ -1,5 +1,9 @@
 """What was recorded about a model: frozen, without torch, saved and loaded as JSON; and the view that reports read."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from torchgauge.facts.capture import (
     SCHEMA_VERSION,
     Allocation,
@@ -22,28 +26,56 @@ from torchgauge.facts.compiled import (
     GraphBreak,
     Recompilation,
 )
+from torchgauge.facts.experts import find_mixtures
+from torchgauge.facts.figures import (
+    CODE,
+    FIGURES,
+    MEASURED,
+    MODULES,
+    OPS,
+    STATIC,
+    TOTALS,
+    WEIGHTS,
+    Unit,
+    figures_of,
+)
 from torchgauge.facts.files import AdapterRecord, PickleImport, StoredRecord, StoredTensor, TrainingRecord
 from torchgauge.facts.measurements import EnergyFacts, Measured, TraceRecord
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
 from torchgauge.facts.predictions import Bounds, FitFacts, ForecastFacts, PredictedTimes
+from torchgauge.facts.strides import contiguous_stride, is_contiguous, windowed_elements
 from torchgauge.facts.tensor import ITEM_BITS, TensorSpec, tensor_specs
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.view import Row, View
-from torchgauge.facts.weights import WeightStatistics
+from torchgauge.facts.weights import WeightStatistics, weight_ops
+from torchgauge.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document import capture_from_document
+    from torchgauge.facts.document_types import Against, Drift, Latency
 
 __all__ = [
     "CATEGORIES",
+    "CODE",
     "COMPILED",
     "COUNTED",
     "EAGER",
     "EXECUTIONS",
     "EXTERN",
+    "FIGURES",
     "FREE",
     "ITEM_BITS",
+    "MEASURED",
+    "MODULES",
+    "OPS",
     "SCHEMA_VERSION",
+    "STATIC",
+    "TOTALS",
     "UNCOUNTED",
+    "WEIGHTS",
     "AdapterRecord",
+    "Against",
     "Allocation",
     "ArchitectureRecord",
     "Bounds",
@@ -52,6 +84,7 @@ __all__ = [
     "CompiledGraph",
     "CompiledKernel",
     "Cost",
+    "Drift",
     "EnergyFacts",
     "Environment",
     "FitFacts",
@@ -60,6 +93,7 @@ __all__ = [
     "GrowingAttribute",
     "HostRead",
     "InputRecord",
+    "Latency",
     "Measured",
     "ModuleRecord",
     "Node",
@@ -79,8 +113,20 @@ __all__ = [
     "TensorSpec",
     "TraceRecord",
     "TrainingRecord",
+    "Unit",
     "View",
     "WeightStatistics",
     "build_tree",
+    "capture_from_document",
+    "contiguous_stride",
+    "figures_of",
+    "find_mixtures",
+    "is_contiguous",
     "tensor_specs",
+    "weight_ops",
+    "windowed_elements",
 ]
+
+# What a saved document may hold: its checks take time to build.
+_HOMES = {"document": ("capture_from_document",), "document_types": ("Against", "Drift", "Latency")}
+__getattr__ = lazy_names(__name__, _HOMES)
