@@ -111,9 +111,9 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.aten": OWN,
     },
     "capture/structure.py": {
-        "getattr(value, field.name)": DATACLASS,
+        "getattr(given, field.name)": DATACLASS,
         "getattr(value, field.name, None)": DATACLASS,
-        "hasattr(value, field.name)": DATACLASS,
+        "hasattr(given, field.name)": DATACLASS,
     },
     "capture/supported.py": {
         "_PROBE.format(name=name)": OWN,
@@ -126,9 +126,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(table, setter)": OWN,
         "hasattr(table, getter)": OWN,
         "hasattr(table, setter)": OWN,
-    },
-    "capture/training.py": {
-        "getattr(value, field.name, None)": DATACLASS,
     },
     "capture/triton_kernels.py": {
         "getattr(sys.modules.get(module), name, None)": OWN,

@@ -210,7 +210,7 @@ def test_a_place_that_nobody_could_know_is_named_in_the_warnings() -> None:
     test = test_a_place_that_nobody_could_know_is_named_in_the_warnings
     found = tg.analyze(Sneaks(), input_size=(3, 4))
     assert hidden[0].values == [{}]
-    assert any("not known" in warning and "'last'" in warning for warning in found.capture.run.warnings)
+    assert any("unknown" in warning and "'last'" in warning for warning in found.capture.run.warnings)
 
 
 class Layer:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchgauge.capture.opcall import OpCall
+from torchgauge.capture.opcall import OpCall, SomeTensor
 from torchgauge.capture.twin import Copier
 
 FLEX_OPS = ("higher_order::flex_attention", "higher_order::flex_attention_backward")
@@ -21,7 +22,7 @@ FLEX_OPS = ("higher_order::flex_attention", "higher_order::flex_attention_backwa
 _MOST_EVALUATED = 1 << 30
 
 # The content of a tensor, None where it is not known.
-ContentOf = Callable[[torch.Tensor], torch.Tensor | None]
+ContentOf = Callable[[Tensor], Tensor | None]
 
 
 class _Unknown(Exception):  # noqa: N818 - a signal
@@ -32,21 +33,21 @@ class _Unknown(Exception):  # noqa: N818 - a signal
 class BlockMask:
     """The part of torch's block mask that says what is computed. Torch 2.6 has no sequence lengths in front."""
 
-    counts: torch.Tensor
-    indices: torch.Tensor
-    full_counts: torch.Tensor | None
-    full_indices: torch.Tensor | None
+    counts: Tensor
+    indices: Tensor
+    full_counts: Tensor | None
+    full_indices: Tensor | None
     block: tuple[int, int]
-    mask_mod: Callable[..., torch.Tensor]
+    mask_mod: Callable[..., Tensor]
 
     @classmethod
     def of(cls, given: Sequence[Any]) -> BlockMask:
-        first = next(index for index, item in enumerate(given) if isinstance(item, torch.Tensor))
+        first = next(index for index, item in enumerate(given) if isinstance(item, Tensor))
         counts, indices, full_counts, full_indices = given[first : first + 4]
         return cls(counts, indices, full_counts, full_indices, (int(given[-3]), int(given[-2])), given[-1])
 
 
-def computed_scores(call: OpCall, content_of: ContentOf) -> int | None:
+def computed_scores(call: OpCall[SomeTensor], content_of: ContentOf) -> int | None:
     """How many scores (query, key and head) the blocks of a call have; None where the mask depends on data."""
     arguments = call.bind()
     mask, query, key = BlockMask.of(arguments["block_mask"]), arguments["query"], arguments["key"]
@@ -83,7 +84,7 @@ def _evaluated(mask: BlockMask, lengths: tuple[int, int], content_of: ContentOf)
         return None
     from torch.nn.attention.flex_attention import create_mask  # whoever made the mask has loaded it
 
-    def content(tensor: torch.Tensor) -> torch.Tensor:
+    def content(tensor: Tensor) -> Tensor:
         known = content_of(tensor)
         if known is None:
             raise _Unknown
@@ -95,7 +96,7 @@ def _evaluated(mask: BlockMask, lengths: tuple[int, int], content_of: ContentOf)
         for start in range(0, queries, height):
             rows = min(height, queries - start)
 
-            def shifted(b: Any, h: Any, q: Any, k: Any, start: int = start) -> torch.Tensor:
+            def shifted(b: Tensor, h: Tensor, q: Tensor, k: Tensor, start: int = start) -> Tensor:
                 return function(b, h, q + start, k)
 
             for strip in create_mask(shifted, batch, heads, rows, keys, device="cpu").any(-2).flatten(0, 1):

@@ -1,7 +1,7 @@
-"""Tells a recorder when the modules of a twin start and end, without hooks and without touching a class.
+"""Notifies a recorder when the modules of a twin start and end, without hooks and without changing a class.
 
-Hooks would switch off torch's own fast paths (`nn.TransformerEncoderLayer` looks for them), and what is put into the
-class is seen by every thread. There is the way of `nn.Module.compile()`: a module calls its `_compiled_call_impl`.
+Hooks would switch off torch's own fast paths (`nn.TransformerEncoderLayer` looks for them), and a change of the class
+is seen by every thread. The way of `nn.Module.compile()` is used instead: a module calls its `_compiled_call_impl`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch._higher_order_ops.associative_scan import AssociativeScanOp, generic_associative_scan
 from torch._higher_order_ops.cond import CondOp
 from torch._higher_order_ops.map import MapImpl
@@ -28,24 +29,29 @@ from torchgauge.capture.recorder import UNKNOWN_LINE, Recorder, model_line
 from torchgauge.facts import Cost
 
 if TYPE_CHECKING:
-    from torchgauge.capture.script.interpreter import Adopt
+    from torchgauge.capture.script.interpreter import Adopt, ScriptInterpreter
+    from torchgauge.source.exported.model import ExportedModel
+
+
+# The forward of a module, a branch or the body of a loop: it is called, and its result passed on.
+Function = Callable[..., Any]
 
 
 @contextmanager
 def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Iterator[None]:
-    """`adopt` gives what stands for a tensor of the model in this run: script modules are asked for theirs."""
-    interpreter: Any = None
-    # Where its module is not loaded, nothing is one.
+    """`adopt` gives the tensor of this run that stands for a tensor of the model; script modules need it."""
+    interpreter: ScriptInterpreter | None = None
+    # Where its module is not loaded, no model is one.
     exported_model = getattr(sys.modules.get("torchgauge.source.exported.model"), "ExportedModel", ())
 
-    def exported(module: Any, *args: Any, **kwargs: Any) -> Any:
+    def exported(module: ExportedModel, *args: object, **kwargs: object) -> object:
         before, module.engine.tell_line = recorder.source, recorder.note_line
         try:
-            return module._call_impl(*args, **kwargs)
+            return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
         finally:
             recorder.source, module.engine.tell_line = before, None
 
-    def call(path: str, run: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(path: str, run: Function, *args: object, **kwargs: object) -> object:
         previous = recorder.enter_path(path, args, kwargs)
         try:
             output = run(*args, **kwargs)
@@ -55,8 +61,8 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
         recorder.leave_path(previous, output)
         return output
 
-    def call_layer(path: str, run: Any, *args: Any, **kwargs: Any) -> Any:
-        """A layer of torch's own is one line of the model's code, whatever its ops: the stack is looked at once."""
+    def call_layer(path: str, run: Function, *args: object, **kwargs: object) -> object:
+        """A layer of torch is one line of the model's code, whatever its ops: the stack is looked at once."""
         before = recorder.source
         if before is None:
             recorder.source = model_line() or UNKNOWN_LINE
@@ -65,14 +71,14 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
         finally:
             recorder.source = before
 
-    watched: list[dict[str, Any]] = []
+    watched: list[dict[str, object]] = []
     for module, path in paths.modules():
-        run: Any = partial(exported, module) if isinstance(module, exported_model) else module._call_impl
+        run: Function = partial(exported, module) if isinstance(module, exported_model) else module._call_impl
         if isinstance(module, torch.jit.ScriptModule):
-            from torchgauge.capture.script.interpreter import ScriptInterpreter, can_interpret
+            from torchgauge.capture.script import interpreter as script
 
-            if can_interpret(module):
-                interpreter = interpreter or ScriptInterpreter(recorder, adopt)
+            if script.can_interpret(module):
+                interpreter = interpreter or script.ScriptInterpreter(recorder, adopt)
                 run = partial(interpreter.run, module)
         is_layer = type(module).__module__.startswith("torch.nn.") and not module._modules
         module.__dict__["_compiled_call_impl"] = partial(call_layer if is_layer else call, path, run)
@@ -89,9 +95,7 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
 # Python would, in place. Torch's own way compiles them, which cannot be done with fake tensors, and hides their
 # modules.
 
-Branch = Callable[..., Any]
-
-# As for the loops of TorchScript: no model of use repeats one so often.
+# As for the loops of TorchScript: no real model repeats one so often.
 LOOP_LIMIT = 1 << 18
 
 
@@ -100,10 +104,10 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
     """`torch.cond`, `while_loop`, `scan`, `map` and `associative_scan` run their functions directly, in this thread,
     for the block."""
     ops: tuple[Any, ...] = (CondOp, WhileLoopOp, ScanOp, MapImpl, AssociativeScanOp)
-    before: Any = tuple(op.__call__ for op in ops)
+    before: tuple[Function, ...] = tuple(op.__call__ for op in ops)
     owner = threading.get_ident()
 
-    def cond(op: Any, condition: Any, yes: Branch, no: Branch, operands: Sequence[Any] = ()) -> Any:
+    def cond(op: object, condition: object, yes: Function, no: Function, operands: Sequence[object] = ()) -> object:
         if threading.get_ident() != owner:
             return before[0](op, condition, yes, no, operands)
         recorder.budget.spend_steps()  # where branches are nested, each is priced anew for every one around it
@@ -118,10 +122,13 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
             )
         return (yes if is_true else no)(*operands)
 
-    def while_loop(op: Any, condition: Branch, body: Branch, carried: Any, additional: Any) -> Any:
+    def while_loop(
+        op: object, condition: Function, body: Function, carried: Sequence[object], additional: Sequence[object]
+    ) -> object:
         if threading.get_ident() != owner:
             return before[1](op, condition, body, carried, additional)
-        values, result = tuple(carried), tuple(carried)
+        values = tuple(carried)
+        result: object = values
         while bool(condition(*values, *additional)):
             result = body(*values, *additional)
             values = tuple(tree_leaves(result))
@@ -130,10 +137,16 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
                 raise Endless(f"torch.while_loop ran {LOOP_LIMIT} times and did not end")
         return result
 
-    def scan(op: Any, combine: Branch, init: Any, xs: Any, additional_inputs: Sequence[Any] = ()) -> Any:
+    def scan(
+        op: object,
+        combine: Function,
+        init: Sequence[object],
+        xs: Sequence[Tensor],
+        additional_inputs: Sequence[object] = (),
+    ) -> object:
         if threading.get_ident() != owner:
             return before[2](op, combine, init, xs, additional_inputs)
-        carry, outputs, structure = list(init), list[list[Any]](), None
+        carry, outputs, structure = list(init), list[list[Tensor]](), None
         for step in range(xs[0].shape[0] if xs else 0):
             results, structure = tree_flatten(combine(*carry, *(x[step] for x in xs), *additional_inputs))
             carry = results[: len(carry)]
@@ -141,14 +154,14 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
         leaves = [*carry, *(torch.stack(each) for each in zip(*outputs, strict=True))]
         return tuple(leaves) if structure is None else tree_unflatten(leaves, structure)
 
-    def map_(op: Any, function: Branch, xs: Sequence[Any], fixed: Sequence[Any] = ()) -> Any:
+    def map_(op: object, function: Function, xs: Sequence[Tensor], fixed: Sequence[object] = ()) -> object:
         if threading.get_ident() != owner:
             return before[3](op, function, xs, fixed)
         flat = [tree_flatten(function(*(x[step] for x in xs), *fixed)) for step in range(xs[0].shape[0])]
         columns = zip(*(leaves for leaves, _ in flat), strict=True)
         return tree_unflatten([torch.stack(each) for each in columns], flat[0][1])
 
-    def associative_scan(op: Any, combine: Branch, xs: Sequence[Any], *rest: Any) -> Any:
+    def associative_scan(op: object, combine: Function, xs: Sequence[Tensor], *rest: object) -> object:
         """By halves, as torch's eager form does: pairs, the scan of the pairs, then the elements between."""
         if threading.get_ident() != owner:
             return before[4](op, combine, xs, *rest)
@@ -166,7 +179,7 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
             op.__call__ = original
 
 
-def _price(recorder: Recorder, branch: Branch, operands: Sequence[Any]) -> tuple[int, int, int]:
+def _price(recorder: Recorder, branch: Function, operands: Sequence[object]) -> tuple[int, int, int]:
     """What a branch costs; the recorder forgets that it ran."""
     with recorder.rehearsal() as ops:
         branch(*operands)

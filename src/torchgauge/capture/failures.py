@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +31,7 @@ _READS_MEMORY = ("data is not allocated yet", "on an invalid python storage", "C
 
 def call_model(
     model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], recorder: Recorder, *, is_real: bool = False
-) -> Any:
+) -> object:
     try:
         return model(*args, **kwargs)
     except (DataDependent, ForwardError):
@@ -78,8 +77,8 @@ def step_errors(recorder: Recorder) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    told = str(error).strip().splitlines()
-    return told[0] if told else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def let_go(error: BaseException | None, seen: set[int] | None = None) -> None:
@@ -92,8 +91,8 @@ def let_go(error: BaseException | None, seen: set[int] | None = None) -> None:
         let_go(error.__context__, seen)
 
 
-def _describe(structure: Any) -> str:
-    specs: list[TensorSpec] = list(tensor_specs(structure))
+def _describe(structure: object) -> str:
+    specs = list(tensor_specs(structure))
     if not specs:
         return "no tensors"
     return ", ".join(f"{units.format_shape(spec.shape)} {spec.dtype}" for spec in specs[:6])
@@ -118,8 +117,8 @@ class Misfit:
         return f"{self.layer} takes {self.needed} {self.unit} and got {self.got}"
 
 
-def find_misfit(module: Any, path: str, spec: TensorSpec | None) -> Misfit | None:
-    """What is wrong with the shape that a layer of torch was given; None if its attributes do not say."""
+def find_misfit(module: object, path: str, spec: TensorSpec | None) -> Misfit | None:
+    """The mismatch between a layer of torch and the shape it was given; None if its attributes do not show one."""
     if spec is None:
         return None
     shape, name = spec.shape, path or type(module).__name__
@@ -159,7 +158,7 @@ Trial = Callable[[Candidate], "Misfit | bool | None"]
 
 
 def fitting_input(candidate: Candidate, misfit: Misfit, attempt: Trial) -> Candidate | None:
-    """The candidate with a shape of its first floating tensor for which the model runs; None where none is found."""
+    """The candidate with a shape of its main input for which the model runs; None where none is found."""
     if not _shape(candidate):
         return None
     deadline, left = time.monotonic() + _SECONDS, _TRIALS
@@ -176,7 +175,7 @@ def fitting_input(candidate: Candidate, misfit: Misfit, attempt: Trial) -> Candi
             outcome = tried(changed)
             if outcome is None:
                 return changed
-            # What it complained of is mended: another layer is next.
+            # This layer is satisfied: another one is next.
             if isinstance(outcome, Misfit) and following is None and outcome.layer != misfit.layer:
                 following = changed, outcome
         found = _by_size(candidate, misfit, tried)
@@ -211,7 +210,7 @@ def _by_size(candidate: Candidate, misfit: Misfit, tried: Trial) -> Candidate | 
         return _with_shape(candidate, (*shape[:2], *(size for _ in shape[2:])))
 
     def outcome(size: int) -> int:
-        """-1: too small, 1: too large, 0: it runs; what fails for another reason is too small."""
+        """-1: too small, or it fails for another reason; 1: too large; 0: it runs."""
         found = tried(sized(size))
         if found is None:
             return 0
@@ -228,20 +227,24 @@ def _by_size(candidate: Candidate, misfit: Misfit, tried: Trial) -> Candidate | 
     return None
 
 
+def _main_input(candidate: Candidate) -> tuple[int, Tensor] | None:
+    """The first floating tensor among the arguments, and its position."""
+    values = enumerate((*candidate.args, *candidate.kwargs.values()))
+    found = ((place, value) for place, value in values if isinstance(value, Tensor) and value.is_floating_point())
+    return next(found, None)
+
+
 def _shape(candidate: Candidate) -> tuple[int, ...]:
-    tensor = next(filter(_is_main, (*candidate.args, *candidate.kwargs.values())), None)
-    return () if tensor is None else tuple(tensor.shape)
-
-
-def _is_main(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
+    found = _main_input(candidate)
+    return () if found is None else tuple(found[1].shape)
 
 
 def _with_shape(candidate: Candidate, shape: tuple[int, ...]) -> Candidate:
-    """The candidate with another shape for its first floating tensor, which has no values then."""
+    """The candidate with another shape for its main input, which has no values then."""
+    found = _main_input(candidate)
+    assert found is not None, "asked only for a candidate that has a shape"
     values = [*candidate.args, *candidate.kwargs.values()]
-    place = next(number for number, value in enumerate(values) if _is_main(value))
-    values[place] = torch.empty(shape, dtype=values[place].dtype, device="meta")
+    values[found[0]] = torch.empty(shape, dtype=found[1].dtype, device="meta")
     count = len(candidate.args)
     kwargs = dict(zip(candidate.kwargs, values[count:], strict=True))
     return replace(candidate, args=tuple(values[:count]), kwargs=kwargs)

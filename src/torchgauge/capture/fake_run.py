@@ -1,16 +1,16 @@
 """The run on fake tensors: every op the model calls is answered from metadata, its cost recorded, nothing computed.
 
-Exceptions are small tensors whose content is known (constants, given integer inputs, what follows from them): models
-look at their masks and positions, so those are computed for real beside the fake tensor (`values.py`).
+Exceptions are small tensors whose content is known (constants, given integer inputs, results computed from them):
+models look at their masks and positions, so those are computed for real beside the fake tensor (`values.py`).
 """
 
 from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
@@ -28,12 +28,13 @@ from torchgauge.capture.fake_tensor import (
     Storage,
     make_fake,
 )
-from torchgauge.capture.opcall import OpCall, is_composite, op_info
+from torchgauge.capture.opcall import Arguments, FakeCall, Op, OpCall, is_composite, op_info
 from torchgauge.capture.paths import Inlined, ModulePaths
 from torchgauge.capture.plan import (
     FOLLOWS_SPARSE,
     Output,
     Plan,
+    PlanKey,
     Planner,
     infer_from_zeros,
     is_shareable,
@@ -42,7 +43,7 @@ from torchgauge.capture.plan import (
 )
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.refusals import INDEXING, refuse_call, refuse_indices
-from torchgauge.capture.structure import tensors_in
+from torchgauge.capture.structure import map_tensors, tensors_in
 from torchgauge.capture.triton_kernels import is_wrapped_launch, triton_op_body, wrapped_launch
 from torchgauge.capture.twin import Copier
 from torchgauge.capture.values import Knowledge
@@ -85,14 +86,14 @@ class _Stranger(Exception):  # noqa: N818 - a signal
 
 
 class FakeRun(TorchDispatchMode):
+    """`strict`: the values of the inputs are the user's, so indices from them that are out of range are refused."""
+
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Else torch wraps every call to keep its compiler out, which costs 5 µs an op and a second at the first."""
         return False
-
-    """`strict`: the values of the inputs are the user's, so indices from them that are out of range are refused."""
 
     def __init__(self, recorder: Recorder, device: torch.device, *, assume: bool = False, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -110,13 +111,13 @@ class FakeRun(TorchDispatchMode):
         self.specs = shared_specs
         self._planner = Planner(self.specs, device)
         self._shared = shared_plans()
-        self._plans: dict[tuple[Any, ...], Plan] = {}
-        # Adopted tensors are kept, so that an id stays theirs for the whole run.
+        self._plans: dict[PlanKey, Plan] = {}
+        # Adopted tensors are kept, so that no other gets their id during the run.
         self._adopted: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._held = Ledger()  # theirs: no part of the live memory
         self._lent: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        # Of flex attention by its mask, which is kept, so that an id stays its own.
-        self._scores: dict[tuple[Any, ...], tuple[torch.Tensor, int | None]] = {}
+        # Of flex attention by its mask, which is kept, so that no other gets its id.
+        self._scores: dict[PlanKey, tuple[torch.Tensor, int | None]] = {}
 
     def adopt(self, tensor: torch.Tensor, *, name: str = "", dtype: torch.dtype | None = None) -> FakeTensor:
         """The fake tensor of a parameter, buffer or constant: the model holds it, so it is not live memory."""
@@ -158,8 +159,9 @@ class FakeRun(TorchDispatchMode):
         self._adopted[id(tensor)] = (tensor, fake)
         return fake
 
-    def _wrap(self, tensor: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-        twin = rewrapped(tensor, change)
+    def _wrap(self, tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> FakeTensor:
+        """A wrapper subclass answers ops by ops on the tensors in it, so it stands for a fake tensor itself."""
+        twin = cast(FakeTensor, rewrapped(tensor, change))
         self._adopted[id(tensor)] = (tensor, twin)
         return twin
 
@@ -181,8 +183,8 @@ class FakeRun(TorchDispatchMode):
         self.recorder.let_go()
         return Census(self.recorder.ledger, self._held)
 
-    def mark(self, tensor: Any, origin: int) -> int:
-        """Let `origin` stand for an input among the producers of what reads it; one that it has already is kept."""
+    def mark(self, tensor: torch.Tensor, origin: int) -> int:
+        """Let `origin` stand for an input among the producers of its readers; an input marked before keeps its mark."""
         for fake in fakes_of(tensor):
             if fake.storage_.writer is None:
                 fake.storage_.writer = origin
@@ -207,7 +209,9 @@ class FakeRun(TorchDispatchMode):
             return spec
         return self.specs.get(spec.shape, spec.stride, dtype, self.device, spec.sparse)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Op, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Arguments | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if torch._C._get_dispatch_mode(_FAKE) is not None:
             return func(*args, **kwargs)  # torch itself asks for the shape of a result, as DTensor does
@@ -219,7 +223,7 @@ class FakeRun(TorchDispatchMode):
             self.launch(wrapped_launch(func, kwargs | {"kwargs": given | copies}))
             return copies if "tensors_to_clone" in kwargs else None
         tensors: list[FakeTensor] = []
-        key: list[Any] = [func]
+        key: list[object] = [func]
         try:
             _read(args, key, tensors)
             if kwargs:
@@ -231,7 +235,7 @@ class FakeRun(TorchDispatchMode):
                 return self._lift(args[0])
             if any(map(is_wrapper, tensors_in((args, kwargs)))):
                 return NotImplemented  # it answers itself, by ops on the fake tensors that it is made of
-            args, kwargs = self._adopt_all(args), self._adopt_all(kwargs)
+            args, kwargs = map_tensors((args, kwargs), self._adopt_stranger)
             return self.__torch_dispatch__(func, types, args, kwargs)
         if len(tensors) > 1:
             ids = list(map(id, tensors))
@@ -262,18 +266,17 @@ class FakeRun(TorchDispatchMode):
             values.assume_finite(self, OpCall(func, plan.info, args, kwargs, tensors), built)
         return built
 
-    def launch(self, call: OpCall) -> None:
+    def launch(self, call: OpCall[torch.Tensor]) -> None:
         """A Triton kernel that is launched past the dispatcher."""
-        for tensor in call.tensors:
-            if type(tensor) is not FakeTensor:
-                bound = {name: self._adopt_all(value) for name, value in call.kwargs.items()}
-                call = replace(call, kwargs=bound, tensors=list(tensors_in(bound)))
-                break
-        for fake in call.written:
+        if any(type(tensor) is not FakeTensor for tensor in call.tensors):
+            bound = map_tensors(call.kwargs, self._adopt_stranger)
+            call = replace(call, kwargs=bound, tensors=list(tensors_in(bound)))
+        fake_call = cast(FakeCall, call)
+        for fake in fake_call.written:
             fake.storage_.known = False
-        self._replay(self._planner.plan(call, inferred=()), call.tensors)
+        self._replay(self._planner.plan(fake_call, inferred=()), fake_call.tensors)
 
-    def _computed_scores(self, call: OpCall) -> int | None:
+    def _computed_scores(self, call: FakeCall) -> int | None:
         """Of a flex attention; layers that share a mask share the count."""
         arguments = call.bind()
         mask = next(item for item in arguments["block_mask"] if isinstance(item, torch.Tensor))
@@ -292,7 +295,7 @@ class FakeRun(TorchDispatchMode):
             self.recorder.warn(f"the block mask of flex_attention{where} depends on data: all blocks were counted")
         return scores
 
-    def _first_time(self, call: OpCall, key: tuple[Any, ...]) -> Any:
+    def _first_time(self, call: FakeCall, key: PlanKey) -> object:
         if values.looks(call):
             # Its result depends on values: answered from known ones, or assumed where that is asked for.
             try:
@@ -305,7 +308,7 @@ class FakeRun(TorchDispatchMode):
                 return body(*call.args, **call.kwargs)
         if is_composite(call.func):
             with self:
-                return call.func.decompose(*call.args, **call.kwargs)
+                return call.func.decompose(*call.args, **call.kwargs)  # type: ignore[attr-defined]
         if call.info.changes_metadata:
             return self._change_metadata(call)
         if takes_apart(call.info.name):
@@ -359,15 +362,15 @@ class FakeRun(TorchDispatchMode):
         source = tensors[output.source]
         return source if output.same else make_fake(output.spec, source.storage_)
 
-    def _build_all(self, result: Any, tensors: list[FakeTensor]) -> Any:
+    def _build_all(self, result: object, tensors: list[FakeTensor]) -> object:
         if isinstance(result, Output):
             return self._build(result, tensors)
         if isinstance(result, list | tuple):
             return type(result)(self._build_all(item, tensors) for item in result)
         return result
 
-    def _change_metadata(self, call: OpCall) -> Any:
-        """`t_` and its like change the fake tensor itself; the signature is that of the change."""
+    def _change_metadata(self, call: FakeCall) -> FakeTensor:
+        """`t_`, `squeeze_` and others change the fake tensor itself; the signature describes the change."""
         fake = call.tensors[0]
         with torch._C._DisableTorchDispatch():
             call.func(*call.args, **call.kwargs)
@@ -379,7 +382,7 @@ class FakeRun(TorchDispatchMode):
         self.recorder.record(plan.signature, _names(call.tensors), (fake.storage_.writer,))
         return fake
 
-    def conclude(self, call: OpCall, result: Any, assumed: str = "") -> Any:
+    def conclude(self, call: FakeCall, result: object, assumed: str = "") -> object:
         """Take `result`, which was computed or `assumed` (the sentence that says what), as what the op returned."""
         built = self._replay(self._planner.plan(call, inferred=result), call.tensors)
         values.attach(self.knowledge, built, result, assumed or values.assumption_of(call.tensors))
@@ -398,55 +401,49 @@ class FakeRun(TorchDispatchMode):
             fake.value = content
             self.knowledge.hold(fake.storage_, content)
 
-    def execute(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def execute(self, func: Op, *args: object, **kwargs: object) -> Any:
         """Run an op as if the model had called it."""
         return self.__torch_dispatch__(func, (), args, kwargs)
 
-    def _lift(self, constant: torch.Tensor) -> Any:
+    def _lift(self, constant: torch.Tensor) -> FakeTensor:
         """`torch.tensor(…)` in the forward: new memory, its content known."""
         source = make_fake(self.specs.of(constant, self.device), Storage(0, self._held), constant)
-        return self.execute(torch.ops.aten.lift_fresh.default, source)
+        lifted: FakeTensor = self.execute(torch.ops.aten.lift_fresh.default, source)
+        return lifted
 
-    def _adopt_all(self, value: Any) -> Any:
-        if isinstance(value, FakeTensor):
-            return value
-        if isinstance(value, torch.Tensor):
-            return self.adopt(value)
-        if isinstance(value, dict):
-            return {name: self._adopt_all(item) for name, item in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(self._adopt_all(item) for item in value)
-        return value
+    def _adopt_stranger(self, tensor: torch.Tensor) -> FakeTensor:
+        return tensor if isinstance(tensor, FakeTensor) else self.adopt(tensor)
 
 
-def is_wrapper(tensor: Any) -> bool:
+def is_wrapper(tensor: object) -> bool:
     """Whether a tensor is made of others and answers ops itself; nested ones need a real run."""
     if type(tensor) is FakeTensor or not isinstance(tensor, torch.Tensor) or tensor.is_nested:
         return False
     return bool(is_traceable_wrapper_subclass(tensor))
 
 
-def rewrapped(tensor: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+def rewrapped(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """A tensor that is made of others (`DTensor`, the quantized ones of torchao) over what `change` makes of those."""
-    names, context = tensor.__tensor_flatten__()
+    wrapper: Any = tensor
+    names, context = wrapper.__tensor_flatten__()
     parts = {name: getattr(tensor, name) for name in names}  # a DTensor names its mesh too
     inner = {name: change(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}
-    twin = type(tensor).__tensor_unflatten__(inner, context, tensor.shape, tensor.stride())
+    twin: torch.Tensor = type(wrapper).__tensor_unflatten__(inner, context, tensor.shape, tensor.stride())
     if isinstance(tensor, torch.nn.Parameter):
         twin._is_param = True
     return twin if twin.grad_fn is not None else twin.requires_grad_(tensor.requires_grad)
 
 
-def fakes_of(tensor: Any) -> Iterator[FakeTensor]:
+def fakes_of(tensor: torch.Tensor) -> Iterator[FakeTensor]:
     """The tensor itself, or the fake tensors that it is made of."""
     if type(tensor) is FakeTensor:
         yield tensor
     elif is_wrapper(tensor):
-        for name in tensor.__tensor_flatten__()[0]:
+        for name in tensor.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
             yield from fakes_of(getattr(tensor, name))
 
 
-def _read(items: Any, key: list[Any], tensors: list[FakeTensor]) -> None:
+def _read(items: Iterable[Any], key: list[object], tensors: list[FakeTensor]) -> None:
     """Append to `key` what decides the outcome of a call, and to `tensors` its fake tensors in order."""
     for value in items:
         kind = type(value)
@@ -471,7 +468,7 @@ def _names(tensors: list[FakeTensor]) -> tuple[str, ...]:
     return tuple([fake.storage_.name for fake in tensors if fake.storage_.name])
 
 
-# Puts fake tensors in the place of a model's tensors for the length of a run; `untouched` puts the originals back.
+# Fake tensors in place of a model's tensors for the length of a run; `untouched` puts the originals back.
 
 # Most attributes of most modules; one look at the type settles them.
 _NO_TENSORS = frozenset((bool, int, float, str, type(None), dict, OrderedDict, set))
@@ -496,7 +493,7 @@ def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) ->
                 if isinstance(value, torch.Tensor):
                     module.__dict__[name] = run.adopt(value)
                 elif isinstance(value, list | tuple) and any(_tensor(item) is not None for item in value):
-                    fakes: list[Any] = []
+                    fakes: list[object] = []
                     for item in value:
                         tensor = _tensor(item)
                         fake = item if tensor is None else run.adopt(tensor)
@@ -505,7 +502,7 @@ def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) ->
                     module.__dict__[name] = fakes
 
 
-def _tensor(item: Any) -> torch.Tensor | None:
+def _tensor(item: object) -> torch.Tensor | None:
     """The tensor that an item is or refers to: an RNN keeps weak references too, to see whether its weights changed."""
     target = item() if isinstance(item, weakref.ref) else item
     return target if isinstance(target, torch.Tensor) else None

@@ -8,6 +8,7 @@ is known.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -62,7 +63,7 @@ class Specs:
     """The specs of one run, interned."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], Spec] = {}
+        self._known: dict[tuple[object, ...], Spec] = {}
 
     def get(
         self,
@@ -149,17 +150,17 @@ class FakeTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+        cls, func: object, types: Sequence[type], args: object = (), kwargs: object = None
+    ) -> object:
         if any(kind is not FakeTensor for kind in types):
             return NotImplemented  # another class is asked, as it would be beside a plain tensor
         raise RuntimeError(f"{func} was called on a tensor of an analysis that has ended; it holds no data")
 
-    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+    def __repr__(self, **_: object) -> str:  # type: ignore[override]
         return f"FakeTensor({tuple(self.shape)}, {self.dtype}, {self.device})"
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:
+    def __class__(self) -> type[torch.Tensor]:  # type: ignore[override]
         """What isinstance looks at: the subclass of a parameter that the fake tensor stands for."""
         return vars(self).get("stands_for", FakeTensor)
 
@@ -223,23 +224,23 @@ class FakeTensor(torch.Tensor):
         with torch._C._DisableTorchDispatch():
             return self._content("tolist").tolist()
 
-    def numpy(self, **_: Any) -> Any:
+    def numpy(self, **_: object) -> Any:
         with torch._C._DisableTorchDispatch():
             return torch._C.TensorBase.numpy(self._content("numpy"))
 
-    def __array__(self, dtype: Any = None, **_: Any) -> Any:
+    def __array__(self, dtype: object = None, **_: object) -> Any:
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def data_ptr(self) -> int:
         raise DataDependent("data_ptr")
 
-    def __dlpack__(self, **_: Any) -> Any:
+    def __dlpack__(self, **_: object) -> NoReturn:
         raise DataDependent("__dlpack__")
 
     def share_memory_(self) -> NoReturn:
         raise DataDependent("share_memory_")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+    def __deepcopy__(self, memo: dict[int, object]) -> torch.Tensor:
         duplicate = memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
         return duplicate
 

@@ -1,4 +1,4 @@
-"""Attributes of a model that hold more tensors after every call: a list that nobody empties, a tensor made longer."""
+"""Attributes of a model that hold more tensors after every call: a list that is never emptied, a growing tensor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import inspect
 import textwrap
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +28,7 @@ Place = tuple[int, str]
 
 
 class HeldBytes:
-    """What the attributes of the modules hold at this moment: bytes of tensors, by module and attribute."""
+    """Bytes of tensors that the attributes of the modules hold at this moment, by module and attribute."""
 
     def __init__(self, paths: ModulePaths) -> None:
         self._paths = paths
@@ -53,8 +52,8 @@ class HeldBytes:
 def growing_attributes(
     paths: ModulePaths, before: HeldBytes, call_again: Callable[[], object]
 ) -> list[GrowingAttribute]:
-    """Those that grew in the run since `before`, and grow again by another call. What the code of the module empties or
-    shortens anywhere, or what cannot be read, is left out."""
+    """Those that grew in the run since `before`, and grow again by another call. Attributes that the code of the module
+    empties or shortens anywhere, or whose code cannot be read, are left out."""
     candidates = before.grown()
     modules = list(paths.modules()) if candidates else []
     lines = {(number, name): _adding_line(type(modules[number][0]), name) for number, name in candidates}
@@ -69,7 +68,7 @@ def growing_attributes(
     ]
 
 
-def _tensor_bytes(value: Any, depth: int = _DEEPEST) -> int:
+def _tensor_bytes(value: object, depth: int = _DEEPEST) -> int:
     if type(value) is FakeTensor:
         return value.spec.nbytes
     if isinstance(value, torch.Tensor):

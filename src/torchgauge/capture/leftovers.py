@@ -1,8 +1,8 @@
 """Fake tensors that outlive their run: a forward may keep tensors in a global, a class or a cache, where they do harm.
 
-What the model and its inputs hold is a copy (`twin.py`) and dies with the run. Of the rest, the variables that the
-model's code can name are noted beforehand. Only if fake tensors are alive after the run are their holders searched for:
-each holder gets back what it held. Where that is not known the fake tensor is taken out, and the report says so.
+The model and its inputs are copies (`twin.py`) and die with the run. The other variables that the model's code can name
+are noted beforehand. Only if fake tensors are alive after the run are their holders searched for: each holder gets back
+what it held. Where that is not known the fake tensor is taken out, and the report says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.fake_tensor import FakeTensor
-from torchgauge.capture.twin import is_plain, slots
+from torchgauge.capture.twin import Code, is_plain, slots
 
 _CONTAINERS = (dict, list, set, deque)
 _PLAIN_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, list, set, deque))  # others may have a `len` that works
@@ -34,19 +34,19 @@ _ROUNDS = 4
 _MOST_YOUNG = 100_000  # more are there where the collector is switched off: looking at them takes some 10 ms
 _EMPTY = object()  # what a cell without content holds
 
-Poisoned = dict[int, Any]  # by id: what must not stay
+Poisoned = dict[int, object]  # by id: what must not stay
 
 
 class Variables:
     """What the variables that a model's code names hold at this moment: globals, attributes of classes, functions and
     Python modules, closures; of the containers and plain objects in them, what those hold."""
 
-    def __init__(self, starts: Iterable[Any]) -> None:
-        # By the id of a holder: the holder, kept so that its id stays its own, and a copy of what it holds.
+    def __init__(self, starts: Iterable[Code]) -> None:
+        # By the id of a holder: the holder, kept so that no other object gets its id, and a copy of what it holds.
         self._before: dict[int, tuple[Any, Any]] = {}
         self._slotted: set[int] = set()
-        # Of namespaces: what the names have that the code uses, and all the names that there are.
-        self._namespaces: dict[int, tuple[dict[str, Any], set[str]]] = {}
+        # Of namespaces: the values of the names that the code uses, and all the names that there are.
+        self._namespaces: dict[int, tuple[dict[str, object], set[str]]] = {}
         for start in starts:
             reach = _reach_of.get(start)
             if reach is None:
@@ -67,11 +67,11 @@ class Variables:
                 self._before[id(cell)] = (cell, _content(cell))
                 self._note(_content(cell))
 
-    def _note(self, value: Any) -> None:
+    def _note(self, value: object) -> None:
         kind = type(value)
         if id(value) in self._before:
             return
-        if kind in _PLAIN_CONTAINERS:
+        if kind in _PLAIN_CONTAINERS and isinstance(value, _CONTAINERS):
             if len(value) <= _LONGEST_CONTAINER:
                 self._before[id(value)] = (value, dict(value) if isinstance(value, dict) else list(value))
         elif is_plain(kind) or kind is threading.local:
@@ -85,12 +85,12 @@ class Variables:
                     {each: each.__get__(value) for each in own_slots if _is_set(each, value)},
                 )
 
-    def knows(self, holder: Any) -> bool:
+    def knows(self, holder: object) -> bool:
         return id(holder) in self._before
 
-    def restore(self, holder: Any, poisoned: Poisoned) -> list[str]:
-        """Give a holder that is known what it held. What it held before and is poisoned now is looked into."""
-        holder, before = self._before[id(holder)]
+    def restore(self, known: object, poisoned: Poisoned) -> list[str]:
+        """Give a known holder back what it held. Values that it held before and that are poisoned now are cleaned."""
+        holder, before = self._before[id(known)]
         held = [before] if type(holder) is types.CellType else before.values() if isinstance(before, dict) else before
         remarks = [text for value in held if id(value) in poisoned for text in take_out(value, poisoned)]
         if type(holder) is types.CellType:
@@ -130,13 +130,13 @@ class Variables:
 class Reach:
     """The variables that the forward of a class, or a function, can name: itself or in what it calls by name."""
 
-    def __init__(self, start: Any) -> None:
-        self._names: dict[int, tuple[dict[str, Any], dict[str, None]]] = {}
+    def __init__(self, start: Code) -> None:
+        self._names: dict[int, tuple[dict[str, object], dict[str, None]]] = {}
         self._cells: dict[int, types.CellType] = {}
         self.functions: list[types.FunctionType] = []
         seen: set[int] = set()
         bases = [base for base in getattr(start, "__mro__", ()) if not _is_library(base.__module__)]
-        waiting: list[Any] = [start, *(vars(base).get(name) for base in bases for name in ("forward", "__call__"))]
+        waiting: list[object] = [start, *(vars(base).get(name) for base in bases for name in ("forward", "__call__"))]
         while waiting and len(seen) < _MOST_FUNCTIONS:
             function = waiting.pop()
             for name in ("__func__", "fget", "__wrapped__"):  # of a method, property or cache
@@ -182,7 +182,7 @@ _FIXED = (
     str,
 )
 _MOST_FUNCTIONS = 2_000
-_reach_of: weakref.WeakKeyDictionary[Any, Reach] = weakref.WeakKeyDictionary()
+_reach_of: weakref.WeakKeyDictionary[Code, Reach] = weakref.WeakKeyDictionary()
 
 
 def _code_names(code: types.CodeType) -> set[str]:
@@ -195,19 +195,20 @@ def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
-def _namespace(kind: type) -> Any:
+def _namespace(kind: type) -> dict[str, object]:
     """The dict of a class itself; `vars` gives a view of it."""
-    return gc.get_referents(vars(kind))[0]
+    namespace: dict[str, object] = gc.get_referents(vars(kind))[0]
+    return namespace
 
 
-def _content(cell: types.CellType) -> Any:
+def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
         return _EMPTY
 
 
-def _owner(attributes: Any) -> Any:
+def _owner(attributes: object) -> object:
     """The module, class or object whose attributes a dict holds."""
     for each in gc.get_referrers(attributes):
         if isinstance(each, type) and _namespace(each) is attributes:
@@ -218,21 +219,20 @@ def _owner(attributes: Any) -> Any:
 
 
 class Leftovers:
-    """What is left of a run on fake tensors, and how it is got rid of."""
-
-    """Made before anything of the run: what is young afterwards was made in it."""
+    """Finds and removes what is left of a run on fake tensors. Made before anything of the run, so that whatever the
+    collector calls young afterwards was made in it."""
 
     def __init__(self) -> None:
         self._run: FakeRun | None = None
         if gc.get_count()[0] < _MOST_YOUNG:
             gc.collect(0)
 
-    def watch(self, run: FakeRun, starts: Iterable[Any]) -> None:
-        """Of a model with these classes of modules and functions; before any of them is called."""
+    def watch(self, run: FakeRun, starts: Iterable[Code]) -> None:
+        """For a model with these classes of modules and functions; call before any of them runs."""
         self._run, self._variables = run, Variables(starts)
 
     def release(self) -> list[str]:
-        """Call when nothing of ours holds a fake tensor any more; returns what could not be restored for certain."""
+        """Call when torchgauge itself holds no fake tensor any more; returns what could not be restored for certain."""
         if self._run is None:
             return []
         census = self._run.dismiss()
@@ -257,21 +257,22 @@ class Leftovers:
         # A context variable that the forward set is set in a copy of the context, which ends with the analysis.
         in_context = any(type(value) is FakeTensor for value in contextvars.copy_context().values())
         if census.alive and not in_context:
-            remarks["tensors of the analysis are still held somewhere: the forward may have started a thread"] = None
+            remarks["tensors of the analysis are still held somewhere: forward() may have started a thread"] = None
         return list(remarks)
 
-    def _take_out(self, fakes: list[Any], young: set[int]) -> list[str] | None:
+    def _take_out(self, fakes: list[FakeTensor], young: set[int]) -> list[str] | None:
         """Climb from the fake tensors through what the run made to what was there before, and undo it there; None
         where nothing is found that could be undone."""
-        poisoned = {id(fake): fake for fake in fakes}
+        poisoned: Poisoned = {id(fake): fake for fake in fakes}
         own = {id(fakes), id(poisoned)}
-        frontier, holders = fakes, list[Any]()
+        frontier, holders = list[object](fakes), list[object]()
+        own.add(id(frontier))
         while frontier:
-            above: list[Any] = []
+            above: list[object] = []
             for holder in gc.get_referrers(*frontier):
                 if id(holder) in own or id(holder) in poisoned or type(holder) is types.FrameType:
                     continue
-                if type(holder).__module__.startswith("torchgauge."):  # someone of ours observes the run
+                if type(holder).__module__.startswith("torchgauge."):  # torchgauge itself observes the run
                     continue
                 # A cached function may be as young as the run, where a script has just defined it.
                 is_kept = self._variables.knows(holder) or isinstance(holder, functools._lru_cache_wrapper)
@@ -292,8 +293,8 @@ class Leftovers:
         return remarks
 
 
-def take_out(holder: Any, poisoned: Poisoned) -> list[str]:
-    """Remove what is poisoned from a holder of which is not known what it held before; says from where."""
+def take_out(holder: object, poisoned: Poisoned) -> list[str]:
+    """Remove what is poisoned from a holder whose earlier content is not known; says from where."""
     if isinstance(holder, functools._lru_cache_wrapper):
         holder.cache_clear()
         return []
@@ -314,8 +315,9 @@ def take_out(holder: Any, poisoned: Poisoned) -> list[str]:
             del holder[key]
         return [_removed(f"a {type(holder).__name__} ({', '.join(map(repr, names))[:80]})")] if names else []
     remarks = []
-    attributes = holder
-    if not isinstance(holder, dict):
+    if isinstance(holder, dict):
+        attributes = holder
+    else:
         set_slots = {slot.__name__: slot.__get__(holder) for slot in slots(type(holder)) if _is_set(slot, holder)}
         attributes = getattr(holder, "__dict__", {}) | set_slots
     for name, value in list(attributes.items()):
@@ -334,21 +336,22 @@ def take_out(holder: Any, poisoned: Poisoned) -> list[str]:
     return remarks
 
 
-def _is_set(slot: Any, value: Any) -> bool:
+def _is_set(slot: types.MemberDescriptorType, value: object) -> bool:
     return hasattr(value, slot.__name__)
 
 
-def _forget(owner: Any, name: str) -> None:
-    """A class attribute shows again; else None, which is how a variable for something to be kept begins."""
+def _forget(owner: object, name: str) -> None:
+    """A class attribute shows again; else the attribute becomes None, the usual initial value of a cache."""
+    own = getattr(owner, "__dict__", {})
     if isinstance(owner, type):
         type.__setattr__(owner, name, None)
-    elif hasattr(type(owner), name) and name in getattr(owner, "__dict__", {}):
-        del owner.__dict__[name]
-    elif name in getattr(owner, "__dict__", {}):
-        owner.__dict__[name] = None
-    else:
+    elif name not in own:
         object.__setattr__(owner, name, None)
+    elif hasattr(type(owner), name):
+        del own[name]
+    else:
+        own[name] = None
 
 
 def _removed(place: str) -> str:
-    return f"the forward kept tensors of the analysis in {place}: they were removed, what was there before is not known"
+    return f"forward() kept tensors of the analysis in {place}: they were removed; the earlier content is unknown"

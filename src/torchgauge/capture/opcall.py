@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 
+from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.structure import tensors_in
 
-# Of an op, by the names of its schema: tensors, numbers, lists of them, devices, what a kernel takes.
+# Arguments of an op by the names in its schema: tensors, numbers, lists of them, devices, whatever a kernel takes.
 Arguments = dict[str, Any]
+# An op of torch, a higher-order op, or a Triton kernel.
+Op = Callable[..., Any]
+SomeTensor = TypeVar("SomeTensor", bound=torch.Tensor)
 
 
 class Relation(Enum):
@@ -34,7 +38,7 @@ class OpInfo:
     name: str
     overload: str
     tags: frozenset[str]
-    arguments: tuple[tuple[str, Any], ...]
+    arguments: tuple[tuple[str, object], ...]  # names and defaults
     returns: tuple[Return, ...]
     written: tuple[str, ...]
     takes_tensors: bool
@@ -58,17 +62,18 @@ _SILENT_VIEWS = {
 # Schemas that claim a view where the result is, to the model, new: a constant that its forward makes.
 _FRESH = frozenset(("aten::lift_fresh",))
 
-_infos: dict[Any, OpInfo] = {}
+_infos: dict[Hashable, OpInfo] = {}
 
 
-def op_info(func: Any) -> OpInfo:
+def op_info(func: Op) -> OpInfo:
     info = _infos.get(func)
     if info is not None:
         return info
     if not isinstance(func, torch._ops.OpOverload):
         # A higher-order op has no schema; its call names the arguments.
         names = [name for name in inspect.signature(type(func).__call__).parameters if name not in ("self", "kwargs")]
-        info = OpInfo(f"higher_order::{func.name()}", "", frozenset(), tuple((n, None) for n in names), (), (), True)
+        name = cast(torch._ops.HigherOrderOperator, func).name()
+        info = OpInfo(f"higher_order::{name}", "", frozenset(), tuple((n, None) for n in names), (), (), True)
     else:
         schema = func._schema
         written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
@@ -90,7 +95,7 @@ def op_info(func: Any) -> OpInfo:
 
 
 @cache
-def is_composite(func: Any) -> bool:
+def is_composite(func: Op) -> bool:
     """Whether torch itself takes the op apart into others. It does so before a mode sees the op, but not in the handler
     of a tensor subclass nor in inference mode: there the mode has to, so that the ops are the same everywhere."""
     # One with a decomposition in Python (upsampling into an index) has kernels too, and eager mode runs those.
@@ -100,40 +105,40 @@ def is_composite(func: Any) -> bool:
     return func._can_decompose() and composite not in func.py_kernels
 
 
-def _relation(schema: Any, ret: Any) -> Return:
+def _relation(schema: torch._C.FunctionSchema, ret: torch._C.Argument) -> Return:
     if schema.name in _FRESH:
         return Return(Relation.NEW)
     if schema.name in _SILENT_VIEWS:
         return Return(Relation.VIEW, _SILENT_VIEWS[schema.name])
-    aliased = [a for a in schema.arguments if a.alias_info is not None]
-    for argument in aliased:
+    for argument in schema.arguments:
+        alias = argument.alias_info
         # A list of views (`split`, `unbind`) hides its alias set: the argument's alone shows that it is one.
-        if not argument.alias_info.is_write:
+        if alias is not None and not alias.is_write:
             return Return(Relation.VIEW, argument.name)
-        if ret.alias_info is not None and ret.alias_info.after_set == argument.alias_info.after_set:
+        if alias is not None and ret.alias_info is not None and ret.alias_info.after_set == alias.after_set:
             return Return(Relation.SAME, argument.name)
     return Return(Relation.NEW)
 
 
 @dataclass(frozen=True, slots=True)
-class OpCall:
+class OpCall(Generic[SomeTensor]):
     """`tensors` are the tensors among the arguments, in order, one entry per occurrence."""
 
-    func: Any
+    func: Op
     info: OpInfo
     args: tuple[Any, ...]
     kwargs: Arguments
-    tensors: list[Any]
-    # What decides its cost beside the metadata of its arguments, as further arguments of its formula.
+    tensors: list[SomeTensor]
+    # Whatever else decides its cost besides the metadata of its arguments: further arguments of its formula.
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def distinct(self) -> list[Any]:
+    def distinct(self) -> list[SomeTensor]:
         """The tensors, each once."""
         return list({id(tensor): tensor for tensor in self.tensors}.values())
 
     @property
-    def read(self) -> list[Any]:
+    def read(self) -> list[SomeTensor]:
         """The tensors whose content it reads, each once."""
         if not self.info.only_written:
             return self.distinct
@@ -144,12 +149,12 @@ class OpCall:
         return [tensor for tensor in self.distinct if id(tensor) not in outputs]
 
     @property
-    def written(self) -> list[Any]:
+    def written(self) -> list[SomeTensor]:
         """The tensors it writes to."""
         if not self.info.written:
             return []
         arguments = self.bind()
-        return list(tensors_in([arguments[name] for name in self.info.written]))
+        return cast("list[SomeTensor]", list(tensors_in([arguments[name] for name in self.info.written])))
 
     @property
     def wanted(self) -> list[bool] | None:
@@ -162,9 +167,12 @@ class OpCall:
 
     def bind(self) -> Arguments:
         """Arguments by their schema names, defaults filled in."""
-        bound = dict(self.info.arguments)
+        bound: Arguments = dict(self.info.arguments)
         for index, value in enumerate(self.args):
             name = self.info.arguments[index][0] if index < len(self.info.arguments) else f"arg{index}"
             bound[name] = value
         bound.update(self.kwargs)
         return bound
+
+
+FakeCall = OpCall[FakeTensor]

@@ -36,8 +36,8 @@ _one_hot = torch.nn.functional.one_hot
 
 @contextmanager
 def elements_given(model: nn.Module | None = None) -> Iterator[None]:
-    """Tensor factories accept lists with fake tensors in this thread: known ones with their content, else the result
-    is as unknown as they are. Wherever the code of the model's classes has `one_hot`, it refuses unfit classes."""
+    """In this thread, tensor factories accept lists with fake tensors; where the content of one is not known, that of
+    the result is not known either. Wherever the code of the model's classes has `one_hot`, it refuses unfit classes."""
     thread = threading.get_ident()
 
     def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
@@ -45,19 +45,18 @@ def elements_given(model: nn.Module | None = None) -> Iterator[None]:
             refuse_classes(tensor, num_classes)
         return _one_hot(tensor, num_classes)
 
-    def giving(original: Callable[..., Any], place: int) -> Callable[..., Any]:
-        def make(*args: Any, **kwargs: Any) -> Any:
+    def giving(original: Callable[..., torch.Tensor], place: int) -> Callable[..., torch.Tensor]:
+        def make(*args: object, **kwargs: object) -> torch.Tensor:
             data = args[place] if len(args) > place else None
-            fakes = (
-                [leaf for leaf in _leaves(data) if type(leaf) is FakeTensor] if isinstance(data, list | tuple) else []
-            )
+            leaves = list(_leaves(data)) if isinstance(data, list | tuple) else []
+            fakes = [leaf for leaf in leaves if type(leaf) is FakeTensor]
             if not fakes or threading.get_ident() != thread:
                 return original(*args, **kwargs)
             if kwargs.get("dtype") is None and place == 0:
-                kwargs["dtype"] = reduce(torch.promote_types, map(_type, _leaves(data)))
+                kwargs["dtype"] = reduce(torch.promote_types, map(_type, leaves))
             made = original(*args[:place], _numbers(data), *args[place + 1 :], **kwargs)
             if not all(map(is_known, fakes)):
-                made.value = None
+                made.value = None  # type: ignore[attr-defined]
             return made
 
         return make
@@ -81,7 +80,7 @@ def elements_given(model: nn.Module | None = None) -> Iterator[None]:
         yield
 
 
-def _leaves(data: Any) -> Iterator[Any]:
+def _leaves(data: object) -> Iterator[object]:
     if isinstance(data, list | tuple):
         for item in data:
             yield from _leaves(item)
@@ -89,13 +88,13 @@ def _leaves(data: Any) -> Iterator[Any]:
         yield data
 
 
-def _type(leaf: Any) -> torch.dtype:
+def _type(leaf: object) -> torch.dtype:
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype
     return torch.bool if isinstance(leaf, bool) else torch.int64 if isinstance(leaf, int) else torch.get_default_dtype()
 
 
-def _numbers(data: Any) -> Any:
+def _numbers(data: object) -> object:
     if isinstance(data, list | tuple):
         return [_numbers(item) for item in data]
     if type(data) is not FakeTensor:
@@ -176,8 +175,8 @@ def memory_lent(
     thread = threading.get_ident()
     is_lending = False
 
-    def guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def access(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def guarded(name: str, original: Callable[..., object]) -> Callable[..., object]:
+        def access(tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
             nonlocal is_lending
             if type(tensor) is FakeTensor and name in _DLPACK:
                 return tensor.__dlpack__()
@@ -191,8 +190,8 @@ def memory_lent(
 
         return access
 
-    def noted(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def noted(name: str, original: Callable[..., object]) -> Callable[..., object]:
+        def call(tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
             if threading.get_ident() == thread:
                 note(name)
             return original(tensor, *args, **kwargs)
@@ -200,7 +199,7 @@ def memory_lent(
         return call
 
     def printed(original: Callable[..., str]) -> Callable[..., str]:
-        def call(tensor: Any, **kwargs: Any) -> str:
+        def call(tensor: torch.Tensor, **kwargs: object) -> str:
             if threading.get_ident() != thread:
                 return original(tensor, **kwargs)
             note("print")

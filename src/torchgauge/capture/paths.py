@@ -44,6 +44,11 @@ class Member:
     aliases: list[str] = field(default_factory=list)
 
 
+# As Python has it, as torch's inner object of a script module, or as a place in a frozen graph.
+AnyModule = nn.Module | torch._C.ScriptModule | Inlined
+# What a module is known by: its id, the inner object of a script module, the path and name of an inlined one.
+Key = int | torch._C.ScriptModule | tuple[str, str]
+
 # Types that packed weights have.
 CODES = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32))
 _DATA_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -67,9 +72,10 @@ class ModulePaths:
 
     def __init__(self, model: nn.Module) -> None:
         self.root = unwrap(model)
-        self._members: dict[Any, Member] = {}
-        # Scripting and tracing copy a module that has two names; the copies still share their tensors.
-        self._copies: dict[Any, Any] = {}
+        self._members: dict[Key, Member] = {}
+        # Scripting and tracing copy a module that has two names; the copies still share their tensors. By key, and by
+        # type and tensors: the key of the first copy.
+        self._copies: dict[object, Key] = {}
         self._owned: dict[int, Owned] = {}
         self._scripted: set[str] = set()
         self._first_path: dict[str, str] = {}
@@ -99,7 +105,7 @@ class ModulePaths:
     def owned(self) -> list[Owned]:
         return list(self._owned.values())
 
-    def path_of(self, module: Any) -> str | None:
+    def path_of(self, module: AnyModule) -> str | None:
         """The path of a module of this model, which may be given as torch's inner object of a script module; None for
         a stranger, which belongs to whoever called it."""
         key = _key(module)
@@ -200,8 +206,8 @@ class ModulePaths:
         return found
 
 
-def _kept_tensors(script: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor, bool]]:
-    """What freezing could not make a constant of stays in modules that Python is not shown."""
+def _kept_tensors(script: torch._C.ScriptModule, path: str = "") -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """Tensors that freezing could not turn into constants stay in modules that Python does not show."""
     tables: Any = ((torch._C.ParameterDict, False), (torch._C.BufferDict, True))
     for name, inner in torch._C.ModuleDict(script).items():
         for kept, is_buffer in ((table(inner), is_buffer) for table, is_buffer in tables):
@@ -213,17 +219,20 @@ def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def type_name(module: Any) -> str:
+def type_name(module: AnyModule) -> str:
     """The class of a module; a scripted one is known by the class it was made from."""
     if isinstance(module, torch._C.ScriptModule):
-        kind: Any = module._type()
+        kind: Any = module._type()  # torch's stubs lack its name
         return str(kind.name())
     if isinstance(module, torch.jit.ScriptModule | Inlined):
         return str(module.original_name or type(module).__name__)
     return str(module.__dict__.get("original_name") or type(module).__name__)
 
 
-def _key(module: Any) -> Any:
+def _key(module: AnyModule) -> Key:
     if isinstance(module, torch._C.ScriptModule):
         return module
-    return module._c if isinstance(module, torch.jit.ScriptModule) else id(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        inner: torch._C.ScriptModule = module._c
+        return inner
+    return id(module)

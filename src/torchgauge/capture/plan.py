@@ -1,4 +1,4 @@
-"""What a call of a known kind returns and costs: worked out once per distinct call, replayed for its equals.
+"""What an op call returns and costs: worked out once per distinct call, replayed for equal ones.
 
 Outputs follow from the metadata of the inputs: our shape rule, else torch's meta kernel, else its fake kernel.
 """
@@ -6,15 +6,15 @@ Outputs follow from the metadata of the inputs: our shape rule, else torch's met
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import cast
 
 import torch
 
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, dtype_name
-from torchgauge.capture.opcall import Arguments, OpCall, OpInfo, Relation, Return
+from torchgauge.capture.opcall import Arguments, FakeCall, Op, OpCall, OpInfo, Relation, Return, SomeTensor
 from torchgauge.capture.rules import find_rule
 from torchgauge.capture.structure import map_tensors, tensors_in
 from torchgauge.cost import Call, Work, assess
@@ -41,9 +41,9 @@ class Plan:
     """
 
     signature: Signature
-    result: Any
+    result: object
     info: OpInfo
-    # Whether known content must be looked after whatever the inputs are: the op writes, or makes tensors from nothing.
+    # Whether known content must be tracked whatever the inputs are: the op writes, or makes tensors from nothing.
     follows: bool
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -70,10 +70,11 @@ _MOST_SHARED_PLANS = 1 << 16
 
 # Specs and plans outlive a run: the next model with a layer of the same shape, or the same model again, finds them.
 shared_specs = Specs()
-_shared_plans: dict[torch.dtype, dict[tuple[Any, ...], Plan]] = {}
+PlanKey = tuple[object, ...]
+_shared_plans: dict[torch.dtype, dict[PlanKey, Plan]] = {}
 
 
-def shared_plans() -> dict[tuple[Any, ...], Plan]:
+def shared_plans() -> dict[PlanKey, Plan]:
     """The plans worked out so far in this process, for the default type in force: it decides what numbers become."""
     plans = _shared_plans.setdefault(torch.get_default_dtype(), {})
     if len(plans) > _MOST_SHARED_PLANS:
@@ -92,7 +93,7 @@ class Planner:
         self._specs = specs
         self._device = device
 
-    def plan(self, call: OpCall, inferred: Any = None) -> Plan:
+    def plan(self, call: FakeCall, inferred: object = None) -> Plan:
         """Plan a call; `inferred` is its result where that is known already."""
         if inferred is None:
             inferred = self._infer(call)
@@ -103,7 +104,7 @@ class Planner:
             outputs=tuple(output.spec.record for output in outputs),
             read=[fake.spec.record for fake in call.read],
             activation_bytes=sum(output.spec.nbytes for output in outputs if output.source < 0),
-            spec_of=lambda tensor: tensor.spec.record,  # type: ignore[attr-defined]
+            spec_of=_record_of,
             result=inferred,
         )
         info = call.info
@@ -114,9 +115,9 @@ class Planner:
         written_positions = tuple(index for index, fake in enumerate(call.tensors) if id(fake) in written)
         return Plan(signature, result, info, follows, reads, written_positions)
 
-    def _infer(self, call: OpCall) -> Any:
+    def _infer(self, call: FakeCall) -> object:
         rule = find_rule(call.info.name, call.info.tags)
-        inferred = rule(call.bind(), self._specs) if rule is not None else None
+        inferred: object = rule(call.bind(), self._specs) if rule is not None else None
         # `fill_`, `relu_`, `uniform_`: nothing but its own tensor can decide the shape, and that it keeps.
         returns = call.info.returns
         writes_alone = len(call.tensors) == 1 and returns and all(ret.relation is Relation.SAME for ret in returns)
@@ -127,14 +128,14 @@ class Planner:
             inferred = self._kernel_result(call)
         return infer(call.func, call.args, call.kwargs) if inferred is None else inferred
 
-    def _kernel_result(self, call: OpCall) -> Any:
-        """What the schema of somebody's kernel says about its result: nothing, tensors that it was given, or the
+    def _kernel_result(self, call: FakeCall) -> object:
+        """What the schema of a third-party kernel says about its result: nothing, tensors that it was given, or the
         outputs that are known of a kernel with these arguments. None where that does not settle it."""
         returns, arguments = call.info.returns, call.bind()
         if all(ret.relation is Relation.SAME for ret in returns):
             given = [next(tensors_in(arguments[ret.argument or ""]), None) for ret in returns]
-            if all(isinstance(fake, FakeTensor) for fake in given):
-                specs = tuple(fake.spec for fake in given if isinstance(fake, FakeTensor))
+            specs = tuple(fake.spec for fake in given if isinstance(fake, FakeTensor))
+            if len(specs) == len(returns):
                 return specs[0] if len(specs) == 1 else specs
         kernel = find_kernel(call.info.name, arguments)
         if kernel is None or kernel.outputs is None:
@@ -145,10 +146,10 @@ class Planner:
             self._specs.get(spec.shape, contiguous_stride(spec.shape), getattr(torch, spec.dtype), device)
             for spec in outputs
         ]
-        kind = str(call.func._schema.returns[0].type)
+        kind = str(call.func._schema.returns[0].type)  # type: ignore[attr-defined]
         return made[0] if len(returns) == 1 and "[]" not in kind and "List" not in kind else made
 
-    def _result(self, call: OpCall, inferred: Any) -> Any:
+    def _result(self, call: FakeCall, inferred: object) -> object:
         if isinstance(inferred, tuple) and not inferred and not call.info.returns:
             return None
         device = self._output_device(call.kwargs, call.tensors)
@@ -166,17 +167,19 @@ class Planner:
             return Output(call.tensors[0].spec, 0, True)
         if len(returns) == 1:
             return self._outputs(inferred, shared[0], device)
+        assert isinstance(inferred, list | tuple), f"{call.info.name} has several results"
         return tuple(self._outputs(value, sharing, device) for value, sharing in zip(inferred, shared, strict=True))
 
-    def _keep_sparse(self, call: OpCall, inferred: Any) -> Any:
-        """Fake tensors of sparse tensors look dense to torch: what keeps their places keeps their sparsity."""
+    def _keep_sparse(self, call: FakeCall, inferred: object) -> object:
+        """Fake tensors of sparse tensors look dense to torch: an op that keeps the places keeps the sparsity."""
         source = next((fake.spec for fake in call.tensors if fake.spec.sparse is not None), None)
         if source is None or call.info.name.removesuffix("_") not in _KEEP_SPARSE:
             return inferred
         spec = self._specs.of(inferred, source.device) if isinstance(inferred, torch.Tensor) else inferred
+        assert isinstance(spec, Spec)
         return self._specs.get(spec.shape, spec.stride, spec.dtype, spec.device, source.sparse)
 
-    def _outputs(self, value: Any, sharing: tuple[int, bool], device: torch.device) -> Any:
+    def _outputs(self, value: object, sharing: tuple[int, bool], device: torch.device) -> object:
         if isinstance(value, Spec):
             return Output(value, *sharing)
         if isinstance(value, torch.Tensor):
@@ -198,13 +201,17 @@ class Planner:
         return tensors[0].spec.device if tensors else self._device
 
 
-def kernel_call(call: OpCall) -> Call:
+def _record_of(fake: FakeTensor) -> TensorSpec:
+    return fake.spec.record
+
+
+def kernel_call(call: FakeCall) -> Call:
     """A call whose outputs are not known yet."""
-    arguments = {name: _to_specs(value, lambda fake: fake.spec.record) for name, value in call.bind().items()}  # type: ignore[attr-defined]
+    arguments = {name: _to_specs(value, _record_of) for name, value in call.bind().items()}
     return Call(call.info.name, arguments, ())
 
 
-def _outputs(result: Any) -> Any:
+def _outputs(result: object) -> Iterator[Output]:
     if isinstance(result, Output):
         yield result
     elif isinstance(result, list | tuple):
@@ -216,14 +223,24 @@ _META = torch.device("meta")
 _REAL_ELEMENTS = 1 << 27
 
 
-def infer(func: Any, args: tuple[object, ...], kwargs: Arguments) -> Any:
-    """What the op would return, with meta (or fake) tensors in the place of tensors. Raises what torch raises."""
+def infer(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
+    """What the op would return, with meta (or fake) tensors in place of tensors. Raises what torch raises."""
+
+    def on_meta(tensor: torch.Tensor) -> torch.Tensor:
+        return meta_tensor(tensor.spec) if isinstance(tensor, FakeTensor) else tensor
+
+    def as_fake(tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        spec = tensor.spec
+        return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
+
     changed = dict(kwargs)
     if _is_factory(func) or "device" in changed:
         changed["device"] = _META
     changed.pop("pin_memory", None)
     try:
-        return func(*_on_meta(args), **_on_meta(changed))
+        return func(*map_tensors(args, on_meta), **map_tensors(changed, on_meta))
     except (NotImplementedError, AttributeError):  # a few meta kernels ask for the device that a fake tensor stands for
         # Slow to import and to run, so the last resort; it knows ops that have no meta kernel. Those without any shape
         # rule it runs for real, on zeros of the same shapes.
@@ -239,7 +256,7 @@ def infer(func: Any, args: tuple[object, ...], kwargs: Arguments) -> Any:
         mode.cache_enabled = False
         with mode:
             try:
-                return func(*_as_fake(args), **_as_fake(kwargs))
+                return func(*map_tensors(args, as_fake), **map_tensors(kwargs, as_fake))
             except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
                 raise DataDependent(str(func)) from None
 
@@ -248,21 +265,8 @@ def meta_tensor(spec: Spec) -> torch.Tensor:
     return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=_META)
 
 
-def _on_meta(value: Any) -> Any:
-    kind = type(value)
-    if kind is FakeTensor:
-        return meta_tensor(value.spec)
-    if kind is list:
-        return [_on_meta(item) for item in value]
-    if kind is tuple:
-        return tuple(_on_meta(item) for item in value)
-    if kind is dict:
-        return {name: _on_meta(item) for name, item in value.items()}
-    return value
-
-
 @cache
-def _is_factory(func: Any) -> bool:
+def _is_factory(func: Op) -> bool:
     """Whether it makes a tensor from none: a graph that leaves out the device would get a real one."""
     if not isinstance(func, torch._ops.OpOverload):
         return False
@@ -271,43 +275,26 @@ def _is_factory(func: Any) -> bool:
     return not takes_tensors and any(argument.name == "device" for argument in arguments)
 
 
-def infer_from_zeros(func: Any, args: tuple[object, ...], kwargs: Arguments) -> Any:
-    """What an op without a fake kernel returns for zeros on the processor; None where it does not run there, or its
+def infer_from_zeros(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
+    """What an op without a fake kernel returns for zeros on the CPU; None where it does not run there, or its
     arguments have too many elements."""
     if sum(fake.numel() for fake in tensors_in((args, kwargs))) > _REAL_ELEMENTS:
         return None
+    zeros, named = map_tensors((args, kwargs), lambda fake: torch.zeros(fake.shape, dtype=fake.dtype))
     try:
-        return func(*_zeros(args), **_zeros(kwargs))
-    except Exception:  # whatever a kernel raises that has none for the processor, or does not like zeros
+        return func(*zeros, **named)
+    except Exception:  # anything that a kernel raises which has no CPU version, or rejects zeros
         return None
 
 
-def _zeros(value: Any) -> Any:
-    return map_tensors(value, lambda fake: torch.zeros(fake.shape, dtype=fake.dtype))
-
-
-def _as_fake(value: Any) -> Any:
-    if isinstance(value, FakeTensor):
-        spec = value.spec
-        return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
-    if isinstance(value, list | tuple):
-        return type(value)(_as_fake(item) for item in value)
-    if isinstance(value, dict):
-        return {name: _as_fake(item) for name, item in value.items()}
-    return value
-
-
-SpecOf = Callable[[torch.Tensor], TensorSpec]
-
-
 def describe(
-    call: OpCall,
+    call: OpCall[SomeTensor],
     *,
     outputs: tuple[TensorSpec, ...],
     read: list[TensorSpec],
     activation_bytes: int,
-    spec_of: SpecOf,
-    result: Any,
+    spec_of: Callable[[SomeTensor], TensorSpec],
+    result: object,
 ) -> Signature:
     """The signature of a call; `read` are the specs of the tensors it reads, `result` is what it returned."""
     info = call.info
@@ -329,7 +316,7 @@ def describe(
         status=found.status,
         tags=tuple(sorted(info.tags)),
         inputs=priced.tensors,
-        # Somebody's kernel that returns nothing makes what it writes to.
+        # A third-party kernel that returns nothing makes what it writes to.
         outputs=outputs or (() if info.name.startswith("aten::") else priced.written),
         attributes={name: plain for name, value in arguments.items() if (plain := _attribute(value)) is not None},
         cost=found.cost,
@@ -337,7 +324,7 @@ def describe(
     )
 
 
-def _assess(call: OpCall, priced: Call, result: Any) -> Assessment:
+def _assess(call: OpCall[SomeTensor], priced: Call, result: object) -> Assessment:
     """Our own formula first; one that the user registered with torch where we have none."""
     # Whoever registered a formula has imported the module; importing it here would cost every analysis.
     counter = sys.modules.get("torch.utils.flop_counter")
@@ -350,15 +337,15 @@ def _assess(call: OpCall, priced: Call, result: Any) -> Assessment:
     return assess(priced)
 
 
-def _to_specs(value: Any, spec_of: SpecOf) -> Any:
+def _to_specs(value: object, spec_of: Callable[[SomeTensor], TensorSpec]) -> object:
     if isinstance(value, torch.Tensor):
-        return spec_of(value)
+        return spec_of(cast(SomeTensor, value))
     if isinstance(value, list | tuple):
         return [_to_specs(item, spec_of) for item in value]
     return value
 
 
-def _attribute(value: Any) -> Any:
+def _attribute(value: object) -> object:
     """A non-tensor argument as JSON can hold it; None where it cannot."""
     if isinstance(value, bool | int | float | str):
         return value

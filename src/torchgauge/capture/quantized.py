@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -112,8 +111,8 @@ def _packed_by_size(paths: ModulePaths, found: Mapping[str, Quantized]) -> dict[
     for member in paths.members:
         own = by_module[member.path]
         codes = [one for one in own if one.tensor.dtype not in _PLAIN]
-        sizes: list[list[Any]] = [[getattr(member.module, name, None) for name in names] for names in _SIZES]
-        logical = next((prod(pair) for pair in sizes if all(type(size) is int for size in pair)), 0)
+        sizes = ([getattr(member.module, name, None) for name in names] for names in _SIZES)
+        logical = next((a * b for a, b in sizes if type(a) is int and type(b) is int), 0)
         largest = max(codes, key=lambda one: one.tensor.nbytes, default=None)
         has_plain_weight = any(one.tensor.dtype in _PLAIN and one.tensor.numel() == logical for one in own)
         if largest is None or not logical or has_plain_weight or 8 * largest.tensor.nbytes < _LEAST_BITS * logical:

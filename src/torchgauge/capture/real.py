@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
-from torchgauge.capture.opcall import OpCall, is_composite, op_info
+from torchgauge.capture.opcall import Arguments, Op, OpCall, is_composite, op_info
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import describe
 from torchgauge.capture.recorder import Recorder, spec_of_real
@@ -33,14 +33,14 @@ class RealRun(TorchDispatchMode):
         self.recorder = recorder
         self._names = {storage_key(owned.tensor): owned.name for owned in paths.owned}
         self._is_in_op = False
-        self._alive: dict[int, weakref.ref[Any]] = {}
+        self._alive: dict[int, weakref.ref[torch.UntypedStorage | torch.Tensor]] = {}
         self._writers: dict[int, int] = {}
         # Of the storages alive: what allocated them, and their bytes.
         self._allocations: dict[int, Allocation] = {}
         # What the model writes to tensors that it did not make is put back: first content by storage. They are copied
         # when an op is about to write to them or their memory is asked for, buffers at once: batch norm writes to its
         # statistics and does not say so.
-        self._foreign: dict[int, Any] = {}  # storages by key, kept so that no other gets their key
+        self._foreign: dict[int, object] = {}  # storages by key, kept so that no other gets their key
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         for owned in paths.owned:
             self._note_foreign(owned.tensor)
@@ -77,12 +77,14 @@ class RealRun(TorchDispatchMode):
         key = storage_key(tensor)
         return key, self._allocations.get(key, (-1, tensor.nbytes))
 
-    def launch(self, call: OpCall) -> None:
+    def launch(self, call: OpCall[torch.Tensor]) -> None:
         """Note that a Triton kernel is about to be launched past the dispatcher; within an op it is part of the op."""
         if not self._is_in_op:
             self._record(call, lambda: None)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Op, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Arguments | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload) and is_wrapped_launch(func):
             return self._record(wrapped_launch(func, kwargs), partial(func, **kwargs))
@@ -101,10 +103,10 @@ class RealRun(TorchDispatchMode):
         is_nested = any(tensor.is_nested for tensor in call.tensors)  # nested tensors have their own kernels
         if is_composite(func) and not is_nested:
             with self:
-                return func.decompose(*args, **kwargs)
+                return func.decompose(*args, **kwargs)  # type: ignore[attr-defined]
         return self._record(call, partial(func, *args, **kwargs))
 
-    def _record(self, call: OpCall, run: Callable[[], Any]) -> Any:
+    def _record(self, call: OpCall[torch.Tensor], run: Callable[[], object]) -> object:
         for tensor in () if call.info.name == "aten::lift_fresh" else call.tensors:  # it makes a tensor of a number
             if self._is_new(tensor):
                 self._note_foreign(tensor)
@@ -154,8 +156,8 @@ class RealRun(TorchDispatchMode):
             return 0
         key = storage_key(tensor)
         # A sparse tensor has no storage: it lives as long as its object.
-        storage: Any = storage_of(tensor) if tensor.layout is torch.strided else tensor
-        nbytes = storage.nbytes() if storage is not tensor else spec_of_real(tensor).nbytes
+        storage = storage_of(tensor) if tensor.layout is torch.strided else tensor
+        nbytes = spec_of_real(storage).nbytes if isinstance(storage, torch.Tensor) else storage.nbytes()
         ledger = self.recorder.ledger
         alive, writers, allocations = self._alive, self._writers, self._allocations
 

@@ -1,4 +1,4 @@
-"""Collects what a run shows: op calls in order, module calls, live memory, warnings."""
+"""Records a run: op calls in order, module calls, live memory, warnings."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import inf
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import nn
 
 import torchgauge
 from torchgauge.capture.fake_tensor import Content, Endless, FakeTensor, Ledger, dtype_name, sparsity
-from torchgauge.capture.paths import ModulePaths
+from torchgauge.capture.paths import AnyModule, Inlined, ModulePaths
 from torchgauge.capture.structure import packed
 from torchgauge.facts import Allocation, HostRead, OpRecord, Signature, TensorSpec
 from torchgauge.facts.strides import is_contiguous
@@ -34,8 +33,8 @@ class Failure:
 
     path: str
     type: str
-    inputs: Any
-    module: Any = None
+    inputs: object
+    module: nn.Module | Inlined | None = None
 
 
 @dataclass(slots=True)
@@ -43,8 +42,8 @@ class ModuleCalls:
     """`lines` are those of the model's code that it is called from."""
 
     count: int = 0
-    inputs: Any = None
-    outputs: Any = None
+    inputs: object = None
+    outputs: object = None
     lines: dict[str, None] = field(default_factory=dict)
 
 
@@ -58,7 +57,7 @@ class Recorder:
         *,
         train: bool = False,
         is_foreign: bool = False,
-        original_of: Callable[[Any], Any] = lambda module: module,
+        original_of: Callable[[nn.Module], nn.Module] = lambda module: module,
     ) -> None:
         self.budget = Budget(is_limited=is_foreign)
         self.original_of = original_of
@@ -144,7 +143,7 @@ class Recorder:
     def warn(self, message: str) -> None:
         self.warnings[message] = None
 
-    def enter(self, module: Any, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+    def enter(self, module: AnyModule, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Note that a module starts; returns the path to come back to."""
         path = self._paths.path_of(module)
         return self.path if path is None else self.enter_path(path, args, kwargs)
@@ -159,11 +158,11 @@ class Recorder:
             calls.lines[line] = None
         return previous
 
-    def leave(self, module: Any, previous: str, output: Any) -> None:
+    def leave(self, module: AnyModule, previous: str, output: object) -> None:
         if self._paths.path_of(module) is not None:
             self.leave_path(previous, output)
 
-    def leave_path(self, previous: str, output: Any) -> None:
+    def leave_path(self, previous: str, output: object) -> None:
         calls = self.calls[self.path]
         if calls.outputs is None:
             calls.outputs = describe_value(output, self.budget.spend_elements)
@@ -195,7 +194,7 @@ def _free(count: int) -> None:
     """Nobody limits how long a description may be."""
 
 
-def describe_call(args: tuple[object, ...], kwargs: Mapping[str, object], spend: Spend = _free) -> Any:
+def describe_call(args: tuple[object, ...], kwargs: Mapping[str, object], spend: Spend = _free) -> object:
     """Positional arguments as a list; with keywords a dict, positions as "0", "1", …"""
     if not kwargs:
         return [describe_value(value, spend) for value in args]
@@ -203,13 +202,11 @@ def describe_call(args: tuple[object, ...], kwargs: Mapping[str, object], spend:
     return named | {name: describe_value(value, spend) for name, value in kwargs.items()}
 
 
-def describe_value(value: Any, spend: Spend = _free) -> Any:
-    """A value with its structure kept and its tensors as specs; what is neither is given by its type. `spend` is told
-    the length of each list, as often as it occurs: lists of one list a thousand times describe it a thousand times."""
-    if isinstance(value, FakeTensor):
-        return value.spec.record
+def describe_value(value: object, spend: Spend = _free) -> object:
+    """A value with its structure kept and its tensors as specs; other objects are given by their type. `spend` gets
+    the length of each list, as often as it occurs: a list that holds one list a thousand times is described so."""
     if isinstance(value, torch.Tensor):
-        return spec_of_real(value)
+        return spec_of(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
@@ -221,6 +218,10 @@ def describe_value(value: Any, spend: Spend = _free) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: describe_value(getattr(value, f.name, None), spend) for f in fields(value)}
     return f"<{type(value).__name__}>"
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    return tensor.spec.record if isinstance(tensor, FakeTensor) else spec_of_real(tensor)
 
 
 def spec_of_real(tensor: torch.Tensor) -> TensorSpec:

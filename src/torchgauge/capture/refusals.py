@@ -13,7 +13,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.fake_tensor import FakeTensor, dtype_name
-from torchgauge.capture.opcall import Arguments, OpCall
+from torchgauge.capture.opcall import Arguments, FakeCall, Op
+from torchgauge.capture.structure import map_tensors
 
 # Arguments that a kernel wants in one type.
 _MATRICES = {
@@ -43,7 +44,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 _TOGETHER = _MATRICES | _NORMS
 
 
-def refuse_call(call: OpCall) -> None:
+def refuse_call(call: FakeCall) -> None:
     """Raise what torch would raise for tensors of these types and shapes."""
     names = _TOGETHER.get(call.info.name)
     if names is not None:
@@ -63,10 +64,10 @@ def refuse_call(call: OpCall) -> None:
 # Kernels for these exist on every device; of the narrower ones some exist on a GPU alone, and fp8 hardly anywhere.
 _EVERYWHERE = frozenset((torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool, torch.uint8,
                          torch.int8, torch.int16, torch.int32, torch.int64))  # fmt: skip
-_accepted: set[tuple[Any, ...]] = set()
+_accepted: set[tuple[Op, tuple[torch.dtype, ...]]] = set()
 
 
-def _refuse_elements(call: OpCall) -> None:
+def _refuse_elements(call: FakeCall) -> None:
     """Elementwise ops: a kernel says on one element which types it takes, where its meta kernel takes any."""
     for fake in call.written:
         shape, stride = fake.spec.shape, fake.spec.stride
@@ -86,17 +87,11 @@ def _refuse_elements(call: OpCall) -> None:
     if (call.func, types) in _accepted or is_random or not _EVERYWHERE.issuperset(types):
         return
     if all(fake.spec.sparse is None for fake in call.tensors):
-        call.func(*_single(call.args), **_single(call.kwargs))
+        on_cpu = {name: value for name, value in call.kwargs.items() if name != "device"}
+        # One element for each tensor, with its type and its number of dimensions.
+        ones, named = map_tensors((call.args, on_cpu), lambda fake: torch.ones((1,) * fake.dim(), dtype=fake.dtype))
+        call.func(*ones, **named)
         _accepted.add((call.func, types))
-
-
-def _single(value: Any) -> Any:
-    """One element for each tensor, with its type and its number of dimensions."""
-    if isinstance(value, FakeTensor):
-        return torch.ones((1,) * value.dim(), dtype=value.dtype)
-    if isinstance(value, dict):
-        return {name: _single(item) for name, item in value.items() if name != "device"}
-    return type(value)(map(_single, value)) if isinstance(value, list | tuple) else value
 
 
 def _convolved(arguments: Arguments) -> None:
@@ -149,7 +144,7 @@ _BY_SHAPE: dict[str, Callable[[Arguments], None]] = {
 }
 
 
-def refuse_indices(call: OpCall) -> None:
+def refuse_indices(call: FakeCall) -> None:
     """Raise what torch would raise for indices that are known and out of range."""
     for index, size, lowest, allowed in _indexed(call):
         value = _known(index)
@@ -179,7 +174,7 @@ def refuse_classes(index: FakeTensor, classes: int) -> None:
         raise RuntimeError(f"Class values must be smaller than num_classes: got {most} of {classes}.")
 
 
-def _known(fake: Any) -> torch.Tensor | None:
+def _known(fake: object) -> torch.Tensor | None:
     """The content, unless it follows from what an analysis made up or assumed."""
     if not isinstance(fake, FakeTensor) or fake.value is None or not fake.storage_.known or fake.storage_.assumed:
         return None
@@ -201,7 +196,7 @@ _BY_TENSORS = frozenset(("aten::index", "aten::index_put", "aten::index_put_"))
 _UNPOOLING = frozenset(("aten::max_unpool2d", "aten::max_unpool3d"))
 
 
-def _indexed(call: OpCall) -> Iterator[tuple[FakeTensor, int, int, int | None]]:
+def _indexed(call: FakeCall) -> Iterator[tuple[FakeTensor, int, int, int | None]]:
     """Index tensors of a call, the size of what they index, the lowest that is allowed, and one number besides."""
     arguments, name = call.bind(), call.info.name
     source: Any = arguments.get("self")

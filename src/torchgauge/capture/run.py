@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import cast
 
 import torch
 from torch import nn
@@ -17,14 +17,14 @@ from torch import nn
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
-from torchgauge.capture.fake_tensor import DataDependent, Endless, Storage, make_fake
+from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
 from torchgauge.capture.growth import HeldBytes, growing_attributes
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, hub_functions_given, memory_lent
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
 from torchgauge.capture.real import RealRun
-from torchgauge.capture.recorder import ModuleCalls, Recorder, describe_value, spec_of_real
+from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of, spec_of_real
 from torchgauge.capture.sharded import is_split
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
 from torchgauge.capture.supported import unsupported
@@ -214,7 +214,7 @@ def _on_fakes(
         run = FakeRun(recorder, request.device, assume=assume, strict=candidate.has_values)
         leftovers.watch(run, copier.code)
         swap_tensors(paths, run, request.dtype)
-        params = param_records(paths, lambda tensor: describe_value(run.adopt(tensor)))
+        params = param_records(paths, lambda tensor: spec_of(run.adopt(tensor)))
         admit = Copier(lambda tensor: run.admit(tensor, dtype=request.dtype))
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
@@ -229,7 +229,8 @@ def _on_fakes(
                     [] if request.train else _growing(paths, held, recorder, partial(call_model, twin, args, kwargs))
                 )
             if request.train:
-                parameters: list[Any] = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
+                fakes = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
+                parameters = cast("list[nn.Parameter]", fakes)  # which they say they are
                 step = train_step(run, recorder, output, parameters, partial(_fake_like, run), request.optimizer)
     record = RunRecord(
         "fake",
@@ -323,7 +324,7 @@ def _seen(
     )
 
 
-def _results(output: Any, run: FakeRun | RealRun) -> tuple[int, ...]:
+def _results(output: object, run: FakeRun | RealRun) -> tuple[int, ...]:
     return written_by_ops(run.writer_of(tensor) for tensor in tensors_within(output))
 
 
@@ -343,10 +344,10 @@ def _warnings(recorder: Recorder, paths: ModulePaths, step: StepMemory | None) -
     return tuple(recorder.warnings)
 
 
-def _fake_like(run: FakeRun, root: Any) -> torch.Tensor:
+def _fake_like(run: FakeRun, root: torch.Tensor) -> torch.Tensor:
     if is_wrapper(root):
-        like: torch.Tensor = rewrapped(root, partial(_fake_like, run))
-        return like
+        return rewrapped(root, partial(_fake_like, run))
+    assert isinstance(root, FakeTensor)
     return make_fake(root.spec, Storage(root.spec.nbytes, run.recorder.ledger, born=len(run.recorder.ops)))
 
 
@@ -436,7 +437,7 @@ def mark_inputs(
 ) -> Given:
     """Of the arguments that the run has admitted."""
     named = list(named_inputs(model, args, kwargs))
-    records = tuple(InputRecord(name, describe_value(tensor), inferred) for name, tensor in named)
+    records = tuple(InputRecord(name, spec_of(tensor), inferred) for name, tensor in named)
     return Given(records, tuple(run.mark(tensor, -1 - place) for place, (_, tensor) in enumerate(named)))
 
 
@@ -455,7 +456,7 @@ def named_inputs(
         yield from _named_tensors(argument, value)
 
 
-def _named_tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _named_tensors(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, Mapping):

@@ -3,13 +3,15 @@
 FSDP2's hooks gather a module's parameters before its forward and write to the modules that they were registered for,
 which are the user's. The twin has the whole parameters from the start and none of these hooks, so an analysis needs no
 other process and talks to none; it shows the work of the whole model, without the communication.
+
+States and shards are private classes of torch, which differ between releases: `Any` here.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -18,6 +20,8 @@ from torch import nn
 
 from torchgauge.capture.twin import Copier
 from torchgauge.source.modules import all_modules
+
+Place = tuple[dict[str, nn.Parameter | None], str]  # the registry of a module, and the name of a parameter in it
 
 _STATE = "torch.distributed.fsdp._fully_shard._fsdp_state"
 _REMARK = "fully_shard: analysed as one process with whole parameters; the communication is not counted"
@@ -34,7 +38,7 @@ def gather_parameters(model: nn.Module, copier: Copier) -> None:
         for state in _states_of(module):
             sharded.setdefault(id(state), (state, []))[1].append(module)
     for state, modules in sharded.values():
-        places: list[tuple[dict[str, Any], str]] = []
+        places: list[Place] = []
         for shard in _shards_of(state):
             whole, info = _whole(shard, copier), shard._module_info
             owners = zip((info.module, *info.shared_modules), (info.param_name, *info.shared_param_names), strict=True)
@@ -42,7 +46,7 @@ def gather_parameters(model: nn.Module, copier: Copier) -> None:
             for registry, name in places[-1 - len(info.shared_modules) :]:
                 registry[name] = whole
         for module in modules:
-            twin = copier.copy(module)
+            twin: Any = copier.copy(module)
             twin.__class__ = next(kind for kind in type(twin).__mro__ if not issubclass(kind, FSDPModule))
             _replace_hooks(twin, state, places)
     if sharded:
@@ -70,8 +74,8 @@ def _states_of(module: nn.Module) -> Iterator[Any]:
             yield owner
 
 
-def _owner(hook: Any) -> Any:
-    """What a hook is a method of; hooks of several modules are wrapped in functions."""
+def _owner(hook: Callable[..., object]) -> object:
+    """The object that a hook is a method of; hooks of several modules are wrapped in functions."""
     if not hasattr(hook, "__self__"):
         hook = inspect.unwrap(hook, stop=lambda inner: hasattr(inner, "__self__"))
     return getattr(hook, "__self__", None)
@@ -101,7 +105,7 @@ def _whole(shard: Any, copier: Copier) -> nn.Parameter:
     return nn.Parameter(whole, requires_grad=shard.sharded_param.requires_grad)
 
 
-def _replace_hooks(twin: nn.Module, state: Any, places: list[tuple[dict[str, Any], str]]) -> None:
+def _replace_hooks(twin: nn.Module, state: Any, places: list[Place]) -> None:
     for hooks in (twin._forward_pre_hooks, twin._forward_hooks):
         for key, hook in list(hooks.items()):
             if _owner(hook) is state:
@@ -109,16 +113,17 @@ def _replace_hooks(twin: nn.Module, state: Any, places: list[tuple[dict[str, Any
     policy = state._mp_policy
     if policy.param_dtype is None and policy.output_dtype is None:
         return
-    kept: list[Any] = []
+    kept: list[nn.Parameter | None] = []
 
-    def cast(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def cast(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if policy.param_dtype is not None:
             kept[:] = [registry[name] for registry, name in places]
             for (registry, name), tensor in zip(places, kept, strict=True):
-                registry[name] = tensor.to(policy.param_dtype) if tensor.dtype.is_floating_point else tensor
+                if tensor is not None and tensor.dtype.is_floating_point:
+                    registry[name] = tensor.to(policy.param_dtype)  # type: ignore[assignment]
         return state._cast_forward_inputs(args, kwargs)
 
-    def cast_back(module: nn.Module, args: Any, output: Any) -> Any:
+    def cast_back(module: nn.Module, args: object, output: object) -> object:
         for (registry, name), tensor in zip(places, kept, strict=False):
             registry[name] = tensor
         return state._cast_output_dtype(output)

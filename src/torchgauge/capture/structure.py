@@ -1,37 +1,40 @@
-"""Maps a function over the tensors of nested arguments: containers, named tuples and dataclasses keep their type."""
+"""Tensors in nested arguments and results (containers, named tuples, dataclasses), and the memory behind a tensor."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+# A value of any structure, which a walk keeps.
+Nested = TypeVar("Nested")
 
-def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, Mapping):
-        items = {key: map_tensors(item, change) for key, item in value.items()}
-        if type(value) is dict:
-            return items
-        changed: Any = copy.copy(value)
-        for key, item in items.items():
-            changed[key] = item
-        return changed
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_tensors(item, change) for item in value))
-    if isinstance(value, list | tuple | set):
-        return type(value)(map_tensors(item, change) for item in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        changed = copy.copy(value)
-        for field in fields(value):
-            if hasattr(value, field.name):
-                object.__setattr__(changed, field.name, map_tensors(getattr(value, field.name), change))
-        return changed
-    return value
+
+def map_tensors(value: Nested, change: Callable[[torch.Tensor], object]) -> Nested:
+    """The value with every tensor in it replaced by what `change` makes of it; containers keep their type."""
+    given: Any = value
+    changed: Any = value
+    if isinstance(given, torch.Tensor):
+        changed = change(given)
+    elif isinstance(given, Mapping):
+        changed = {key: map_tensors(item, change) for key, item in given.items()}
+        if type(given) is not dict:
+            items, changed = changed, copy.copy(given)
+            for key, item in items.items():
+                changed[key] = item
+    elif isinstance(given, tuple) and hasattr(given, "_fields"):
+        changed = type(given)(*(map_tensors(item, change) for item in given))
+    elif isinstance(given, list | tuple | set):
+        changed = type(given)(map_tensors(item, change) for item in given)
+    elif is_dataclass(given) and not isinstance(given, type):
+        changed = copy.copy(given)
+        for field in fields(given):
+            if hasattr(given, field.name):
+                object.__setattr__(changed, field.name, map_tensors(getattr(given, field.name), change))
+    return changed
 
 
 def materialise(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None) -> torch.Tensor:
@@ -45,8 +48,8 @@ def materialise(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype |
 
 def is_subclass(tensor: torch.Tensor) -> bool:
     """Whether the tensor's class handles ops itself (`DTensor`, torch's own `FakeTensor`, nested, quantized)."""
-    kind: Any = type(tensor)
-    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    own: object = type(tensor).__torch_dispatch__
+    return own is not torch.Tensor.__torch_dispatch__
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -72,7 +75,7 @@ def packed(tensor: torch.Tensor) -> torch.Tensor:
         return rows.view(-1, int(widths[0])) if len(widths) and bool((widths == widths[0]).all()) else rows
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
     """The tensors of an op's arguments or result, in order."""
     if isinstance(value, torch.Tensor):
         yield value
@@ -87,8 +90,9 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 _OBJECT_DEPTH = 2
 
 
-def tensors_within(value: Any, depth: int = _OBJECT_DEPTH) -> Iterator[torch.Tensor]:
-    """The tensors of what a model gives back: mappings, sequences and the attributes of objects are looked into."""
+def tensors_within(value: object, depth: int = _OBJECT_DEPTH) -> Iterator[torch.Tensor]:
+    """The tensors of a model's result: in mappings, sequences, dataclasses, and the attributes of `depth` levels of
+    other objects."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):

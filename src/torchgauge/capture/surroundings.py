@@ -1,5 +1,5 @@
-"""What surrounds a run: a twin of the model in the mode asked for, compiled code switched off, no collections; for runs
-on the model itself, everything is put back.
+"""The surroundings of a run: a twin of the model in the mode asked for, compiled code switched off, and the settings of
+the process restored afterwards; for runs on the model itself, its attributes too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -113,15 +113,15 @@ def _eager() -> Iterator[None]:
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     compile_, owner = torch.compile, threading.get_ident()
 
-    def uncompiled(model: Any = None, **options: Any) -> Any:
-        """What compiles a function while the model runs (`torch.cond` does) gets the function."""
+    def uncompiled(model: Callable[..., object] | None = None, **options: Any) -> Callable[..., object]:
+        """Code that compiles a function while the model runs (`torch.cond` does) gets the function itself."""
         if threading.get_ident() != owner:
             return compile_(model, **options)
         return uncompiled if model is None else model
 
     with ExitStack() as stack:
         stack.callback(setattr, torch, "compile", compile_)
-        torch.compile = uncompiled
+        torch.compile = uncompiled  # type: ignore[assignment]
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         if flex is not None:
@@ -171,7 +171,7 @@ def gradients_kept(model: nn.Module) -> Iterator[None]:
             parameter.grad = gradient
 
 
-def _remember(module: nn.Module) -> Any:
+def _remember(module: nn.Module) -> Callable[[], object]:
     """A function that puts a module's attributes back, the contents of its own containers included."""
     if isinstance(module, torch.jit.ScriptModule):
         if not hasattr(module, "training"):  # frozen; it is given one when the mode is set
@@ -208,7 +208,7 @@ def _remember(module: nn.Module) -> Any:
     return restore
 
 
-def _contents(container: Any) -> list[Any]:
+def _contents(container: Iterable[object]) -> list[object]:
     """The items of a container, keys before values: a flat list that compares by identity."""
     return [*container.keys(), *container.values()] if isinstance(container, dict) else list(container)
 
@@ -231,7 +231,7 @@ def is_lazy(model: nn.Module) -> bool:
 
 def initialised_copy(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> nn.Module:
     """A copy whose lazy modules have taken their shapes from a call; the user's model is not touched."""
-    memo: dict[int, Any] = {}
+    memo: dict[int, object] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         lazy = next((kind for kind in _Uninitialized if isinstance(tensor, kind)), None)
         if lazy is not None:
@@ -257,7 +257,7 @@ def initialised_copy(model: nn.Module, args: tuple[object, ...], kwargs: dict[st
 # Settings of the process that a forward may change: torch's defaults and switches, random states, modes. One table says
 # how each is read and set. What differs at the end is set back, whatever happened.
 
-Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
+Setting = tuple[Callable[[], Any], Callable[[Any], object]]
 
 # Pairs of functions of torch._C; a release of torch that lacks one has no such setting.
 _SWITCHES = (
@@ -303,6 +303,14 @@ def _autocast(device: str) -> Setting:
 
 def _settings() -> dict[str, Setting]:
     """By name: how it is read, how it is set."""
+
+    def call(function: Callable[..., object], value: object) -> None:
+        function(*value) if isinstance(value, tuple) else function(value)
+
+    def set_warning_filters(filters: list[object]) -> None:
+        warnings.filters[:] = filters  # type: ignore[index]
+        warnings._filters_mutated()  # type: ignore[attr-defined]
+
     table: Any = torch._C
     found: dict[str, Setting] = {
         "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
@@ -330,10 +338,10 @@ def _settings() -> dict[str, Setting]:
     found["float32 matmul precision"] = (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision)
     for getter, setter in _SWITCHES:
         if hasattr(table, getter) and hasattr(table, setter):
-            found[getter] = (getattr(table, getter), partial(_call, getattr(table, setter)))
+            found[getter] = (getattr(table, getter), partial(call, getattr(table, setter)))
     found["attention fast path"] = (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled)
     found["recursion limit"] = (sys.getrecursionlimit, sys.setrecursionlimit)
-    found["warning filters"] = (lambda: list(warnings.filters), _set_warning_filters)
+    found["warning filters"] = (lambda: list(warnings.filters), set_warning_filters)
     options, hooks = vars(torch._tensor_str.PRINT_OPTS), vars(torch.nn.modules.module)
     found["print options"] = (partial(dict, options), partial(_refill, options))
     for name, table in hooks.items():  # hooks of all modules
@@ -342,16 +350,7 @@ def _settings() -> dict[str, Setting]:
     return found
 
 
-def _call(function: Callable[..., Any], value: Any) -> None:
-    function(*value) if isinstance(value, tuple) else function(value)
-
-
-def _set_warning_filters(filters: list[Any]) -> None:
-    warnings.filters[:] = filters  # type: ignore[index]
-    warnings._filters_mutated()  # type: ignore[attr-defined]
-
-
-def _refill(table: dict[Any, Any], content: dict[Any, Any]) -> None:
+def _refill(table: dict[str, object], content: dict[str, object]) -> None:
     table.clear()
     table.update(content)
 
@@ -359,7 +358,7 @@ def _refill(table: dict[Any, Any], content: dict[Any, Any]) -> None:
 SETTINGS = _settings()
 
 
-def _read(read: Callable[[], Any]) -> Any:
+def _read(read: Callable[[], object]) -> object:
     try:
         return read()
     except RuntimeError:  # torch refuses to name the old TF32 switches after the new ones were used
@@ -372,7 +371,7 @@ def process_state_kept() -> Iterator[None]:
     before = [_read(read) for read, _ in SETTINGS.values()]
     # How each random state is set back.
     python, cpu = random.getstate(), torch.get_rng_state()
-    states: list[Callable[[], Any]] = [lambda: random.setstate(python), lambda: torch.set_rng_state(cpu)]
+    states: list[Callable[[], object]] = [lambda: random.setstate(python), lambda: torch.set_rng_state(cpu)]
     numpy = sys.modules.get("numpy.random")  # not loaded, it has drawn nothing and will begin with a fresh seed
     if numpy is not None:
         legacy = numpy.get_state()

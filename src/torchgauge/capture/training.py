@@ -6,9 +6,7 @@ needs a gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -16,7 +14,7 @@ from torchgauge.capture.failures import step_errors
 from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import Recorder
-from torchgauge.capture.structure import tensors_in
+from torchgauge.capture.structure import tensors_in, tensors_within
 from torchgauge.errors import InputError
 from torchgauge.facts import Allocation, StepMemory
 
@@ -27,7 +25,7 @@ MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 def train_step(
     run: FakeRun | RealRun,
     recorder: Recorder,
-    output: Any,
+    output: object,
     parameters: list[torch.nn.Parameter],
     gradient_of: Callable[[torch.Tensor], torch.Tensor],
     make_optimizer: MakeOptimizer,
@@ -57,27 +55,13 @@ def train_step(
     )
 
 
-def _allocations(run: FakeRun | RealRun, tensors: Any) -> tuple[Allocation, ...]:
+def _allocations(run: FakeRun | RealRun, tensors: object) -> tuple[Allocation, ...]:
     """Tensors that share a storage have one allocation."""
     return tuple(sorted(dict(map(run.storage_of, tensors_in(tensors))).values()))
 
 
-def gradient_roots(output: Any) -> list[torch.Tensor]:
+def gradient_roots(output: object) -> list[torch.Tensor]:
     """Where the backward pass starts: the model's own loss, else every output that needs a gradient."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    found = _tensors(loss) if isinstance(loss, torch.Tensor) else _tensors(output)
+    found = [loss] if isinstance(loss, torch.Tensor) else tensors_within(output, depth=0)
     return list({id(tensor): tensor for tensor in found if tensor.requires_grad}.values())
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from _tensors(getattr(value, field.name, None))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchgauge.capture.opcall import OpCall, OpInfo
+from torchgauge.capture.opcall import Arguments, Op, OpCall, OpInfo
 from torchgauge.capture.structure import tensors_in
 from torchgauge.cost import find
 
@@ -39,15 +39,16 @@ class Access(NamedTuple):
     stored: frozenset[str]
 
 
-Launch = Callable[[OpCall], object]
+TritonCall = OpCall[torch.Tensor]
+Launch = Callable[[TritonCall], object]
 
 
-def is_wrapped_launch(func: Any) -> bool:
+def is_wrapped_launch(func: Op) -> bool:
     """Whether a higher-order op launches a Triton kernel."""
     return getattr(func, "__name__", "") in _WRAPPERS
 
 
-def wrapped_launch(func: Any, kwargs: Mapping[str, Any]) -> OpCall:
+def wrapped_launch(func: Op, kwargs: Arguments) -> TritonCall:
     """The launch that a call of torch's own wrapper stands for."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
@@ -56,7 +57,7 @@ def wrapped_launch(func: Any, kwargs: Mapping[str, Any]) -> OpCall:
     return _describe(func, kernel, {**constants, **kwargs["kwargs"]})
 
 
-def triton_op_body(func: Any) -> Callable[..., Any] | None:
+def triton_op_body(func: Op) -> Callable[..., object] | None:
     """The Python function of an op made by `triton_op`: torch itself looks into it when it compiles. None for another
     op, and for one with a registered formula."""
     known = getattr(sys.modules.get("torch._library.triton"), "triton_ops_to_kernels", {})
@@ -74,8 +75,8 @@ def launches_seen(launch: Launch, *, runs: bool) -> Iterator[None]:
     owner = threading.get_ident()
     is_launching = False
 
-    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    def watched(original: Callable[..., object]) -> Callable[..., object]:
+        def run(kernel: Any, *args: object, **kwargs: object) -> object:
             nonlocal is_launching
             if threading.get_ident() != owner or is_launching or kwargs.get("warmup"):
                 return original(kernel, *args, **kwargs)
@@ -106,7 +107,7 @@ def _innermost(kernel: Any) -> Any:
     return kernel
 
 
-def _describe(func: Any, kernel: Any, given: dict[str, Any]) -> OpCall:
+def _describe(func: Op, kernel: Any, given: Arguments) -> TritonCall:
     kernel = _innermost(kernel)
     function = getattr(kernel, "fn", kernel)
     names = [name for name in kernel.arg_names if name in given]
@@ -128,7 +129,7 @@ def _describe(func: Any, kernel: Any, given: dict[str, Any]) -> OpCall:
 
 
 @lru_cache(256)
-def _access(function: Any) -> Access:
+def _access(function: Callable[..., object]) -> Access:
     """What the source of a kernel loads from and stores to, followed through its assignments."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import operator
 import sys
 import types
 import weakref
@@ -23,7 +24,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from torchgauge.capture.structure import is_subclass, storage_key, storage_of
+from torchgauge.capture.structure import Nested, is_subclass, storage_key, storage_of
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 from torchgauge.source.modules import all_modules
 
@@ -33,7 +34,7 @@ LONGEST_CONTAINER = 10_000
 LARGEST_ARRAY_BYTES = 1 << 20
 
 # Shared as they are: most attributes of most modules.
-_ATOMS: frozenset[Any] = frozenset(
+_ATOMS: frozenset[type] = frozenset(
     (
         *(bool, int, float, complex, str, bytes, type(None), type, range, types.ModuleType, types.BuiltinFunctionType),
         *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, torch.Generator),
@@ -50,32 +51,43 @@ _RECORDS = (types.SimpleNamespace, Namespace, UserDict, UserList)
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque, frozenset)
 _BASES: tuple[Any, ...] = (OrderedDict, defaultdict, dict, list, set, deque, types.SimpleNamespace, object)
 
-Change = Callable[[torch.Tensor], Any]
+Code = type | types.FunctionType
 
 
 class Copier:
-    """Copies structures. What occurs twice, also in two calls, is copied once."""
+    """Copies structures. An object that occurs twice, also in two calls, is copied once."""
 
-    def __init__(self, tensor: Change | None = None) -> None:
+    def __init__(self, tensor: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
         self._tensor = tensor
         self._copies: dict[int, Any] = {}
-        self._originals: dict[int, Any] = {}  # by the id of the copy; keeps them, so that an id stays theirs
+        self._originals: dict[int, Any] = {}  # by the id of the copy; kept, so that no other object gets the id
         self.objects = 0
         self.remarks: list[str] = []  # what is different about the copy of a model
-        self.code: set[Any] = set()  # classes of modules, and functions that they hold
+        self.code: set[Code] = set()  # classes of modules, and functions that they hold
 
-    def original_of(self, duplicate: Any) -> Any:
-        return self._originals.get(id(duplicate), duplicate)
+    def original_of(self, duplicate: Nested) -> Nested:
+        original: Nested = self._originals.get(id(duplicate), duplicate)
+        return original
 
-    def copy(self, value: Any) -> Any:
+    def copy(self, original: Nested) -> Nested:
+        value: Any = original
         kind = type(value)
         if kind in _ATOMS:
-            return value
+            return original
         found = self._copies.get(id(value))
-        if found is not None:
-            return found
+        if found is None:
+            found = self._copy_of(value, kind)
+        return found
+
+    def _copy_of(self, value: Any, kind: type) -> Any:
         if isinstance(value, torch.Tensor):
-            return value if self._tensor is None else self._copy_tensor(value, self._tensor)
+            if self._tensor is None:
+                return value
+            duplicate = self._note(value, self._tensor(value))
+            if duplicate is not value and vars(value):  # a quantized weight carries its scales
+                own = vars(duplicate)
+                own.update({name: self.copy(item) for name, item in vars(value).items() if name not in own})
+            return duplicate
         if isinstance(value, nn.Module):
             return self._modules(value)
         if isinstance(value, _CONTAINERS):
@@ -83,7 +95,10 @@ class Copier:
                 return value
             return self._container(value)
         if kind is functools.partial:
-            return self._partial(value)
+            function, args, keywords = self.copy(value.func), self.copy(value.args), self.copy(value.keywords)
+            copied = self._note(value, functools.partial(function, *args, **keywords))
+            copied.__dict__.update({name: self.copy(item) for name, item in vars(value).items()})
+            return copied
         if kind is types.MethodType:
             owner, function = self.copy(value.__self__), self.copy(value.__func__)
             same = owner is value.__self__ and function is value.__func__
@@ -103,19 +118,12 @@ class Copier:
             return self._note(value, value.copy())
         return self._object(value) if is_plain(kind) else value
 
-    def _note(self, original: Any, duplicate: Any) -> Any:
+    def _note(self, original: object, duplicate: Nested) -> Nested:
         self._copies[id(original)] = duplicate
         self._originals[id(duplicate)] = original
         return duplicate
 
-    def _copy_tensor(self, value: torch.Tensor, change: Change) -> Any:
-        duplicate = self._note(value, change(value))
-        if duplicate is not value and vars(value):  # a quantized weight carries its scales
-            own = vars(duplicate)
-            own.update({name: self.copy(item) for name, item in vars(value).items() if name not in own})
-        return duplicate
-
-    def _modules(self, root: nn.Module) -> Any:
+    def _modules(self, root: nn.Module) -> nn.Module:
         """A module and those below it: first all of them, then what they hold, because models may be nested deeper
         than Python may call itself."""
         waiting, made = [root], []
@@ -138,9 +146,11 @@ class Copier:
             self._fill(twin, module)
             if is_foreign(module):
                 mark_foreign(twin)
-        return self._copies[id(root)]
+        twin = self._copies[id(root)]
+        assert isinstance(twin, nn.Module)
+        return twin
 
-    def _fill(self, duplicate: Any, original: Any) -> None:
+    def _fill(self, duplicate: Any, original: object) -> None:
         """Attributes and, of a container, its items."""
         attributes = getattr(original, "__dict__", None)
         if attributes:
@@ -153,7 +163,9 @@ class Copier:
                 if kind is OrderedDict and not value:
                     target[name] = OrderedDict()
                 elif kind is dict and name in _REGISTRIES:
-                    target[name] = self._registry(value)
+                    # Most of what is copied: where tensors are shared, parameters and buffers need no copy each.
+                    tensors = self._tensor is None and all(isinstance(e, torch.Tensor | None) for e in value.values())
+                    target[name] = dict(value) if tensors else {key: self.copy(e) for key, e in value.items()}
                 elif kind is set and name == "_non_persistent_buffers_set":  # names
                     target[name] = set(value)
                 else:
@@ -177,15 +189,7 @@ class Copier:
         elif isinstance(original, deque):
             deque.__init__(duplicate, [self.copy(item) for item in deque.__iter__(original)], original.maxlen)
 
-    def _registry(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The parameters, buffers or children of a module: most of what is copied, so the plain cases come first."""
-        if not value:
-            return {}
-        if self._tensor is None and all(map(_is_tensor, value.values())):
-            return dict(value)
-        return {name: self.copy(item) for name, item in value.items()}
-
-    def _container(self, value: Any) -> Any:
+    def _container(self, value: Any) -> object:
         kind = type(value)
         base = next(base for base in _CONTAINERS if isinstance(value, base))
         if base.__len__(value) > LONGEST_CONTAINER:
@@ -193,7 +197,7 @@ class Copier:
         if isinstance(value, tuple | frozenset):
             old = list(base.__iter__(value))
             items = [self.copy(item) for item in old]
-            if all(map(_is, items, old)):
+            if all(map(operator.is_, items, old)):
                 return value
             if isinstance(value, frozenset):
                 duplicate = frozenset.__new__(kind, items)
@@ -206,7 +210,7 @@ class Copier:
                 vars(duplicate).update({name: self.copy(item) for name, item in vars(value).items()})
             return self._note(value, duplicate)
         if kind is dict:  # the same as below, for the most common one
-            duplicate = self._note(value, {})
+            duplicate = self._note(value, dict[Any, Any]())
             for key, item in value.items():
                 duplicate[key if type(key) is str else self.copy(key)] = (
                     item if type(item) in _ATOMS else self.copy(item)
@@ -219,8 +223,8 @@ class Copier:
         self._fill(duplicate, value)
         return duplicate
 
-    def _object(self, value: Any) -> Any:
-        # One without state is a sentinel, known by its identity.
+    def _object(self, value: Nested) -> Nested:
+        # An object without state is a sentinel, known by its identity.
         has_state = bool(getattr(value, "__dict__", None)) or bool(slots(type(value)))
         self.objects += 1
         if not has_state or self.objects > MOST_OBJECTS:
@@ -229,10 +233,10 @@ class Copier:
         self._fill(duplicate, value)
         return duplicate
 
-    def _handle(self, value: RemovableHandle) -> Any:
+    def _handle(self, value: RemovableHandle) -> RemovableHandle:
         """A hook that removes itself (compressed-tensors restores weights in one) is removed from the twin."""
 
-        def moved(item: Any) -> Any:
+        def moved(item: object) -> object:
             if isinstance(item, tuple):
                 return tuple(map(moved, item))
             # Of a module that is gone the reference is dead: it stays so.
@@ -243,13 +247,7 @@ class Copier:
         vars(duplicate).update((name, moved(item)) for name, item in vars(value).items())
         return duplicate
 
-    def _partial(self, value: functools.partial[Any]) -> Any:
-        function, args, keywords = self.copy(value.func), self.copy(value.args), self.copy(value.keywords)
-        duplicate = self._note(value, functools.partial(function, *args, **keywords))
-        duplicate.__dict__.update({name: self.copy(item) for name, item in vars(value).items()})
-        return duplicate
-
-    def _function(self, value: types.FunctionType) -> Any:
+    def _function(self, value: types.FunctionType) -> types.FunctionType:
         """A function that an object holds, over copies of what it closes over; itself where that makes no difference:
         functions are known by their identity (`self.activation is F.relu`)."""
         if value.__closure__ is None and value.__defaults__ is None and value.__kwdefaults__ is None:
@@ -262,7 +260,7 @@ class Copier:
         old_keywords = value.__kwdefaults__ or {}
         keywords = {name: self.copy(item) for name, item in old_keywords.items()}
         same_keywords = all(item is old_keywords[name] for name, item in keywords.items())
-        if all(map(_is, new, old)) and defaults is value.__defaults__ and same_keywords:
+        if all(map(operator.is_, new, old)) and defaults is value.__defaults__ and same_keywords:
             return value
         contents = iter(new)
         closure = tuple(_EMPTY_CELL if cell == _EMPTY_CELL else types.CellType(next(contents)) for cell in cells)
@@ -309,24 +307,17 @@ def _of_same_class(duplicate: torch.Tensor, tensor: torch.Tensor) -> torch.Tenso
 _EMPTY_CELL = types.CellType()
 
 
-def _is_tensor(value: Any) -> bool:
-    return value is None or isinstance(value, torch.Tensor)
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
-
-
-def _blank(kind: type) -> Any:
+def _blank(kind: type[Nested]) -> Nested:
     """An instance that was not initialised; TypeError where its state is not that of a Python class."""
-    return _base_of(kind).__new__(kind)
+    made: Nested = _base_of(kind).__new__(kind)
+    return made
 
 
 def _base_of(kind: type) -> Any:
     return next(base for base in _BASES if issubclass(kind, base))
 
 
-def slots(kind: type) -> list[Any]:
+def slots(kind: type) -> list[types.MemberDescriptorType]:
     found = _slots_of.get(kind)
     if found is None:
         found = [d for base in kind.__mro__ for d in vars(base).values() if type(d) is types.MemberDescriptorType]
@@ -338,11 +329,11 @@ def is_plain(kind: type) -> bool:
     """Whether all that an instance is lies in its attributes, and it stands for nothing but itself."""
     found = _plain.get(kind)
     if found is None:
-        found = _plain[kind] = _find_plain(kind)
+        found = _plain[kind] = _has_only_attributes(kind)
     return found
 
 
-def _find_plain(kind: type) -> bool:
+def _has_only_attributes(kind: type) -> bool:
     package = kind.__module__.partition(".")[0]
     if package in sys.stdlib_module_names and package != "__main__":
         return issubclass(kind, _RECORDS)
@@ -358,7 +349,7 @@ def _find_plain(kind: type) -> bool:
     return True
 
 
-_slots_of: weakref.WeakKeyDictionary[type, list[Any]] = weakref.WeakKeyDictionary()
+_slots_of: weakref.WeakKeyDictionary[type, list[types.MemberDescriptorType]] = weakref.WeakKeyDictionary()
 _plain: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
@@ -401,7 +392,7 @@ def _own_modes(model: nn.Module, *, train: bool) -> dict[int, bool]:
         with torch.no_grad():
             twin = copier.copy(model)
             twin.train() if train else twin.eval()
-    except Exception:  # whatever somebody's code raises
+    except Exception:  # anything that user code raises
         return {}
     return {id(copier.original_of(module)): module.training for module in all_modules(twin)}
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from torchgauge.capture.fake_tensor import MADE_UP, DataDependent, FakeTensor, Storage
-from torchgauge.capture.opcall import Arguments, OpCall
-from torchgauge.capture.structure import is_subclass
+from torchgauge.capture.opcall import Arguments, FakeCall
+from torchgauge.capture.structure import is_subclass, map_tensors, tensors_in
 
 if TYPE_CHECKING:
     from torchgauge.capture.fake_run import FakeRun
@@ -50,7 +50,7 @@ def is_known(fake: FakeTensor) -> bool:
     return fake.value is not None and fake.storage_.known
 
 
-def follow(knowledge: Knowledge, call: OpCall, built: Any, macs: int) -> None:
+def follow(knowledge: Knowledge, call: FakeCall, built: object, macs: int) -> None:
     """Carry known content through an op that was answered from metadata."""
     info, tensors = call.info, call.tensors
     is_random = "nondeterministic_seeded" in info.tags
@@ -70,7 +70,7 @@ def follow(knowledge: Knowledge, call: OpCall, built: Any, macs: int) -> None:
     if "view" not in info.tags and not knowledge.affords(tensors, _fakes(built), macs + _sorting_steps(call)):
         return
     real = _compute(call)
-    if "::empty" in info.name or "::new_empty" in info.name:
+    if isinstance(real, torch.Tensor) and ("::empty" in info.name or "::new_empty" in info.name):
         real.zero_()
     attach(knowledge, built, real, assumption_of(tensors))
 
@@ -84,7 +84,7 @@ _SORTS = frozenset(
 _STEPS_OF_A_SORT = 16
 
 
-def _sorting_steps(call: OpCall) -> int:
+def _sorting_steps(call: FakeCall) -> int:
     """Work of sorting beyond reading and writing."""
     if call.info.name not in _SORTS:
         return 0
@@ -97,18 +97,18 @@ def assumption_of(tensors: Iterable[FakeTensor]) -> str:
     return next((each for each in found if each != MADE_UP), MADE_UP if found else "")
 
 
-def attach(knowledge: Knowledge, built: Any, real: Any, assumed: str) -> None:
+def attach(knowledge: Knowledge, built: object, real: object, assumed: str) -> None:
     """Give the fake tensors of a result their content."""
-    for fake, content in zip(_fakes(built), _tensors(real), strict=True):
+    for fake, content in zip(_fakes(built), tensors_in(real), strict=True):
         if not content.is_meta:
             fake.value = content
             fake.storage_.assumed = fake.storage_.assumed or assumed
             knowledge.hold(fake.storage_, content)
 
 
-def assume_balanced(knowledge: Knowledge, call: OpCall, built: Any) -> None:
+def assume_balanced(knowledge: Knowledge, call: FakeCall, built: object) -> None:
     """Give the unknown choice of a router the content it has when every alternative is chosen equally often."""
-    chosen = built[1] if call.info.name == "aten::topk" else built
+    *_, chosen = _fakes(built)  # topk gives the scores first
     shape, dim = call.tensors[0].spec.shape, call.bind()["dim"]
     # A router chooses along the last dimension, and for more than one token.
     if dim is None or dim % max(len(shape), 1) != len(shape) - 1 or chosen.numel() < 2:
@@ -122,7 +122,7 @@ def assume_balanced(knowledge: Knowledge, call: OpCall, built: Any) -> None:
     knowledge.hold(chosen.storage_, content)
 
 
-def assume_finite(run: FakeRun, call: OpCall, built: Any) -> None:
+def assume_finite(run: FakeRun, call: FakeCall, built: object) -> None:
     """Give a check for infinite or undefined values the content it has when there are none. `isfinite` arrives as its
     parts: a tensor equals itself, and its magnitude is not infinity."""
     name, first = call.info.name, call.tensors[0]
@@ -134,22 +134,23 @@ def assume_finite(run: FakeRun, call: OpCall, built: Any) -> None:
         holds = (name == "aten::eq") is (other is first)
     else:
         holds = name == "aten::isfinite"
-    if not first.dtype.is_floating_point or not run.knowledge.affords((), (built,)):
+    (answer,) = _fakes(built)
+    if not first.dtype.is_floating_point or not run.knowledge.affords((), (answer,)):
         return
-    content = torch.full(built.spec.shape, holds)
-    built.value = content
-    built.storage_.assumed = _FINITE
-    run.knowledge.hold(built.storage_, content)
+    content = torch.full(answer.spec.shape, holds)
+    answer.value = content
+    answer.storage_.assumed = _FINITE
+    run.knowledge.hold(answer.storage_, content)
 
 
-def looks(call: OpCall) -> bool:
+def looks(call: FakeCall) -> bool:
     """Whether the outcome of the op depends on more than metadata."""
     if call.info.name == "aten::index":
         return any(_is_mask(index) for index in call.args[1])
     return call.info.looks_at_values or call.info.name in _LOOKS
 
 
-def look(run: FakeRun, call: OpCall) -> Any:
+def look(run: FakeRun, call: FakeCall) -> object:
     handler = _LOOKS.get(call.info.name)
     if handler is not None:
         return handler(run, call)
@@ -164,7 +165,7 @@ def look(run: FakeRun, call: OpCall) -> Any:
         if call.info.name not in _BOUNDED:
             raise DataDependent(call.info.name)
         return run.conclude(call, _compute(call))
-    shape, dtype = shape_of({name: _contents(value) for name, value in call.bind().items()})
+    shape, dtype = shape_of(map_tensors(call.bind(), _content))
     if run.knowledge.has_room(prod(shape), dtype):
         return run.conclude(call, _compute(call))
     return run.conclude(call, torch.empty(shape, dtype=dtype, device="meta"))
@@ -214,7 +215,7 @@ _BOUNDED = frozenset(
 )  # fmt: skip
 
 
-def _upper_bound(run: FakeRun, call: OpCall) -> Any:
+def _upper_bound(run: FakeRun, call: FakeCall) -> object:
     """With `assume`: the largest result there can be, as if every element were selected. A number that an optimizer
     reads scales its step and decides nothing about memory."""
     name = call.info.name
@@ -257,42 +258,34 @@ def _bound_warning(op: str, module: str) -> str:
     return f"the result size of {op}{where} depends on data; its upper bound was taken"
 
 
-def _index_by_mask(run: FakeRun, call: OpCall) -> Any:
+def _index_by_mask(run: FakeRun, call: FakeCall) -> object:
     """`x[mask]` is `x[positions]` with the positions of the mask's true elements."""
-    indices: list[Any] = []
+    indices: list[torch.Tensor | None] = []
     for index in call.args[1]:
-        if _is_mask(index):
-            place, shape = len(indices), index.spec.shape
-            indexed = call.tensors[0].spec.shape[place : place + len(shape)]
-            if indexed != shape:
-                raise IndexError(f"the shape of the mask {list(shape)} at index {place} does not match {list(indexed)}")
-            assumed = index.storage_.assumed
-            if is_known(index) and run.knowledge.affords((index,), ()):
-                content = index.value
-                assert content is not None
-                count = int(content.count_nonzero())
-                has_room = run.knowledge.has_room(count * max(content.dim(), 1), torch.int64)
-                found = (
-                    content.nonzero()
-                    if has_room
-                    else torch.empty(count, content.dim(), dtype=torch.int64, device="meta")
-                )
-            elif run.assume:
-                found, assumed = (
-                    _every_position(run, index.spec.shape),
-                    _bound_warning("aten::index", run.recorder.path),
-                )
-                run.recorder.warn(assumed)
-            else:
-                raise DataDependent("aten::index")
-            positions = [run.wrap(position, assumed) for position in found.unbind(1)]
-            indices.extend(positions)
-        else:
+        if not _is_mask(index):
             indices.append(index)
+            continue
+        place, shape = len(indices), index.spec.shape
+        indexed = call.tensors[0].spec.shape[place : place + len(shape)]
+        if indexed != shape:
+            raise IndexError(f"the shape of the mask {list(shape)} at index {place} does not match {list(indexed)}")
+        assumed, content = index.storage_.assumed, index.value
+        if content is not None and is_known(index) and run.knowledge.affords((index,), ()):
+            count = int(content.count_nonzero())
+            if run.knowledge.has_room(count * max(content.dim(), 1), torch.int64):
+                found = content.nonzero()
+            else:
+                found = torch.empty(count, content.dim(), dtype=torch.int64, device="meta")
+        elif run.assume:
+            found, assumed = _every_position(run, shape), _bound_warning("aten::index", run.recorder.path)
+            run.recorder.warn(assumed)
+        else:
+            raise DataDependent("aten::index")
+        indices += [run.wrap(position, assumed) for position in found.unbind(1)]
     return run.execute(torch.ops.aten.index.Tensor, call.args[0], indices)
 
 
-def _keep_boxes(run: FakeRun, call: OpCall) -> Any:
+def _keep_boxes(run: FakeRun, call: FakeCall) -> object:
     """Non-maximum suppression keeps at most every box."""
     if not run.assume:
         raise DataDependent(call.info.name)
@@ -301,21 +294,22 @@ def _keep_boxes(run: FakeRun, call: OpCall) -> Any:
     return run.conclude(call, _numbers(run, call.tensors[0].spec.shape[0]), warning)
 
 
-def _pack(run: FakeRun, call: OpCall) -> Any:
+def _pack(run: FakeRun, call: FakeCall) -> object:
     """A padded batch packed by its lengths. The sizes of the steps stay a real tensor: torch's RNNs read its memory."""
     x, lengths = call.tensors
-    if not is_known(lengths) or not run.knowledge.affords((lengths,), ()):
+    content = lengths.value
+    if content is None or not is_known(lengths) or not run.knowledge.affords((lengths,), ()):
         raise DataDependent(call.info.name)
-    longest = int(lengths.value.max()) if lengths.numel() else 0
+    longest = int(content.max()) if lengths.numel() else 0
     if not run.knowledge.has_room(longest * lengths.numel(), torch.bool):
         raise DataDependent(call.info.name)
-    sizes = (lengths.value.unsqueeze(1) > torch.arange(longest)).sum(0)
+    sizes = (content.unsqueeze(1) > torch.arange(longest)).sum(0)
     packed = torch.empty(int(sizes.sum()), *x.spec.shape[2:], dtype=x.dtype, device="meta")
-    data, _ = run.conclude(call, (packed, sizes))
+    data, _ = _fakes(run.conclude(call, (packed, sizes)))
     return data, sizes
 
 
-def _set_storage(run: FakeRun, call: OpCall) -> Any:
+def _set_storage(run: FakeRun, call: FakeCall) -> object:
     """cuDNN's RNNs ask whether their weights lie in one buffer, through an empty tensor set to the first one's memory;
     left empty, it says no. Anything else that takes over memory needs a real run."""
     target = call.tensors[0]
@@ -324,16 +318,16 @@ def _set_storage(run: FakeRun, call: OpCall) -> Any:
     return target
 
 
-def _not_aligned(run: FakeRun, call: OpCall) -> bool:
+def _not_aligned(run: FakeRun, call: FakeCall) -> bool:
     """Padding is counted in full: the nested-tensor path, which skips it, is not taken."""
     return False
 
 
-def _no_check(run: FakeRun, call: OpCall) -> None:
+def _no_check(run: FakeRun, call: FakeCall) -> None:
     """An assertion about values: there are none to check."""
 
 
-_LOOKS: dict[str, Callable[[FakeRun, OpCall], Any]] = {
+_LOOKS: dict[str, Callable[[FakeRun, FakeCall], object]] = {
     "aten::index": _index_by_mask,
     "torchvision::nms": _keep_boxes,
     "aten::_pack_padded_sequence": _pack,
@@ -344,39 +338,25 @@ _LOOKS: dict[str, Callable[[FakeRun, OpCall], Any]] = {
 }
 
 
-def _is_mask(index: Any) -> bool:
+def _is_mask(index: object) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
-def _compute(call: OpCall) -> Any:
+def _compute(call: FakeCall) -> object:
     kwargs = call.kwargs | {"device": _CPU} if "device" in call.kwargs else call.kwargs
-    return call.func(*_contents(call.args), **_contents(kwargs))
+    return call.func(*map_tensors(call.args, _content), **map_tensors(kwargs, _content))
 
 
-def _contents(value: Any) -> Any:
-    if isinstance(value, FakeTensor):
-        return value.value
-    if isinstance(value, dict):
-        return {name: _contents(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_contents(item) for item in value)
-    return value
+def _content(tensor: torch.Tensor) -> torch.Tensor | None:
+    return tensor.value if isinstance(tensor, FakeTensor) else tensor
 
 
-def _fakes(built: Any) -> Iterator[FakeTensor]:
+def _fakes(built: object) -> Iterator[FakeTensor]:
     if isinstance(built, FakeTensor):
         yield built
     elif isinstance(built, list | tuple):
         for item in built:
             yield from _fakes(item)
-
-
-def _tensors(real: Any) -> Iterator[torch.Tensor]:
-    if isinstance(real, torch.Tensor):
-        yield real
-    elif isinstance(real, list | tuple):
-        for item in real:
-            yield from _tensors(item)
 
 
 def _is_float(dtype: torch.dtype) -> bool:

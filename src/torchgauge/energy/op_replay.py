@@ -63,14 +63,14 @@ class Collector(TorchDispatchMode):
         self._keep((info.name, info.overload, specs, first), call, kept)
         return result
 
-    def _kept(self, call: OpCall) -> tuple[Any, Any]:
+    def _kept(self, call: OpCall[torch.Tensor]) -> tuple[Any, Any]:
         """What an op writes to is copied: the model's own tensors stay as they are."""
         if not call.info.written:
             return call.args, call.kwargs
         written = set(map(id, call.written))
         return map_tensors((call.args, call.kwargs), lambda t: t.detach().clone() if id(t) in written else t)
 
-    def _keep(self, key: Key, call: OpCall, kept: tuple[Any, Any]) -> None:
+    def _keep(self, key: Key, call: OpCall[torch.Tensor], kept: tuple[Any, Any]) -> None:
         if key not in self._wanted:
             return
         calls = self.found.setdefault(key, Calls(call.func))

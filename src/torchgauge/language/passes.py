@@ -24,7 +24,7 @@ from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.capture.recorder import Recorder, describe_value
+from torchgauge.capture.recorder import Recorder, spec_of
 from torchgauge.capture.run import one_at_a_time, param_records
 from torchgauge.capture.surroundings import prepared
 from torchgauge.capture.twin import Copier
@@ -349,7 +349,7 @@ class _Session:
             self.fakes = run
             self.leftovers.watch(run, copier.code)
             swap_tensors(paths, run, self.dtype)
-            params = param_records(paths, lambda tensor: describe_value(run.adopt(tensor)))
+            params = param_records(paths, lambda tensor: spec_of(run.adopt(tensor)))
             self.folding = Folding(twin, paths, run, enabled=self.way.fold)
             self.twin, self.fed = twin, ""
             self.checked: set[tuple[int, ...]] = set()

@@ -24,7 +24,7 @@ from torchgauge.capture.failures import call_model, let_go, step_errors
 from torchgauge.capture.fake_run import FakeRun, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, Storage, make_fake
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.opcall import OpCall
+from torchgauge.capture.opcall import FakeCall
 from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import Output, Plan, Planner
@@ -131,7 +131,7 @@ class CudaPlanner(Planner):
         self._library = library
         self.known = CudaPlans.of(library)
 
-    def plan(self, call: OpCall, inferred: object = None) -> Plan:
+    def plan(self, call: FakeCall, inferred: object = None) -> Plan:
         plan = super().plan(call, inferred)
         known, name = self.known, call.info.name
         known.kept.append(plan)
@@ -141,7 +141,7 @@ class CudaPlanner(Planner):
             known.early[id(plan)] = EARLY[name](OpArguments(call.bind()), self._library.chip)
         return plan
 
-    def _infer(self, call: OpCall) -> object:
+    def _infer(self, call: FakeCall) -> object:
         rule = CUDA_RULES.get(call.info.name)
         found = rule(OpArguments(call.bind()), self._specs) if rule is not None else None
         return super()._infer(call) if found is None else found
@@ -311,7 +311,7 @@ class CudaRun(FakeRun):
             if name == "aten::addmm":
                 self._hold_workspace("cublaslt", CUBLAS_LT_BYTES)
         if name == "aten::add" and "add" not in self.kernels.calling and _adds_in_place(plan, tensors):
-            plan = replace(plan, result=Output(plan.result.spec, 0))
+            plan = replace(plan, result=Output(tensors[0].spec, 0))
         early = self._hold_early(plan)
         before = len(tape)
         built = super()._replay(plan, tensors)
@@ -343,7 +343,7 @@ class CudaRun(FakeRun):
                 held.add(number) if nbytes >= 0 else held.discard(number)
         return held <= set(self.workspaces.values())
 
-    def _lift(self, constant: torch.Tensor) -> torch.Tensor:
+    def _lift(self, constant: torch.Tensor) -> FakeTensor:
         """Optimizers count their steps in tensors on the CPU, unless they are fused."""
         if self.recorder.phase != "optimizer":
             return super()._lift(constant)

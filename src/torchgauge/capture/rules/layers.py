@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from torchgauge.capture.fake_tensor import Spec, Specs
 from torchgauge.capture.opcall import Arguments
-from torchgauge.capture.rules.registry import channels_last_stride, is_channels_last, is_dense, shape_rule
+from torchgauge.capture.rules.registry import Result, channels_last_stride, is_channels_last, is_dense, shape_rule
 from torchgauge.facts.strides import contiguous_stride, is_contiguous
 
 
@@ -45,7 +43,7 @@ def convolution(arguments: Arguments, specs: Specs) -> Spec | None:
 
 
 @shape_rule("aten::max_pool2d_with_indices")
-def max_pool(arguments: Arguments, specs: Specs) -> Any:
+def max_pool(arguments: Arguments, specs: Specs) -> Result:
     x = arguments["self"].spec
     space = _space(arguments, x, arguments["dilation"])
     if space is None:
@@ -109,17 +107,17 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 
 @shape_rule("aten::native_batch_norm", "aten::_native_batch_norm_legit")
-def batch_norm(arguments: Arguments, specs: Specs) -> Any:
+def batch_norm(arguments: Arguments, specs: Specs) -> Result:
     x, training = arguments["input"].spec, arguments["training"]
     return _batch_norm(arguments, x, specs, saved=x.shape[1] if training and len(x.shape) > 1 else 0)
 
 
 @shape_rule("aten::_native_batch_norm_legit_no_training")
-def batch_norm_inference(arguments: Arguments, specs: Specs) -> Any:
+def batch_norm_inference(arguments: Arguments, specs: Specs) -> Result:
     return _batch_norm(arguments, arguments["input"].spec, specs, saved=0)
 
 
-def _batch_norm(arguments: Arguments, x: Spec, specs: Specs, *, saved: int) -> Any:
+def _batch_norm(arguments: Arguments, x: Spec, specs: Specs, *, saved: int) -> Result:
     if len(x.shape) < 2 or x.dtype in _HALVES or not is_dense(x):
         return None
     vectors = [arguments.get(name) for name in ("weight", "bias", "running_mean", "running_var")]
@@ -130,7 +128,7 @@ def _batch_norm(arguments: Arguments, x: Spec, specs: Specs, *, saved: int) -> A
 
 
 @shape_rule("aten::native_layer_norm")
-def layer_norm(arguments: Arguments, specs: Specs) -> Any:
+def layer_norm(arguments: Arguments, specs: Specs) -> Result:
     x, normalized = arguments["input"].spec, tuple(arguments["normalized_shape"])
     count = len(normalized)
     if x.dtype in _HALVES or x.shape[len(x.shape) - count :] != normalized or x.device.type != "cpu":
@@ -150,7 +148,7 @@ _PAGE = 4096
 
 
 @shape_rule("aten::mkldnn_rnn_layer")
-def mkldnn_layer(arguments: Arguments, specs: Specs) -> Any:
+def mkldnn_layer(arguments: Arguments, specs: Specs) -> Result:
     """One direction of one layer; the input comes time first. A workspace is made for training alone."""
     x, hidden, cell = arguments["input"].spec, arguments["hx_"].spec, arguments["cx_"].spec
     if len(x.shape) != 3:
@@ -182,7 +180,7 @@ def workspace_bytes(steps: int, batch: int, features: int, units: int, itemsize:
 
 
 @shape_rule("aten::_cudnn_rnn")
-def cudnn(arguments: Arguments, specs: Specs) -> Any:
+def cudnn(arguments: Arguments, specs: Specs) -> Result:
     """All layers at once. The last result are the weights in one buffer: torch's meta kernel gives back the one that it
     was given, also where that is none, and the backward pass wants a tensor. A model on the device has its weights in
     one buffer from the start, so no memory is taken for it."""
@@ -198,7 +196,7 @@ def cudnn(arguments: Arguments, specs: Specs) -> Any:
 
 
 @shape_rule("aten::_cudnn_rnn_backward")
-def cudnn_backward(arguments: Arguments, specs: Specs) -> Any:
+def cudnn_backward(arguments: Arguments, specs: Specs) -> Result:
     x, cell, wanted = arguments["input"].spec, arguments["cx"], arguments["output_mask"]
     return (
         _dense(x, specs) if wanted[0] else None,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from torchgauge.capture.fake_tensor import Spec, Specs, dtype_name
+from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
 from torchgauge.capture.opcall import Arguments
-from torchgauge.capture.rules.registry import preserved_stride, shape_rule
+from torchgauge.capture.rules.registry import Result, preserved_stride, shape_rule
 from torchgauge.facts.strides import contiguous_stride
 
 
@@ -56,7 +54,7 @@ def _product(left: Spec, right: Spec, specs: Specs) -> Spec | None:
 
 
 def _expands(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
-    pairs: Any = zip(reversed(small), reversed(large), strict=False)
+    pairs = zip(reversed(small), reversed(large), strict=False)
     return len(small) <= len(large) and all(a in (1, b) for a, b in pairs)
 
 
@@ -78,7 +76,7 @@ def grouped(arguments: Arguments, specs: Specs) -> Spec | None:
 
 
 @shape_rule("aten::_scaled_dot_product_flash_attention_for_cpu")
-def flash_on_cpu(arguments: Arguments, specs: Specs) -> Any:
+def flash_on_cpu(arguments: Arguments, specs: Specs) -> Result:
     query = arguments["query"].spec
     batch, heads, length, _ = query.shape
     stride = preserved_stride(query)
@@ -91,7 +89,7 @@ def flash_on_cpu(arguments: Arguments, specs: Specs) -> Any:
 
 
 @shape_rule("aten::_native_multi_head_attention")
-def multi_head(arguments: Arguments, specs: Specs) -> Any:
+def multi_head(arguments: Arguments, specs: Specs) -> Result:
     query, key = arguments["query"].spec, arguments["key"].spec
     batch, length, _ = query.shape
     out = specs.get(query.shape, contiguous_stride(query.shape), query.dtype, query.device)
@@ -109,7 +107,7 @@ def encoder_layer(arguments: Arguments, specs: Specs) -> Spec:
 
 
 @shape_rule("higher_order::flex_attention")
-def flex(arguments: Arguments, specs: Specs) -> Any:
+def flex(arguments: Arguments, specs: Specs) -> Result:
     query, value = arguments["query"].spec, arguments["value"].spec
     shape = (*query.shape[:-1], value.shape[-1])
     rows = query.shape[:-1]
@@ -118,13 +116,13 @@ def flex(arguments: Arguments, specs: Specs) -> Any:
 
 
 @shape_rule("higher_order::flex_attention_backward")
-def flex_backward(arguments: Arguments, specs: Specs) -> Any:
+def flex_backward(arguments: Arguments, specs: Specs) -> Result:
     """Gradients of query, key and value, and of the tensors that the score function reads."""
 
-    def like(item: Any) -> Spec | None:
-        if not isinstance(item, torch.Tensor):
+    def like(item: object) -> Spec | None:
+        if not isinstance(item, FakeTensor):
             return None
-        spec: Spec = item.spec  # type: ignore[attr-defined]
+        spec = item.spec
         return specs.get(spec.shape, contiguous_stride(spec.shape), spec.dtype, spec.device)
 
     made = tuple(like(arguments[name]) for name in ("query", "key", "value"))

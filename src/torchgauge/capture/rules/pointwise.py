@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
 from torchgauge.capture.opcall import Arguments
-from torchgauge.capture.rules.registry import Rule, is_channels_last, is_dense, preserved_stride, shape_rule
+from torchgauge.capture.rules.registry import Result, Rule, is_channels_last, is_dense, preserved_stride, shape_rule
 from torchgauge.facts.strides import contiguous_stride, is_contiguous
 
 _COMPARISONS = frozenset(
@@ -117,7 +115,7 @@ def _broadcast(tensors: list[Spec], specs: Specs, dtype: torch.dtype) -> Spec | 
 
 def _broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     rank = max(map(len, shapes))
-    result: list[Any] = []
+    result: list[int] = []
     for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
         wanted = {size for size in sizes if size != 1}
         if len(wanted) > 1:
@@ -145,7 +143,7 @@ def reduce(arguments: Arguments, specs: Specs) -> Spec | None:
 
 
 @shape_rule("aten::_safe_softmax")
-def safe_softmax(arguments: Arguments, specs: Specs) -> Spec | None:
+def safe_softmax(arguments: Arguments, specs: Specs) -> Result:
     return None if arguments["dtype"] is not None else softmax(arguments | {"half_to_float": False}, specs)
 
 

@@ -6,14 +6,16 @@ Results are `Spec`s (or tuples of them), the same that the real kernel's output 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from torchgauge.capture.fake_tensor import Spec, Specs
 from torchgauge.capture.opcall import Arguments
 from torchgauge.facts.strides import contiguous_stride
 
-Rule = Callable[[Arguments, Specs], Any]
+# One output, or several in order; None for one that the op leaves out, or where the rule does not know.
+Result: TypeAlias = "Spec | Sequence[Result] | None"
+Rule = Callable[[Arguments, Specs], Result]
 
 RULES: dict[str, Rule] = {}
 

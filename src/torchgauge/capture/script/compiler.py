@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,8 +16,11 @@ from torchgauge.capture.script.program import (
     Block,
     Done,
     Instance,
+    JitObject,
+    Run,
     Step,
     Unsupported,
+    Value,
     free_after_last_use,
     is_instance,
     reads_of,
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from torchgauge.capture.script.interpreter import Frame
 
 
-def compile_graph(graph: Any, module_types: frozenset[str]) -> Block:
+def compile_graph(graph: JitObject, module_types: frozenset[str]) -> Block:
     """The block of a method or function; raises `Unsupported` where a node is not known here."""
     lowered = lower(graph, module_types)
     scopes = Scopes(lowered) if is_flat(graph) else None
@@ -47,14 +50,14 @@ class _Compiler:
         # Where torch's own functions are inlined, the line of the call: that of the constant which names the function.
         self.line: str | None = None
 
-    def block(self, block: Any) -> Block:
+    def block(self, block: JitObject) -> Block:
         return Block(
             parameters=tuple(value.unique() for value in block.inputs()),
             results=tuple(value.unique() for value in block.outputs()),
             steps=[step for node in block.nodes() if (step := self._step(node)) is not None],
         )
 
-    def _step(self, node: Any) -> Step | None:
+    def _step(self, node: JitObject) -> Step | None:
         written = source_line(node)
         if written is not None:
             file, _, number = written.rpartition(":")
@@ -88,35 +91,35 @@ class _Compiler:
         return step
 
 
-def _unpack(node: Any) -> Callable[..., Any]:
+def _unpack(node: JitObject) -> Run:
     if node.outputsSize() == 1:
         return lambda items: items[0]
     return tuple
 
 
-def _slice(node: Any) -> Callable[..., Any]:
+def _slice(node: JitObject) -> Run:
     begin, end = node.i("beg"), node.i("end")
     return lambda items: items[begin:end]
 
 
-def _isinstance(node: Any) -> Callable[..., Any]:
+def _isinstance(node: JitObject) -> Run:
     types = node.tys("types")
 
-    def run(value: Any) -> bool:
+    def run(value: Value) -> bool:
         require_spelled_length((value,))
         return is_instance(value, types)
 
     return run
 
 
-def _python_op(node: Any) -> Callable[..., Any]:
+def _python_op(node: JitObject) -> Run:
     """A function left to Python (`torch.jit.ignore`): there only in a live model, whose own code it is."""
     if node.scalar_args():
         raise Unsupported("prim::PythonOp")
     return node.pyobj()
 
 
-_WITHOUT_FRAME: dict[str, Callable[[Any], Callable[..., Any]]] = {
+_WITHOUT_FRAME: dict[str, Callable[[JitObject], Run]] = {
     "prim::TupleUnpack": _unpack,
     "prim::ListUnpack": _unpack,
     "prim::TupleSlice": _slice,
@@ -129,7 +132,7 @@ _WITHOUT_FRAME: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "prim::ModuleContainerIndex": lambda node: lambda module, key: module.getattr(str(key)),
     "aten::wait": lambda node: lambda done: done.value,
 }
-_WITH_FRAME: dict[str, Callable[[Any, tuple[Block, ...]], Callable[..., Any]]] = {
+_WITH_FRAME: dict[str, Callable[[JitObject, tuple[Block, ...]], Run]] = {
     CALL: lambda node, blocks: call_method(node.s("name")),
     "prim::CallMethod": lambda node, blocks: call_method(node.s("name")),
     "prim::GetAttr": lambda node, blocks: get_attribute(node.s("name")),
@@ -140,8 +143,6 @@ _WITH_FRAME: dict[str, Callable[[Any, tuple[Block, ...]], Callable[..., Any]]] =
 
 
 # Steps that are more than a function of their inputs: branches, loops, attributes, calls, exceptions.
-
-Run = Callable[..., Any]
 
 # A graph may loop for ever; no model of use repeats its loops so often, all of them together.
 LOOP_LIMIT = 1 << 18
@@ -154,15 +155,15 @@ _INERT = ("__torch__.torch.autograd.profiler.record_function",)
 
 
 def choose(yes: Block, no: Block) -> Run:
-    def run(frame: Frame, condition: Any) -> Any:
+    def run(frame: Frame, condition: Value) -> Value:
         return _one_or_all(frame.run(yes if condition else no, ()))
 
     return run
 
 
 def loop(body: Block) -> Run:
-    def run(frame: Frame, limit: int, condition: Any, *carried: Any) -> Any:
-        values: tuple[Any, ...] = carried
+    def run(frame: Frame, limit: int, condition: Value, *carried: Value) -> Value:
+        values: tuple[Value, ...] = carried
         count = 0
         while condition and count < limit:
             condition, *rest = frame.run(body, (count, *values))
@@ -176,12 +177,12 @@ def loop(body: Block) -> Run:
     return run
 
 
-def _one_or_all(values: Any) -> Any:
+def _one_or_all(values: Value) -> Value:
     return values[0] if len(values) == 1 else values
 
 
 def fork(body: Block) -> Run:
-    def run(frame: Frame, *args: Any) -> Done:
+    def run(frame: Frame, *args: Value) -> Done:
         return Done(_one_or_all(frame.apart().run(body, args)))
 
     return run
@@ -282,8 +283,8 @@ def _paths(steps: list[Step], depth: int) -> list[str | None]:
     return paths
 
 
-def _runner(path: str, steps: list[Step], left: tuple[int, ...]) -> Callable[..., Any]:
-    def run(frame: Frame, *args: Any) -> None:
+def _runner(path: str, steps: list[Step], left: tuple[int, ...]) -> Run:
+    def run(frame: Frame, *args: Value) -> None:
         recorder = frame.interpreter.recorder
         given = _tensors(args)
         previous = recorder.enter_path(join(frame.path, path), given, {})
@@ -298,5 +299,5 @@ def _runner(path: str, steps: list[Step], left: tuple[int, ...]) -> Callable[...
     return run
 
 
-def _tensors(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _tensors(values: tuple[Value, ...]) -> tuple[Value, ...]:
     return tuple(value for value in values if isinstance(value, torch.Tensor))

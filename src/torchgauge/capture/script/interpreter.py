@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from torchgauge.capture.recorder import Recorder
 from torchgauge.capture.script.compiler import compile_graph
-from torchgauge.capture.script.program import Block, Instance, Step, Unsupported
+from torchgauge.capture.script.program import Block, Instance, JitObject, Step, Unsupported, Value
 from torchgauge.capture.structure import map_tensors
 from torchgauge.errors import ForwardError
 from torchgauge.source.allowed_ops import is_foreign
@@ -34,12 +33,12 @@ class Frame:
         self.interpreter = interpreter
         self.path = interpreter.recorder.path
         self.source = interpreter.recorder.source  # the line that calls the method, where its own are torch's
-        self.values: dict[int, Any] = {}
+        self.values: dict[int, Value] = {}
 
     def apart(self) -> Frame:
         return Frame(self.interpreter)
 
-    def run(self, block: Block, args: tuple[Any, ...]) -> list[Any]:
+    def run(self, block: Block, args: tuple[Value, ...]) -> list[Value]:
         values = self.values
         values.update(zip(block.parameters, args, strict=True))
         self.run_steps(block.steps)
@@ -92,13 +91,13 @@ class ScriptInterpreter:
         self._adopt = adopt
         self._types: frozenset[str] = frozenset()
         # The types are kept, so that an id stays theirs for the whole run.
-        self._programs: dict[tuple[int, str], tuple[Any, Block]] = {}
-        self._attributes: dict[tuple[Any, str], Any] = {}
+        self._programs: dict[tuple[int, str], tuple[JitObject, Block]] = {}
+        self._attributes: dict[tuple[JitObject, str], Value] = {}
         self._held: set[int] = set()
         self._is_foreign = False
         self.iterations = 0  # of all loops so far
 
-    def run(self, module: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self, module: JitObject, *args: Value, **kwargs: Value) -> Value:
         """What the module's forward returns. The caller records this call, inner calls are recorded here."""
         script = module._c
         self._types = module_types(script)
@@ -118,7 +117,7 @@ class ScriptInterpreter:
             arguments.append(kwargs[argument.name] if is_given else argument.default_value)
         return self._invoke(script, "forward", tuple(arguments))
 
-    def call_method(self, owner: Any, name: str, args: tuple[Any, ...]) -> Any:
+    def call_method(self, owner: JitObject, name: str, args: tuple[Value, ...]) -> Value:
         if not _FORWARD.fullmatch(name):
             return self._invoke(owner, name, args)
         # A trace hands a module that is used twice its own parts as arguments.
@@ -137,7 +136,7 @@ class ScriptInterpreter:
         with torch._C._DisableTorchDispatch():
             return self._adopt(tensor)
 
-    def attribute(self, owner: Any, name: str) -> Any:
+    def attribute(self, owner: JitObject, name: str) -> Value:
         if isinstance(owner, Instance):
             return owner.attributes[name]
         key = (owner, name)
@@ -146,13 +145,13 @@ class ScriptInterpreter:
             self._held |= {id(value)} if isinstance(value, torch.Tensor) else set()
         return self._attributes[key]
 
-    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+    def set_attribute(self, owner: JitObject, name: str, value: Value) -> None:
         if isinstance(owner, Instance):
             owner.attributes[name] = value
         else:
             self._attributes[owner, name] = value
 
-    def _invoke(self, owner: Any, name: str, args: tuple[Any, ...]) -> Any:
+    def _invoke(self, owner: JitObject, name: str, args: tuple[Value, ...]) -> Value:
         try:
             kind = owner._type()
             found = self._programs.get((id(kind), name))

@@ -11,12 +11,11 @@ import math
 import operator
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import torch
 
 from torchgauge.capture.fake_tensor import Endless
-from torchgauge.capture.script.program import Unsupported
+from torchgauge.capture.script.program import JitObject, Run, Unsupported, Value
 from torchgauge.errors import ForwardError
 from torchgauge.source.allowed_ops import bounded, find_operator, is_denied
 
@@ -36,7 +35,7 @@ def dtype_of(number: int | None) -> torch.dtype | None:
     return None if number is None else _DTYPES[number]
 
 
-def plain(value: Any) -> Any:
+def plain(value: Value) -> Value:
     """A value as TorchScript holds it."""
     if isinstance(value, torch.dtype):
         return _NUMBERS[value]
@@ -45,15 +44,15 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _size(tensor: torch.Tensor, dim: int | None = None) -> Any:
+def _size(tensor: torch.Tensor, dim: int | None = None) -> int | list[int]:
     return list(tensor.shape) if dim is None else tensor.shape[dim]
 
 
-def _strides(tensor: torch.Tensor, dim: int | None = None) -> Any:
+def _strides(tensor: torch.Tensor, dim: int | None = None) -> int | list[int]:
     return list(tensor.stride()) if dim is None else tensor.stride(dim)
 
 
-QUESTIONS: dict[str, Callable[..., Any]] = {
+QUESTIONS: dict[str, Run] = {
     "aten::size": _size,
     "aten::stride": _strides,
     "aten::dim": torch.Tensor.dim,
@@ -95,13 +94,13 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 
 
 def make_tensor(
-    data: Any, dtype: int | None = None, device: torch.device | None = None, requires_grad: bool = False
+    data: Value, dtype: int | None = None, device: torch.device | None = None, requires_grad: bool = False
 ) -> torch.Tensor:
     require_spelled_length((data,))
     return torch.tensor(data, dtype=dtype_of(dtype), device=device, requires_grad=requires_grad)
 
 
-def as_tensor(data: Any, dtype: int | None = None, device: torch.device | None = None) -> torch.Tensor:
+def as_tensor(data: Value, dtype: int | None = None, device: torch.device | None = None) -> torch.Tensor:
     require_spelled_length((data,))
     return torch.as_tensor(data, dtype=dtype_of(dtype), device=device)
 
@@ -112,7 +111,7 @@ def number_to_tensor(number: complex) -> torch.Tensor:
         return torch.tensor(number)
 
 
-_MAKERS: dict[str, Callable[..., Any]] = {
+_MAKERS: dict[str, Run] = {
     "aten::tensor": make_tensor,
     "aten::as_tensor": as_tensor,
     "prim::NumToTensor": number_to_tensor,
@@ -121,7 +120,7 @@ _NESTING = (list, tuple, dict)
 _TENSORS = ("Tensor", "Optional[Tensor]")
 
 
-def operator_of(node: Any) -> Callable[..., Any]:
+def operator_of(node: JitObject) -> Run:
     kind = node.kind()
     if kind in ONEDNN:
         return ONEDNN[kind]
@@ -135,7 +134,7 @@ def operator_of(node: Any) -> Callable[..., Any]:
 
 
 @cache
-def _by_schema(text: str) -> Callable[..., Any]:
+def _by_schema(text: str) -> Run:
     schema = torch._C.parse_schema(text)
     name = schema.name
     asks_tensor = bool(schema.arguments) and str(schema.arguments[0].type) in _TENSORS
@@ -144,7 +143,7 @@ def _by_schema(text: str) -> Callable[..., Any]:
         return found
     if is_denied(name):
 
-        def refuse(*_: Any) -> None:
+        def refuse(*_: Value) -> None:
             raise ForwardError(f"the graph calls {name}, which has effects outside the model, so it is not run")
 
         return refuse
@@ -155,7 +154,7 @@ def _by_schema(text: str) -> Callable[..., Any]:
     keywords = tuple(argument.name for argument in schema.arguments if argument.kwarg_only)
     positional = len(schema.arguments) - len(keywords)
 
-    def call(*args: Any) -> Any:
+    def call(*args: Value) -> Value:
         for value in args:
             # Handing it to torch copies every list in it as often as it occurs.
             if type(value) in _NESTING and value and type(next(iter(value))) in _NESTING:
@@ -165,14 +164,15 @@ def _by_schema(text: str) -> Callable[..., Any]:
     return call
 
 
-_aten: Any = torch.ops.aten
+_aten = torch.ops.aten
 
 
-def _convolution(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    return _aten.convolution(x, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups)
+def _convolution(x: Value, weight: Value, bias: Value, stride: list[int], *rest: Value) -> Value:
+    *sizes, groups = rest  # padding and dilation
+    return _aten.convolution(x, weight, bias, stride, *sizes, False, [0] * len(stride), groups)
 
 
-ONEDNN: dict[str, Callable[..., Any]] = {
+ONEDNN: dict[str, Run] = {
     "prim::mkldnn_convolution": _convolution,
     "prim::BroadcastMKLDNNTensors": lambda *tensors: tuple(torch.broadcast_tensors(*tensors)),
     "prim::MKLDNNScalarMul": lambda x, factor: _aten.mul(x, factor),
@@ -205,9 +205,9 @@ def require_length(count: int) -> None:
         raise Endless(f"the graph makes a list or text of {count:,} elements")
 
 
-def require_spelled_length(*values: Any) -> None:
+def require_spelled_length(*values: Value) -> None:
     """Of what goes through every list in a list: a thousand times one list is short in memory and long when spelled."""
-    waiting: list[Any] = [values]
+    waiting: list[Value] = [values]
     count = 0
     while waiting:
         items = waiting.pop()
@@ -242,7 +242,7 @@ def _join(separator: str, parts: list[str]) -> str:
     return separator.join(parts)
 
 
-TEXTS: dict[str, Callable[..., Any]] = {
+TEXTS: dict[str, Run] = {
     "aten::ljust": _padded(str.ljust),
     "aten::rjust": _padded(str.rjust),
     "aten::center": _padded(str.center),
@@ -253,26 +253,26 @@ TEXTS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _multiply(left: Any, right: Any) -> Any:
+def _multiply(left: Value, right: Value) -> Value:
     for items, times in ((left, right), (right, left)):
         if isinstance(items, list | str):
             require_length(len(items) * times)
     return _wrapped(left * right)
 
 
-def _add(left: Any, right: Any) -> Any:
+def _add(left: Value, right: Value) -> Value:
     if isinstance(left, list | str):
         require_length(len(left) + len(right))
     return _wrapped(left + right)
 
 
-def _extend(items: list[Any], more: list[Any]) -> list[Any]:
+def _extend(items: list[Value], more: list[Value]) -> list[Value]:
     require_length(len(items) + len(more))
     items += more
     return items
 
 
-def _repeat(items: list[Any], times: int) -> list[Any]:
+def _repeat(items: list[Value], times: int) -> list[Value]:
     require_length(len(items) * times)
     items *= times
     return items
@@ -283,12 +283,12 @@ def _range(count: int) -> list[int]:
     return list(range(count))
 
 
-def _wrapped(value: Any) -> Any:
+def _wrapped(value: Value) -> Value:
     """An integer has 64 bits; without end, a loop could make one that fills the memory."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63) if type(value) is int else value
 
 
-def _format(text: str, *values: Any) -> str:
+def _format(text: str, *values: Value) -> str:
     """Each `{}` is the next value. Python's own `format` would also look up attributes that a text names."""
     require_spelled_length(values)
     parts = text.split("{}")
@@ -298,21 +298,21 @@ def _format(text: str, *values: Any) -> str:
     return result
 
 
-def _text(value: Any) -> str:
+def _text(value: Value) -> str:
     require_spelled_length((value,))
     return str(value)
 
 
-def _to_list(tensor: Any, dim: int, kind: int) -> Any:
+def _to_list(tensor: Value, dim: int, kind: int) -> Value:
     require_length(tensor.numel())
     return tensor.tolist()
 
 
-def _changed(items: Any, _: None) -> Any:
+def _changed(items: Value, _: None) -> Value:
     return items
 
 
-BUILTINS: dict[str, Callable[..., Any]] = {
+BUILTINS: dict[str, Run] = {
     "aten::add": _add,
     "aten::sub": operator.sub,
     "aten::mul": _multiply,

@@ -8,6 +8,12 @@ from typing import Any
 
 import torch
 
+# A value of a graph: tensors, numbers, texts, containers of them, modules and objects. Steps are typed by their nodes.
+Value = Any
+Run = Callable[..., Value]
+# A node, a graph or a type of torch's JIT, whose stubs lack most of what is asked of them.
+JitObject = Any
+
 
 @dataclass(slots=True)
 class Step:
@@ -16,7 +22,7 @@ class Step:
     `scope` is the path of the module that the node was inlined from, if a frozen graph still has it.
     """
 
-    run: Callable[..., Any]
+    run: Run
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     takes_frame: bool = False
@@ -69,21 +75,21 @@ class Instance:
     """An object of a class that is not a module; its methods are inlined, so its attributes are all there is."""
 
     type: str
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """The outcome of a fork: run at once, so that the order of the ops is always the same."""
 
-    value: Any
+    value: Value
 
 
-def is_instance(value: Any, types: list[Any]) -> bool:
+def is_instance(value: Value, types: list[JitObject]) -> bool:
     return any(_matches(value, kind) for kind in types)
 
 
-_PYTHON: dict[str, Any] = {
+_PYTHON: dict[str, type] = {
     "TensorType": torch.Tensor,
     "IntType": int,
     "FloatType": float,
@@ -98,7 +104,7 @@ _PYTHON: dict[str, Any] = {
 }
 
 
-def _matches(value: Any, wanted: Any) -> bool:
+def _matches(value: Value, wanted: JitObject) -> bool:
     kind = wanted.kind()
     if kind == "ClassType":
         return isinstance(value, Instance) and value.type == wanted.str()
