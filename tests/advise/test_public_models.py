@@ -173,3 +173,42 @@ def test_enable_gqa_is_not_advised_where_no_kernel_has_it() -> None:
 
     assert "repeated-keys" in {advice.rule for advice in said(on_cpu)}
     assert "repeated-keys" not in {advice.rule for advice in said(on_cuda(on_cpu))}
+
+
+class InPlaceResidual(nn.Module):
+    """The sum is written into the convolution's result, which is free to go after the next block read it."""
+
+    def __init__(self, pool: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(16, 16, 3, stride=pool), nn.Conv1d(16, 16, 3)
+        self.pool = nn.MaxPool1d(pool)
+
+    def forward(self, a: Tensor) -> Tensor:
+        out = self.second(nn.functional.pad(self.first(nn.functional.pad(a, (1, 1))), (1, 1)))
+        out += self.pool(a) if self.pool.kernel_size > 1 else a
+        return out
+
+
+def test_a_residual_that_is_added_in_place_holds_nothing() -> None:
+    model = nn.Sequential(*(InPlaceResidual(2 if block % 6 == 1 else 1) for block in range(24)))
+
+    assert of_rule(model, "held-activations", x(4, 16, 1024)) == []
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        [{"kernel_size": size} for size in (1, 2, 3, 4, 5)],
+        [{"kernel_size": size, "padding": "same"} for size in (1, 3, 5, 7, 9)],
+        [{"kernel_size": 3, "padding": size, "dilation": size} for size in (1, 2, 4, 8, 16)],
+    ],
+)
+def test_convolutions_with_different_windows_are_not_one_layer(windows: list[dict[str, Any]]) -> None:
+    def pooled(self: Any, a: Tensor) -> Tensor:
+        return torch.cat([conv(a).amax(-1) for conv in self.convs], 1)
+
+    def convs(windows: list[dict[str, Any]]) -> nn.ModuleList:
+        return nn.ModuleList(nn.Conv1d(64, 32, **window) for window in windows)
+
+    assert of_rule(Does(pooled, convs=convs(windows)), "parallel-linears", x(2, 64, 32)) == []
+    assert of_rule(Does(pooled, convs=convs(windows[1:2] * 5)), "parallel-linears", x(2, 64, 32))

@@ -156,16 +156,15 @@ def _last_uses(evidence: Evidence) -> dict[int, int]:
     """By op, the index of the last op that reads the memory it made; that of a result is never over."""
     flow, last = evidence.flow, dict[int, int]()
     for op in reversed(evidence.forward):
-        readers = flow.users(op)
-        # Memory that is written in place lives as long as what was written.
-        last[op.index] = max((last[user.index] if _writes(user) else user.index for user in readers), default=op.index)
+        uses = [op.index]
+        for user in flow.users(op):
+            # Memory that is written in place lives as long as what was written.
+            is_written = not user.signature.activation_bytes and user.op.endswith("_") and user.producers[0] == op.index
+            uses.append(last[user.index] if is_written else user.index)
+        last[op.index] = max(uses)
         if flow.is_result(op):
             last[op.index] = evidence.forward[-1].index + 1
     return last
-
-
-def _writes(op: OpRecord) -> bool:
-    return op.signature.activation_bytes == 0 and op.op.endswith("_")
 
 
 @rule("double-precision", family="types")

@@ -270,7 +270,9 @@ def _loops(evidence: Evidence, read: Reading | None = None, *, one_weight: bool 
             path = re.sub(r"\d+", "#", op.module)
             # A kernel may only write to its arguments. Experts get different numbers of tokens.
             shapes = tuple(output.shape if one_weight else output.shape[-1:] for output in op.signature.outputs)
-            key = (op.source, path, op.op, shapes, op.weights if one_weight else None)
+            key: tuple[object, ...] = (op.source, path, op.op, shapes, op.weights if one_weight else None)
+            if op.category == "convolution" and not one_weight:  # one layer has one window, stride and dilation
+                key = (*key, op.signature.inputs[1].shape[1:], repr(op.signature.attributes))
             groups.setdefault(key, []).append(op)
     found = [ops for ops in groups.values() if len(ops) >= _LEAST_ROUNDS]
     if read is not None:
@@ -289,7 +291,7 @@ def _by_tensor(evidence: Evidence, ops: Sequence[OpRecord], read: Reading) -> It
 
 def _with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
     """What runs between the first and the last about as often as the products. The next layer of a stack runs the same
-    lines, in a loop of its own."""
+    lines in another loop."""
     begin, end = products[0].index, products[-1].index
     own = {path for op in products for path in _path_and_parents(op.module)}
     kinds = {re.sub(r"\d+", "#", path) for path in own}
