@@ -180,12 +180,13 @@ class InPlaceResidual(nn.Module):
 
     def __init__(self, pool: int) -> None:
         super().__init__()
+        self.is_pooled = pool > 1
         self.first, self.second = nn.Conv1d(16, 16, 3, stride=pool), nn.Conv1d(16, 16, 3)
         self.pool = nn.MaxPool1d(pool)
 
     def forward(self, a: Tensor) -> Tensor:
         out = self.second(nn.functional.pad(self.first(nn.functional.pad(a, (1, 1))), (1, 1)))
-        out += self.pool(a) if self.pool.kernel_size > 1 else a
+        out += self.pool(a) if self.is_pooled else a
         return out
 
 
