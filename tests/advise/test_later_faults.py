@@ -15,6 +15,7 @@ from tests.advise.later_faults import CausalStack, KeepsFeatures, NeverEvaluated
 from tests.advise.pasting import check_code
 from tests.advise.planted import gain_of, said, seen
 from torchgauge import analyze
+from torchgauge.analysis.advice import ModelInMemory
 
 
 def told(model: Any, *inputs: Any, **settings: Any) -> dict[str, Any]:
@@ -474,3 +475,29 @@ def test_a_cast_leaves_its_copy_in_the_cache() -> None:
 
     assert gain.low < 0.5 * least
     assert 0.5 * most < gain.high < 0.8 * most
+
+
+def test_narrow_groups_are_told_where_wider_ones_are_predicted_to_be_faster() -> None:
+    def body(channels: int, width: int) -> nn.Module:
+        layers = [nn.Conv2d(width, width, 3, padding=1, groups=width // channels) for _ in range(3)]
+        return nn.Sequential(nn.Conv2d(4, width, 3), *layers).half()
+
+    large = [told(body(each, 256), x(32, 4, 98, 98).half(), on="h200") for each in (4, 64)]
+    small = told(body(4, 64), x(1, 4, 18, 18).half(), on="h200")
+
+    assert large[0]["narrow-groups"].expected_gain["how"] == "the op as predicted with groups of 16 channels"
+    assert "narrow-groups" not in large[1]
+    assert "narrow-groups" not in small  # the device waits for launches, whose number stays
+
+
+def test_a_mode_method_without_a_signature_is_passed_over() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = nn.Dropout(0.5)
+
+        def forward(self, h: Tensor) -> Tensor:
+            return self.drop.train()(h)
+
+    Odd.eval = Odd.train = dict.update  # type: ignore[method-assign, assignment]
+    assert ModelInMemory(Odd()).mode_set_at("drop") == f"test_later_faults.py:{Odd.forward.__code__.co_firstlineno + 1}"

@@ -37,12 +37,19 @@ class Dataflow:
     @cached_property
     def constants(self) -> frozenset[int]:
         """Ops whose results are the same in every call: made from shapes, constants and, in inference, parameters."""
-        held: set[int] = set()
         if not self.is_known:
             return frozenset()
-        # A module that was given values may use them in whatever it computes next; arrays of numpy have no producer.
-        given_values: set[str] = {read.module for read in self._capture.run.host_reads}
-        returns_arrays = bool(given_values)
+        reads = self._capture.run.host_reads
+        if reads:
+            # Numbers that the code made itself, and reads again, say nothing about the inputs.
+            own = self._constants(frozenset())
+            reads = tuple(r for r in reads if r.made_by is None or not own.issuperset(r.made_by))
+        return self._constants(frozenset(read.module for read in reads))
+
+    def _constants(self, readers: frozenset[str]) -> frozenset[int]:
+        """The same, where the modules `readers` bring values of tensors to the host: such a module may use them in
+        whatever it computes next, and arrays of numpy have no producer."""
+        held, given_values, returns_arrays = set[int](), set(readers), bool(readers)
         for op in self._ops:
             if op.op in VALUE_READS and not self._reads_constants_alone(op, held):
                 given_values.add(op.module)

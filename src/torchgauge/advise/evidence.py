@@ -151,6 +151,12 @@ class Evidence:
     def dataflow(self) -> Dataflow:
         return Dataflow(self.capture, self.forward, self.flow)
 
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Ops whose results the model keeps: the first call alone runs them, and they do not depend on its inputs."""
+        once = self.capture.run.first_call_ops
+        return self.dataflow.constants.intersection(once) if once else frozenset()
+
     @property
     def mixtures(self) -> Sequence[Mixture]:
         return self.view.mixtures
@@ -262,9 +268,12 @@ class Evidence:
 
     @cached_property
     def times(self) -> OpTimes:
-        """Of the ops: as a profile measured them, else as they were predicted for the device, or by its roofline."""
+        """Of the ops: as a profile measured them, else as they were predicted for the device, or by its roofline. Ops
+        of the first call alone take none."""
         if isinstance(self._predicted, Queues):
-            return OpTimes(self._predicted.critical, "predicted", queues=self._predicted)
+            both = self._predicted.seconds
+            queues = Queues({index: (0.0, 0.0) if index in self.kept else pair for index, pair in both.items()})
+            return OpTimes(queues.critical, "predicted", queues=queues)
         if self.op_times:
             return OpTimes(self.op_times, "measured", self.time_s)
         seconds, fresh = self._predicted, fresh_memory(self.capture.ops) if self.device == "cpu" else {}
@@ -273,6 +282,7 @@ class Evidence:
             seconds = predicted_times(
                 self.capture.ops, self.peaks, self.device, ran.threads, self.least_time, ran.cpu_cores
             )
+        seconds = {index: 0.0 if index in self.kept else time for index, time in seconds.items()}
         return OpTimes(seconds, "predicted", self.time_s, fresh_s=fresh)
 
     def share(self, ops: Iterable[OpRecord]) -> Share:
@@ -321,7 +331,10 @@ class Evidence:
         return None if known is None else (known, int(line))
 
     def is_kept(self, op: OpRecord | str) -> bool:
-        """Whether the model's code keeps what an op makes for the calls to come."""
+        """Whether the model keeps what an op makes for the calls to come: a second call ran without it, or, of a model
+        that was called once, its code says so."""
+        if isinstance(op, OpRecord) and op.index in self.kept:
+            return True
         place = self.code_at(op)
         return place is not None and place[0].is_kept(place[1])
 

@@ -48,6 +48,9 @@ class Flow:
         index = op.producers[at] if at < len(op.producers) else None
         return None if index is None else self._by_index.get(index)
 
+    def op(self, index: int) -> OpRecord | None:
+        return self._by_index.get(index)
+
     def sources(self, op: OpRecord) -> Iterator[OpRecord]:
         """The ops that made its inputs, each once."""
         for index in dict.fromkeys(op.producers):

@@ -104,14 +104,16 @@ class ModelInMemory:
         kinds = [type(each) for each in around if each is not None and not type(each).__module__.startswith("torch.")]
         for name in ("train", "eval", "forward"):
             for method in (getattr(kind, name) for kind in kinds):
-                # A `train` that takes other arguments than a mode is a training run.
-                is_run = name == "train" and len(inspect.signature(method).parameters) != 2
-                if method is getattr(nn.Module, name) or is_run:
+                if method is getattr(nn.Module, name):
                     continue
                 try:
+                    # A `train` that takes other arguments than a mode is a training run.
+                    is_run = name == "train" and len(inspect.signature(method).parameters) != 2
                     lines, first = inspect.getsourcelines(method)
                     file = PurePath(inspect.getsourcefile(method) or "").name
-                except (OSError, TypeError):  # written in C, or in a shell
+                except (OSError, TypeError, ValueError):  # written in C, or in a shell
+                    continue
+                if is_run:
                     continue
                 at = next((number for number, line in enumerate(lines, first) if _TRAINS.search(line)), None)
                 if at is not None:

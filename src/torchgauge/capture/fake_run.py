@@ -195,6 +195,10 @@ class FakeRun(TorchDispatchMode):
         """The op that last wrote the memory of a tensor."""
         return next((fake.storage_.writer for fake in fakes_of(tensor)), None)
 
+    def note_host_read(self, call: str, tensor: torch.Tensor) -> None:
+        is_weight = any(fake.storage_.name for fake in fakes_of(tensor))
+        self.recorder.note_host_read(call, self.writer_of(tensor), is_weight=is_weight)
+
     def storage_of(self, tensor: torch.Tensor) -> tuple[int, Allocation]:
         """A number for the storage of a tensor, and its allocation."""
         storage = next((fake.storage_ for fake in fakes_of(tensor)), None) or self.adopt(tensor).storage_

@@ -1,19 +1,22 @@
-"""Attributes of a model that hold more tensors after every call: a list that is never emptied, a growing tensor."""
+"""What a second call of the model shows: attributes that hold more tensors after every call (a list that nobody
+empties, a tensor made longer), and ops that run in the first call alone, as a table that is kept."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import textwrap
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.capture.recorder import source_line
+from torchgauge.capture.recorder import Recorder, source_line
+from torchgauge.capture.structure import tensors_within
 from torchgauge.capture.twin import is_plain
 from torchgauge.facts import GrowingAttribute
 
@@ -28,10 +31,11 @@ Place = tuple[int, str]
 
 
 class HeldBytes:
-    """Bytes of tensors that the attributes of the modules hold at this moment, by module and attribute."""
+    """What the attributes of the modules hold at this moment: bytes of tensors, by module and attribute. `live_bytes`
+    is the memory of all tensors but parameters and buffers."""
 
-    def __init__(self, paths: ModulePaths) -> None:
-        self._paths = paths
+    def __init__(self, paths: ModulePaths, live_bytes: int = 0) -> None:
+        self._paths, self.live_bytes = paths, live_bytes
         self._bytes = dict(self._held())
 
     def grown(self) -> dict[Place, int]:
@@ -49,23 +53,59 @@ class HeldBytes:
                     yield (number, name), nbytes
 
 
-def growing_attributes(
-    paths: ModulePaths, before: HeldBytes, call_again: Callable[[], object]
-) -> list[GrowingAttribute]:
-    """Those that grew in the run since `before`, and grow again by another call. Attributes that the code of the module
-    empties or shortens anywhere, or whose code cannot be read, are left out."""
+@dataclass(frozen=True, slots=True)
+class SecondCall:
+    """`growing`: attributes that hold more after each of two calls. `first_call_ops`: indices of the ops that the
+    second call did not repeat."""
+
+    growing: tuple[GrowingAttribute, ...] = ()
+    first_call_ops: tuple[int, ...] = ()
+
+
+def compare_calls(
+    paths: ModulePaths, recorder: Recorder, before: HeldBytes, output: object, call_again: Callable[[], object]
+) -> SecondCall:
+    """Call the model again where something still holds tensors that the first call made: an attribute, a dictionary of
+    the module, a `functools.cache`. Nothing of the second call is recorded; what only the first one read on the host is
+    forgotten, as a later call does not."""
     candidates = before.grown()
+    if not candidates and not _holds_more(recorder, before, output):
+        return SecondCall()
     modules = list(paths.modules()) if candidates else []
     lines = {(number, name): _adding_line(type(modules[number][0]), name) for number, name in candidates}
-    if not any(lines.values()):
-        return []
-    between = HeldBytes(paths)
-    call_again()
-    return [
+    between, first = HeldBytes(paths), list(recorder.ops)
+    phase, recorder.phase = recorder.phase, "forward"
+    try:
+        with recorder.rehearsal() as ops_again:
+            call_again()
+            repeated = Counter((op.op, op.module, op.source) for op in ops_again())
+            reads = recorder.host_reads
+    except Exception:  # a model that runs once
+        return SecondCall()
+    finally:
+        recorder.failure, recorder.phase = None, phase
+    recorder.forget_host_reads(but=reads)
+    growing = [
         GrowingAttribute(modules[number][1], name, nbytes, line)
         for (number, name), nbytes in between.grown().items()
         if (line := lines.get((number, name))) is not None
     ]
+    once = []
+    for op in reversed(first):
+        key = (op.op, op.module, op.source)
+        if op.phase == "forward" and not repeated[key]:
+            once.append(op.index)
+        repeated[key] -= 1
+    return SecondCall(tuple(growing), tuple(reversed(once)))
+
+
+def _holds_more(recorder: Recorder, before: HeldBytes, output: object) -> bool:
+    """Whether memory of the forward pass is alive beside that of its output. The backward pass keeps some anyway."""
+    if recorder.phase != "forward":
+        return False
+    returned = {id(tensor.storage_): tensor.storage_ for tensor in tensors_within(output) if type(tensor) is FakeTensor}
+    live = sum(storage.nbytes for storage in returned.values() if storage.ledger is recorder.ledger)
+    return recorder.ledger.live - live > before.live_bytes
 
 
 def _tensor_bytes(value: object, depth: int = _DEEPEST) -> int:

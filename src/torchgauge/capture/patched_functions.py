@@ -168,10 +168,10 @@ _PRINTS = "__repr__"
 
 @contextmanager
 def memory_lent(
-    lend: Callable[[torch.Tensor], torch.Tensor], note: Callable[[str], None] = lambda _: None
+    lend: Callable[[torch.Tensor], torch.Tensor], note: Callable[[str, torch.Tensor], None] = lambda *_: None
 ) -> Iterator[None]:
     """`lend` gives the tensor whose memory is handed out for that of a tensor with data; `note` receives the
-    names of calls that bring values to the host."""
+    names of calls that bring values to the host, and the tensors."""
     thread = threading.get_ident()
     is_lending = False
 
@@ -193,7 +193,7 @@ def memory_lent(
     def noted(name: str, original: Callable[..., object]) -> Callable[..., object]:
         def call(tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
             if threading.get_ident() == thread:
-                note(name)
+                note(name, tensor)
             return original(tensor, *args, **kwargs)
 
         return call
@@ -202,7 +202,7 @@ def memory_lent(
         def call(tensor: torch.Tensor, **kwargs: object) -> str:
             if threading.get_ident() != thread:
                 return original(tensor, **kwargs)
-            note("print")
+            note("print", tensor)
             with _disable_current_modes():  # the text is made of many small ops, which are not the model's
                 return original(tensor, **kwargs)
 

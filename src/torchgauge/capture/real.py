@@ -72,6 +72,9 @@ class RealRun(TorchDispatchMode):
         """The op that last wrote the memory of a tensor."""
         return self._writers.get(storage_key(tensor))
 
+    def note_host_read(self, call: str, tensor: torch.Tensor) -> None:
+        self.recorder.note_host_read(call, self.writer_of(tensor), is_weight=storage_key(tensor) in self._names)
+
     def storage_of(self, tensor: torch.Tensor) -> tuple[int, Allocation]:
         """A number for the storage of a tensor, and its allocation."""
         key = storage_key(tensor)

@@ -6,7 +6,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import inf
@@ -65,7 +65,7 @@ class Recorder:
         self.ops: list[OpRecord] = []
         self.calls: dict[str, ModuleCalls] = {}
         self.warnings: dict[str, None] = {}
-        self.host_reads: dict[HostRead, None] = {}
+        self._host_reads: dict[tuple[str, str, str], list[int | None]] = {}
         self.paths_with_numpy: dict[str, None] = {}  # of modules that hand memory to numpy while they run
         self.failure: Failure | None = None
         self.failing_op: tuple[str, list[TensorSpec]] | None = None
@@ -115,6 +115,7 @@ class Recorder:
         to fake tensors at the end."""
         ops, calls, source = len(self.ops), {path: replace(calls) for path, calls in self.calls.items()}, self.source
         around, self._written = self._written, {}
+        reads, self._host_reads = self._host_reads, {}
         try:
             yield lambda: self.ops[ops:]
         finally:
@@ -122,23 +123,35 @@ class Recorder:
                 content.restore()
             del self.ops[ops:]
             self.calls, self.source, self._written = calls, source, around
+            self._host_reads = reads
 
     def note_write(self, fake: FakeTensor) -> None:
         """Call before an op writes to a fake tensor."""
         if self._written is not None and id(fake.storage_) not in self._written:
             self._written[id(fake.storage_)] = Content(fake)
 
+    def forget_host_reads(self, *, but: Sequence[HostRead]) -> None:
+        """Forget the calls that a second run of the model did not make."""
+        again = {(read.call, read.module, read.source) for read in but}
+        self._host_reads = {place: made for place, made in self._host_reads.items() if place in again}
+
     def note_line(self, source: str | None) -> None:
         """The line of code, `file:line`, that the ops to come are made from."""
         self.source = source
 
-    def note_host_read(self, call: str) -> None:
-        """The model's code brings values of a tensor to the host."""
+    def note_host_read(self, call: str, writer: int | None, *, is_weight: bool) -> None:
+        """The model's code brings values of a tensor to the host, which the op `writer` made."""
         if call == "numpy":
             self.paths_with_numpy[self.path] = None
         line = model_line()
         if line is not None and self.phase == "forward":
-            self.host_reads[HostRead(call, self.path, line)] = None
+            made = self._host_reads.setdefault((call, self.path, line), [])
+            if (writer is not None or is_weight) and writer not in made:
+                made.append(writer)
+
+    @property
+    def host_reads(self) -> tuple[HostRead, ...]:
+        return tuple(HostRead(*place, tuple(made)) for place, made in self._host_reads.items())
 
     def warn(self, message: str) -> None:
         self.warnings[message] = None

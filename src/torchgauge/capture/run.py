@@ -18,7 +18,7 @@ from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
-from torchgauge.capture.growth import HeldBytes, growing_attributes
+from torchgauge.capture.growth import HeldBytes, SecondCall, compare_calls
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, hub_functions_given, memory_lent
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
@@ -35,7 +35,6 @@ from torchgauge.capture.twin import Copier, TensorCopies, is_plain, sharing_memo
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import (
     UNCOUNTED,
-    GrowingAttribute,
     InputRecord,
     ModuleRecord,
     OpRecord,
@@ -219,19 +218,22 @@ def _on_fakes(
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
-        lent = memory_lent(run.lend, recorder.note_host_read)
+        lent = memory_lent(run.lend, run.note_host_read)
         with lent, elements_given(model), hub_functions_given(), launches_seen(run.launch, runs=False):
             with watch_modules(paths, recorder, run.adopt), run:
-                held = HeldBytes(paths)
+                held = HeldBytes(paths, recorder.ledger.live)
                 output = call_model(twin, args, kwargs, recorder)
                 results, step = _results(output, run), None
-                growing = (
-                    [] if request.train else _growing(paths, held, recorder, partial(call_model, twin, args, kwargs))
-                )
+                call_again = partial(call_model, twin, args, kwargs, recorder)
+                second = SecondCall()
+                if not request.train:
+                    second = compare_calls(paths, recorder, held, output, call_again)
             if request.train:
                 fakes = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
                 parameters = cast("list[nn.Parameter]", fakes)  # which they say they are
                 step = train_step(run, recorder, output, parameters, partial(_fake_like, run), request.optimizer)
+                with watch_modules(paths, recorder, run.adopt), run, torch.no_grad():
+                    second = compare_calls(paths, recorder, held, output, call_again)
     record = RunRecord(
         "fake",
         None,
@@ -240,24 +242,11 @@ def _on_fakes(
         _warnings(recorder, paths, step),
         results,
         step,
-        tuple(recorder.host_reads),
-        tuple(growing),
+        recorder.host_reads,
+        second.growing,
+        second.first_call_ops,
     )
     return _seen(record, paths, params, recorder, candidate, given, input_bytes)
-
-
-def _growing(
-    paths: ModulePaths, held: HeldBytes, recorder: Recorder, call: Callable[[Recorder], object]
-) -> list[GrowingAttribute]:
-    """A second call is made only where the first left more tensors in an attribute; nothing of it is recorded."""
-    reads = dict(recorder.host_reads)
-    try:
-        with recorder.rehearsal():
-            return growing_attributes(paths, held, partial(call, recorder))
-    except Exception:  # a model that runs once
-        return []
-    finally:
-        recorder.failure, recorder.host_reads = None, reads
 
 
 def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
@@ -280,7 +269,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         given = mark_inputs(run, model, args, kwargs, candidate.reason)
         input_bytes = recorder.ledger.live
         try:
-            with memory_lent(run.lend, recorder.note_host_read), launches_seen(run.launch, runs=True):
+            with memory_lent(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
                     output = call_model(twin, args, kwargs, recorder, is_real=True)
                 results, step = _results(output, run), None
@@ -298,7 +287,7 @@ def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str)
         _warnings(recorder, paths, step),
         results,
         step,
-        tuple(recorder.host_reads),
+        recorder.host_reads,
     )
     return _seen(record, paths, params, recorder, candidate, given, input_bytes)
 

@@ -66,11 +66,14 @@ class StepMemory:
 
 @dataclass(frozen=True, slots=True)
 class HostRead:
-    """A call of the model's code that brings values of a tensor to the host ("cpu", "numpy", "tolist")."""
+    """A line of the model's code that brings values of a tensor to the host ("cpu", "numpy", "tolist", "print"), and
+    the ops that made what it reads, below 0 for the model's inputs, None for parameters and buffers; empty for numbers
+    that the code made itself. None in files of versions that did not record it."""
 
     call: str
     module: str
     source: str
+    made_by: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,8 @@ class RunRecord:
     """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run.
 
     `results` are the ops that wrote what the model gives back. `step` is None for inference, and for training runs in
-    files of versions that did not record it."""
+    files of versions that did not record it. `first_call_ops` are those that a second call did not repeat: the model
+    keeps their results."""
 
     mode: str | None
     reason: str | None
@@ -99,6 +103,7 @@ class RunRecord:
     step: StepMemory | None = None
     host_reads: tuple[HostRead, ...] = ()
     growing: tuple[GrowingAttribute, ...] = ()
+    first_call_ops: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

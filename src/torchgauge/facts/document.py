@@ -106,7 +106,12 @@ def _capture(document: Document) -> Capture:
     if (kept := run.get("step")) is not None:
         storages = (kept["saved"], kept["gradients"], kept["optimizer_state"])
         step = StepMemory(kept["optimizer"], *(tuple((op, nbytes) for op, nbytes in pairs) for pairs in storages))
-    reads = tuple(HostRead(read["call"], read["module"], read["source"]) for read in run.get("host_reads", ()))
+    reads = tuple(
+        HostRead(
+            read["call"], read["module"], read["source"], None if (made := read.get("made_by")) is None else tuple(made)
+        )
+        for read in run.get("host_reads", ())
+    )
     growing = tuple(
         GrowingAttribute(row["module"], row["attribute"], row["nbytes"], row["source"])
         for row in run.get("growing", ())
@@ -123,7 +128,7 @@ def _capture(document: Document) -> Capture:
         environment=_environment(document["environment"]),
         created=document["created"],
         version=document["tool"]["version"],
-        run=RunRecord(*known, step, reads, growing),
+        run=RunRecord(*known, step, reads, growing, tuple(run.get("first_call_ops", ()))),
         inputs=tuple(inputs),
         modules=tuple(_module(row) for row in document["modules"]),
         params=tuple(_param(row) for row in document["parameters"]),

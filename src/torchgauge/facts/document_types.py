@@ -98,6 +98,7 @@ class HostReadRow(TypedDict):
     call: str
     module: str
     source: str
+    made_by: NotRequired[list[int | None] | None]
 
 
 class GrowingRow(TypedDict):
@@ -119,6 +120,7 @@ class Run(TypedDict):
     step: NotRequired[Step | None]
     host_reads: NotRequired[list[HostReadRow]]
     growing: NotRequired[list[GrowingRow]]
+    first_call_ops: NotRequired[list[int]]
 
 
 _NAMES_ASSUMED = Rule(

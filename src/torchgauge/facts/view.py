@@ -184,6 +184,7 @@ class View:
                     "host_reads": [asdict(read) for read in capture.run.host_reads],
                 }
                 | ({"growing": [asdict(row) for row in capture.run.growing]} if capture.run.growing else {})
+                | ({"first_call_ops": list(capture.run.first_call_ops)} if capture.run.first_call_ops else {})
             ),
             "architecture": lambda: dict(self.architecture),
             "totals": lambda: dict(self.totals),

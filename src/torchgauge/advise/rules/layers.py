@@ -226,10 +226,10 @@ def causal_mask(evidence: Evidence) -> Iterator[Advice]:
             rule="causal-mask",
             where=Where(op.module, (op.index,)),
             evidence={"mask_shape": list(mask.shape), "mask_bytes": mask.nbytes},
-            recommendation="switch torch's fast path off and pass is_causal=True: the other has a causal kernel"
+            recommendation="switch off torch's encoder fast path: it writes out every score, fused attention does not"
             if is_whole_layer
             else "pass is_causal=True instead of the mask: no matrix is made, half of the scores are skipped",
-            # An encoder finds out itself that its mask is causal; an attention has to be told.
+            # Without its fast path an encoder finds out itself that its mask is causal; an attention has to be told.
             change=Patch("torch.backends.mha.set_fastpath_enabled(False)") if is_whole_layer else _causal(evidence, op),
             expected_gain=_causal_layer_gain(evidence, op, share)
             if is_whole_layer

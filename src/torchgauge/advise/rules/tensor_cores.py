@@ -11,7 +11,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import Cost, OpRecord, TensorSpec
+from torchgauge.facts import Cost, OpRecord, Signature, TensorSpec
 from torchgauge.hardware import Peaks
 from torchgauge.units import format_factor, format_whole_percent
 
@@ -98,8 +98,6 @@ def _padded(size: int, multiple: int = _BEST) -> int:
 
 def _saved_by_padding(evidence: Evidence, op: OpRecord, padded: Mapping[int, int]) -> float | None:
     """The part of its time that an op saves with padded sizes, as predicted; None where nothing is."""
-    if evidence.kernel_s is None:
-        return None
     signature = op.signature
 
     def pad(spec: TensorSpec) -> TensorSpec:
@@ -110,9 +108,32 @@ def _saved_by_padding(evidence: Evidence, op: OpRecord, padded: Mapping[int, int
     more = prod(wide / size for size, wide in padded.items())
     read, written = (sum(spec.nbytes for spec in specs) for specs in (inputs, outputs))
     cost = Cost(int(more * signature.cost.macs), int(more * signature.cost.flops), read, written)
-    wide = replace(op, signature=replace(signature, inputs=inputs, outputs=outputs, cost=cost))
+    return _saved_as(evidence, op, replace(signature, inputs=inputs, outputs=outputs, cost=cost))
+
+
+def _saved_by_wider_groups(evidence: Evidence, op: OpRecord) -> float | None:
+    """The part of its time that a convolution saves with groups of 16 channels or more, as predicted, though each of
+    its filters reads more channels then; None where nothing is predicted."""
+    signature, groups = op.signature, int(op.signature.attributes["groups"])
+    channels = signature.inputs[0].shape[1] // groups
+    divisors = (times for times in range(2, groups) if not groups % times and times * channels >= 2 * _MULTIPLE)
+    wider = next(divisors, groups)
+    data, kernel, *rest = signature.inputs
+    filters, own, *window = kernel.shape
+    wide, cost = TensorSpec((filters, own * wider, *window), kernel.dtype), signature.cost
+    more = Cost(
+        cost.macs * wider, cost.flops * wider, cost.bytes_read + wide.nbytes - kernel.nbytes, cost.bytes_written
+    )
+    attributes = {**signature.attributes, "groups": groups // wider}
+    return _saved_as(evidence, op, replace(signature, inputs=(data, wide, *rest), attributes=attributes, cost=more))
+
+
+def _saved_as(evidence: Evidence, op: OpRecord, changed: Signature) -> float | None:
+    """Of the time of an op, what it saves if it is called otherwise, as predicted for the device that is named."""
+    if evidence.kernel_s is None:
+        return None
     before = evidence.kernel_s(op)
-    return max(1 - evidence.kernel_s(wide) / before, 0.0) if before else 0.0
+    return max(1 - evidence.kernel_s(replace(op, signature=changed)) / before, 0.0) if before else 0.0
 
 
 def _padding(evidence: Evidence, weight: str) -> Patch | None:
@@ -141,7 +162,10 @@ def narrow_groups(evidence: Evidence) -> Iterator[Advice]:
         taken = evidence.times.seconds.get(op.index, 0.0)
         if groups == 1 or not 1 < channels < 2 * _MULTIPLE or not taken:
             continue
-        lost = max(1 - least.of(op) / taken, 0.0)
+        how = "the op as predicted with groups of 16 channels"
+        lost = _saved_by_wider_groups(evidence, op)
+        if lost is None:
+            lost, how = max(1 - least.of(op) / taken, 0.0), "the op's time above the roof"
         yield Advice(
             rule="narrow-groups",
             where=Where(op.module, (op.index,)),
@@ -149,7 +173,7 @@ def narrow_groups(evidence: Evidence) -> Iterator[Advice]:
             recommendation="use fewer and wider groups, of 16 channels or more: groups this narrow leave tensor cores "
             "idle",
             change=None,
-            expected_gain=evidence.share([op]).gain(0.3 * lost, lost, "the op's time above the roof"),
+            expected_gain=evidence.share([op]).gain(0.3 * lost, lost, how, fewer_calls=0.0),
             risk="another architecture, with more parameters: it must be trained again",
             confidence="medium",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -91,7 +91,8 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     """Values that Python asks for. They cost little on a CPU: the gain is what they cost on a GPU."""
     asking = [(op, found) for op in evidence.forward if (found := _remedy(evidence, op)) is not None]
     asking = [(op, found) for op, found in asking if not evidence.is_kept(op)]
-    reads = [read for read in evidence.capture.run.host_reads if not evidence.is_kept(read.source)]
+    reads = [read for read in evidence.capture.run.host_reads if not _is_made_on_host(evidence, read.made_by)]
+    reads = [read for read in reads if not evidence.is_kept(read.source)]
     if not asking and not reads:
         return
     waits = len(asking) + len(reads)
@@ -115,7 +116,8 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
 
 def host_waits(evidence: Evidence) -> bool:
     """Whether the host waits for values in the middle of a run: no graph of it can be captured."""
-    return bool(evidence.capture.run.host_reads) or any(_remedy(evidence, op) is not None for op in evidence.forward)
+    reads = any(not _is_made_on_host(evidence, read.made_by) for read in evidence.capture.run.host_reads)
+    return reads or any(_remedy(evidence, op) is not None for op in evidence.forward)
 
 
 def _host_advice(remedy: Remedy, then: str | None, where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
@@ -139,7 +141,10 @@ def _remedy(evidence: Evidence, op: OpRecord) -> Remedy | None:
         record = evidence.modules.get(op.module)
         if record is not None and record.type in _MASK_READERS:
             return _TELLING
-        return None if _is_on_host(evidence, op) else _READING
+        reads = evidence.dataflow.input_reads
+        made = [source for at, source in enumerate(op.producers) if source is not None or (op.index, at) in reads]
+        is_constant = not op.weights and _is_made_on_host(evidence, made)
+        return None if is_constant else _READING
     if op.op in _SIZES:
         is_routing = any(op.module == mixture.module for mixture in evidence.mixtures)
         return _ROUTING if is_routing else _SELECTING
@@ -153,11 +158,18 @@ def _remedy(evidence: Evidence, op: OpRecord) -> Remedy | None:
     return _SELECTING if is_mask or is_from_mask else None
 
 
-def _is_on_host(evidence: Evidence, op: OpRecord) -> bool:
-    """A number that the model's code made itself, as `torch.IntTensor([n])`: nothing says that it is on the device."""
-    near = [op, *evidence.dataflow.ancestors(op, _NEAR)]
-    is_made = all(evidence.dataflow.is_constant_input(op, at) for at in range(len(op.signature.inputs)))
-    return evidence.dataflow.is_known and is_made and not any(each.weights for each in near)
+def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -> bool:
+    """Whether what these ops made is a number of the model's own code, as `torch.IntTensor([n])` or
+    `torch.tensor(x.shape)`: nothing says that it is on the device."""
+    if made_by is None or not evidence.dataflow.is_known:
+        return False
+    ops = [None if index is None else evidence.flow.op(index) for index in made_by]
+    return all(
+        op is not None
+        and op.index in evidence.dataflow.constants
+        and not any(each.weights for each in (op, *evidence.dataflow.ancestors(op, _NEAR)))
+        for op in ops
+    )
 
 
 def _is_check_of_one_hot(evidence: Evidence, op: OpRecord) -> bool:
