@@ -33,8 +33,7 @@ from torchgauge.energy import (
     perf_power,
     rapl,
 )
-from torchgauge.measure import Absent, Count, opened
-from torchgauge.measure.readings import cuda
+from torchgauge.measure import Absent, Count, opened, readings
 
 
 def domain(folder: Path, entry: str, name: str, energy_uj: int, range_uj: int = 1_000_000) -> Path:
@@ -218,7 +217,7 @@ def test_of_two_devices_the_one_that_is_used_is_asked_for(monkeypatch: pytest.Mo
         asked.append(uuid)
         return opened(uuid, place, lambda: FakeNvml(BUSY, known=f"GPU-{UUID}"))
 
-    monkeypatch.setattr(cuda, "opened", watched)
+    monkeypatch.setattr(readings, "opened", watched)
     with meters_of("cuda:0") as found:
         chosen = choose(found, "cuda:0")
         assert not isinstance(chosen, Absent)

@@ -7,7 +7,6 @@ import pytest
 from tests.measure.fake_nvml import BUSY, PLACE, UUID, FakeNvml
 from torchgauge.energy import Span, Trial, drift, quantities, thermal_figures
 from torchgauge.measure import opened, sampling
-from torchgauge.measure.readings import read_now
 
 
 def trial(joules: float, degrees: float | None) -> Trial:
@@ -56,7 +55,7 @@ def test_a_driver_without_instant_power_shows_the_mean() -> None:
     values = {name: value for name, value in BUSY.items() if name != "nvmlDeviceGetFieldValues"}
     with opened(UUID, PLACE, lambda: FakeNvml(values)) as device:
         power = next(q for q in quantities(device, "cuda") if q.name == "cuda_power_instant_w")
-        assert read_now(power) == 651.25
+        assert power.now() == 651.25
 
 
 def test_what_cannot_be_read_is_absent_with_its_reason() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchgauge.measure import Device, outcome, sampling
-from torchgauge.measure.readings.cuda import nvml_device
+from torchgauge.measure import Device, nvml_device, outcome, sampling
 from torchgauge.verify import switches_kept
 
 pytestmark = [

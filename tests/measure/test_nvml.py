@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.measure.fake_nvml import BUSY, DRIVER_NOT_LOADED, NOT_SUPPORTED, PLACE, UUID, FakeNvml
-from torchgauge.measure import Absent, Device, opened
-from torchgauge.measure.readings import cuda, read_now
+from torchgauge.measure import Absent, Device, cuda_quantities, nvml_device, opened, readings
 
 
 def test_figures_come_in_base_units() -> None:
@@ -52,8 +51,8 @@ def test_the_device_is_asked_for_by_what_torch_tells_of_it(
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(uuid=UUID, **told))
-    monkeypatch.setattr(cuda, "opened", lambda uuid, place: asked.append((uuid, place)))
-    cuda.nvml_device(1)
+    monkeypatch.setattr(readings, "opened", lambda uuid, place: asked.append((uuid, place)))
+    nvml_device(1)
     assert asked == [(UUID, place)]
 
 
@@ -100,7 +99,7 @@ def test_without_a_driver_there_is_a_reason_and_nothing_to_close() -> None:
 
 def test_the_sampled_quantities_are_those_of_the_device() -> None:
     with opened(UUID, PLACE, lambda: FakeNvml(BUSY)) as device:
-        found = {quantity.name: (quantity, read_now(quantity)) for quantity in cuda.quantities(device)}
+        found = {quantity.name: (quantity, quantity.now()) for quantity in cuda_quantities(device)}
     assert found["cuda_power_w"][1] == 651.25
     assert found["cuda_memory_used_bytes"][1] == 3 * 2**30
     throttled, flags = found["cuda_throttled_share"]
@@ -112,5 +111,5 @@ def test_the_sampled_quantities_are_those_of_the_device() -> None:
 
 
 def test_every_quantity_of_an_absent_device_tells_the_devices_reason() -> None:
-    reasons = {read_now(quantity) for quantity in cuda.quantities(Absent("no driver"))}
+    reasons = {quantity.now() for quantity in cuda_quantities(Absent("no driver"))}
     assert reasons == {Absent("no driver")}

@@ -9,8 +9,19 @@ from typing import Any
 import psutil
 import pytest
 
-from torchgauge.measure import MOST_NUMBERS, MOST_POINTS, Absent, Sampler, Samples, Series, sampling
-from torchgauge.measure.readings import Quantity, Value, process, processor, read_now
+from torchgauge.measure import (
+    MOST_NUMBERS,
+    MOST_POINTS,
+    Absent,
+    Quantity,
+    Sampler,
+    Samples,
+    Series,
+    Value,
+    process_quantities,
+    processor_quantities,
+    sampling,
+)
 from torchgauge.measure.sampler import offered
 
 
@@ -173,7 +184,7 @@ def test_without_a_cuda_device_its_quantities_say_so(monkeypatch: pytest.MonkeyP
 
 
 def test_a_reading_has_as_many_values_as_labels() -> None:
-    for quantity in (*processor.quantities(), *process.quantities()):
-        value = read_now(quantity)
+    for quantity in (*processor_quantities(), *process_quantities()):
+        value = quantity.now()
         if not isinstance(value, Absent):
             assert len(value if isinstance(value, tuple) else (value,)) == max(1, len(quantity.labels)), quantity.name

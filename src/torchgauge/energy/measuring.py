@@ -25,7 +25,7 @@ from torchgauge.measure.measuring import failure_text, items_per_run
 from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.nvml import Device
 from torchgauge.measure.profile import profile_runs
-from torchgauge.measure.readings.cuda import nvml_device
+from torchgauge.measure.readings import nvml_device
 from torchgauge.measure.sampler import Samples, sampling
 from torchgauge.measure.subject import Subject
 

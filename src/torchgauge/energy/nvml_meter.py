@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from torchgauge.energy.meter import JOULES, WATTS, FunctionMeter, Meter, Unwrapped, meters
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import Device
-from torchgauge.measure.readings.cuda import nvml_device
+from torchgauge.measure.readings import nvml_device
 
 # Measured on an H200: the counter changes every 100 ms, in steps of 1 mJ.
 _COUNTER_S = 0.1

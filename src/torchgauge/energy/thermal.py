@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from torchgauge.energy.energy_window import Trial
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import Device
-from torchgauge.measure.readings import Quantity, cuda, processor
+from torchgauge.measure.readings import Quantity, cuda_quantities, processor_quantities
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Ends, Series, System, Thermal
@@ -29,9 +29,9 @@ _LEAST_SHARE = 0.02
 def quantities(device: Device | Absent, kind: str) -> Iterator[Quantity]:
     """What is sampled beside the trials, of the device that runs them."""
     if kind != "cuda":
-        yield from (found for found in processor.quantities() if found.name in _NAMES)
+        yield from (found for found in processor_quantities() if found.name in _NAMES)
         return
-    yield from (found for found in cuda.quantities(device) if found.name in (*_NAMES, "cuda_throttled_share"))
+    yield from (found for found in cuda_quantities(device) if found.name in (*_NAMES, "cuda_throttled_share"))
 
     def power() -> float | Absent:
         if isinstance(device, Absent):

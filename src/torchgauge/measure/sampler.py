@@ -16,7 +16,14 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.measure.absence import Absent
-from torchgauge.measure.readings import Quantity, Value, cuda, process, processor, read_now
+from torchgauge.measure.readings import (
+    Quantity,
+    Value,
+    cuda_quantities,
+    nvml_device,
+    process_quantities,
+    processor_quantities,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -222,7 +229,7 @@ class Sampler:
         """The first readings: where the counters stand, and what cannot be read."""
         self._began = self._clock()
         for quantity in self._quantities:
-            value = read_now(quantity)
+            value = quantity.now()
             if isinstance(value, Absent):
                 self.samples.absent[quantity.name] = value.reason
                 continue
@@ -241,7 +248,7 @@ class Sampler:
 
     def _read(self, track: Track) -> None:
         before = self._spent()
-        value = read_now(track.quantity)
+        value = track.quantity.now()
         at = self._clock() - self._began
         if isinstance(value, Absent):
             # What could be read and no longer can: the readings so far would pass for the whole run.
@@ -308,22 +315,22 @@ def sampling(
 
 def _all(device: torch.device | str | None, samples: Samples, stack: ExitStack) -> Iterator[Quantity]:
     """The machine's quantities, and those of the CUDA device where the run uses one."""
-    yield from (*processor.quantities(), *process.quantities())
+    yield from (*processor_quantities(), *process_quantities())
     kind, _, index = str(device or "cpu").partition(":")
     if kind == "cuda":
         import torch
 
         number = int(index) if index else torch.cuda.current_device()
-        yield from cuda.quantities(stack.enter_context(cuda.nvml_device(number)))
+        yield from cuda_quantities(stack.enter_context(nvml_device(number)))
     else:
         samples.absent["cuda"] = f"the run is on the {kind}"
 
 
 def offered(cuda_devices: int) -> list[dict[str, Any]]:
     """Everything that could be sampled here, with what it can resolve or why it is missing."""
-    rows = [quantity.offer() for quantity in (*processor.quantities(), *process.quantities())]
+    rows = [quantity.offer() for quantity in (*processor_quantities(), *process_quantities())]
     for index in range(max(1, cuda_devices)):
-        with cuda.nvml_device(index) as device:
-            found = [quantity.offer() for quantity in cuda.quantities(device)]
+        with nvml_device(index) as device:
+            found = [quantity.offer() for quantity in cuda_quantities(device)]
         rows += [row | {"device": f"cuda:{index}"} for row in found] if cuda_devices else found
     return rows
