@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge import capture
 from torchgauge.capture.fake_tensor import DataDependent
+from torchgauge.capture.recorder import Recorder
 from torchgauge.errors import ForwardError, TorchgaugeError
 from torchgauge.facts import OpRecord
 from torchgauge.source import Candidate
@@ -57,7 +58,7 @@ def softmax_dim(module: nn.Softmax, ndim: int) -> int:
 class OpCall:
     """One op call; `records` are the ops it came down to, with their costs."""
 
-    func: Any
+    func: Callable[..., Any]
     args: tuple[object, ...]
     kwargs: dict[str, object]
     result: object
@@ -139,7 +140,7 @@ class _Subject(nn.Module):
         self.modes = modes
         self.whole = whole
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> object:
         run: Any = torch.utils._python_dispatch._get_current_dispatch_mode()
         if run is None:  # lazy modules being initialised
             return self.model(*args, **kwargs)
@@ -164,7 +165,7 @@ class _OutermostOps(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, observer: Observer, recorder: Any) -> None:
+    def __init__(self, observer: Observer, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._observer = observer
         self._recorder = recorder
@@ -174,7 +175,9 @@ class _OutermostOps(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # as the capture's own modes
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: object, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if self._inside:
             return self._run(func, args, kwargs)
@@ -187,7 +190,7 @@ class _OutermostOps(TorchDispatchMode):
         self._observer.op(OpCall(func, args, kwargs, result, tuple(self._recorder.ops[first:])))
         return result
 
-    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _run(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> object:
         if isinstance(func, torch._ops.OpOverload) and func._can_decompose():
             with self:  # what it is made of may have parts in turn
                 result = func.decompose(*args, **kwargs)
@@ -197,12 +200,12 @@ class _OutermostOps(TorchDispatchMode):
 
 
 @contextmanager
-def _observe_modules(observer: Observer, original_of: Callable[[Any], Any]) -> Iterator[None]:
+def _observe_modules(observer: Observer, original_of: Callable[[nn.Module], nn.Module]) -> Iterator[None]:
     """In the call of the class, so that modules made in the forward are seen too; hooks do not see failures."""
     original = nn.Module.__call__
     owner = threading.get_ident()
 
-    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call(module: nn.Module, *args: object, **kwargs: object) -> object:
         if threading.get_ident() != owner:
             return original(module, *args, **kwargs)
         seen = original_of(module)
@@ -228,7 +231,7 @@ def _observe_functions(observer: Observer) -> Iterator[None]:
     base: Any = torch.autograd.function._SingleLevelFunction
     owner = threading.get_ident()
 
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls: Any, /, *args: object, **kwargs: object) -> object:
         inherited = super(base, cls).apply
         if threading.get_ident() != owner:
             return inherited(*args, **kwargs)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-IoSizeFn = Callable[[Any, Any, Any], tuple[Any, Any]]
+IoSizeFn = Callable[..., tuple[object, object]]
 IoSizeMap = dict[type[nn.Module] | str, IoSizeFn]
 
 
@@ -19,12 +18,12 @@ def get_default_io_size_map() -> IoSizeMap:
     return {**dict.fromkeys(recurrent, default_io_size), "default": default_io_size}
 
 
-def default_io_size(module: nn.Module, input: tuple[object, ...], output: object) -> tuple[Any, Any]:
+def default_io_size(module: nn.Module, input: tuple[object, ...], output: object) -> tuple[object, object]:
     """The size of the first positional input, and of the output in its structure."""
     return (sizes_of(input[0]) if input else None), sizes_of(output)
 
 
-def sizes_of(value: object) -> Any:
+def sizes_of(value: object) -> object:
     """Tensors become their sizes, containers keep their form, other values are None."""
     if isinstance(value, PackedSequence):
         return tuple(value.data.size())

@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -33,83 +33,80 @@ if TYPE_CHECKING:
 
 RAW_TIMES = "inference_time_ms"
 PathLike = str | os.PathLike[str]
-Specs = dict[str, dict[str, Any]]
+Spec = dict[str, Any]  # of a module: its figures by name
+Specs = dict[str, Spec]
 
 
 class OutputForms(ABC):
     """Arguments pass through to the plain method; `_csv` and `_html` take the file first."""
 
-    @abstractmethod
-    def count_params(self, *args: Any, **kwargs: Any) -> Specs: ...
-    @abstractmethod
-    def trace_io_sizes(self, *args: Any, **kwargs: Any) -> Specs: ...
-    @abstractmethod
-    def estimate_ops(self, *args: Any, **kwargs: Any) -> Specs: ...
-    @abstractmethod
-    def estimate_inference_time(self, *args: Any, **kwargs: Any) -> Specs: ...
-    @abstractmethod
-    def estimate_total_inference_time(self, *args: Any, **kwargs: Any) -> Specs: ...
+    count_params: Callable[..., Specs]
+    trace_io_sizes: Callable[..., Specs]
+    estimate_ops: Callable[..., Specs]
+    estimate_inference_time: Callable[..., Specs]
+    estimate_total_inference_time: Callable[..., Specs]
+
     @abstractmethod
     def _log(self, text: str) -> None: ...
 
-    def count_params_df(self, *args: Any, **kwargs: Any) -> DataFrame:
+    def count_params_df(self, *args: object, **kwargs: object) -> DataFrame:
         return to_frame(self.count_params(*args, **kwargs))
 
-    def count_params_csv(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def count_params_csv(self, file: PathLike, *args: object, **kwargs: object) -> None:
         self._save_csv(file, self.count_params_df(*args, **kwargs))
 
-    def count_params_html(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def count_params_html(self, file: PathLike, *args: object, **kwargs: object) -> None:
         self._save_html(file, self.count_params_df(*args, **kwargs))
 
-    def count_params_latex(self, *args: Any, index: bool = False, **kwargs: Any) -> str:
+    def count_params_latex(self, *args: object, index: bool = False, **kwargs: object) -> str:
         return _latex(self.count_params_df(*args, **kwargs), index)
 
-    def trace_io_sizes_df(self, *args: Any, **kwargs: Any) -> DataFrame:
+    def trace_io_sizes_df(self, *args: object, **kwargs: object) -> DataFrame:
         return to_frame(self.trace_io_sizes(*args, **kwargs))
 
-    def trace_io_sizes_csv(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def trace_io_sizes_csv(self, file: PathLike, *args: object, **kwargs: object) -> None:
         self._save_csv(file, self.trace_io_sizes_df(*args, **kwargs))
 
-    def trace_io_sizes_html(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def trace_io_sizes_html(self, file: PathLike, *args: object, **kwargs: object) -> None:
         self._save_html(file, self.trace_io_sizes_df(*args, **kwargs))
 
-    def trace_io_sizes_latex(self, *args: Any, index: bool = False, **kwargs: Any) -> str:
+    def trace_io_sizes_latex(self, *args: object, index: bool = False, **kwargs: object) -> str:
         return _latex(self.trace_io_sizes_df(*args, **kwargs), index)
 
-    def estimate_ops_df(self, *args: Any, **kwargs: Any) -> DataFrame:
+    def estimate_ops_df(self, *args: object, **kwargs: object) -> DataFrame:
         return to_frame(self.estimate_ops(*args, **kwargs))
 
-    def estimate_ops_csv(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def estimate_ops_csv(self, file: PathLike, *args: object, **kwargs: object) -> None:
         self._save_csv(file, self.estimate_ops_df(*args, **kwargs))
 
-    def estimate_ops_html(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def estimate_ops_html(self, file: PathLike, *args: object, **kwargs: object) -> None:
         self._save_html(file, self.estimate_ops_df(*args, **kwargs))
 
-    def estimate_ops_latex(self, *args: Any, index: bool = False, **kwargs: Any) -> str:
+    def estimate_ops_latex(self, *args: object, index: bool = False, **kwargs: object) -> str:
         return _latex(self.estimate_ops_df(*args, **kwargs), index)
 
-    def estimate_inference_time_df(self, *args: Any, aggr: bool = True, **kwargs: Any) -> DataFrame:
+    def estimate_inference_time_df(self, *args: object, aggr: bool = True, **kwargs: Any) -> DataFrame:
         return to_frame(_times(self.estimate_inference_time(*args, **kwargs), aggr))
 
-    def estimate_inference_time_csv(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def estimate_inference_time_csv(self, file: PathLike, *args: object, **kwargs: Any) -> None:
         self._save_csv(file, self.estimate_inference_time_df(*args, **kwargs))
 
-    def estimate_inference_time_html(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def estimate_inference_time_html(self, file: PathLike, *args: object, **kwargs: Any) -> None:
         self._save_html(file, self.estimate_inference_time_df(*args, **kwargs))
 
-    def estimate_inference_time_latex(self, *args: Any, index: bool = False, **kwargs: Any) -> str:
+    def estimate_inference_time_latex(self, *args: object, index: bool = False, **kwargs: Any) -> str:
         return _latex(self.estimate_inference_time_df(*args, **kwargs), index)
 
-    def estimate_total_inference_time_df(self, *args: Any, aggr: bool = False, **kwargs: Any) -> DataFrame:
+    def estimate_total_inference_time_df(self, *args: object, aggr: bool = False, **kwargs: Any) -> DataFrame:
         return to_frame(_times(self.estimate_total_inference_time(*args, **kwargs), aggr))
 
-    def estimate_total_inference_time_csv(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def estimate_total_inference_time_csv(self, file: PathLike, *args: object, **kwargs: Any) -> None:
         self._save_csv(file, self.estimate_total_inference_time_df(*args, **kwargs))
 
-    def estimate_total_inference_time_html(self, file: PathLike, *args: Any, **kwargs: Any) -> None:
+    def estimate_total_inference_time_html(self, file: PathLike, *args: object, **kwargs: Any) -> None:
         self._save_html(file, self.estimate_total_inference_time_df(*args, **kwargs))
 
-    def estimate_total_inference_time_latex(self, *args: Any, index: bool = False, **kwargs: Any) -> str:
+    def estimate_total_inference_time_latex(self, *args: object, index: bool = False, **kwargs: Any) -> str:
         return _latex(self.estimate_total_inference_time_df(*args, **kwargs), index)
 
     def _save_csv(self, file: PathLike, frame: DataFrame) -> None:
@@ -123,13 +120,13 @@ class OutputForms(ABC):
         self._log(f"Results saved to <b>{path}</b>")
 
 
-def to_frame(rows: Specs | list[dict[str, Any]]) -> DataFrame:
+def to_frame(rows: Specs | list[Spec]) -> DataFrame:
     try:
         import pandas
     except ModuleNotFoundError as error:
         raise MissingDependencyError("pandas", "a table of a profile") from error
     listed = rows if isinstance(rows, list) else [{"module": name, **spec} for name, spec in rows.items()]
-    columns: dict[str, list[Any]] = {key: [row[key] for row in listed] for key in (listed[0] if listed else {})}
+    columns: dict[str, list[object]] = {key: [row[key] for row in listed] for key in (listed[0] if listed else {})}
     # Whole numbers stay whole and None stays None: pandas would make floats and NaN of them.
     return pandas.DataFrame(
         {
@@ -139,7 +136,7 @@ def to_frame(rows: Specs | list[dict[str, Any]]) -> DataFrame:
     )
 
 
-def _times(specs: Specs, aggr: bool) -> list[dict[str, Any]]:
+def _times(specs: Specs, aggr: bool) -> list[Spec]:
     """A row per module with its statistics, or a row per run with its time."""
     if aggr:
         return [{"module": name, **_without(spec, {RAW_TIMES})} for name, spec in specs.items()]
@@ -151,7 +148,7 @@ def _times(specs: Specs, aggr: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _without(spec: dict[str, Any], keys: set[str]) -> dict[str, Any]:
+def _without(spec: Spec, keys: set[str]) -> Spec:
     return {key: value for key, value in spec.items() if key not in keys}
 
 
@@ -200,19 +197,19 @@ def machine() -> dict[str, object]:
     }
 
 
-def param_spec(module: nn.Module, *, size: bool, dtype: bool) -> dict[str, Any]:
+def param_spec(module: nn.Module, *, size: bool, dtype: bool) -> Spec:
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
     return _figures("trainable", trained, size, dtype) | _figures("nontrainable", frozen, size, dtype)
 
 
-def shares(spec: Mapping[str, Any], total: int) -> dict[str, float]:
+def shares(spec: Spec, total: int) -> dict[str, float]:
     """Of the parameters of the whole model; none of a model that has none."""
     keys = ("trainable_params", "nontrainable_params")
     return {f"{key}_percent": spec[key] / total if total else 0.0 for key in keys}
 
 
-def _figures(prefix: str, parameters: Iterable[nn.Parameter], size: bool, dtype: bool) -> dict[str, Any]:
+def _figures(prefix: str, parameters: Iterable[nn.Parameter], size: bool, dtype: bool) -> Spec:
     found = list(parameters)
     bits = sum(parameter.numel() * parameter.element_size() * 8 for parameter in found)
     return {
@@ -269,11 +266,11 @@ class ModuleProfiler(OutputForms):
         return {name: spec | shares(spec, total) for name, spec in specs.items()} if percent else specs
 
     def trace_io_sizes(
-        self, module: nn.Module, input: Any, pred_fn: Callable[..., Any] | None = None, eval: bool = False
+        self, module: nn.Module, input: object, pred_fn: Callable[..., object] | None = None, eval: bool = False
     ) -> Specs:
         """Sizes of each module's last call; None where it was not called."""
         self._begin("Tracing I/O shapes of", module, (self.input_size_attr, self.output_size_attr))
-        sizes: dict[int, tuple[Any, Any]] = {}
+        sizes: dict[int, tuple[object, object]] = {}
 
         def look(call: ModuleCall) -> None:
             measure = self.io_size_fn_map.get(type(call.module)) or self.io_size_fn_map["default"]
@@ -285,7 +282,7 @@ class ModuleProfiler(OutputForms):
         return _specs(module, lambda name: dict(zip(("input_size", "output_size"), found[name], strict=True)))
 
     def estimate_ops(
-        self, module: nn.Module, input: Any, pred_fn: Callable[..., Any] | None = None, eval: bool = True
+        self, module: nn.Module, input: object, pred_fn: Callable[..., object] | None = None, eval: bool = True
     ) -> Specs:
         """Operations of each module's last call by the map; None if it was not called or has no formula."""
         self._begin("Estimating ops of", module, (self.ops_attr,))
@@ -304,7 +301,7 @@ class ModuleProfiler(OutputForms):
         return _specs(module, lambda name: {"ops": counted[name]})
 
     def estimate_inference_time(
-        self, module: nn.Module, input: Any, eval: bool = True, num_iters: int = 1000, drop_first: int = 100
+        self, module: nn.Module, input: object, eval: bool = True, num_iters: int = 1000, drop_first: int = 100
     ) -> Specs:
         """Milliseconds of each module with its children, run by run; the statistics leave out the first runs."""
         _check_iterations(num_iters, drop_first)
@@ -323,7 +320,7 @@ class ModuleProfiler(OutputForms):
         )
 
     def estimate_total_inference_time(
-        self, module: nn.Module, input: Any, eval: bool = True, num_iters: int = 1000, drop_first: int = 100
+        self, module: nn.Module, input: object, eval: bool = True, num_iters: int = 1000, drop_first: int = 100
     ) -> Specs:
         """Milliseconds of the whole model with nothing attached; the first runs are left out."""
         _check_iterations(num_iters, drop_first)
@@ -349,7 +346,7 @@ class ModuleProfiler(OutputForms):
 
     @contextmanager
     def _running(
-        self, module: nn.Module, input: Any, pred_fn: Callable[..., Any] | None = None, *, evaluate: bool
+        self, module: nn.Module, input: object, pred_fn: Callable[..., object] | None = None, *, evaluate: bool
     ) -> Iterator[Subject]:
         with running(module, _candidate(input, pred_fn or module.forward), evaluate=evaluate) as subject:
             if evaluate:
@@ -358,7 +355,7 @@ class ModuleProfiler(OutputForms):
         if evaluate and module.training:
             self._log(f"Setting module <b>{type(module).__name__}</b> to <b>train</b> mode")
 
-    def _track(self, items: list[T] | range, description: str, unit: str) -> Iterable[Any]:
+    def _track(self, items: Sequence[T], description: str, unit: str) -> Iterable[T]:
         """The original's progress bar, on stderr and gone at the end."""
         if not self.verbose:
             return items
@@ -384,19 +381,18 @@ def _specs(module: nn.Module, figures: Callable[[str], dict[str, object]]) -> Sp
     return {name: {"type": type(member).__name__, **figures(name)} for name, member in _named(module)}
 
 
-def _candidate(input: Any, called: Callable[..., Any]) -> Candidate:
+def _candidate(input: object, called: Callable[..., object]) -> Candidate:
     """A dict is the keyword arguments, a tuple the positional ones, anything else (a packed sequence) one argument. A
     function with one place only takes a tuple of several whole, as what was written for the release must."""
     if isinstance(input, dict):
         return Candidate((), input, None)
-    is_whole = type(input) is not tuple
-    if not is_whole:
-        try:
-            signature = inspect.signature(called)
-        except ValueError:  # written in C
-            pass
-        else:
-            is_whole = not _binds(signature, input) and _binds(signature, (input,))
+    if type(input) is not tuple:
+        return Candidate((input,), {}, None)
+    try:
+        signature = inspect.signature(called)
+        is_whole = not _binds(signature, input) and _binds(signature, (input,))
+    except ValueError:  # written in C
+        is_whole = False
     return Candidate((input,) if is_whole else input, {}, None)
 
 
@@ -408,7 +404,7 @@ def _binds(signature: inspect.Signature, args: tuple[object, ...]) -> bool:
     return True
 
 
-def _run_observed(subject: Subject, pred_fn: Callable[..., Any] | None, look: Callable[[ModuleCall], None]) -> None:
+def _run_observed(subject: Subject, pred_fn: Callable[..., object] | None, look: Callable[[ModuleCall], None]) -> None:
     with observe_calls(list(subject.model.modules()), look):
         (pred_fn or subject.model)(*subject.args, **subject.kwargs)
 

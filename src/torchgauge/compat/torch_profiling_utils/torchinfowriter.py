@@ -193,7 +193,7 @@ class ModelGraph(pydot.Dot):
 
     tree: ModelNode
 
-    def write_svg(self, path: str | Path, prog: Any = None, encoding: str | None = None) -> bool:
+    def write_svg(self, path: str | Path, prog: str | None = None, encoding: str | None = None) -> bool:
         if prog or shutil.which("dot"):
             return bool(self.write(str(path), prog=prog, format="svg", encoding=encoding))
         Path(path).write_text(tree_svg(self.tree), encoding="utf-8")
@@ -238,7 +238,7 @@ class TorchinfoWriter:
     def __init__(
         self,
         model: nn.Module | None = None,
-        input_size: Sequence[Any] | None = None,
+        input_size: Sequence[object] | None = None,
         input_data: Any = None,
         batch_dim: int | None = None,
         cache_forward_pass: bool | None = None,
@@ -249,7 +249,7 @@ class TorchinfoWriter:
     def update_model(
         self,
         model: nn.Module | None = None,
-        input_size: Sequence[Any] | None = None,
+        input_size: Sequence[object] | None = None,
         input_data: Any = None,
         batch_dim: int | None = None,
         cache_forward_pass: bool | None = None,

@@ -28,11 +28,11 @@ class Inputs:
 
     args: tuple[object, ...] = ()
     kwargs: dict[str, object] = field(default_factory=dict)
-    sizes: Any = field(default_factory=list)
+    sizes: object = field(default_factory=list)
     nbytes: int = 0
 
 
-def from_data(data: Any) -> Inputs:
+def from_data(data: object) -> Inputs:
     """A tensor or array is the only argument, a sequence all of them, a mapping the keywords."""
     args: tuple[object, ...] = ()
     kwargs: dict[str, object] = {}
@@ -44,13 +44,13 @@ def from_data(data: Any) -> Inputs:
         args = tuple(data)
     else:
         raise RuntimeError(f"input_data is a tensor, a list of arguments or a dict of keywords, not {data!r}")
-    found: list[Any] = []
+    found: list[torch.Tensor] = []
     _mapped(data, found.append)
     nbytes = sum(int(tensor.nbytes) for tensor in found)
     return Inputs(args, kwargs, _mapped(data, lambda tensor: torch.Size(tensor.shape)), nbytes)
 
 
-def from_size(size: Any, dtypes: Sequence[object] | None, batch_dim: int | None) -> Inputs:
+def from_size(size: object, dtypes: Sequence[object] | None, batch_dim: int | None) -> Inputs:
     """Tensors of one size or several; `batch_dim` is where a batch of one is put in."""
     sizes = correct_sizes(size)
     made = []
@@ -70,7 +70,7 @@ def from_size(size: Any, dtypes: Sequence[object] | None, batch_dim: int | None)
     return Inputs(tuple(made), {}, sizes, sum(tensor.nbytes for tensor in made))
 
 
-def correct_sizes(size: Any) -> list[Any]:
+def correct_sizes(size: object) -> list[Any]:
     """A list of sizes, whichever way they were given."""
     if not isinstance(size, list | tuple):
         raise TypeError(f"input_size is a tuple of numbers or a list of such, not a {type(size).__name__}")
@@ -121,7 +121,7 @@ def summary(
     mode: str | None = None,
     row_settings: Iterable[str] | None = None,
     verbose: int | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> ModelStatistics:
     """The layers of a model: names, shapes, parameters, mult-adds. Printed unless `verbose` is 0.
 
@@ -156,7 +156,7 @@ def clear_cached_forward_pass() -> None:
     _cached.clear()
 
 
-def _check(size: Any, data: Any, columns: tuple[ColumnSettings, ...], col_width: int, verbose: int) -> None:
+def _check(size: object, data: object, columns: tuple[ColumnSettings, ...], col_width: int, verbose: int) -> None:
     if col_width <= 0:
         raise ValueError(f"col_width must be greater than 0, not {col_width}")
     if verbose not in tuple(Verbosity):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from torchgauge.analysis import Analysis
 from torchgauge.compat.torchstat.layer_table import Table, area, batch_of, by_table
 
 
-def compute_flops(module: nn.Module, inp: Any, out: Any) -> int:
+def compute_flops(module: nn.Module, inp: object, out: object) -> int:
     """`inp` is a tensor, or a tuple or list of them where the layer takes several."""
     return by_table(FLOPS, module, inp, out, own_flops)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from torchgauge.analysis import Analysis
@@ -11,7 +9,7 @@ from torchgauge.compat.observed import softmax_dim
 from torchgauge.compat.torchstat.layer_table import Table, area, by_table, per_sample, rows_per_sample
 
 
-def compute_madd(module: nn.Module, inp: Any, out: Any) -> int:
+def compute_madd(module: nn.Module, inp: object, out: object) -> int:
     """`inp` is a tensor, or a tuple or list of them where the layer takes several."""
     return by_table(MADD, module, inp, out, own_madd)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from torchgauge.analysis import Analysis
@@ -12,7 +10,7 @@ from torchgauge.compat.torchstat.layer_table import Table, batch_of, by_table, f
 Traffic = tuple[int, int]
 
 
-def compute_memory(module: nn.Module, inp: Any, out: Any) -> Traffic:
+def compute_memory(module: nn.Module, inp: object, out: object) -> Traffic:
     """`inp` is a tensor, or a tuple or list of them where the layer takes several."""
     return by_table(MEMORY, module, inp, out, lambda analysis: own_memory(analysis, item_bytes(inp)))
 
@@ -21,7 +19,7 @@ def own_memory(analysis: Analysis, itemsize: int) -> Traffic:
     return analysis.totals.bytes_read // itemsize, analysis.totals.bytes_written // itemsize
 
 
-def item_bytes(inp: Any) -> int:
+def item_bytes(inp: object) -> int:
     """The width of the input's elements: torchstat takes all others to be as wide."""
     given = first_tensor(inp)
     return 1 if given is None else given.element_size()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -13,14 +13,14 @@ from torchgauge.analysis import Analysis
 from torchgauge.compat.module_calls import ModuleCall
 
 T = TypeVar("T")
-Table = Mapping[type[nn.Module], Callable[[Any, Any, Any], T]]
+Table = Mapping[type[nn.Module], Callable[..., T]]
 
 
-def is_in_table(table: Table[Any], module: nn.Module) -> bool:
+def is_in_table(table: Table[T], module: nn.Module) -> bool:
     return any(kind in table for kind in type(module).__mro__)
 
 
-def by_table(table: Table[T], module: nn.Module, inp: Any, out: Any, otherwise: Callable[[Analysis], T]) -> T:
+def by_table(table: Table[T], module: nn.Module, inp: object, out: object, otherwise: Callable[[Analysis], T]) -> T:
     """The formula of the module's class or the closest it inherits from; of other layers, what the project says."""
     formula = next((table[kind] for kind in type(module).__mro__ if kind in table), None)
     if formula is not None:
@@ -29,12 +29,12 @@ def by_table(table: Table[T], module: nn.Module, inp: Any, out: Any, otherwise: 
     return otherwise(ModuleCall(module, args, {}, out).analyze())
 
 
-def first_tensor(value: Any) -> torch.Tensor | None:
+def first_tensor(value: object) -> torch.Tensor | None:
     """The first tensor in a nested value."""
     return next(iter(tensors_in(value)), None)
 
 
-def tensors_in(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: object) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()

@@ -70,7 +70,7 @@ class Value:
             raise TypeError(f"{self._value!r} is not a tensor and has no sizes")
         return ValueType(self._value)
 
-    def toIValue(self) -> Any:  # noqa: N802 - torch's name
+    def toIValue(self) -> object:  # noqa: N802 - torch's name
         return None if isinstance(self._value, TensorSpec) else self._value
 
     def node(self) -> Node | ListNode | None:
@@ -79,7 +79,7 @@ class Value:
 
 
 class ListNode:
-    def __init__(self, items: list[Any]) -> None:
+    def __init__(self, items: list[object]) -> None:
         self._items = items
 
     def kind(self) -> str:
@@ -95,8 +95,8 @@ class Node:
     first, `inside` the ops that a function ran."""
 
     _kind: str
-    _arguments: list[tuple[str, Any]]  # by the names that values have in the code
-    _results: list[Any]
+    _arguments: list[tuple[str, object]]  # by the names that values have in the code
+    _results: list[object]
     scopes: tuple[str, ...]
     macs: int
     inside: tuple[Node, ...] = ()
@@ -120,7 +120,7 @@ def op_node(call: OpCall, scopes: tuple[str, ...]) -> Node:
     if schema is None:  # a higher-order op
         kind, arguments = str(call.func), [_described(argument) for argument in call.args]
     else:
-        given: dict[str, Any] = {}
+        given: dict[str, object] = {}
         for index, argument in enumerate(schema.arguments):
             default = argument.default_value if argument.has_default_value() else None
             value = call.args[index] if index < len(call.args) else call.kwargs.get(argument.name, default)
@@ -141,12 +141,12 @@ def function_node(call: FunctionCall, scopes: tuple[str, ...], inside: tuple[Nod
     return Node(kind, arguments, _results(call), scopes, sum(node.macs for node in inside), inside)
 
 
-def _results(call: OpCall | FunctionCall) -> list[Any]:
+def _results(call: OpCall | FunctionCall) -> list[object]:
     results = call.result if isinstance(call.result, list | tuple) else [call.result]
     return [_described(result) for result in results]
 
 
-def _described(value: object) -> Any:
+def _described(value: object) -> object:
     described = describe_value(value)
     return value if isinstance(described, str) else described
 
