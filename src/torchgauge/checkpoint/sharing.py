@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -45,22 +45,17 @@ def find_owners(views: Sequence[View | None]) -> dict[int, int]:
     for members in by_storage.values():
         if len(members) > 1:
             known = {number: view for number in members if (view := views[number]) is not None and not view.is_empty}
-            for cluster in _clusters(known):
-                owners |= _owners(cluster)
+            # Views whose byte ranges touch are one group, with owners of its own.
+            groups: list[dict[int, View]] = []
+            end = 0
+            for (first, last), number in sorted((view.span, number) for number, view in known.items()):
+                if first >= end or not groups:
+                    groups.append({})
+                groups[-1][number] = known[number]
+                end = max(end, last)
+            for group in groups:
+                owners |= _owners(group)
     return owners
-
-
-def _clusters(views: Mapping[int, View]) -> Iterator[dict[int, View]]:
-    """Groups of views of a storage whose byte ranges do not touch."""
-    cluster: dict[int, View] = {}
-    end = 0
-    for (first, last), number in sorted((view.span, number) for number, view in views.items()):
-        if first >= end and cluster:
-            yield cluster
-            cluster = {}
-        cluster[number] = views[number]
-        end = max(end, last)
-    yield cluster
 
 
 def _owners(views: Mapping[int, View]) -> dict[int, int]:

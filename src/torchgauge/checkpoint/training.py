@@ -187,7 +187,11 @@ class _Reading:
         for _, place in self._places():
             for key in _ARGUMENTS:
                 held = place.get(key)
-                if isinstance(held, dict | Instance) and not _holds_tensors(held) and (found := _mapping(held)):
+                if not isinstance(held, dict | Instance) or (isinstance(held, Instance) and is_module(held)):
+                    continue
+                inner = held if isinstance(held, dict) else {**held.mapping, **attributes(held)}
+                holds_tensors = any(isinstance(item, Tensor) for item in inner.values())
+                if not holds_tensors and (found := _mapping(held)):
                     return found
         return {}
 
@@ -283,13 +287,6 @@ def _nodes(root: object) -> Iterator[tuple[Path, object]]:
 def _mapping(value: object) -> dict[str, object]:
     found = plain_value(value)
     return found if isinstance(found, dict) else {}
-
-
-def _holds_tensors(value: dict[object, object] | Instance) -> bool:
-    if isinstance(value, Instance) and is_module(value):
-        return True
-    inner = value if isinstance(value, dict) else {**value.mapping, **attributes(value)}
-    return any(isinstance(item, Tensor) for item in inner.values())
 
 
 def _is_optimizer(value: object) -> TypeGuard[dict[str, list[object]]]:

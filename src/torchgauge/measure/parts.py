@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -177,7 +178,21 @@ _OPTIMIZER_STEP = "Optimizer.step#"
 
 def device_module_times(runs: Sequence[Profiled]) -> dict[str, ModuleTime]:
     """Means over the runs, by path; modules that were not called are absent."""
-    parts = [_one_run(run) for run in runs]
+    parts: list[dict[str, ModuleTime]] = []
+    for run in runs:
+        inclusive, own, calls = Counter[str](), Counter[str](), Counter[str]()
+        open_ranges: list[Event] = []
+        for event in run.events:
+            while open_ranges and open_ranges[-1].end_ns <= event.start_ns:
+                open_ranges.pop()
+            if event.path is not None:
+                open_ranges.append(event)
+                calls[event.path] += 1
+            worked_ns = sum(kernel.duration_ns for kernel in event.kernels)
+            if worked_ns and open_ranges:
+                own[open_ranges[-1].path or ""] += worked_ns
+                inclusive.update(dict.fromkeys((held.path or "" for held in open_ranges), worked_ns))
+        parts.append({path: ModuleTime(inclusive[path] * 1e-9, own[path] * 1e-9, calls[path]) for path in calls})
     means: dict[str, ModuleTime] = {}
     for path in dict.fromkeys(path for part in parts for path in part):
         times = [part[path] for part in parts if path in part]
@@ -197,28 +212,6 @@ def optimizer_time(runs: Sequence[Profiled]) -> float:
                 total += sum(kernel.duration_ns for kernel in event.kernels)
         totals.append(total)
     return fmean(totals) * 1e-9
-
-
-def _one_run(run: Profiled) -> dict[str, ModuleTime]:
-    inclusive: dict[str, int] = {}
-    own: dict[str, int] = {}
-    calls: dict[str, int] = {}
-    open_ranges: list[Event] = []
-    for event in run.events:
-        while open_ranges and open_ranges[-1].end_ns <= event.start_ns:
-            open_ranges.pop()
-        if event.path is not None:
-            open_ranges.append(event)
-            calls[event.path] = calls.get(event.path, 0) + 1
-        worked = sum(kernel.duration_ns for kernel in event.kernels)
-        if worked and open_ranges:
-            innermost = open_ranges[-1].path or ""
-            own[innermost] = own.get(innermost, 0) + worked
-            for path in dict.fromkeys(held.path or "" for held in open_ranges):
-                inclusive[path] = inclusive.get(path, 0) + worked
-    return {
-        path: ModuleTime(inclusive.get(path, 0) * 1e-9, own.get(path, 0) * 1e-9, count) for path, count in calls.items()
-    }
 
 
 NO_OP = -1

@@ -215,17 +215,9 @@ def applied(settings: Settings, device: torch.device) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(thread_count(settings.threads))
         if settings.memory_fraction is not None and device.type == "cuda":
-            stack.enter_context(_memory_fraction(settings.memory_fraction, device))
+            # Before 2.8 torch does not expose the setting; assume all of the memory.
+            read: Callable[[torch.device], float] | None = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+            before = read(device) if read else 1.0
+            stack.callback(torch.cuda.set_per_process_memory_fraction, before, device)
+            torch.cuda.set_per_process_memory_fraction(settings.memory_fraction, device)
         yield
-
-
-@contextmanager
-def _memory_fraction(fraction: float, device: torch.device) -> Iterator[None]:
-    # Before 2.8 torch does not expose the setting; assume all of the memory.
-    read: Callable[[torch.device], float] | None = getattr(torch.cuda, "get_per_process_memory_fraction", None)
-    before = read(device) if read else 1.0
-    torch.cuda.set_per_process_memory_fraction(fraction, device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(before, device)

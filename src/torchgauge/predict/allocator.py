@@ -51,8 +51,16 @@ class AllocatorSettings:
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
         """The value of PYTORCH_CUDA_ALLOC_CONF; options that do not decide about device memory are passed over."""
-        settings = cls()
-        for key, value in _options(text):
+        settings, rest = cls(), text.replace(" ", "")
+        while rest:
+            key, colon, rest = rest.partition(":")
+            if not colon:
+                raise UsageError(f"PYTORCH_CUDA_ALLOC_CONF: '{key}' has no value")
+            if rest.startswith("["):  # a value in brackets may contain commas and colons
+                value, _, rest = rest[1:].partition("]")
+                rest = rest.removeprefix(",")
+            else:
+                value, _, rest = rest.partition(",")
             try:
                 settings = settings._with(key, value)
             except ValueError as error:
@@ -71,7 +79,9 @@ class AllocatorSettings:
         if key == "large_segment_size_mb":
             return replace(self, large_segment_bytes=int(value) << 20)
         if key == "roundup_power2_divisions":
-            return replace(self, roundup_power2_divisions=_divisions(value))
+            pairs = [pair.split(":") for pair in value.split(",") if pair] if ":" in value else [["0", value]]
+            divisions = tuple((0 if limit == ">" else int(limit), int(count)) for limit, count in pairs)
+            return replace(self, roundup_power2_divisions=divisions)
         return self
 
     def round(self, nbytes: int) -> int:
@@ -101,28 +111,6 @@ class AllocatorSettings:
         if nbytes < MIN_LARGE_BYTES:
             return self.large_segment_bytes
         return -(-nbytes // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
-
-
-def _options(text: str) -> Iterable[tuple[str, str]]:
-    """`key:value` pairs; a value in brackets may contain commas and colons."""
-    rest = text.replace(" ", "")
-    while rest:
-        key, colon, rest = rest.partition(":")
-        if not colon:
-            raise UsageError(f"PYTORCH_CUDA_ALLOC_CONF: '{key}' has no value")
-        if rest.startswith("["):
-            value, _, rest = rest[1:].partition("]")
-            rest = rest.removeprefix(",")
-        else:
-            value, _, rest = rest.partition(",")
-        yield key, value
-
-
-def _divisions(value: str) -> tuple[tuple[int, int], ...]:
-    if ":" not in value:
-        return ((0, int(value)),)
-    pairs = [pair.split(":") for pair in value.split(",") if pair]
-    return tuple((0 if limit == ">" else int(limit), int(divisions)) for limit, divisions in pairs)
 
 
 class Block:

@@ -93,7 +93,14 @@ def find_device(name: str) -> Device:
     if plain in by_name:
         return by_name[plain]
     if plain == "this":
-        return _present_device()
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InputError("there is no CUDA device here: name one with --on, such as h200 or 24GiB")
+        facts = torch.cuda.get_device_properties(0)
+        threads = getattr(facts, "max_threads_per_multi_processor", 2048)
+        chip = Chip(facts.multi_processor_count, (facts.major, facts.minor), threads)
+        return Device("this", facts.name, facts.total_memory, chip, total_bytes=facts.total_memory)
     size = _SIZE.fullmatch(name.strip())
     if size is not None:
         nbytes = int(float(size[1]) * _UNITS[size[2].lower()])
@@ -114,14 +121,3 @@ def find_devices(asked: str | Iterable[str]) -> list[Device]:
     if not found:
         raise UsageError("no device: give one with on= or --on, such as h200, rtx4090 or 24GiB")
     return found
-
-
-def _present_device() -> Device:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise InputError("there is no CUDA device here: name one with --on, such as h200 or 24GiB")
-    facts = torch.cuda.get_device_properties(0)
-    threads = getattr(facts, "max_threads_per_multi_processor", 2048)
-    chip = Chip(facts.multi_processor_count, (facts.major, facts.minor), threads)
-    return Device("this", facts.name, facts.total_memory, chip, total_bytes=facts.total_memory)

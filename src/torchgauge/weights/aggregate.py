@@ -159,15 +159,32 @@ class _Group:
         self.is_dequantized |= holds_codes(entry.spec.dtype, entry.logical_elements)
 
     def figures(self) -> Figures:
-        return {
+        figures: Figures = {
             "tensors": self.tensors,
             "elements": self.elements,
             "bytes": self.nbytes,
             "dtypes": list(self.dtypes),
-            **(_group_statistics([part.tally for part in self.sums.values()]) if self.sums else {}),
-            # Dequantized values are not stored, so there are no symbols to compute an entropy of.
-            **(dict.fromkeys(STORAGE_FIGURES) if self.is_dequantized else {}),
         }
+        tallies = [part.tally for part in self.sums.values()]
+        if tallies:
+            total = tallies[0] if len(tallies) == 1 else reduce(merge_tallies, map(to_float32_codes, tallies))
+            figures |= value_statistics(total)
+            figures |= {"quantization": tensor_quantization(total), "pruning": unstructured_pruning(total)}
+        if len(tallies) > 1:
+            # Over several types: the bits of all symbols as stored, each type with its own code.
+            parts = [(value_statistics(part), part.count) for part in tallies if part.count]
+            count = sum(size for _, size in parts)
+            stored = sum(part["entropy_symbol_bits"] * size for part, size in parts)
+            needed = sum(part["entropy_bits"] * size for part, size in parts)
+            figures |= dict.fromkeys(STORAGE_FIGURES)
+            if count:
+                figures |= {
+                    "entropy_bits": needed / count,
+                    "entropy_symbol_bits": stored / count,
+                    "compressibility": 1 - needed / stored,
+                }
+        # Dequantized values are not stored, so there are no symbols to compute an entropy of.
+        return figures | (dict.fromkeys(STORAGE_FIGURES) if self.is_dequantized else {})
 
 
 class Aggregate:
@@ -256,25 +273,6 @@ def _ancestors(name: str) -> Iterator[str]:
 def _tree_order(path: str) -> list[tuple[int, int, str]]:
     """Parents before children, numbers by value."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.split(".")]
-
-
-def _group_statistics(tallies: list[Tally]) -> Figures:
-    total = tallies[0] if len(tallies) == 1 else reduce(merge_tallies, map(to_float32_codes, tallies))
-    statistics = value_statistics(total)
-    if len(tallies) > 1:
-        # Over several types: the bits of all symbols as stored, each type with its own code.
-        parts = [(value_statistics(part), part.count) for part in tallies if part.count]
-        count = sum(size for _, size in parts)
-        stored = sum(part["entropy_symbol_bits"] * size for part, size in parts)
-        needed = sum(part["entropy_bits"] * size for part, size in parts)
-        statistics |= dict.fromkeys(STORAGE_FIGURES)
-        if count:
-            statistics |= {
-                "entropy_bits": needed / count,
-                "entropy_symbol_bits": stored / count,
-                "compressibility": 1 - needed / stored,
-            }
-    return {**statistics, "quantization": tensor_quantization(total), "pruning": unstructured_pruning(total)}
 
 
 FIGURES = ("std", "abs_max", "mean", "kurtosis", "sparsity", "spectral_norm", "stable_rank", "entropy_bits")

@@ -254,25 +254,19 @@ class LiveTensors:
         """The model owns its memory."""
 
     def _describe(self, name: str, tensor: torch.Tensor, role: Role) -> tuple[Entry, View | None]:
+        import torch
+        from torch.nn.parameter import is_lazy
+
         dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
-        if not _has_storage(tensor):
+        # A subclass may wrap other tensors.
+        is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        if not is_plain or tensor.is_meta or tensor.layout is not torch.strided or is_lazy(tensor):
             return Entry(name, TensorSpec(shape, dtype), "", None, 0, role), None
         stride, item = tensor.stride(), item_bytes(dtype)
         spec = TensorSpec(shape, dtype, None if is_contiguous(shape, stride) else stride)
         storage, first = tensor.untyped_storage(), int(tensor.storage_offset())
         file = f"{storage.device}:{storage.data_ptr():x}"
         if file not in self._storages:
-            import torch
-
             self._storages[file] = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         entry = Entry(name, spec, file, first * item, spec.distinct_numel * item, role)
         return entry, View(file, first, shape, stride, item)
-
-
-def _has_storage(tensor: torch.Tensor) -> bool:
-    """Whether the values are in memory: not on meta, not sparse, not lazy, not a subclass that wraps other tensors."""
-    import torch
-    from torch.nn.parameter import is_lazy
-
-    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    return is_plain and not tensor.is_meta and tensor.layout is torch.strided and not is_lazy(tensor)

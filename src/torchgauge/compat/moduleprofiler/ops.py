@@ -14,7 +14,7 @@ from torchgauge.compat.observed import softmax_dim
 from torchgauge.errors import TorchgaugeError
 
 Input = tuple[Any, ...]
-OpsFn = Callable[[Any, Any, Any], "int | None"]
+OpsFn = Callable[..., "int | None"]
 OpsMap = dict[type[nn.Module] | str, OpsFn]
 
 # Operations per element.
@@ -38,7 +38,7 @@ def get_default_ops_map() -> OpsMap:
     return {"default": _no_count, "excluded": _no_count, **_LAYERS, **{kind: _rate(r) for kind, r in RATES.items()}}
 
 
-def own_count(module: nn.Module, input: Input, output: Any) -> int | None:
+def own_count(module: nn.Module, input: Input, output: object) -> int | None:
     """torchgauge's FLOPs of one call, all inside included; None if unknown.
 
     For those who want it as the "default" entry of the map, where the original has None.
@@ -49,12 +49,12 @@ def own_count(module: nn.Module, input: Input, output: Any) -> int | None:
         return None
 
 
-def _no_count(module: nn.Module, input: Input, output: Any) -> None:
+def _no_count(module: nn.Module, input: Input, output: object) -> None:
     """Containers and layers without a formula have none: the sum over all modules counts every layer once."""
     return None
 
 
-def _identity(module: nn.Identity, input: Input, output: Any) -> int:
+def _identity(module: nn.Identity, input: Input, output: object) -> int:
     return 0
 
 
@@ -79,25 +79,22 @@ def _transposed_convolution(module: nn.ConvTranspose1d | nn.ConvTranspose2d, inp
     positions = prod(output.shape[-dims:])
     samples = output.numel() // (module.out_channels * positions)
     maps = samples * module.in_channels * module.out_channels // module.groups
-    reach = [_reach(module, input[0], dim) for dim in range(dims)]
-    overlaps = prod(landing for landing, _ in reach) - prod(length for _, length in reach)
+    # Along each dimension: pairs of an input and a kernel element that land in the output, and its length, both
+    # without output padding, as moduleprofiler has it.
+    lengths, landing = [], []
+    for dim in range(dims):
+        stride, dilation, padding = module.stride[dim], module.dilation[dim], int(module.padding[dim])
+        inputs, taps = range(input[0].shape[dim - dims]), range(module.kernel_size[dim])
+        length = (len(inputs) - 1) * stride - 2 * padding + dilation * (len(taps) - 1) + 1
+        lengths.append(length)
+        landing.append(sum(0 <= at * stride + tap * dilation - padding < length for at in inputs for tap in taps))
+    overlaps = prod(landing) - prod(lengths)
     products = maps * (positions * (prod(module.kernel_size) + 1) + overlaps)
     return products - (output.numel() if module.bias is None else 0)
 
 
-def _reach(module: nn.ConvTranspose1d | nn.ConvTranspose2d, given: Tensor, dim: int) -> tuple[int, int]:
-    """Along one dimension: pairs of an input and a kernel element that land in the output, and its length, both
-    without output padding, as moduleprofiler has it."""
-    stride, dilation, padding = module.stride[dim], module.dilation[dim], int(module.padding[dim])
-    taps = module.kernel_size[dim]
-    inputs = given.shape[dim - len(module.kernel_size)]
-    length = (inputs - 1) * stride - 2 * padding + dilation * (taps - 1) + 1
-    landing = (0 <= at * stride + tap * dilation - padding < length for at in range(inputs) for tap in range(taps))
-    return sum(landing), length
-
-
 def _recurrent(unit: tuple[int, int, int]) -> OpsFn:
-    def count(module: nn.GRU | nn.LSTM, input: Input, output: Any) -> int:
+    def count(module: nn.GRU | nn.LSTM, input: Input, output: object) -> int:
         products, biased, unbiased = unit
         layers, hidden = module.num_layers, module.hidden_size
         below = (3 * layers - 2 if module.bidirectional else 2 * layers - 1) * hidden
@@ -109,7 +106,7 @@ def _recurrent(unit: tuple[int, int, int]) -> OpsFn:
 
 
 def _recurrent_cell(unit: tuple[int, int, int]) -> OpsFn:
-    def count(module: nn.GRUCell | nn.LSTMCell, input: Input, output: Any) -> int:
+    def count(module: nn.GRUCell | nn.LSTMCell, input: Input, output: object) -> int:
         products, biased, unbiased = unit
         hidden = module.hidden_size
         rest = biased if module.bias else unbiased

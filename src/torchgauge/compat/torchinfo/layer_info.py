@@ -90,9 +90,22 @@ class LayerInfo:
             }
 
     def count_macs(self) -> None:
-        """This layer's own mult-adds; those of the layers below it are added by the caller."""
+        """This layer's own multiply-adds as torchinfo understands them: those of the weights, and one per element a
+        bias is added to. Weights that multiply nothing the project counts as a product (those of a norm) count once per
+        sample. Those of the layers below it are added by the caller."""
         if self.is_leaf_layer and self.executed:
-            self.own_macs = _mult_adds(self)
+            module, dims = self.module, self.dims
+            counted = [(*kept_elements(module, *named), named[1].numel()) for named in module.named_parameters()]
+            biases = sum(count for count, name, _ in counted if _is_bias(name))
+            weights = [(count, numel) for count, name, numel in counted if not _is_bias(name) and "weight" in name]
+            left, whole = sum(count for count, _ in weights), sum(numel for _, numel in weights)
+            if self.own_macs:
+                products = self.own_macs * left // whole if whole else self.own_macs
+                # At how many places the output is computed from the weights.
+                channels = getattr(module, "out_channels", None) or (dims or [1])[-1]
+                self.own_macs = products + biases * (prod(dims) // channels if channels else 0)
+            elif not isinstance(module, nn.Embedding | nn.EmbeddingBag):  # a look-up multiplies nothing
+                self.own_macs = (biases + left) * prod(dims[:1])
         self.macs = self.own_macs
 
     def macs_to_str(self, reached_max_depth: bool) -> str:
@@ -133,23 +146,6 @@ def kept_elements(module: nn.Module, name: str, param: torch.Tensor) -> tuple[in
     for part in f"{plain}_mask".split(".") if plain != name else ():
         mask = getattr(mask, part, None)
     return (int(mask.sum()), plain) if isinstance(mask, torch.Tensor) else (param.numel(), name)
-
-
-def _mult_adds(layer: LayerInfo) -> int:
-    """Multiply-adds as torchinfo understands them: those of the weights, and one per element a bias is added to.
-    Weights that multiply nothing the project counts as a product (those of a norm) count once per sample."""
-    counted = [(*kept_elements(layer.module, *named), named[1].numel()) for named in layer.module.named_parameters()]
-    biases = sum(count for count, name, _ in counted if _is_bias(name))
-    weights = [(count, numel) for count, name, numel in counted if not _is_bias(name) and "weight" in name]
-    if layer.own_macs:
-        left, whole = sum(count for count, _ in weights), sum(numel for _, numel in weights)
-        products = layer.own_macs * left // whole if whole else layer.own_macs
-        # At how many places the output is computed from the weights.
-        channels = getattr(layer.module, "out_channels", None) or (layer.dims or [1])[-1]
-        return products + biases * (prod(layer.dims) // channels if channels else 0)
-    if isinstance(layer.module, nn.Embedding | nn.EmbeddingBag):  # a look-up multiplies nothing
-        return 0
-    return (biases + sum(count for count, _ in weights)) * prod(layer.dims[:1])
 
 
 def _is_bias(name: str) -> bool:

@@ -18,7 +18,7 @@ from torchgauge.compat.torchstat.compute_memory import compute_memory, item_byte
 from torchgauge.compat.torchstat.layer_table import first_tensor, is_in_table, tensors_in
 from torchgauge.errors import InputError
 from torchgauge.measure.module_times import time_modules
-from torchgauge.source import Candidate, candidate_inputs
+from torchgauge.source import candidate_inputs
 
 # Enough to leave out the first run, which warms up, and the fastest.
 TIMED_RUNS = 4
@@ -48,12 +48,20 @@ class ModelHook:
     def __init__(self, model: nn.Module, input_size: Sequence[int]) -> None:
         check_request(model, input_size)
         self._model = model
+        # One sample of that size, of the type the model takes.
+        try:
+            candidates = list(candidate_inputs(model, input_size=(1, *input_size)))
+        except InputError as error:
+            raise TypeError(str(error)) from error
+        candidate = (
+            candidates[0] if len(candidates) == 1 else trace(model, candidates, Request(device_of(model))).candidate
+        )
         calls: dict[int, ModuleCall] = {}
 
         def keep(call: ModuleCall) -> None:
             calls[id(call.module)] = call.without_values()
 
-        with running(model, _candidate(model, tuple(input_size))) as subject:
+        with running(model, candidate) as subject:
             leaves = _leaves(subject.model)  # of a lazy model, those of the copy that is run
             with observe_calls(leaves.values(), keep):
                 subject.run()
@@ -86,17 +94,6 @@ def check_request(model: nn.Module, input_size: Sequence[int]) -> None:
         raise AssertionError(f"the model is a torch.nn.Module, not a {type(model).__name__}; pass an instance")
     if not isinstance(input_size, list | tuple) or not all(isinstance(size, int) for size in input_size):
         raise AssertionError(f"input_size is a tuple like (3, 224, 224), without the batch, not {input_size!r}")
-
-
-def _candidate(model: nn.Module, size: tuple[int, ...]) -> Candidate:
-    """One sample of that size, of the type the model takes."""
-    try:
-        candidates = list(candidate_inputs(model, input_size=(1, *size)))
-    except InputError as error:
-        raise TypeError(str(error)) from error
-    if len(candidates) == 1:
-        return candidates[0]
-    return trace(model, candidates, Request(device_of(model))).candidate
 
 
 def _leaf_stat(leaf: nn.Module, call: ModuleCall | None, seconds: float) -> LeafStat:
