@@ -8,8 +8,7 @@ from tests.advise import zoo_experts, zoo_flow, zoo_memory, zoo_runs, zoo_struct
 from tests.advise.fault_classes import CLASSES
 from tests.advise.later_faults import LATER
 from tests.advise.reported_faults import REPORTED
-from torchgauge.advise import RULES
-from torchgauge.advise.registry import load_rules
+from torchgauge.advise import RULES, load_rules
 
 ZOO = [
     case

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.advise.trying import FakeClock, Timed, bench, row, rule_with, timed_bench
-from torchgauge.advise import RULES
-from torchgauge.advise.registry import load_rules
+from torchgauge.advise import RULES, load_rules
 from torchgauge.verify import (
     REASONS,
     TRANSFORMATIONS,

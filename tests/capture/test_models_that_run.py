@@ -16,9 +16,7 @@ from torch.nn.functional import one_hot as hot
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 import torchgauge as tg
-from torchgauge.capture.fake_run import FakeRun
-from torchgauge.capture.paths import ModulePaths
-from torchgauge.capture.recorder import Recorder
+from torchgauge.capture import FakeRun, ModulePaths, Recorder
 
 
 def macs_and_mode(model: nn.Module, *inputs: Any) -> tuple[int, str | None]:

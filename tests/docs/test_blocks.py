@@ -18,7 +18,7 @@ import pytest
 from tests.docs.blocks import SETUP, Block, blocks_of
 from tests.docs.comparing import ANYTHING, matches
 from tests.docs.running import OUTPUT, PROMPT, Reader, dialogue
-from torchgauge.advise.registry import RULES, load_rules
+from torchgauge.advise import RULES, load_rules
 from torchgauge.checkpoint import ARCHIVES, FILES, FOLDERS, sniff
 from torchgauge.cost import REGISTRY
 from torchgauge.energy import FINDERS, meters_of

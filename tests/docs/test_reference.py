@@ -15,7 +15,7 @@ import torchgauge as tg
 from tests.compiled.models import WIDTH, Prints
 from tests.docs.tables import generated, regenerate, subparsers
 from tests.docs.test_blocks import PAGES, ROOT
-from torchgauge.advise.registry import RULES, load_rules
+from torchgauge.advise import RULES, load_rules
 from torchgauge.report import ANALYSIS, OTHERS, SCAN
 from torchgauge.verify import no_plan
 

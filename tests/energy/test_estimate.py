@@ -7,8 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from torchgauge.energy import NO_POWER, NO_TIME, PICO, Circumstances, Range, module_shares, power_of, technology_of
-from torchgauge.energy.estimate import estimate
+from torchgauge.energy import (
+    NO_POWER,
+    NO_TIME,
+    PICO,
+    Circumstances,
+    Range,
+    estimate_energy,
+    module_shares,
+    power_of,
+    technology_of,
+)
 from torchgauge.facts import COUNTED, UNCOUNTED, Cost, ModuleRecord, OpRecord, Signature, TensorSpec
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -68,7 +77,7 @@ def test_an_unknown_device_spans_the_technologies() -> None:
 
 
 def test_work_without_a_time_is_operations_and_bytes_and_says_what_is_missing() -> None:
-    found = estimate([op(0)], Circumstances(A100, "cuda", watts=400))
+    found = estimate_energy([op(0)], Circumstances(A100, "cuda", watts=400))
     technology = technology_of(A100, "cuda")
     expected = technology.mac_j("float32").scaled(MACS).plus(technology.byte_j().scaled(2 * MOVED))
     assert found.joules == pytest.approx(expected)
@@ -76,7 +85,7 @@ def test_work_without_a_time_is_operations_and_bytes_and_says_what_is_missing() 
 
 
 def test_with_a_time_the_devices_limit_bounds_the_estimate() -> None:
-    found = estimate([op(0)], Circumstances(A100, "cuda", watts=400, time_s=0.01))
+    found = estimate_energy([op(0)], Circumstances(A100, "cuda", watts=400, time_s=0.01))
     assert found.joules == pytest.approx((0.1 * 400 * 0.01, 400 * 0.01))
     assert found.value == pytest.approx(math.sqrt(0.4 * 4.0))
     assert found.notes == ()
@@ -84,34 +93,34 @@ def test_with_a_time_the_devices_limit_bounds_the_estimate() -> None:
 
 def test_work_that_needs_more_than_idling_raises_the_lower_bound() -> None:
     busy = Circumstances(A100, "cuda", watts=400, time_s=0.01)
-    found = estimate([op(0, macs=10**12)], busy)
+    found = estimate_energy([op(0, macs=10**12)], busy)
     assert found.joules.low == pytest.approx(found.work.low)
     assert 0.4 < found.joules.low < found.joules.high == pytest.approx(4.0)
 
 
 def test_the_lower_bound_never_exceeds_the_devices_limit() -> None:
-    found = estimate([op(0, macs=10**15)], Circumstances(A100, "cuda", watts=400, time_s=0.01))
+    found = estimate_energy([op(0, macs=10**15)], Circumstances(A100, "cuda", watts=400, time_s=0.01))
     assert found.joules == pytest.approx((4.0, 4.0))
 
 
 def test_a_processor_is_bounded_by_the_cores_in_use() -> None:
     assert power_of(None, "cpu", 4) == pytest.approx((4.0, 64.0))
     assert power_of(None, "cuda", 4) is None
-    assert NO_POWER in estimate([op(0)], Circumstances("A CPU", "cpu")).notes
+    assert NO_POWER in estimate_energy([op(0)], Circumstances("A CPU", "cpu")).notes
 
 
 @pytest.mark.parametrize("times", [{}, {0: 0.001, 1: 0.003}])
 @pytest.mark.parametrize("time_s", [None, 0.01])
 def test_the_parts_add_up_to_the_value(times: dict[int, float], time_s: float | None) -> None:
     known = Circumstances(A100, "cuda", watts=400, time_s=time_s, op_times=times)
-    found = estimate([op(0, macs=10**8), op(1), op(2, macs=0)], known)
+    found = estimate_energy([op(0, macs=10**8), op(1), op(2, macs=0)], known)
     assert sum(found.ops.values()) == pytest.approx(found.value)
 
 
 def test_what_work_does_not_explain_goes_where_the_time_went() -> None:
     ops = [op(0), op(1)]
-    found = estimate(ops, Circumstances(A100, "cuda", watts=400, time_s=0.01, op_times={0: 0.001, 1: 0.003}))
-    work = estimate(ops, Circumstances(A100, "cuda")).joules.value
+    found = estimate_energy(ops, Circumstances(A100, "cuda", watts=400, time_s=0.01, op_times={0: 0.001, 1: 0.003}))
+    work = estimate_energy(ops, Circumstances(A100, "cuda")).joules.value
     rest = found.value - work
     assert found.ops[1] - found.ops[0] == pytest.approx(rest / 2)
 
@@ -123,7 +132,7 @@ def test_a_module_has_its_own_ops_and_those_below() -> None:
 
 
 def test_a_row_keeps_the_relative_range_of_the_whole() -> None:
-    found = estimate([op(0), op(1)], Circumstances(A100, "cuda", watts=400, time_s=0.01))
+    found = estimate_energy([op(0), op(1)], Circumstances(A100, "cuda", watts=400, time_s=0.01))
     row = found.range_of(found.value / 4)
     assert row["estimated_energy_j"] == pytest.approx(found.value / 4)
     assert row["estimated_energy_low_j"] == pytest.approx(found.joules.low / 4)
@@ -131,7 +140,7 @@ def test_a_row_keeps_the_relative_range_of_the_whole() -> None:
 
 
 def test_the_figures_name_their_sources_and_what_is_missing() -> None:
-    figures = estimate([op(0), op(1, status=UNCOUNTED)], Circumstances("Chip", "cuda")).figures(samples=4)
+    figures = estimate_energy([op(0), op(1, status=UNCOUNTED)], Circumstances("Chip", "cuda")).figures(samples=4)
     basis = figures["estimated_from"]
     assert any("Horowitz" in source for source in basis["sources"])
     assert any("Jouppi" in source for source in basis["sources"])
@@ -143,22 +152,25 @@ def test_the_figures_name_their_sources_and_what_is_missing() -> None:
 
 
 def test_power_and_efficiency_are_ranges_of_the_same_estimate() -> None:
-    figures = estimate([op(0)], Circumstances(A100, "cuda", watts=400, time_s=0.01)).figures()
+    figures = estimate_energy([op(0)], Circumstances(A100, "cuda", watts=400, time_s=0.01)).figures()
     assert figures["estimated_watts_mean"] == pytest.approx({"low": 40.0, "high": 400.0, "value": math.sqrt(16000)})
     flops = op(0).cost.flops
     bounds = {"low": flops / 4.0, "high": flops / 0.4, "value": flops / math.sqrt(1.6)}
     assert figures["estimated_flops_per_joule"] == pytest.approx(bounds)
     # Without a time the device takes what it can.
-    assert estimate([op(0)], Circumstances(A100, "cuda", watts=400)).figures()["estimated_watts_mean"]["high"] == 400
-    assert estimate([], Circumstances("Chip", "cuda")).figures()["estimated_flops_per_joule"] is None
+    assert (
+        estimate_energy([op(0)], Circumstances(A100, "cuda", watts=400)).figures()["estimated_watts_mean"]["high"]
+        == 400
+    )
+    assert estimate_energy([], Circumstances("Chip", "cuda")).figures()["estimated_flops_per_joule"] is None
 
 
 def test_tf32_changes_matrix_work_alone() -> None:
-    plain, tf32 = (estimate([op(0)], Circumstances(A100, "cuda", tf32=tf32)).joules for tf32 in (False, True))
+    plain, tf32 = (estimate_energy([op(0)], Circumstances(A100, "cuda", tf32=tf32)).joules for tf32 in (False, True))
     saved = technology_of(A100, "cuda").mac_j("float32").low - technology_of(A100, "cuda").mac_j("tf32").low
     assert plain.low - tf32.low == pytest.approx(saved * MACS)
 
 
 def test_nothing_run_takes_nothing() -> None:
     none: Sequence[OpRecord] = ()
-    assert estimate(none, Circumstances(A100, "cuda")).joules == Range(0.0, 0.0)
+    assert estimate_energy(none, Circumstances(A100, "cuda")).joules == Range(0.0, 0.0)

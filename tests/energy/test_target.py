@@ -12,8 +12,7 @@ from torch import nn
 
 import torchgauge as tg
 from torchgauge.cli import main
-from torchgauge.energy import MEASURED, Circumstances, blank, noted, offered, target, unavailable
-from torchgauge.energy.estimate import estimate
+from torchgauge.energy import MEASURED, Circumstances, blank, estimate_energy, noted, offered, target, unavailable
 from torchgauge.errors import UsageError
 from torchgauge.facts import EnergyFacts
 
@@ -105,7 +104,7 @@ def test_carbon_alone_rests_on_the_static_work() -> None:
     found = tg.analyze(model(), input_size=(8, 16), carbon="FR", progress=False)
     assert found.measurements is None
     assert found.energy is not None
-    expected = estimate(found.capture.ops, Circumstances("any", "cpu")).work
+    expected = estimate_energy(found.capture.ops, Circumstances("any", "cpu")).work
     assert found.energy.estimated_joules["low"] == pytest.approx(expected.low)
     assert "no time was measured" in " ".join(found.energy.estimated_from["notes"])
     assert found.energy.reason == "energy is measured with --profile"

@@ -14,8 +14,7 @@ from torch import nn
 
 import torchgauge as tg
 from torchgauge.measure import align
-from torchgauge.source import AS_BUILT, resolve
-from torchgauge.source.real_model import real_model
+from torchgauge.source import AS_BUILT, load_real_model, resolve
 
 QUICK: dict[str, Any] = {"budget_s": 0.05, "threads": 1, "weights": False}
 
@@ -106,7 +105,7 @@ def test_an_archive_is_run_with_its_own_values(tmp_path: Path) -> None:
     model = Net().eval()
     path = str(tmp_path / "net.pt2")
     torch.export.save(torch.export.export(model, (X,)), path)
-    made = real_model(resolve(path))
+    made = load_real_model(resolve(path))
     with torch.no_grad():
         for found, expected in zip(made.model(X), model(X), strict=True):
             assert torch.equal(found, expected)

@@ -14,8 +14,7 @@ from torch import nn
 from torchgauge.capture import supported
 from torchgauge.errors import InputError
 from torchgauge.measure import ready, require_device
-from torchgauge.source import RANDOM, Candidate, Source, resolve
-from torchgauge.source.real_model import real_model
+from torchgauge.source import RANDOM, Candidate, Source, load_real_model, resolve
 
 CPU = torch.device("cpu")
 X = torch.ones(2, 3)
@@ -104,7 +103,7 @@ def test_a_model_without_values_is_refused() -> None:
     with torch.device("meta"):
         model = nn.Linear(3, 4)
     with pytest.raises(InputError, match="meta device"):
-        real_model(resolve(model))
+        load_real_model(resolve(model))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
@@ -135,13 +134,13 @@ def test_a_model_too_large_for_the_memory_is_refused_before_it_is_built() -> Non
 
     live = resolve(model)
     with pytest.raises(InputError, match="are free"):
-        real_model(Source(model, live.record, build))
+        load_real_model(Source(model, live.record, build))
 
 
 def test_a_model_of_a_registry_has_random_weights_of_its_own_type() -> None:
     with torch.device("meta"):
         model = nn.Linear(3, 4).double()
-    made = real_model(Source(model, resolve(model).record, lambda: nn.Linear(3, 4)))
+    made = load_real_model(Source(model, resolve(model).record, lambda: nn.Linear(3, 4)))
     assert made.notes == (RANDOM,)
     assert made.is_owned
     assert made.model.weight.dtype == torch.float64
@@ -180,7 +179,7 @@ def test_the_values_of_a_file_are_given_to_the_code(tmp_path: Path, save: Callab
         trained.norm.running_mean.add_(2)  # type: ignore[union-attr]
     initial = code.inner.weight.clone()
     save(tmp_path / "weights", trained.state_dict())
-    made = real_model(resolve(str(tmp_path / "weights"), code=code))
+    made = load_real_model(resolve(str(tmp_path / "weights"), code=code))
     assert made.notes == ()
     assert torch.equal(made.model.eval()(X), trained(X))
     assert torch.equal(code.inner.weight, initial)
@@ -189,7 +188,7 @@ def test_the_values_of_a_file_are_given_to_the_code(tmp_path: Path, save: Callab
 def test_tensors_that_the_file_lacks_are_told(tmp_path: Path) -> None:
     state = {name: value for name, value in Net().state_dict().items() if name != "norm.bias"}
     torch.save(state, tmp_path / "weights.pt")
-    (note,) = real_model(resolve(str(tmp_path / "weights.pt"), code=Net())).notes
+    (note,) = load_real_model(resolve(str(tmp_path / "weights.pt"), code=Net())).notes
     assert note.startswith("1 of ")
     assert "norm.bias" in note
 

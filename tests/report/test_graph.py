@@ -22,11 +22,11 @@ from torchgauge.report.graph import (
     Words,
     build_graph,
     build_scene,
+    opening,
     readable,
     to_depth,
     trace_flow,
 )
-from torchgauge.report.graph.scene import opening
 
 
 def scene_of(view: View, depth: int | None = None) -> tuple[Graph, Words, Scene]:

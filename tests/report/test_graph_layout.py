@@ -24,12 +24,12 @@ from torchgauge.report.graph import (
     build_scene,
     crossings,
     lay_in_rows,
+    opening,
     place_scene,
     settle,
     stand,
     weighted_median,
 )
-from torchgauge.report.graph.scene import opening
 
 
 def drawn(view: View, depth: int | None = None) -> Area:

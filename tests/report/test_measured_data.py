@@ -31,7 +31,6 @@ from torchgauge.report import (
     top_modules,
     top_ops,
 )
-from torchgauge.report.bars import narrowed
 from torchgauge.report.content import (
     MemoryPeak,
     at_peak,
@@ -172,6 +171,5 @@ def test_a_bar_is_drawn_from_zero(value: float, drawn: str) -> None:
 
 
 def test_a_line_of_columns_keeps_its_peaks_when_narrowed() -> None:
-    assert narrowed([1, 9, 2, 3], 2) == [9, 3]
     assert spark([0, 1, 4, 8], 8, 10) == " ▁▄█"
     assert spark([0, 8, 0, 0], 8, 2) == "█ "

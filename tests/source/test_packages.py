@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchgauge.errors import MissingDependencyError, TargetError
-from torchgauge.source import import_optional
-from torchgauge.source.packages import pretended_absent
+from torchgauge.source import import_optional, pretended_absent
 
 
 def test_a_missing_package_says_how_to_install_it() -> None:

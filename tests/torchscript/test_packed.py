@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.ao.quantization import quantize_dynamic
 
 import torchgauge as tg
-from torchgauge.source.torchscript.code import scan_code
+from torchgauge.source.torchscript import scan_code
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),

@@ -222,7 +222,7 @@ def _verified(
     from torchgauge.measure.measuring import failure_text, let_go
     from torchgauge.measure.settings import applied
     from torchgauge.measure.subject import ready, require_device
-    from torchgauge.source.real_model import real_model
+    from torchgauge.source import load_real_model
     from torchgauge.verify.second_process import Setup
     from torchgauge.verify.sides import Bench
     from torchgauge.verify.verifying import read_budget, verify
@@ -231,7 +231,7 @@ def _verified(
         require_device(request.device)
         if not rows:
             return [], None
-        real = real_model(source)
+        real = load_real_model(source)
         how: dict[str, Any] = {"device": request.device, "dtype": request.dtype, "train": request.train}
         seconds = read_budget()
         setup = Setup(*opened, traced.candidate, **how, settings=settings, seconds=seconds)

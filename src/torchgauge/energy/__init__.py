@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         measure_energy,
         measure_energy_window,
     )
-    from torchgauge.energy.estimate import NO_POWER, NO_TIME, Circumstances, module_shares
+    from torchgauge.energy.estimate import NO_POWER, NO_TIME, Circumstances, estimate_energy, module_shares
     from torchgauge.energy.measuring import EnergyOrder, blank, measure_run, tokens_per_run, unavailable
     from torchgauge.energy.meter import (
         FINDERS,
@@ -65,10 +65,10 @@ __all__ = [
     "WATTS", "Analysed", "Circumstances", "Collector", "Effort", "EnergyOrder", "Footprint", "FunctionMeter",
     "Integrated", "Kind", "Meter", "Play", "Range", "Reading", "ReplayClock", "ReplayMeter", "Replayed", "RunEnergy",
     "Span", "Trial", "Unwrapped", "Whole", "attribute", "blank", "choose", "collect", "completed", "counting",
-    "drift", "footprint", "front", "given_grid", "grid_of", "grids", "heavy_op_groups", "key_of", "mark_efficient",
-    "mean_interval", "measure_energy", "measure_energy_window", "measure_run", "meters", "meters_of", "module_shares",
-    "module_sums", "noted", "of_device", "offer", "offered", "op_groups_of", "power_of", "prepare", "quantities",
-    "technology_of", "thermal_figures", "tokens_per_run", "unavailable",
+    "drift", "estimate_energy", "footprint", "front", "given_grid", "grid_of", "grids", "heavy_op_groups", "key_of",
+    "mark_efficient", "mean_interval", "measure_energy", "measure_energy_window", "measure_run", "meters",
+    "meters_of", "module_shares", "module_sums", "noted", "of_device", "offer", "offered", "op_groups_of", "power_of",
+    "prepare", "quantities", "technology_of", "thermal_figures", "tokens_per_run", "unavailable",
 ]  # fmt: skip
 
 _HOMES = {
@@ -80,7 +80,7 @@ _HOMES = {
     "energy_window": (
         "Effort", "RunEnergy", "Span", "Trial", "mean_interval", "measure_energy", "measure_energy_window",
     ),
-    "estimate": ("Circumstances", "NO_POWER", "NO_TIME", "module_shares"),
+    "estimate": ("Circumstances", "NO_POWER", "NO_TIME", "estimate_energy", "module_shares"),
     "measuring": ("EnergyOrder", "MEASURED", "blank", "measure_run", "tokens_per_run", "unavailable"),
     "meter": (
         "FINDERS", "FunctionMeter", "Integrated", "JOULES", "MACHINE", "Meter", "Reading", "Unwrapped", "WATTS",

@@ -84,7 +84,7 @@ class Estimate:
         }
 
 
-def estimate(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
+def estimate_energy(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
     technology = technology_of(known.device, known.kind)
     by_op: dict[int, Range] = {}
     for op in ops:

@@ -10,7 +10,7 @@ import torch
 
 from torchgauge.energy.carbon import Footprint
 from torchgauge.energy.energy_window import Effort
-from torchgauge.energy.estimate import Circumstances, Estimate, estimate, module_shares, spread
+from torchgauge.energy.estimate import Circumstances, Estimate, estimate_energy, module_shares, spread
 from torchgauge.energy.measuring import EnergyOrder, measure_run, unavailable
 from torchgauge.energy.technology import power_of
 from torchgauge.facts import Capture, EnergyFacts, Measured, ModuleRecord, OpRecord
@@ -137,7 +137,7 @@ def completed(
     """Measured figures stay as they are; where there are none, an estimate takes their place under its own names."""
     found = facts or EnergyFacts(unavailable(NOT_MEASURED))
     if found.figures["origin"] != MEASURED and subject.ops:
-        found = estimated(found, estimate(subject.ops, known), subject)
+        found = estimated(found, estimate_energy(subject.ops, known), subject)
     found = noted(found, known.time_s) if found.figures["origin"] == MEASURED else found
     figures = {**found.figures, "device_best": device_best(subject.ops, peaks, tf32=known.tf32)}
     if footprint is not None:

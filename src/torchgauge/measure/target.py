@@ -18,9 +18,8 @@ from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, Tell, failur
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
 from torchgauge.measure.subject import Subject, ready, require_device
 from torchgauge.measure.sweep import BATCH, SEQ, AtPoint, Inputs, Sweep, batch_size, measure_sweep, rebatched
-from torchgauge.source import Candidate, Source, candidate_inputs
+from torchgauge.source import Candidate, Source, candidate_inputs, load_real_model
 from torchgauge.source.exported import ExportedModel
-from torchgauge.source.real_model import real_model
 from torchgauge.source.user_inputs import holds_tensor
 
 Prepare = Callable[[Subject], AbstractContextManager[Subject]]
@@ -58,7 +57,7 @@ def measure_target(
         require_device(request.device)
         with ExitStack() as stack:
             stack.enter_context(applied(asked.settings, request.device))
-            real = real_model(source)
+            real = load_real_model(source)
             running = ready(
                 real.model,
                 traced.candidate,

@@ -266,22 +266,14 @@ def dropout(
     return torch.native_dropout(input, p, True)[0]
 
 
-@handles("softmax")
+@handles("softmax", "log_softmax")
 def softmax(
     mode: CudaKernels, func: Function, input: torch.Tensor, dim: int | None = None, *args: object, **kwargs: object
 ) -> torch.Tensor:
     """A half input is converted by the kernel, without a copy; bfloat16 is copied, as on the CPU."""
     if kwargs.get("dtype") is torch.float32 and input.dtype is torch.float16 and isinstance(dim, int):
-        return torch.ops.aten._softmax(input, dim, True)
-    return func(input, dim, *args, **kwargs)
-
-
-@handles("log_softmax")
-def log_softmax(
-    mode: CudaKernels, func: Function, input: torch.Tensor, dim: int | None = None, *args: object, **kwargs: object
-) -> torch.Tensor:
-    if kwargs.get("dtype") is torch.float32 and input.dtype is torch.float16 and isinstance(dim, int):
-        return torch.ops.aten._log_softmax(input, dim, True)
+        kernel = torch.ops.aten._log_softmax if func.__name__ == "log_softmax" else torch.ops.aten._softmax
+        return kernel(input, dim, True)
     return func(input, dim, *args, **kwargs)
 
 

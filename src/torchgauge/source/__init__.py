@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torchgauge.source.inputs import candidate_inputs
     from torchgauge.source.layers import entries, layer_rule
     from torchgauge.source.modules import all_modules, has_attribute
-    from torchgauge.source.packages import import_optional
-    from torchgauge.source.real_model import AS_BUILT, RANDOM
+    from torchgauge.source.packages import import_optional, pretended_absent
+    from torchgauge.source.real_model import AS_BUILT, RANDOM, load_real_model
     from torchgauge.source.source import Source
     from torchgauge.source.state_names import (
         LISTED,
@@ -51,9 +51,9 @@ __all__ = [
     "ModelConfig", "Recipe", "Shape", "Source", "all_modules", "best_fit", "build_without_weights",
     "candidate_inputs", "compare", "ensure_torchvision_imports", "entries", "find_timm", "find_torchvision",
     "first_uses", "forward_signature", "has_attribute", "import_optional", "judge", "layer_rule", "load_exported",
-    "load_torchscript", "logical_shapes", "model_entries", "model_shapes", "module_records", "param_records",
-    "parse_dtype", "parse_input", "require_allowed", "resolve", "rng_untouched", "state_shapes", "strip_all",
-    "torchvision_importable", "torchvision_ops_are_stubs", "variants",
+    "load_real_model", "load_torchscript", "logical_shapes", "model_entries", "model_shapes", "module_records",
+    "param_records", "parse_dtype", "parse_input", "pretended_absent", "require_allowed", "resolve", "rng_untouched",
+    "state_shapes", "strip_all", "torchvision_importable", "torchvision_ops_are_stubs", "variants",
 ]  # fmt: skip
 
 _HOMES = {
@@ -66,8 +66,8 @@ _HOMES = {
     "inputs": ("candidate_inputs",),
     "layers": ("entries", "layer_rule"),
     "modules": ("all_modules", "has_attribute"),
-    "packages": ("import_optional",),
-    "real_model": ("AS_BUILT", "RANDOM"),
+    "packages": ("import_optional", "pretended_absent"),
+    "real_model": ("AS_BUILT", "RANDOM", "load_real_model"),
     "source": ("Source",),
     "state_names": (
         "LISTED", "MAX_NAME_DEPTH", "Differences", "Shape", "best_fit", "compare", "model_entries", "model_shapes",

@@ -45,7 +45,7 @@ class RealModel:
     is_owned: bool = True
 
 
-def real_model(source: Source) -> RealModel:
+def load_real_model(source: Source) -> RealModel:
     """The model as it is run. What the user gave is never written to."""
     model, index = source.runnable, source.index
     if index is not None and isinstance(model, ScriptModule):

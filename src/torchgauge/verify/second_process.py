@@ -27,7 +27,7 @@ from torchgauge.measure.settings import Settings, applied
 from torchgauge.measure.subject import ready
 from torchgauge.source import Candidate, resolve
 from torchgauge.source.building import rng_untouched
-from torchgauge.source.real_model import real_model, runs_allowed
+from torchgauge.source.real_model import load_real_model, runs_allowed
 from torchgauge.verify.difference import Difference
 from torchgauge.verify.judging import TIME, Verdict, judge
 from torchgauge.verify.pairs import Paired, Switches
@@ -142,7 +142,7 @@ class Setup:
         with rng_untouched():
             torch.manual_seed(SEED)
             source = runs_allowed(resolve(self.target, code=self.code, allow_pickle=self.allow_pickle))
-            real = real_model(source)
+            real = load_real_model(source)
         how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "train": self.train}
         with (
             applied(self.settings, self.device),

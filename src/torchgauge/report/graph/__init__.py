@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Opening,
         Scene,
         build_scene,
+        opening,
         readable,
         to_depth,
         walk,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CATEGORY_COLORS", "DARK", "INPUT", "LIGHT", "MORE", "MOST_CALLS", "NAME_WIDTH", "OUTPUT", "READABLE_LEVELS",
     "READABLE_NODES", "Arc", "Area", "Box", "Graph", "Item", "Layers", "Link", "Opening", "Runs", "Scene", "Words",
-    "build_graph", "build_scene", "crossings", "lay_in_rows", "place_scene", "readable", "settle", "stand",
+    "build_graph", "build_scene", "crossings", "lay_in_rows", "opening", "place_scene", "readable", "settle", "stand",
     "to_depth", "trace_flow", "walk", "weighted_median", "wire_width",
 ]  # fmt: skip
 
@@ -47,7 +48,7 @@ _HOMES = {
     "room": ("Area", "Box", "place_scene"),
     "scene": (
         "INPUT", "MORE", "OUTPUT", "READABLE_LEVELS", "READABLE_NODES", "Item", "Opening", "Scene", "build_scene",
-        "readable", "to_depth", "walk",
+        "opening", "readable", "to_depth", "walk",
     ),
     "words": ("CATEGORY_COLORS", "DARK", "LIGHT", "NAME_WIDTH", "Words", "wire_width"),
 }  # fmt: skip
