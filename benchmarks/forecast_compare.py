@@ -38,8 +38,11 @@ def predict(output: Path, folder: Path | None = None, proof: str = "first") -> i
             2.5e-6 + max(p.flops / rates.rate(p.rate) / 0.75, p.nbytes / rates.bytes_per_s / 0.85) for p in places
         )
         row: dict[str, Any] = {"roofline_s": roofline, "work": work_of(places)}
+        # Training steps are not captured.
+        captured = ops if configuration.mode == "train" else traced(configuration, captured=True).step_ops
         for execution in ("graph", "eager"):
-            run = predict_ops(ops, profile, execution=execution, module_calls=calls)
+            run_ops = captured if execution == "graph" else ops
+            run = predict_ops(run_ops, profile, execution=execution, module_calls=calls)
             row[execution] = [run.time_s, run.low_s, run.high_s]
             row[f"{execution}_j"] = [run.energy_j, run.energy_low_j, run.energy_high_j]
             row["device_s"] = run.device_s

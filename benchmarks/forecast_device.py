@@ -128,18 +128,19 @@ def graph_seconds(graph: Any, seconds: float = 0.25) -> float:
 
 
 @contextmanager
-def masks_as_eager() -> Iterator[None]:
-    """transformers makes masks under capture that it leaves out otherwise: the graph is to hold what eager runs."""
-    utils: Any = sys.modules.get("transformers.utils.import_utils")
-    original = getattr(utils, "is_cuda_stream_capturing", None)
+def masks_where_needed() -> Iterator[None]:
+    """Under capture, transformers makes masks where it cannot look at the padding. Before 5.20 or so it did so where no
+    padding is given too; this is the rule of later versions, which the predictions are made with."""
+    masking: Any = sys.modules.get("transformers.masking_utils")
+    original = getattr(masking, "is_tracing", None)
     if original is None:
         yield
         return
     try:
-        utils.is_cuda_stream_capturing = lambda: False
+        masking.is_tracing = lambda tensor=None: tensor is not None
         yield
     finally:
-        utils.is_cuda_stream_capturing = original
+        masking.is_tracing = original
 
 
 def estimated_by_torch(configuration: Configuration, device: str = "cuda") -> float:
@@ -257,13 +258,8 @@ def measure_model(
         with torch.cuda.stream(stream):
             for _ in range(2):
                 subject.step()
-            try:
-                with masks_as_eager():
-                    graph = graph_of(subject.step)
-            except RuntimeError:  # its code waits for the device then
-                torch.cuda.synchronize()
+            with masks_where_needed():
                 graph = graph_of(subject.step)
-                found["masks"] = "as under capture"
             found["graph_s"] = graph_seconds(graph)
             if energy_s:
                 joules, seconds, count = Energy().window(graph.replay, energy_s)

@@ -191,13 +191,15 @@ def measured(configuration: Any, device: str, probe: Any) -> dict[str, Any]:
 # In µs of a host whose sample takes 2.3 ms (forward) and 8.6 ms (a training step): about a bare call, which holds where
 # the models say little. It pulls as much as a few models do.
 PRIOR_FORWARD = {
-    "convolution": 16, "convolution_half": 22, "matmul": 12, "norm": 12, "cudnn_attention": 22, "attention": 30,
-    "other": 10, "cat_input": 0.7, "view": 2.5, "module": 2.5,
+    "depthwise": 14, "pointwise": 16, "spatial": 20, "grouped": 22, "pointwise_half": 22, "spatial_half": 28,
+    "grouped_half": 30, "matmul": 12, "norm": 12, "cudnn_attention": 22, "attention": 30, "other": 10,
+    "cat_input": 0.7, "view": 2.5, "module": 2.5,
 }  # fmt: skip
 PRIOR_TRAIN = {"forward_op": 16, "backward_op": 10, "view": 4, "listed": 1.7, "module": 6}
 _PULL = 0.05
-# Steps of recurrent layers, launched by cuDNN: µs of the same host, from 249 layers that waited for them.
-RECURRENT = {"recurrent_step": 13, "recurrent_backward_step": 17.5}
+# What a call of a recurrent layer alone takes beside cuDNN, µs as above: Python's module and the ops around it (40 and
+# 60), and half of what a first call takes more than one of eight in a row (60 and 80, the middle of seven layers).
+_AROUND = {"recurrent": 70, "recurrent_backward": 100}
 # The sample's seconds in four runs on H200 machines, two of them derived from the models of benchmarks/forecast.py:
 # 2.3, 3.2, 3.3 and 5.2 ms; training steps 8.7, 12.6, 14.4 and 16.7 ms. A plan takes 12 forwards of the sample.
 _PLAN = 12.0
@@ -242,11 +244,43 @@ def fit(folder: Path) -> int:
         mean, tail = statistics.mean(left_out), sorted(left_out)[int(0.9 * len(left_out))]
         print(f"{len(ratios)} models, each left out once: mean error {mean:.1%}, 90th percentile {tail:.1%}")
         print({name: round(cost * unit, 1) for name, cost in zip(names, costs, strict=True)})
-    result["forward"] |= {name: cost / 2300 for name, cost in RECURRENT.items()}
+    calls = recurrent_costs(folder)
+    result["forward"] |= calls
+    result["train"] |= {name: cost * 2300 / 8600 for name, cost in calls.items()}
     structure = math.log2(1 + sorted(errors)[int(0.9 * len(errors))])
     facts = {"costs": {**result, "per_op": per_op, "plan": _PLAN, "structure": structure}, "speed": SPEED}
     target.write_text(json.dumps(facts, indent=1) + "\n")
     return 0
+
+
+def recurrent_costs(folder: Path) -> dict[str, float]:
+    """Of calls of recurrent layers alone (recurrent.jsonl): a call forward and backward, a weight that cuDNN is asked
+    for, and a launch, two for each step that is launched."""
+    import numpy
+    from scipy.optimize import nnls
+
+    from torchgauge.predict.blocks import Recurrence
+    from torchgauge.predict.coordinates import recurrent_algorithm
+
+    names, work, ratios = ("recurrent", "recurrent_backward", "recurrent_weight", "launch"), [], []
+    for row in map(json.loads, (folder / "recurrent.jsonl").read_text().splitlines()):
+        kind, features, units, layers, both, batch, steps, dtype = row["rnn"]
+        cells, is_backward = layers * (2 if both else 1), row["mode"] == "backward"
+        mode, gates = {"LSTM": (2, 4), "GRU": (3, 3), "RNN": (1, 1)}[kind]
+        layer = Recurrence("", steps, layers, 2 if both else 1, batch, features, units, gates, 4, is_backward, False)
+        each = steps if recurrent_algorithm(layer, mode, dtype) == "standard" else 1
+        gathered = 4 * cells if is_backward or dtype == "bfloat16" else 0
+        work.append([not is_backward, is_backward, gathered, 2 * cells * each])
+        ratios.append(row["ratio"])
+    parts, truth = numpy.array(work, dtype=float) / numpy.array(ratios)[:, None], numpy.ones(len(ratios))
+    weights = truth
+    for _ in range(30):
+        costs, _ = nnls(parts * weights[:, None], truth * weights)
+        weights = 1 / numpy.sqrt(numpy.maximum(abs(parts @ costs - 1), 0.03))
+    error = abs(parts @ costs - 1)
+    print(f"{len(ratios)} calls of recurrent layers: mean error {error.mean():.1%}")
+    found = dict(zip(names, costs.tolist(), strict=True))
+    return {name: cost - _AROUND.get(name, 0) / 2300 for name, cost in found.items()}
 
 
 def fitted(work: Any, prior: Any) -> Any:

@@ -149,8 +149,8 @@ def calls_of(configuration: Any) -> Iterator[dict[str, Any]]:
     yield from described(trace.step_ops, noted)
 
 
-def traced(configuration: Any) -> Any:
-    """Two steps of a model of the list, without data."""
+def traced(configuration: Any, *, captured: bool = False) -> Any:
+    """Two steps of a model of the list, without data; `captured` into a CUDA graph."""
     import torch
 
     from torchgauge.predict import steps
@@ -173,6 +173,7 @@ def traced(configuration: Any) -> Any:
         dtype=getattr(torch, options["dtype"]) if "dtype" in options else None,
         optimizer=make_optimizer(options.get("optimizer", "adamw")) if is_training else None,
         channels_last=bool(options.get("channels_last")),
+        captured=captured,
     )
     inputs = tuple(given["args"]) or given["kwargs"]
     kwargs = given["kwargs"] if given["args"] else None

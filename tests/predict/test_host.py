@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import torchgauge as tg
 from torchgauge.predict import CUDNN_ATTENTION, Host, HostSample, RunTime, Trace, host_speed, predict_ops
 from torchgauge.source import candidate_inputs
 
@@ -53,6 +54,61 @@ def test_a_new_length_costs_a_plan_of_cudnn_once_in_a_run() -> None:
     assert new.time_s - again.time_s == pytest.approx(FAST.plan_s, rel=0.05)
     assert predicted(trace, FAST, new_lengths={701}).time_s == again.time_s
     assert predicted(trace, FAST, new_lengths={700}, execution="graph").time_s < again.time_s
+
+
+def host_seconds(model: nn.Module, *inputs: torch.Tensor, train: bool = False) -> float:
+    return predicted(traced(model, *inputs, train=train), FAST).host_s
+
+
+def test_a_recurrent_layer_costs_the_host_a_call_of_cudnn_and_the_launches_of_its_steps() -> None:
+    with torch.device("meta"):
+        few, many = nn.LSTM(64, 64, batch_first=True), nn.LSTM(64, 512, batch_first=True)
+        short, long = torch.empty(8, 20, 64), torch.empty(8, 220, 64)
+    # A layer of few units is one kernel, whatever its steps; of the H200's hosts it takes as long as ten other ops.
+    assert host_seconds(few, long) == pytest.approx(host_seconds(few, short))
+    assert 50e-6 < host_seconds(few, short) < 300e-6
+    # A larger one is launched step by step, two kernels each: about 4 µs a launch on a host this fast.
+    steps = host_seconds(many, long) - host_seconds(many, short)
+    assert 2e-6 < steps / 400 < 8e-6
+    assert host_seconds(many, long, train=True) > 2 * host_seconds(many, long)
+    # The device works meanwhile: the run takes about what the host does, not both.
+    run = predicted(traced(many, long), FAST)
+    assert run.time_s < 1.05 * run.host_s < run.host_s + run.device_s
+
+
+def test_bfloat16_gathers_the_weights_of_a_recurrent_layer_in_every_call() -> None:
+    with torch.device("meta"):
+        layers = {dtype: nn.LSTM(64, 512, 3, dtype=dtype) for dtype in (torch.float16, torch.bfloat16)}
+    half, brain = (host_seconds(layer, torch.empty(20, 8, 64, dtype=dtype)) for dtype, layer in layers.items())
+    assert brain > half + 200e-6
+
+
+def test_a_kernel_per_group_where_a_half_convolution_has_several_filters_per_channel() -> None:
+    with torch.device("meta"):
+        layer = nn.Conv2d(128, 256, 3, groups=128, dtype=torch.bfloat16)
+        plain = torch.empty(4, 128, 14, 14, dtype=torch.bfloat16)
+    channels_last = plain.to(memory_format=torch.channels_last)
+    assert host_seconds(layer, channels_last) > host_seconds(layer, plain) + 128 * 2e-6
+    assert host_seconds(layer.float(), channels_last.float()) < host_seconds(layer.bfloat16(), channels_last) / 3
+
+
+def test_a_captured_run_hears_that_it_is_captured() -> None:
+    class Asks(nn.Module):
+        """Makes a mask where it cannot look at the padding, as transformers does."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            try:
+                is_captured = torch.cuda.is_current_stream_capturing()
+            except RuntimeError:  # a torch without CUDA
+                is_captured = False
+            return x.tril() if is_captured else x.relu()
+
+    with torch.device("meta"):
+        model, given = Asks(), torch.empty(4, 4)
+    before = torch.cuda.is_current_stream_capturing
+    ran = {way: {op["op"] for op in tg.forecast(model, inputs=given, execution=way).ops} for way in ("eager", "graph")}
+    assert ran == {"eager": {"aten::relu"}, "graph": {"aten::tril"}}
+    assert torch.cuda.is_current_stream_capturing is before
 
 
 def test_calibration_measures_the_sample() -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from torchgauge.predict.time import Profile, RunTime
     from torchgauge.source import InputSpec
 
-EXECUTIONS = ("eager", "graph", "compiled")
+GRAPH = "graph"
+EXECUTIONS = ("eager", GRAPH, "compiled")
 AUTO = "auto"
 # Batches that "auto" tries, until one does not fit or brings less than this.
 _MOST_BATCHES, _WORTH = 11, 1.03
@@ -102,7 +103,7 @@ def _predict(
     found: list[ForecastFacts] = []
     with options.opened("time") as model:
         for length in lengths:
-            run_of = cache(partial(options.run, model, seq=length))  # several devices share its traces
+            run_of = cache(partial(options.run, model, seq=length, captured=execution == GRAPH))  # shared by devices
 
             def predicted(subject: Subject, batch: int | None, run_of: Callable[..., Run] = run_of) -> ForecastFacts:
                 return TimedRun.of(run_of(batch), subject, execution).facts(price.get(subject.name))

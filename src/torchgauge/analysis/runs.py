@@ -88,12 +88,15 @@ class RunOptions:
             loss=self.loss,
         )
 
-    def run(self, model: torch.nn.Module, batch: int | None = None, seq: int | None = None) -> Run:
+    def run(
+        self, model: torch.nn.Module, batch: int | None = None, seq: int | None = None, captured: bool = False
+    ) -> Run:
         name = os.fspath(self.target) if isinstance(self.target, str | os.PathLike) else type(model).__name__
         given = {"inputs": self.inputs, "kwargs": self.kwargs, "input_size": self.input_size, "specs": self.specs}
+        setting = replace(self.setting(), captured=captured)
         if self.has_inputs:
-            return Run(model, given, self.setting(), self.torch_version, name, resized=(batch, seq))
-        return Run(model, given | {"batch": batch, "seq": seq}, self.setting(), self.torch_version, name)
+            return Run(model, given, setting, self.torch_version, name, resized=(batch, seq))
+        return Run(model, given | {"batch": batch, "seq": seq}, setting, self.torch_version, name)
 
     @contextmanager
     def opened(self, what: str) -> Iterator[torch.nn.Module]:

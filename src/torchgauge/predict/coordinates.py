@@ -304,7 +304,7 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
         "", steps, layers, directions, batch, features, units, gates, data.itemsize, is_backward,
         bool(attributes.get("train")) and not is_backward,
     )  # fmt: skip
-    algorithm = _recurrent_algorithm(work, mode, data.dtype)
+    algorithm = recurrent_algorithm(work, mode, data.dtype)
     kind = f"{name} {_kind_of(data.dtype)} {algorithm}"
     # Weights of the coordinates: found on the H200's kernels, each left out in turn. A step takes as long as the next.
     at = (
@@ -323,7 +323,7 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
 _LSTM, _GRU = 2, 3  # modes of cuDNN; 0 and 1 are plain layers
 
 
-def _recurrent_algorithm(work: Recurrence, mode: int, dtype: str) -> str:
+def recurrent_algorithm(work: Recurrence, mode: int, dtype: str) -> str:
     """The algorithm of cuDNN that torch asks for (`get_algo` of aten/src/ATen/native/cudnn/RNN.cpp). A layer of few
     units stays in one multiprocessor from step to step; one that is too large for that, but still asked for so, is far
     slower ("spilled", seen on the H200)."""

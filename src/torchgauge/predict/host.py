@@ -14,7 +14,7 @@ from functools import cache
 from math import exp2, hypot
 from pathlib import Path
 
-from torchgauge.facts import OpRecord
+from torchgauge.facts import OpRecord, Signature
 from torchgauge.predict.coordinates import is_silent, locate
 
 _MATMULS = frozenset(f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm"))
@@ -26,6 +26,10 @@ _LISTED = ("aten::_foreach", "aten::_fused_adam", "aten::_fused_sgd", "aten::_fu
 _UNKNOWN_WEIGHT = 1.2
 
 
+_RECURRENT = {"aten::_cudnn_rnn": "recurrent", "aten::_cudnn_rnn_backward": "recurrent_backward"}
+_HALF = ("float16", "bfloat16")
+
+
 def host_work(op: OpRecord, per_op: Mapping[str, float], *, trains: bool) -> Iterator[tuple[str, float]]:
     """The parts of the costs that an op has and how much of each, as a model's code, autograd's engine or an optimizer
     calls it. `per_op` weighs ops that have no part of their own."""
@@ -33,10 +37,15 @@ def host_work(op: OpRecord, per_op: Mapping[str, float], *, trains: bool) -> Ite
         yield "listed", len(op.signature.inputs) if op.op.startswith(_LISTED) else 0
     elif is_silent(op):
         yield "view", 1
+    elif op.op in _RECURRENT:
+        yield _RECURRENT[op.op], 1
+        # cuDNN is asked where each weight lies: for the gradients, and to gather weights that are not in one buffer.
+        yield "recurrent_weight", _gathered_weights(op.signature)
+        yield "launch", launches(op.signature)
     elif trains:
         yield "backward_op" if op.phase == "backward" else "forward_op", 1
     elif op.op == "aten::convolution":
-        yield "convolution_half" if op.signature.dtype in ("float16", "bfloat16") else "convolution", 1
+        yield _convolution_part(op.signature), 1
     elif op.op in _MATMULS or op.op in _NORMS:
         yield "matmul" if op.op in _MATMULS else "norm", 1
     elif "_attention" in op.op:
@@ -45,14 +54,49 @@ def host_work(op: OpRecord, per_op: Mapping[str, float], *, trains: bool) -> Ite
         yield "other", per_op.get(op.op, _UNKNOWN_WEIGHT)
         if op.op == "aten::cat":
             yield "cat_input", len(op.signature.inputs)
+    if op.op == "aten::convolution" and (count := launches(op.signature)) > 1:
+        yield "launch", count
+
+
+def launches(signature: Signature) -> int:
+    """The kernels of a call, where a library launches many of them for one: two for each step of a recurrent layer,
+    and one per group for a 16-bit convolution in channels-last order with several filters per channel (both seen on
+    the H200, cuDNN 9.19)."""
+    if signature.op in _RECURRENT:
+        return 2 * locate(signature).launches
+    if signature.op != "aten::convolution" or signature.dtype not in _HALF:
+        return 1
+    data, made = signature.inputs[0], signature.outputs[0]
+    groups = int(signature.attributes.get("groups", 1))
+    is_channels_last = data.stride is not None and len(data.shape) == 4 and data.stride[1] == 1
+    return groups if is_channels_last and 1 < groups == data.shape[1] < made.shape[1] else 1
+
+
+def _gathered_weights(signature: Signature) -> int:
+    """In bfloat16 the weights of a recurrent layer are not kept in one buffer."""
+    if signature.op == "aten::_cudnn_rnn" and signature.dtype != "bfloat16":
+        return 0
+    directions = 2 if signature.attributes.get("bidirectional") else 1
+    return 4 * int(signature.attributes["num_layers"]) * directions
+
+
+def _convolution_part(signature: Signature) -> str:
+    """Depthwise ones run a kernel of torch itself, the others cuDNN's, which may convert the layout around it."""
+    data, weight = signature.inputs[:2]
+    groups = int(signature.attributes.get("groups", 1))
+    if 1 < groups == data.shape[1] == signature.outputs[0].shape[1]:
+        return "depthwise"
+    kind = "grouped" if groups > 1 else "pointwise" if all(size == 1 for size in weight.shape[2:]) else "spatial"
+    return f"{kind}_half" if signature.dtype in _HALF else kind
 
 
 @dataclass(frozen=True)
 class _Costs:
     """In parts of the sample's forward (`forward`, `per_op`, `plan`) or of its training step (`train`).
 
-    forward: convolution, convolution_half (a 16-bit one), matmul, norm, cudnn_attention, attention, other, cat_input,
-    view, module, recurrent_step, recurrent_backward_step. train: forward_op, backward_op, view, listed, module.
+    forward: convolutions (depthwise, pointwise, spatial, grouped, those of 16-bit types with `_half`), matmul, norm,
+    cudnn_attention, attention, other, cat_input, view, module. train: forward_op, backward_op, view, listed, module.
+    Both: recurrent, recurrent_backward, recurrent_weight, launch (of each kernel where a call has many).
     `per_op` weighs the others: their bare calls against that of a pointwise op. `structure` is half of a 90 % interval
     in octaves: models that were left out of the fit."""
 
@@ -112,10 +156,3 @@ class Host:
     def module_seconds(self, *, trains: bool) -> float:
         costs = _fitted()[0]
         return costs.train["module"] * self.train_s if trains else costs.forward["module"] * self.forward_s
-
-    def least_seconds(self, op: OpRecord) -> float:
-        """What a recurrent layer takes at least in eager execution: cuDNN launches the steps of most one by one."""
-        kinds = {"aten::_cudnn_rnn": "recurrent_step", "aten::_cudnn_rnn_backward": "recurrent_backward_step"}
-        if op.op not in kinds:
-            return 0.0
-        return _fitted()[0].forward[kinds[op.op]] * self.forward_s * locate(op.signature).launches

@@ -10,7 +10,8 @@ import contextvars
 import fnmatch
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -56,7 +57,7 @@ OP = 0  # the number of the event that starts an op: (0, index of the op)
 
 @dataclass(frozen=True)
 class Setting:
-    """How the model is run. `loss` gives the loss of an output."""
+    """How the model is run. `loss` gives the loss of an output; `captured`: the run is captured into a CUDA graph."""
 
     library: Library
     train: bool = False
@@ -69,6 +70,7 @@ class Setting:
     lora: tuple[int, str] | None = None
     channels_last: bool = False
     loss: Callable[..., torch.Tensor] | None = None
+    captured: bool = False
 
 
 @dataclass
@@ -498,7 +500,7 @@ class Loop:
     def step(self, mode: CudaKernels) -> None:
         make = self.setting.optimizer
         if make is None:
-            with self.run, mode, self._autocast():
+            with self.run, mode, self._autocast(), _capturing(self.setting.captured):
                 output = call_model(self.model, self.args, self.kwargs, self.recorder)
                 self._mark("results", tensors_within(output))
                 del output
@@ -511,7 +513,7 @@ class Loop:
                 self.optimizer = make(self.trained)
             for _ in range(self.setting.accumulate):
                 self.recorder.phase = "forward"
-                with self._autocast():
+                with self._autocast(), _capturing(self.setting.captured):
                     output = call_model(self.model, self.args, self.kwargs, self.recorder)
                     loss = self._loss(output)
                 if not loss.requires_grad:
@@ -565,6 +567,19 @@ class Loop:
                 self.loss_used = "the mean of the squares of the first floating output, in float32"
                 return value.float().pow(2).mean()
         raise InputError("nothing to train: the model returns no floating tensor; give loss=")
+
+
+@contextmanager
+def _capturing(is_captured: bool) -> Iterator[None]:
+    """Code that asks whether a CUDA stream is being captured hears that it is. transformers then makes masks that it
+    leaves out otherwise, since it cannot look at their values."""
+    original = torch.cuda.is_current_stream_capturing
+    if is_captured:
+        torch.cuda.is_current_stream_capturing = lambda: True
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = original
 
 
 def _run_backward(loss: torch.Tensor) -> None:
