@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -299,10 +300,12 @@ class Evidence:
         """The line of the loop that runs these ops, one of each round: that which calls the outermost module around
         them that is called in every round. None where no module is, and for modules of a script."""
         paths, found = {op.module for op in ops}, None
+        # A module around a loop over samples may be called as often, once for each step of another loop.
+        runs = sum(self._runs[key] for key in {(op.source, op.op, op.module) for op in ops})
         while paths and "" not in paths:
             records = [self.modules[path] for path in sorted(paths) if path in self.modules]
             calls = sum(record.calls for record in records)
-            if 0 < calls < len(ops):
+            if 0 < calls < runs:
                 break
             # Lists of modules are not called.
             found = next((line for record in records for line in record.called_from), None) if calls else found
@@ -382,6 +385,11 @@ class Evidence:
         """The installed package whose code calls an op ("timm", "transformers"); None for the user's own."""
         package, found, _ = (op.source or "").partition("/")
         return package if found and package.isidentifier() else None
+
+    @cached_property
+    def _runs(self) -> Counter[tuple[str | None, str, str]]:
+        """How often each line of code ran an op in a module."""
+        return Counter((op.source, op.op, op.module) for op in self.forward)
 
     @cached_property
     def _ops_by_index(self) -> Mapping[int, OpRecord]:

@@ -9,6 +9,7 @@ from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.loops import is_recurrent_layer
 from torchgauge.facts import OpRecord
 
 # On their own these are as often buffers to write to as constants.
@@ -71,7 +72,8 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
     """The same op on the same tensors, twice in one forward pass."""
     groups: dict[str, list[OpRecord]] = {}
     for op in evidence.dataflow.repeated:
-        if op.index not in evidence.dataflow.constants:
+        # What a recurrent layer does inside one call is torch's.
+        if op.index not in evidence.dataflow.constants and not is_recurrent_layer(evidence, op.module):
             groups.setdefault(op.module, []).append(op)
     for module, ops in groups.items():
         # A layer or a reshape that needs its input in order copies it first, and the next one does so again.

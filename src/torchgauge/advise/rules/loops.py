@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
-from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import FREE, OpRecord
 
 # Fewer rounds are as often written out on purpose: query, key and value, two branches.
-_LEAST_ROUNDS, _LEAST_STEPS = 4, 8
+_LEAST_ROUNDS, LEAST_STEPS = 4, 8
 # From one step to the one before, ops of a cell: an LSTM written out has about twenty.
 _MOST_BETWEEN = 40
 _MOST_PER_ROUND = 24
@@ -44,74 +43,15 @@ class Loop:
         return len(self.products)
 
 
-@rule("loop-over-steps", family="loops")
-def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
-    for loop in _loops(evidence):
-        if loop.rounds >= _LEAST_STEPS and _is_recurrent(evidence, loop):
-            yield _advice(
-                evidence,
-                "loop-over-steps",
-                loop,
-                "use a recurrent layer (torch.nn.LSTM, GRU, RNN) for the loop over time steps: one call for all",
-                _fused_steps(evidence, loop),
-            )
-
-
-def _fused_steps(evidence: Evidence, loop: Loop) -> Gain:
-    """On CUDA one kernel does a step. On a CPU the work of a step stays, and of the calls those from Python go: LSTM is
-    one call of oneDNN that also joins the pointwise ops, GRU and RNN run step by step in C++, where an op still has to
-    be called (four models measured: 5 % to 54 %, the less the larger the batch)."""
-    share, how = evidence.share(loop.body), "one fused loop in place of a Python loop over small ops"
-    if evidence.is_cuda:
-        return share.gain(0.6, 0.95, how)
-    spared = ((0.8, 0.2), (0.95, 0.6)) if _is_lstm(loop) else ((0.35, 0.0), (0.8, 0.2))
-    low, high = (of_calls * share.calls + of_work * (1 - share.calls) for of_calls, of_work in spared)
-    return share.gain(low, high, how)
-
-
-def _is_lstm(loop: Loop) -> bool:
-    """By its two tanh in each step; GRU and RNN have one."""
-    return sum(op.op.rstrip("_") == "aten::tanh" for op in loop.body) >= 2 * loop.rounds - 2
-
-
-@rule("scan-in-python", family="loops")
-def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
-    """A recurrence of pointwise ops over the steps of a sequence: a state-space model's scan, a running average."""
-    groups: dict[tuple[str, str, str], list[OpRecord]] = {}
-    for op in evidence.flow.of_category("elementwise"):
-        if op.source is not None and not op.weights and not is_recurrent_layer(evidence, op.module):
-            groups.setdefault((op.source, op.module, op.op), []).append(op)
-    told: set[str] = set()
-    cells = {op.index for loop in _loops(evidence) if _is_recurrent(evidence, loop) for op in loop.body}
-    for (_, module, _), steps in groups.items():
-        if len(steps) < _LEAST_STEPS or module in told or not _is_recurrent(evidence, Loop(tuple(steps), ())):
-            continue
-        loop = _with_body(evidence, steps)
-        # A loop with a layer in it is a cell's; it has its own advice.
-        if any((op.weights and op.cost.macs) or op.index in cells for op in loop.body):
-            continue
-        told.add(module)
-        share = evidence.share(loop.body)
-        idle = share.calls
-        yield Advice(
-            rule="scan-in-python",
-            where=Where(module, tuple(op.index for op in steps)),
-            evidence={"steps": loop.rounds, "ops": len(loop.body), "op": steps[0].op},
-            recommendation="compute this recurrence as a scan, or compile its loop: Python runs small ops step by step",
-            change=Patch("model.get_submodule(path).compile()", ("path",), ((module,),)),
-            expected_gain=share.gain(
-                0.5 * idle, min(1.2 * idle, 0.98), f"the calls of {loop.rounds} steps, and what they write in between"
-            ),
-            risk="compiling unrolls the loop for each length; a parallel scan rounds otherwise",
-            confidence="medium",
-        )
-
-
 @rule("loop-over-samples", family="loops")
 def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
-    same = _loops(evidence)
-    steps = {op.source for loop in same if _is_recurrent(evidence, loop) for op in loop.products}
-    by_parts = [*_loops(evidence, _part, one_weight=False), *_loops(evidence, _part), *_loops_over_parts(evidence)]
+    same = product_loops(evidence)
+    steps = {op.source for loop in same if is_recurrent(evidence, loop) for op in loop.products}
+    by_parts = [
+        *product_loops(evidence, _part, one_weight=False),
+        *product_loops(evidence, _part),
+        *_loops_over_parts(evidence),
+    ]
     covered: set[int] = set()
     routed = {op.index for mixture in evidence.mixtures if not mixture.is_dense for op in mixture.ops}
     for loop in by_parts:
@@ -123,41 +63,41 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
             continue
         covered |= {op.index for op in loop.body}
         if len({op.weights for op in loop.products}) > 1:
-            yield _advice(
+            yield loop_advice(
                 evidence,
                 "parallel-linears",
                 loop,
                 "stack the weights of these layers and use torch.bmm: each takes its own part of one tensor",
-                _batched(evidence, loop),
+                batched(evidence, loop),
             )
         else:
-            yield _advice(
+            yield loop_advice(
                 evidence,
                 "loop-over-samples",
                 loop,
                 _own_weights(evidence, loop)
                 or "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other",
-                _batched(evidence, loop),
+                batched(evidence, loop),
             )
 
     independent = [_are_independent(evidence, loop) for loop in same]
     waiting = [loop for loop, is_apart in zip(same, independent, strict=True) if not is_apart]
     for loop in compress(same, independent):
         begin, end = loop.products[0].index, loop.products[-1].index
-        # A product of a cell's input may be independent where that of its state is not. The first product of a network
-        # speaks for the others.
+        # A product of a cell's input may be independent where that of its state is not: `loop-over-steps` covers it.
+        # The first product of a network speaks for the others.
         is_held_up = any(begin < op.index < end for other in waiting for op in other.products)
         if is_held_up or not covered.isdisjoint(op.index for op in loop.products):
             continue
         covered |= {op.index for op in loop.body}
         if _is_worth_joining(evidence, loop):
-            yield _advice(
+            yield loop_advice(
                 evidence,
                 "loop-over-samples",
                 loop,
                 _own_weights(evidence, loop)
                 or "call this once on its inputs joined along the batch: it is called on one after the other",
-                _batched(evidence, loop),
+                batched(evidence, loop),
             )
 
 
@@ -198,7 +138,7 @@ def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
         if len(group) < _LEAST_ROUNDS or not covered.isdisjoint(op.index for op in group):
             continue
         for ops in _by_tensor(evidence, group, _slice):
-            loop = _with_body(evidence, ops)
+            loop = with_body(evidence, ops)
             weights: dict[tuple[str | None, str], set[tuple[str, ...]]] = {}
             for op in loop.body:
                 if op.weights and op.status != FREE:
@@ -228,18 +168,18 @@ def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
 
 @rule("parallel-linears", family="loops")
 def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
-    for loop in _loops(evidence, _whole, one_weight=False):
+    for loop in product_loops(evidence, _whole, one_weight=False):
         if _have_weights_apart(evidence, loop):
-            yield _advice(
+            yield loop_advice(
                 evidence,
                 "parallel-linears",
                 loop,
                 "make one layer of these: they read the same tensor one after the other",
-                _batched(evidence, loop),
+                batched(evidence, loop),
             )
 
 
-def _advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -> Advice:
+def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -> Advice:
     first = loop.products[0]
     return Advice(
         rule=name,
@@ -260,7 +200,7 @@ def _advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -
 Reading = Callable[[Evidence, OpRecord], object | None]
 
 
-def _loops(evidence: Evidence, read: Reading | None = None, *, one_weight: bool = True) -> list[Loop]:
+def product_loops(evidence: Evidence, read: Reading | None = None, *, one_weight: bool = True) -> list[Loop]:
     """Of ops with the same line, kind and shape: a loop, or blocks that are called one after the other. `read`: the
     tensor that all rounds must read, from what one round reads. `one_weight`: all rounds use the same parameters."""
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
@@ -277,7 +217,7 @@ def _loops(evidence: Evidence, read: Reading | None = None, *, one_weight: bool 
     found = [ops for ops in groups.values() if len(ops) >= _LEAST_ROUNDS]
     if read is not None:
         found = [ops for group in found for ops in _by_tensor(evidence, group, read)]
-    return [_with_body(evidence, ops) for ops in found]
+    return [with_body(evidence, ops) for ops in found]
 
 
 def _by_tensor(evidence: Evidence, ops: Sequence[OpRecord], read: Reading) -> Iterator[list[OpRecord]]:
@@ -289,7 +229,7 @@ def _by_tensor(evidence: Evidence, ops: Sequence[OpRecord], read: Reading) -> It
     yield from (group for group in groups.values() if len(group) >= _LEAST_ROUNDS)
 
 
-def _with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
+def with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
     """What runs between the first and the last about as often as the products. The next layer of a stack runs the same
     lines in another loop."""
     begin, end = products[0].index, products[-1].index
@@ -305,6 +245,47 @@ def _with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
     count = Counter((op.source, op.op) for op in near)
     body = [op for op in near if count[op.source, op.op] >= len(products) - 1 and op.source is not None]
     return Loop(tuple(products), tuple(body))
+
+
+Kind = tuple[str | None, str, str, tuple[str, ...]]
+
+
+def kind_of(op: OpRecord) -> Kind:
+    """Equal for the ops that one place in the code makes in every round."""
+    return op.source, op.op, op.module, op.weights
+
+
+def carried(loop: Loop) -> list[OpRecord]:
+    """The ops that lead from the product of one round to that of the next: what the state of a loop goes through. Empty
+    where no round needs the one before."""
+    before, behind = links(loop)
+    start = kind_of(loop.products[0])
+    around = reached(before, start) & reached(behind, start)
+    return [op for op in loop.body if kind_of(op) in around]
+
+
+def links(loop: Loop) -> tuple[Mapping[Kind, set[Kind]], Mapping[Kind, set[Kind]]]:
+    """By kind of op, the kinds that make what it reads, and those that read what it makes, in any round."""
+    inside = {op.index: kind_of(op) for op in loop.body}
+    before: dict[Kind, set[Kind]] = {}
+    behind: dict[Kind, set[Kind]] = {}
+    for op in loop.body:
+        for source in op.producers:
+            if source is not None and source in inside:
+                before.setdefault(inside[op.index], set()).add(inside[source])
+                behind.setdefault(inside[source], set()).add(inside[op.index])
+    return before, behind
+
+
+def reached(edges: Mapping[Kind, set[Kind]], start: Kind) -> set[Kind]:
+    found: set[Kind] = set()
+    todo = [start]
+    while todo:
+        for near in edges.get(todo.pop(), ()):
+            if near not in found:
+                found.add(near)
+                todo.append(near)
+    return found
 
 
 def _path_and_parents(path: str) -> Iterator[str]:
@@ -392,10 +373,10 @@ def _whole(evidence: Evidence, op: OpRecord) -> object | None:
     return next((base for base in found if base is not None), None)
 
 
-def _is_recurrent(evidence: Evidence, loop: Loop) -> bool:
+def is_recurrent(evidence: Evidence, loop: Loop) -> bool:
     """Each round needs the one before, and a part of one tensor that all rounds share: a sequence. A layer that is
     applied to its own result again and again reads no such tensor."""
-    if loop.rounds < _LEAST_STEPS:
+    if loop.rounds < LEAST_STEPS:
         return False
     bases: Counter[object] = Counter()
     for before, op in zip(loop.products, loop.products[1:], strict=False):
@@ -407,7 +388,7 @@ def _is_recurrent(evidence: Evidence, loop: Loop) -> bool:
     return bool(bases) and bases.most_common(1)[0][1] >= loop.rounds // 2
 
 
-def _batched(evidence: Evidence, loop: Loop) -> Gain:
+def batched(evidence: Evidence, loop: Loop) -> Gain:
     """One call in place of each round's: their dispatch goes away, and about as much again for kernels too small for
     the device and weights that are read again."""
     share = evidence.share(_side_by_side(loop))

@@ -1,0 +1,218 @@
+"""Loops in Python whose rounds need the one before: time steps of a cell, scans, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torchgauge.advise.code import Patch
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.loops import (
+    LEAST_STEPS,
+    Loop,
+    carried,
+    is_recurrent,
+    is_recurrent_layer,
+    kind_of,
+    links,
+    loop_advice,
+    product_loops,
+    reached,
+    with_body,
+)
+from torchgauge.facts import OpRecord
+
+_PRODUCTS = {"aten::mm", "aten::addmm", "aten::linear", "aten::matmul"}
+_ACTIVATIONS = {"aten::tanh", "aten::sigmoid", "aten::relu"}
+# What the state of a recurrent layer of torch's goes through. Anything else (a softmax over an encoder, a convolution,
+# an exponential gate, an argmax) makes it another cell.
+_OF_CELLS = {
+    *_PRODUCTS,
+    *_ACTIVATIONS,
+    *(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "cat", "stack", "clone", "copy", "_to_copy")),
+}
+# Elements of sigmoids and tanhs may differ by a round from what a formula says.
+_ABOUT = 0.2
+
+
+@rule("loop-over-steps", family="loops")
+def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
+    """Time steps of a cell that torch has as a layer, and layers beside the state of any cell."""
+    covered: set[int] = set()
+    for loop in _layers_by_step(evidence):
+        covered |= {op.index for op in loop.body}
+        words = "call this recurrent layer once on the whole sequence: it is called on one step after the other"
+        yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, loop.body))
+    loops = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop)]
+    for loop in loops:
+        through = carried(loop)
+        layer = _layer_of(evidence, loop, through)
+        if layer is not None and covered.isdisjoint(op.index for op in loop.products):
+            cell = [*through, *(op for op in loop.body if _feeds(evidence, op, through))]
+            words = f"use torch.nn.{layer} for the loop over time steps: one call for all"
+            yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, cell))
+            covered |= {op.index for op in cell if op not in through}
+    for loop, words in _beside_the_state(evidence, loops):
+        if covered.isdisjoint(op.index for op in loop.products):
+            covered |= {op.index for op in loop.body}
+            share, fewer = evidence.share(loop.body), 1 - 1 / loop.rounds
+            gain = share.gain(
+                0.7 * fewer * share.calls,
+                fewer * min(2 * share.calls, 1.0),
+                f"one call of these ops in place of {loop.rounds}",
+            )
+            yield loop_advice(evidence, "loop-over-steps", loop, words, gain)
+
+
+def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
+    """Recurrent layers of torch's that are called for each step with the state of the step before, and with inputs that
+    do not need it. A layer in both directions sees a single step from both sides."""
+    for path, record in evidence.modules.items():
+        if record.calls < LEAST_STEPS or not is_recurrent_layer(evidence, path):
+            continue
+        prefix = f"{path}.".removeprefix(".")
+        steps = [op for op in evidence.flow.steps if f"{prefix}weight_hh_l0" in op.weights]
+        if len(steps) != record.calls or f"{prefix}weight_hh_l0_reverse" in evidence.params:
+            continue
+        loop = with_body(evidence, steps)
+        through = carried(loop)
+        inside = {op.index for op in through}
+        reads_state = any(
+            op.producers[0] in inside if op.category == "recurrent" else f"{prefix}weight_hh_l0" not in op.weights
+            for op in through
+            if f"{prefix}weight_ih_l0" in op.weights
+        )
+        if through and all(op.module == path for op in through) and not reads_state:
+            yield loop
+
+
+def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> str | None:
+    """The layer of torch's that runs the steps of a loop whose state goes through these ops. None where a step computes
+    something else, or where its input needs the state of the step before."""
+    path = loop.products[0].module
+    hidden = evidence.params.get(f"{path}.weight_hh".removeprefix("."))
+    if hidden is not None:  # a cell of torch's
+        is_fed_back = any(name.endswith("_ih") for op in through for name in op.weights)
+        if is_fed_back or any(op.module != path and op.category != "copy" for op in through):
+            return None
+        return {4: "LSTM", 3: "GRU"}.get(hidden.spec.shape[0] // hidden.spec.shape[1], "RNN")
+    names = [op.op.rstrip("_") for op in through]
+    scales = [op for op, name in zip(through, names, strict=True) if name == "aten::mul"]
+    # A product of a product is a longer chain than a cell's, and a scale of its own a peephole.
+    if not set(names) <= _OF_CELLS or any(op.weights for op in scales) or _multiplies_twice(through):
+        return None
+    elements = {
+        name: sum(op.signature.outputs[0].numel for op, own in zip(through, names, strict=True) if own == name)
+        for name in _ACTIVATIONS
+    }
+    tanh, sigmoid, relu = (elements[f"aten::{name}"] for name in ("tanh", "sigmoid", "relu"))
+    tanhs = round(names.count("aten::tanh") / loop.rounds)
+    if not sigmoid and not scales:
+        return "RNN" if tanhs + round(names.count("aten::relu") / loop.rounds) == 1 else None
+    gates = {2: ("LSTM", 1.5), 1: ("GRU", 2.0)}  # by tanhs in a step, the elements of its sigmoids for each of theirs
+    layer, each = gates.get(tanhs, ("", 0.0))
+    return layer if layer and not relu and abs(sigmoid / tanh / each - 1) < _ABOUT else None
+
+
+def _multiplies_twice(through: Sequence[OpRecord]) -> bool:
+    """Whether a product reads another one without an activation between them."""
+    by_index = {op.index: op for op in through}
+    for product in (op for op in through if op.op in _PRODUCTS):
+        todo, seen = [product], {product.index}
+        while todo:
+            for index in todo.pop().producers:
+                source = None if index is None or index in seen else by_index.get(index)
+                if source is None or source.op.rstrip("_") in _ACTIVATIONS:
+                    continue
+                if source.op in _PRODUCTS:
+                    return True
+                seen.add(source.index)
+                todo.append(source)
+    return False
+
+
+def _feeds(evidence: Evidence, op: OpRecord, through: Sequence[OpRecord]) -> bool:
+    """Whether it makes what a step reads beside the state: the product with its input."""
+    inside = {each.index for each in through}
+    return op.index not in inside and any(user.index in inside for user in evidence.flow.users(op))
+
+
+def _beside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tuple[Loop, str]]:
+    """Layers that a loop over steps calls in each of them, though the state does not go through them: those that make
+    its inputs, and those that read it alone."""
+    states = {kind_of(op) for loop in loops for op in carried(loop)}
+    repeated = {op.index for op in evidence.dataflow.repeated} if loops else set()  # `repeated-work` covers them
+    for loop in loops:
+        before, behind = links(loop)
+        kinds = dict.fromkeys(kind for op in loop.body if (kind := kind_of(op)) not in states)
+        needs = {kind: not states.isdisjoint(reached(before, kind)) for kind in kinds}
+        feeds = {kind: not states.isdisjoint(reached(behind, kind)) for kind in kinds}
+        ahead = [op for op in loop.body if (kind := kind_of(op)) in needs and not needs[kind]]
+        after = [op for op in loop.body if (kind := kind_of(op)) in needs and needs[kind] and not feeds[kind]]
+        for ops, words in (
+            (ahead, "do this for all steps at once, before the loop: it does not need the state"),
+            (after, "do this once for all steps, after the loop: the state does not need it"),
+        ):
+            products = [op for op in ops if op.weights and op.cost.macs]
+            first = [op for op in products if kind_of(op) == kind_of(products[0])]
+            if len(first) >= loop.rounds - 1 and repeated.isdisjoint(op.index for op in first):
+                yield Loop(tuple(first), tuple(ops)), words
+
+
+def _fused(evidence: Evidence, loop: Loop, ops: Sequence[OpRecord]) -> Gain:
+    """On CUDA one kernel does a step. On a CPU the work of a step stays, and of the calls those from Python go: LSTM is
+    one call of oneDNN that also joins the pointwise ops, GRU and RNN run step by step in C++, where an op still has to
+    be called (four models measured: 5 % to 54 %, the less the larger the batch)."""
+    share, how = evidence.share(ops), "one fused loop in place of a Python loop over small ops"
+    if evidence.is_cuda:
+        return share.gain(0.6, 0.95, how)
+    tanhs = sum(op.op.rstrip("_") == "aten::tanh" for op in ops)  # two in each step; those of GRU and RNN have one
+    is_lstm = tanhs >= 2 * loop.rounds - 2 or any(op.category == "recurrent" for op in ops)
+    spared = ((0.8, 0.2), (0.95, 0.6)) if is_lstm else ((0.35, 0.0), (0.8, 0.2))
+    low, high = (of_calls * share.calls + of_work * (1 - share.calls) for of_calls, of_work in spared)
+    return share.gain(low, high, how)
+
+
+@rule("scan-in-python", family="loops")
+def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
+    """A recurrence of pointwise ops over the steps of a sequence: a state-space model's scan, a running average."""
+    groups: dict[tuple[str, str, str], list[OpRecord]] = {}
+    for op in evidence.flow.of_category("elementwise"):
+        if op.source is not None and not op.weights and not is_recurrent_layer(evidence, op.module):
+            groups.setdefault((op.source, op.module, op.op), []).append(op)
+    told: set[str] = set()
+    cells = {op.index for loop in product_loops(evidence) if is_recurrent(evidence, loop) for op in loop.body}
+    for (_, module, _), steps in groups.items():
+        if len(steps) < LEAST_STEPS or module in told or not is_recurrent(evidence, Loop(tuple(steps), ())):
+            continue
+        loop = with_body(evidence, steps)
+        through = carried(loop)
+        is_sum = {op.op.rstrip("_") for op in through} == {"aten::add"}
+        # A loop with a layer in it is a cell's; it has its own advice. The terms of a sum may come from layers.
+        inside = through if is_sum else loop.body
+        if any((op.weights and op.cost.macs) or op.index in cells for op in inside):
+            continue
+        told.add(module)
+        share = evidence.share(inside)
+        words = "compute this recurrence as a scan, or compile its loop: Python runs small ops step by step"
+        if is_sum:
+            is_read = any(len(evidence.flow.users(op)) > 1 for op in through)
+            words = "use torch.cumsum" if is_read else "add all parts in one op, torch.stack(parts).sum(0)"
+            words += ": Python adds one after the other"
+        yield Advice(
+            rule="scan-in-python",
+            where=Where(module, tuple(op.index for op in steps)),
+            evidence={"steps": loop.rounds, "ops": len(inside), "op": steps[0].op},
+            recommendation=words,
+            change=None if is_sum else Patch("model.get_submodule(path).compile()", ("path",), ((module,),)),
+            expected_gain=share.gain(
+                0.5 * share.calls,
+                min(1.2 * share.calls, 0.98),
+                f"the calls of {loop.rounds} steps, and what they write in between",
+            ),
+            risk="rounding differs in the last digits"
+            if is_sum
+            else "compiling unrolls the loop for each length; a parallel scan rounds otherwise",
+            confidence="medium",
+        )

@@ -1,0 +1,251 @@
+"""Loops over time steps: the layer of torch's that fits, and what can be taken out of loops that none fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.planted import said, seen
+from torchgauge.advise import Advice
+
+STEPS, BATCH, WIDTH = 16, 4, 32
+
+
+def advised(model: nn.Module, *inputs: Tensor, rule: str = "loop-over-steps") -> list[Advice]:
+    return [advice for advice in said(seen(model, inputs=inputs or (x(STEPS, BATCH, WIDTH),))) if advice.rule == rule]
+
+
+def words(found: list[Advice]) -> list[str]:
+    return [advice.recommendation for advice in found]
+
+
+def zeros() -> Tensor:
+    return torch.zeros(BATCH, WIDTH)
+
+
+def by_cell(self: Any, h: Tensor) -> Tensor:
+    state, out = zeros(), []
+    for each in h:
+        state = self.cell(each, state)
+        out.append(state)
+    return torch.stack(out)
+
+
+def lstm_by_hand(self: Any, h: Tensor) -> Tensor:
+    state, memory = zeros(), zeros()
+    for each in h:
+        i, f, g, o = (self.of_input(each) + self.of_state(state)).chunk(4, -1)
+        memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
+        state = torch.sigmoid(o) * torch.tanh(memory)
+    return state
+
+
+def gru_by_hand(self: Any, h: Tensor) -> Tensor:
+    state = zeros()
+    for each in h:
+        gates = torch.sigmoid(self.gates(torch.cat([each, state], -1)))
+        reset, update = gates.chunk(2, -1)
+        new = torch.tanh(self.new(torch.cat([each, reset * state], -1)))
+        state = update * state + (1 - update) * new
+    return state
+
+
+def elman(self: Any, h: Tensor) -> Tensor:
+    state = zeros()
+    for each in h:
+        state = torch.relu(self.of_input(each) + self.of_state(state))
+    return state
+
+
+def wide(times: int) -> dict[str, nn.Module]:
+    return {"of_input": nn.Linear(WIDTH, times * WIDTH), "of_state": nn.Linear(WIDTH, times * WIDTH)}
+
+
+@pytest.mark.parametrize(
+    ("model", "layer"),
+    [
+        (Does(by_cell, cell=nn.GRUCell(WIDTH, WIDTH)), "GRU"),
+        (Does(by_cell, cell=nn.RNNCell(WIDTH, WIDTH)), "RNN"),
+        (Does(lstm_by_hand, **wide(4)), "LSTM"),
+        (Does(gru_by_hand, gates=nn.Linear(2 * WIDTH, 2 * WIDTH), new=nn.Linear(2 * WIDTH, WIDTH)), "GRU"),
+        (Does(elman, **wide(1)), "RNN"),
+    ],
+)
+def test_the_layer_of_a_cell_is_named(model: nn.Module, layer: str) -> None:
+    assert f"use torch.nn.{layer} for the loop over time steps: one call for all" in words(advised(model))
+
+
+# --- steps that no layer of torch's can run
+
+
+def attending(self: Any, h: Tensor) -> Tensor:
+    """What the cell reads is chosen by its state."""
+    state, memory = zeros(), zeros()
+    for each in h:
+        scores = torch.softmax((h * self.query(state)).sum(-1), 0)
+        context = (scores[..., None] * h).sum(0)
+        state, memory = self.cell(torch.cat([each, context], -1), (state, memory))
+    return state
+
+
+def fed_back(self: Any, h: Tensor) -> Tensor:
+    """A decoder that reads its last output beside each frame."""
+    state, out = zeros(), zeros()
+    for each in h:
+        state = self.cell(each + out, state)
+        out = self.out(state)
+    return out
+
+
+def own_output(self: Any, h: Tensor) -> Tensor:
+    state = zeros()
+    for each in h:
+        state = self.cell(state, state) + each
+    return state
+
+
+def with_images(self: Any, h: Tensor) -> Tensor:
+    state = torch.zeros(1, BATCH, WIDTH)
+    for each in h:
+        state = torch.tanh(self.mix(each[None] + state))
+    return state
+
+
+def exponential_gates(self: Any, h: Tensor) -> Tensor:
+    state, memory = zeros(), zeros()
+    for each in h:
+        i, f, g, o = (self.of_input(each) + self.of_state(state)).chunk(4, -1)
+        memory = torch.sigmoid(f) * memory + torch.exp(i) * torch.tanh(g)
+        state = torch.sigmoid(o) * memory
+    return state
+
+
+def one_gate(self: Any, h: Tensor) -> Tensor:
+    """A minimal gated unit has a gate less than a GRU."""
+    state = zeros()
+    for each in h:
+        update, new = (self.of_input(each) + self.of_state(state)).chunk(2, -1)
+        update = torch.sigmoid(update)
+        state = update * state + (1 - update) * torch.tanh(new)
+    return state
+
+
+def two_layers_deep(self: Any, h: Tensor) -> Tensor:
+    state = zeros()
+    for each in h:
+        state = torch.tanh(self.second(torch.relu(self.first(each + state))))
+    return state
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Does(attending, cell=nn.LSTMCell(2 * WIDTH, WIDTH), query=nn.Linear(WIDTH, WIDTH)),
+        Does(fed_back, cell=nn.GRUCell(WIDTH, WIDTH), out=nn.Linear(WIDTH, WIDTH)),
+        Does(own_output, cell=nn.GRUCell(WIDTH, WIDTH)),
+        Does(with_images, mix=nn.Conv1d(BATCH, BATCH, 3, padding=1)),
+        Does(exponential_gates, **wide(4)),
+        Does(one_gate, **wide(2)),
+        Does(two_layers_deep, first=nn.Linear(WIDTH, WIDTH), second=nn.Linear(WIDTH, WIDTH)),
+    ],
+)
+def test_no_layer_is_named_for_other_steps(model: nn.Module) -> None:
+    found = advised(model)
+    assert not [text for text in words(found) if "torch.nn" in text or "recurrent layer" in text]
+
+
+# --- layers of torch's that are called step by step
+
+
+def step_by_step(self: Any, h: Tensor) -> Tensor:
+    state, out = None, []
+    for each in h:
+        made, state = self.layer(each[None], state)
+        out.append(made)
+    return torch.cat(out)
+
+
+def its_own_reader(self: Any, h: Tensor) -> Tensor:
+    state, made = None, h[:1]
+    for each in h:
+        made, state = self.layer(made + each[None], state)
+    return made
+
+
+def all_steps(self: Any, h: Tensor) -> Tensor:
+    return self.layer(h)[0]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_is_called_once_for_a_sequence(kind: Callable[..., nn.Module]) -> None:
+    [found] = advised(Does(step_by_step, layer=kind(WIDTH, WIDTH)))
+
+    assert found.recommendation.startswith("call this recurrent layer once on the whole sequence")
+    assert found.evidence["rounds"] == STEPS
+    assert not advised(Does(all_steps, layer=kind(WIDTH, WIDTH)))
+    assert not advised(Does(its_own_reader, layer=kind(WIDTH, WIDTH)))
+    assert not advised(Does(step_by_step, layer=kind(WIDTH, WIDTH // 2, bidirectional=True)))
+    # The copies inside the layer are torch's own.
+    assert not advised(Does(step_by_step, layer=kind(WIDTH, WIDTH)), rule="repeated-work")
+
+
+def test_layers_beside_the_state_leave_the_loop() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        state, out = zeros(), []
+        for each in h:
+            new = self.of_input(each)
+            gate = torch.softmax(self.of_state(state), -1)
+            state = gate * new + state
+            out.append(self.head(state))
+        return torch.stack(out)
+
+    parts = wide(1) | {"head": nn.Linear(WIDTH, 8)}
+    ahead, after = sorted(advised(Does(forward, **parts)), key=lambda advice: advice.where.ops)
+
+    assert ahead.recommendation == "do this for all steps at once, before the loop: it does not need the state"
+    assert after.recommendation == "do this once for all steps, after the loop: the state does not need it"
+    assert [advice.where.module for advice in (ahead, after)] == ["of_input", "head"]
+
+
+# --- sums
+
+
+def test_a_sum_of_parts_is_not_a_scan() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return sum(layer(h[:, at]) for at, layer in enumerate(self.layers))
+
+    def running(_: Any, h: Tensor) -> Tensor:
+        total, out = h[0], []
+        for each in h[1:]:
+            total = total + each
+            out.append(torch.relu(total))
+        return torch.stack(out)
+
+    layers = nn.ModuleList(nn.Embedding(8, 16) for _ in range(20))
+    [found] = advised(Does(forward, layers=layers), torch.zeros(4, 20, dtype=torch.int64), rule="scan-in-python")
+    [cumulative] = advised(Does(running), rule="scan-in-python")
+
+    assert found.recommendation.startswith("add all parts in one op, torch.stack(parts).sum(0)")
+    assert cumulative.recommendation.startswith("use torch.cumsum")
+    assert found.code is None
+
+
+def test_a_loop_over_samples_in_a_loop_over_steps_has_its_line() -> None:
+    def shift(self: Any, h: Tensor) -> Tensor:
+        return torch.stack([self.mix(each) for each in h])
+
+    def forward(self: Any, h: Tensor) -> Tensor:
+        state = torch.zeros(8, WIDTH)
+        for _ in range(8):
+            state = self.shift(state + h)
+        return state
+
+    model = Does(forward, shift=Does(shift, mix=nn.Linear(WIDTH, WIDTH)))
+    found = advised(model, x(8, WIDTH), rule="loop-over-samples")
+    assert found
+    assert found[0].where.source == f"test_recurrence.py:{shift.__code__.co_firstlineno + 1}"
