@@ -22,7 +22,7 @@ BOUNDARY = "the device's own energy in use; not the host, its making, or the net
 _SOURCE = "Ember, Yearly Electricity Data (2025), processed by Our World in Data; life cycle, generation"
 # Both are written where ISO has GB and GR.
 _OTHER_SPELLINGS = {"UK": "GB", "EL": "GR"}
-# No grid emits as much; lignite alone comes to about 1,200.
+# No grid emits that much; lignite alone emits about 1,200.
 _MOST_G_PER_KWH = 3000.0
 
 
@@ -87,7 +87,7 @@ def footprint(
     *,
     has_default: bool = False,
 ) -> Footprint | None:
-    """As it was asked for; where nothing was, the world's grid with `has_default`, else None."""
+    """As requested; without a request the world's grid if `has_default`, else None."""
     if country is not None and intensity is not None:
         raise UsageError("give either a country (--carbon) or an intensity (--carbon-intensity), not both")
     is_default = has_default and country is None and intensity is None

@@ -1,7 +1,7 @@
 """The energy of one run of a model: idle power first, then a warm-up to a steady state, then trials.
 
-A counter that changes every 100 ms, read at any moment, is up to one update late. So a span begins and ends where the
-counter was seen to change; the model keeps running until then.
+A counter that changes every 100 ms, read at any moment, is up to one update late. So a span begins and ends when the
+counter changes; the model keeps running until then.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def measure_energy(
     clock: Clock = perf_counter,
     rest: Callable[[float], object] = sleep,
 ) -> RunEnergy | Absent:
-    """`run` returns when its work is done. Refused where the time does not suffice for the meter."""
+    """`run` returns when its work is done. Refused if the time is too short for the meter."""
     limits = effort or Effort()
     needed = limits.needed_s(meter)
     if limits.budget_s < needed:
@@ -246,7 +246,7 @@ def idle_power(
 def _warm_up(
     meter: Meter, run: Callable[[], object], effort: Effort, thermometer: Thermometer, clock: Clock
 ) -> bool | Absent:
-    """Until two neighbouring spans agree in energy and temperature; False where the time was too short for that."""
+    """Run until two consecutive spans agree in energy and temperature; False if the time was too short for that."""
     begin = clock()
     before: Trial | None = None
     while before is None or clock() - begin < effort.warmup_s:

@@ -1,9 +1,10 @@
 """Energy without a meter: operations and bytes at published energies, power over the time the run took.
 
-    low   the arithmetic and every byte at the lowest published figures, or the least power over the time: what is more
+    low   the arithmetic and every byte at the lowest published figures, or the least power over
+          the time, whichever is more
     high  the most power the device can take over the time; without a time, work and bytes at the highest figures
 
-An estimate is a range. Its one value, the geometric mean, exists so that parts can be ranked.
+An estimate is a range. Its single value, the geometric mean, only serves to rank parts.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ NO_POWER = "without the power the device takes over time, which is not known for
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is known of the run: the device by its name, torch's type of it and its published limit in watts; the median
-    time, the times of ops, and the cores in use."""
+    """The conditions of the run: the name of the device, torch's type of it and its published limit in watts; the
+    median time, the times of ops, and the cores in use."""
 
     device: str
     kind: str = "cpu"
@@ -100,9 +101,9 @@ def estimate_energy(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
         joules = work
     else:
         taken = power.scaled(known.time_s)
-        # Work that would take more than the device can give was cheaper than published: its limit holds.
+        # If the work would need more power than the device can take, it cost less than published: the limit applies.
         joules = Range(min(max(work.low, taken.low), taken.high), taken.high)
-    # What the work does not explain is spread over the time the ops took; without times, over the work.
+    # Energy that the work does not explain is spread over the time of the ops; without times, over their work.
     shares = {index: one.value for index, one in by_op.items()}
     worked, timed = sum(shares.values()), sum(known.op_times.get(index, 0.0) for index in shares)
     rest = joules.value - worked

@@ -53,16 +53,16 @@ def blank(origin: str, **known: Any) -> dict[str, Any]:
 
 
 def unavailable(reason: str, meters: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """No reading: the reason, and the reason of each meter. An estimate may still take its place."""
+    """No reading: the reason, and that of each meter. An estimate may still be added."""
     return blank(UNAVAILABLE, reason=reason, meters=[dict(row) for row in meters])
 
 
 _PROFILED_RUNS = 5
-# Of the ops' time: what is run alone, most first.
+# The share of the ops' time whose ops are run alone, longest first.
 _HEAVY_SHARE = 0.95
 _REPLAY_UPDATES = 8
 _LEAST_REPLAY_S = 0.5
-# Until the device's power control has settled on what it is given.
+# Until the device's power control has settled.
 _SETTLE_S = 0.3
 
 
@@ -81,7 +81,7 @@ def measure_run(
     *,
     run: Callable[[], None] | None = None,
 ) -> EnergyFacts:
-    """Without a meter, or where its window is too short, the figures say so and why; nothing is estimated here.
+    """Without a meter, or if the runs are too short for it, the figures give the reason; nothing is estimated here.
 
     `run` is what is measured, where that is not the subject's own forward: a training step."""
     asked = order or EnergyOrder()
@@ -198,7 +198,7 @@ def _replay(
         if kind.key not in calls:
             refused[kind.key[0]] = "was not seen in a real run with these shapes"
             continue
-        # Popped: what a kind holds in memory is free for the next.
+        # Popped, so that the memory of one kind is free for the next.
         play = prepare(calls.pop(kind.key), kind.seconds_each, subject.device)
         span = play if isinstance(play, Absent) else _play(meter, play)
         if isinstance(span, Absent):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 
 JOULES, WATTS = "J", "W"
-# What a meter's boundary is, where it is not a device of torch.
+# The boundary of a meter that does not measure one of torch's devices.
 MACHINE = "machine"
 
 
@@ -49,7 +49,7 @@ class Meter(Protocol):
     def resolution_j(self) -> float: ...
 
     def available(self) -> str | None:
-        """None where it can be read, else the reason why not."""
+        """None if it can be read, otherwise the reason why not."""
         ...
 
     def read(self) -> Reading | Absent: ...
@@ -131,8 +131,8 @@ class FunctionMeter:
 
 @dataclass(slots=True)
 class Unwrapped:
-    """A counter that starts again at 0 after `range_j`, made one that only grows. It must be read more than once in
-    every turn. Without a range it never turns: one that falls has been reset."""
+    """Turns a counter that wraps to 0 after `range_j` into one that only grows. It must be read more than once per
+    wrap. Without a range it never wraps: if it falls, it was reset."""
 
     range_j: float | None = None
     _last: float | None = None
@@ -169,7 +169,7 @@ def offered(devices: Iterable[str]) -> list[dict[str, Any]]:
 
 
 class Integrated:
-    """Counts at every reading: between two of them the power is taken to go straight from one to the other."""
+    """Adds up energy at every reading, with the power interpolated linearly between readings."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter

@@ -1,7 +1,7 @@
-"""Ops run again and again by themselves: with the very tensors they were given in a run of the model.
+"""Ops run repeatedly by themselves, with the tensors they had in a run of the model.
 
-Calls that differ only in their parameters take turns, so that a device's cache does not hold what it would not hold in
-the model. On CUDA the calls are put in a graph: the device does not wait for the processor between them.
+Calls that differ only in their parameters take turns, so that a device's cache holds no more than it would in the
+model. On CUDA the calls are put in a graph: the device does not wait for the processor between them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torchgauge.energy.attribution import Key, Spec
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.subject import Subject
 
-# Calls that take turns; by then no cache holds all their parameters.
+# Number of calls that take turns: no cache holds the parameters of all.
 _MOST_TURNS = 16
-# How long one play lasts, about, so that looking at the meter in between weighs nothing.
+# Approximate length of one play, so that reading the meter in between costs nothing.
 _PLAY_S = 0.02
 _MOST_CALLS = 1000
 
@@ -64,7 +64,7 @@ class Collector(TorchDispatchMode):
         return result
 
     def _kept(self, call: OpCall[torch.Tensor]) -> tuple[Any, Any]:
-        """What an op writes to is copied: the model's own tensors stay as they are."""
+        """Tensors that an op writes to are copied, so the model's own stay unchanged."""
         if not call.info.written:
             return call.args, call.kwargs
         written = set(map(id, call.written))
@@ -154,7 +154,7 @@ def _graph(calls: Calls, count: int, device: torch.device) -> Callable[[], None]
 
 
 def waiting_play(device: torch.device) -> Play:
-    """What the device takes while it is given next to nothing: its clocks are up, and it waits."""
+    """The power of the device while it waits with its clocks up: it is given almost no work."""
     tiny, count = torch.zeros(1, device=device), 200
 
     def play() -> None:

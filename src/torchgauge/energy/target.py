@@ -30,7 +30,7 @@ _TRIALS, _PARTS, _POINT = 1.5, 3.0, 0.6
 
 @dataclass(slots=True)
 class EnergyWatch:
-    """Measures where the measurement calls it; `facts` is what it found of the whole model."""
+    """A stage of the measurement; `facts` is the energy of the whole model."""
 
     budget_s: float
     facts: EnergyFacts | None = None
@@ -56,7 +56,7 @@ class EnergyWatch:
 def energy_facts(
     capture: Capture, device: torch.device, facts: EnergyFacts | None, footprint: Footprint | None
 ) -> EnergyFacts:
-    """Everything the report says of energy, from the measured energy."""
+    """Everything the report says about energy, from the measured energy."""
     name = name_of(device)
     peaks = peaks_of(name, device.type)
     figures = capture.measured.figures if capture.measured else blank()
@@ -134,7 +134,7 @@ class Analysed:
 def completed(
     facts: EnergyFacts | None, subject: Analysed, known: Circumstances, peaks: Peaks | None, footprint: Footprint | None
 ) -> EnergyFacts:
-    """Measured figures stay as they are; where there are none, an estimate takes their place under its own names."""
+    """Measured figures are kept; without them an estimate is added under separate names."""
     found = facts or EnergyFacts(unavailable(NOT_MEASURED))
     if found.figures["origin"] != MEASURED and subject.ops:
         found = estimated(found, estimate_energy(subject.ops, known), subject)
@@ -146,7 +146,7 @@ def completed(
 
 
 def noted(found: EnergyFacts, time_s: float | None) -> EnergyFacts:
-    """Joules are those of the runs beside the meter: where these took another time, the report says so."""
+    """Joules are those of the metered runs; the report says so if these took longer or shorter."""
     figures = found.figures
     if not time_s or not figures["iterations"]:
         return found

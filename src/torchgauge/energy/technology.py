@@ -20,7 +20,7 @@ _SUMMED_IN = {"tf32": "float32", "float16": "float32", "bfloat16": "float32", "f
 
 
 class Range(NamedTuple):
-    """What is not known better than within these bounds."""
+    """A value known only within these bounds."""
 
     low: float
     high: float
@@ -76,11 +76,11 @@ class Technology:
         return Range(min(one.low for one in found), max(one.high for one in found))
 
     def _instruction(self, work: str) -> Range:
-        """The part of an instruction that falls on one operation, brought from the node it was published for."""
+        """The energy of an instruction per operation, scaled from the node it was published for."""
         row = _table()["instruction"]["cpu" if self.kind == "cpu" else "accelerator"]
         fewest, most = row[work]
         at, joules = str(row["node"]), row["pj"] * PICO
-        # How energy changes from one node to another, by what a float32 multiplication takes there.
+        # The ratio of energies of two nodes, from a float32 multiplication on each.
         before, low, high = _node_j(at, "multiply", "float32"), math.inf, 0.0
         for node in self.nodes:
             after = _node_j(node, "multiply", "float32")

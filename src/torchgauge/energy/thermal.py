@@ -1,4 +1,4 @@
-"""Temperatures and clocks over the run, whether the device held itself back, and what heat does to the energy."""
+"""Temperatures and clocks during the run, throttling, and the effect of heat on energy."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NAMES = {
     "cuda_power_instant_w": POWER, "cuda_temperature_c": TEMPERATURE, "cuda_sm_clock_hz": CLOCK,
     "temperature_c": TEMPERATURE, "cpu_frequency_hz": CLOCK,
 }  # fmt: skip
-# Reasons that make the device slower than it would be; the others are how it was set up, or rest.
+# Reasons that slow the device down; the others are settings, or idling.
 HELD_BACK = ("power_cap", "hardware_slowdown", "thermal_software", "thermal_hardware", "power_brake")
-# Of the run: rarer than that is not reported as throttling.
+# Share of the run; less is not reported as throttling.
 _LEAST_SHARE = 0.02
 
 
@@ -79,7 +79,7 @@ def _extent(series: Series | None) -> Ends | None:
 
 
 def drift(trials: Sequence[Trial]) -> dict[str, float | None] | None:
-    """How a run's energy goes with the temperature, as a line through the trials; None without a thermometer."""
+    """How a run's energy depends on the temperature: a line through the trials; None without a thermometer."""
     points = [(t.temperature_c, t.span.joules_each) for t in trials if t.temperature_c is not None]
     if len(points) < 2:
         return None

@@ -1,7 +1,7 @@
 """Real runs: latency, per-module and per-op time, memory, threads, system counters.
 
 subject ──▶ latency (nothing attached: the total)
-   ├──────▶ module times, profile ──joined──▶ static ops (the parts, from runs of their own)
+   ├──────▶ module times, profile ──joined──▶ static ops (the parts, from separate runs)
    ├──────▶ memory
    └──────▶ sampler, counters (beside the runs)
 """

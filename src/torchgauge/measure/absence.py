@@ -7,6 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Stands where a value would: what was asked for cannot be read on this machine."""
+    """Takes the place of a value that cannot be read on this machine."""
 
     reason: str

@@ -1,4 +1,4 @@
-"""`torchgauge system`: what can be measured on this machine; with `--calibrate` what its devices reach, remembered."""
+"""`torchgauge system`: what can be measured on this machine, and `--calibrate`: the rates that its devices reach."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from torchgauge.measure.absence import Absent
 from torchgauge.measure.rates import COPY
 
 DTYPES = ("float32", "tf32", "float64", "bfloat16", "float16", "float8", "int8")
-# No part takes this long, the start of torch included, unless something hangs.
+# A part that takes longer, including importing torch, hangs.
 _PATIENCE_S = 90.0
-# A load average above this share of the cores is other work.
+# A load average above this share of the cores comes from other work.
 _BUSY_SHARE = 0.5
 
 Tell = Callable[[int, int, str], None]
@@ -32,7 +32,8 @@ Launch = Callable[[str, Sequence[str]], Iterator[str]]
 
 @dataclass(slots=True)
 class Calibrated:
-    """What one device reached: operations per second by type, bytes per second copied; `absent` says why not."""
+    """The rates one device reached: operations per second by type, bytes per second copied; `absent` has the
+    reasons."""
 
     device: str
     name: str
@@ -44,11 +45,11 @@ class Calibrated:
 
 
 class ProbeDiedError(Exception):
-    """The process that measures ended before its time."""
+    """The measuring process ended early."""
 
 
 def calibrate(device: str, name: str, how: str, tell: Tell | None = None, launch: Launch | None = None) -> Calibrated:
-    """Measure a device (`cpu`, `cuda:0`) and remember it under its name; `how` says with what."""
+    """Measure a device (`cpu`, `cuda:0`) and save its rates under its name; `how` says with what they were measured."""
     found = Calibrated(device, name, measured=f"{time.strftime('%Y-%m-%d')} {how}", notes=doubts(device))
     for part, rate in rates(device, (*DTYPES, COPY), tell, launch or run_probe):
         if isinstance(rate, Absent):

@@ -4,8 +4,8 @@
         run()
     counted.figures(runs=1, flops=…)
 
-The memory controllers count for the whole machine, as the kernel describes them in sysfs. What this machine does not
-count is listed with the reason.
+Memory controllers, which the kernel describes in sysfs, count for the whole machine. Counters that this machine lacks
+are listed with the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "64B": 64}
 
 
 def memory_events(devices: Path = DEVICES) -> list[Event] | Absent:
-    """Reads and writes of every controller; `scale` makes bytes of the counts."""
+    """Reads and writes of every controller; `scale` converts counts to bytes."""
     found: list[Event] = []
     for controller in sorted(devices.glob("uncore_imc*")):
         events = controller / "events"
@@ -70,7 +70,7 @@ def _text(path: Path) -> str:
 
 
 def _config(terms: str, formats: Path) -> int | None:
-    """`event=0x04,umask=0x03` by the bits that the format files give each term; None where they lie elsewhere."""
+    """`event=0x04,umask=0x03` by the bits that the format files give each term; None if a term is in another word."""
     config = 0
     for term in terms.split(","):
         name, _, value = term.partition("=")
@@ -91,7 +91,7 @@ GENERAL = (
     Event("page_faults", SOFTWARE, 2),
 )
 _FLOPS, _MEMORY = "flops", "memory_bytes"
-# Files that the process itself may still need while it runs.
+# Open files left for the process itself while it runs.
 _SPARE_FILES = 128
 
 
@@ -139,10 +139,10 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def _float_figures(found: Mapping[str, float], events: Sequence[FloatEvent], theoretical: float | None) -> Counters:
-    """The operations measured, and how wide the instructions were that made them."""
+    """The measured operations, and the width of their instructions."""
     seen = [(event, found[event.event.name]) for event in events if event.event.name in found]
     measured = sum(event.flops * count for event, count in seen) if seen else None
-    # Where an event counts instructions only, their number stands for the work.
+    # If an event counts only instructions, their number is used as the work.
     wide = [(event.width_bits, (event.flops or 1) * count) for event, count in seen if event.width_bits is not None]
     total = sum(amount for _, amount in wide)
     by_width: dict[str, float] = {}
@@ -195,15 +195,15 @@ def counting(source: Kernel | Absent | None = None) -> Iterator[Counted]:
 
 
 def _figure(name: str) -> str:
-    """The figure that is missing when the event of this name is."""
+    """The figure that is missing without this event."""
     if name.startswith("float_"):
         return _FLOPS
     return _MEMORY if name.startswith("memory_") else name
 
 
 def _open(machine: Kernel, events: Sequence[Event], counted: Counted, stack: ExitStack) -> list[tuple[Event, int]]:
-    """A counter for every event and thread. An event that one thread is refused is dropped for all: a sum over some
-    of the threads would pass for the whole."""
+    """A counter for every event and thread. An event that is refused for one thread is dropped for all: a sum over some
+    of the threads would look like the total."""
     opened: list[tuple[Event, int]] = []
     threads = machine.threads()
     if sys.platform == "win32":
@@ -229,7 +229,7 @@ def _open(machine: Kernel, events: Sequence[Event], counted: Counted, stack: Exi
 
 
 def tally(readings: Sequence[tuple[Event, Count]], counted: Counted) -> None:
-    """Add up the readings by event. A counter that never got its turn leaves its event unknown."""
+    """Add up the readings by event. If a counter was never scheduled, its event is unknown."""
     for event, count in readings:
         value = count.scaled()
         if value is None:

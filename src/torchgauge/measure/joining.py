@@ -13,13 +13,13 @@ from torchgauge.hardware import Peaks, Roof, allows_tf32
 from torchgauge.hardware.devices import LAUNCH
 from torchgauge.measure.profile import Event, Kernel, Profiled
 
-# How far ahead a static op is looked for before it is given up: the others behind it must still be found.
+# How far ahead to search for a static op before giving up: the ops after it must still be found.
 _MAX_CALLS_AHEAD = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A static op and the call that was seen for it; the kernels include those of the calls inside."""
+    """A static op and its recorded call; the kernels include those of nested calls."""
 
     index: int
     event: Event
@@ -38,7 +38,7 @@ class Joined:
 def join(ops: Sequence[OpRecord], run: Profiled) -> dict[int, Joined]:
     """By the static op's index. An op without a counterpart (another kernel was chosen) is left out."""
     calls = [event for event in run.events if event.path is None]
-    # Each op at the first call of its name after the one before; what a call calls itself is passed over.
+    # Each op is the first call of its name after the previous one; nested calls are skipped.
     found: dict[int, int] = {}
     place = 0
     for op in ops:
@@ -68,8 +68,8 @@ def join(ops: Sequence[OpRecord], run: Profiled) -> dict[int, Joined]:
 
 
 def _either(name: str) -> str:
-    """The op's name, in place or not: torch may work in place where no tensor is of a subclass, as the static pass's
-    are."""
+    """The op's name, in place or not: torch may work in place unless a tensor is of a subclass, as in the static
+    pass."""
     return name.removesuffix("_")
 
 
@@ -82,18 +82,18 @@ def _after(calls: list[Event], at: int) -> int:
     return after
 
 
-# Rows that are kept for the way back, of as many bits each: 50 MB. Only very long sequences need several blocks.
+# Rows kept for backtracking, of as many bits each: 50 MB. Only very long sequences need several blocks.
 BLOCK = 20_000
 
 
 def align(wanted: Sequence[str], found: Sequence[str], *, block: int = BLOCK) -> dict[int, int]:
-    """Positions in `wanted` to positions in `found`, both rising, as many as there can be within a block; of each but
-    the last the first half counts, since its end does not know what comes after."""
+    """Positions in `wanted` to positions in `found`, both rising, as many as there can be within a block; of each block
+    but the last only the first half counts, because its end may depend on what follows."""
     pairs: dict[int, int] = {}
     row = column = 0
     while row < len(wanted) and column < len(found):
         is_last = row + block >= len(wanted)
-        # As much of the one as of the other: with more, parts far ahead could be taken for these.
+        # The same share of both: with more, later parts could be taken for these.
         reach = math.ceil(block * (len(found) - column) / (len(wanted) - row))
         part = found[column:] if is_last else found[column : column + reach]
         kept = [pair for pair in _pairs(wanted[row : row + block], part) if is_last or pair[0] < block // 2]
@@ -155,7 +155,7 @@ def op_times(runs: Sequence[Mapping[int, Joined]], *, on_device: bool) -> dict[i
 
 
 def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: float) -> dict[str, Any]:
-    """The measured members of an op's row; `least_s` is what any op takes here, however little it does."""
+    """The measured members of an op's row; `least_s` is the time of an op that does nothing."""
     cost = op.signature.cost
     moved = cost.bytes_read + cost.bytes_written
     roof = roof_of(peaks, op.signature.dtype, tf32=may_use_tf32(op))
@@ -191,6 +191,6 @@ def roof_of(peaks: Peaks | None, dtype: str | None, *, tf32: bool) -> Roof | Non
 
 
 def least_time(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> float:
-    """The median time of the ops that only look at their tensors differently: the cost of dispatching at all."""
+    """The median time of view ops: the cost of dispatching alone."""
     seconds = [times[op.index].cpu_s for op in ops if op.signature.status == FREE and op.index in times]
     return median(seconds) if seconds else 0.0

@@ -1,5 +1,5 @@
-"""How long one run takes: warmed up until stable, repeated until the median is known, nothing attached; and what else
-the machine did meanwhile."""
+"""How long one run takes: warmed up until stable, repeated until the median is known, nothing attached; and the load of
+the machine during the runs."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ def percentile(seconds: Sequence[float], share: float) -> float:
 
 
 def middle_half(runs: Sequence[T], total: Callable[[T], float]) -> list[T]:
-    """The runs whose totals are neither among the fastest nor the slowest quarter: their parts, averaged, add up to a
-    total near the median, which medians of the parts would not."""
+    """The runs whose totals are neither among the fastest nor the slowest quarter: the averages of their parts add up
+    to a total near the median; medians of the parts would not."""
     ordered = sorted(runs, key=total)
     cut = len(ordered) // 4
     return ordered[cut : len(ordered) - cut]
 
 
 def nearest(runs: Sequence[T], total: Callable[[T], float], target: float, share: float = 0.5) -> list[T]:
-    """The share of runs whose totals are nearest to the target: what they are made of is what a run of that length
-    is."""
+    """The share of runs whose totals are nearest to the target, so that their parts are those of a run of that
+    length."""
     return sorted(runs, key=lambda run: abs(total(run) - target))[: math.ceil(share * len(runs))]
 
 
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-# Other processes that take more than this share of the machine may slow the runs; measured when the machine is idle,
-# the usual background work stays below it.
+# Other processes that use more than this share of the machine may slow the runs; on an idle machine the usual
+# background work stays below it.
 _LOUD_SHARE = 0.10
 
 
@@ -103,7 +103,7 @@ class Surroundings:
 
 @contextmanager
 def surroundings_noted() -> Iterator[Surroundings]:
-    """Fills in what it yields when the block ends."""
+    """What it yields is filled in when the block ends."""
     noted = Surroundings(governor=governor())
     process = psutil.Process()
     begin, busy, own = perf_counter(), _busy_seconds(), _own_seconds(process)
@@ -213,8 +213,7 @@ def time_runs(
 ) -> Timed:
     """Time `run`, which returns when its work is done. What it raises ends the measurement and is kept.
 
-    `beside` is done every few runs and not timed: what it measures, it measures while the machine is as it is for the
-    runs."""
+    `beside` is called every few runs and not timed, so that it measures under the same conditions."""
     limits = budget or Budget()
     timed = Timed()
     gc.collect()
@@ -222,8 +221,8 @@ def time_runs(
         try:
             begin = clock()
             timed.cold_s = _once(run, clock)
-            # The first run may take longer than all that follow: its time is not the warm-up's. A run that takes
-            # longer than all may is not repeated for that.
+            # The first run may take longer than all that follow, so the warm-up's time starts after it. A run longer
+            # than the whole budget is not repeated.
             if timed.cold_s < limits.seconds:
                 for seconds in _warm_up(run, limits, clock(), clock):
                     timed.warm.append(seconds)
@@ -238,7 +237,7 @@ def time_runs(
 
 
 def _warm_up(run: Callable[[], object], limits: Budget, begin: float, clock: Clock) -> Iterator[float]:
-    """Run until two neighbouring windows agree: caches, clocks and just-in-time compilers have settled then."""
+    """Run until two neighbouring windows agree: by then caches, clocks and just-in-time compilers have settled."""
     seconds: list[float] = []
     while clock() - begin < limits.warmup_share * limits.seconds:
         seconds.append(_once(run, clock))
@@ -261,7 +260,7 @@ def _is_enough(timed: Timed, limits: Budget, spent: float) -> bool:
         return runs >= 1 and spent > 2 * limits.seconds
     if runs >= limits.most or spent >= limits.seconds:
         return True
-    # The interval costs a sort: looked at ever more rarely.
+    # Computing the interval costs a sort, so it is done less and less often.
     if runs % max(1, runs // 10) or sum(timed.seconds) < min(limits.settle_s, limits.seconds / 5):
         return False
     is_steady = timed.drift is not None and abs(timed.drift) <= limits.precision

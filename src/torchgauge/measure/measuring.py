@@ -1,4 +1,4 @@
-"""One measurement of a model: the total from undisturbed runs, the parts from runs of their own, the rest shown."""
+"""One measurement of a model: the total from undisturbed runs, the parts from separate runs, the remainder shown."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Tell = Callable[[int, int, str], None]
 Stage = Callable[[Work], None]
 
 INTERRUPTED = "interrupted"
-# torch raises a plain RuntimeError where the CPU's memory does not suffice.
+# torch raises a plain RuntimeError if the CPU runs out of memory.
 _CPU_MEMORY = "DefaultCPUAllocator: "
-# Beyond this the two halves of the runs are not of one machine.
+# With a larger difference between the two halves of the runs, the speed of the machine changed.
 _MAX_DRIFT = 0.05
 
 
 def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell | None = None) -> Measured:
-    """All that was asked for. What fails on the way is said under `failure`; what was measured before it is kept."""
+    """Measure everything requested. `failure` says what failed; what was measured before it is kept."""
     work = Work(subject, subject.run, ops, order, figures=blank())
     chosen: list[tuple[str, Stage, bool]] = [
         ("latency", measure_latency, True),
@@ -58,7 +58,7 @@ def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell 
             if tell:
                 tell(number, len(stages), name)
             stage(work)
-    # The model's own code may raise anything, in a later run what it did not raise in an earlier one.
+    # The model's own code may raise anything, also in a later run for the first time.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         work.figures["failure"] = failure_text(error)
         let_go(error)
@@ -131,7 +131,7 @@ def failure_text(error: BaseException) -> str:
 
 
 def let_go(error: BaseException) -> None:
-    """The frames that raised it hold the tensors they worked on: out of memory, that is all of it."""
+    """The frames of the traceback hold their tensors: after running out of memory, these fill it."""
     seen: BaseException | None = error
     while seen is not None:
         clear_frames(seen.__traceback__)
@@ -147,8 +147,8 @@ def items_per_run(subject: Subject) -> int:
 
 
 class HostWatch:
-    """Extra runs between the undisturbed ones. Where the device is far behind, its queue is full and the host
-    waits for it: then this is near the whole, and no shorter kernel is held up by it."""
+    """Extra runs between the undisturbed ones. If the device is far behind, its queue is full and the host waits for
+    it: then this is close to the total, although the host is not the bottleneck."""
 
     def __init__(self, subject: Subject, clock: Clock = perf_counter) -> None:
         self._subject, self._clock = subject, clock
@@ -172,7 +172,7 @@ _LEAST_RUNS = 3
 
 
 def watch_machine(work: Work) -> None:
-    """Runs of their own: the total comes from runs with nothing beside them."""
+    """In separate runs: the total comes from runs with nothing attached."""
     # The counters are opened first: the sampler's thread is not the model's.
     with counting() as counted, sampling(work.subject.device) as samples:
         runs, end = 0, perf_counter() + _WATCHED_SHARE * work.order.budget.seconds

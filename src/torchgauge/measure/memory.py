@@ -1,4 +1,4 @@
-"""Measured memory of a run: what torch allocated, and what the process grew by."""
+"""Measured memory of a run: what torch allocated, and the growth of the process."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def cuda_peak(run: Callable[[], object], device: torch.device) -> Memory:
     torch.cuda.reset_peak_memory_stats(device)
     run()
     torch.cuda.synchronize(device)
-    # In blocks that were split: free, but neither of use to a larger tensor nor to be given back to the driver.
+    # In split blocks: free, but too small for a larger tensor, and not returned to the driver.
     split = torch.cuda.memory_stats(device).get("inactive_split_bytes.all.peak", 0)
     return {
         "cuda_before_bytes": before,
@@ -87,7 +87,7 @@ def cuda_peak(run: Callable[[], object], device: torch.device) -> Memory:
 
 
 def allocation_pattern(runs: Sequence[Profiled], *, on_device: bool) -> Pattern:
-    """How a run asks for memory: how often, in what sizes, and how much of it again and again."""
+    """The allocations of a run: how many, of what sizes, and how often memory is reused."""
     sizes = sorted(a.nbytes for a in runs[-1].allocations if a.on_device == on_device and a.nbytes > 0) if runs else []
     if not sizes:
         return {"allocations": 0}

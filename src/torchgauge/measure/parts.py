@@ -1,4 +1,4 @@
-"""Where the time goes and the memory of a run: runs of their own for modules, ops and allocations."""
+"""Where the time goes, and the memory of a run: separate runs for modules, ops and allocations."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Order:
 
 @dataclass(slots=True)
 class Work:
-    """A measurement under way: `run` is one whole run of the subject, of a training its `step`; the rest is what has
-    been found so far."""
+    """A measurement in progress: `run` is one whole run of the subject, in training its `step`; the rest are the
+    results so far."""
 
     subject: Subject
     run: Callable[[], None]
@@ -81,7 +81,7 @@ class Work:
     def total_s(self) -> float:
         """The median of the undisturbed runs."""
         latency = self.figures["latency"]
-        assert latency is not None  # the first stage, which raises where no run was timed
+        assert latency is not None  # the first stage, which raises if no run was timed
         return latency["median_s"]
 
     def finished(self) -> Measured:
@@ -127,7 +127,7 @@ def measure_modules(work: Work) -> None:
 
 
 def repeats(seconds: float, budget: Budget, *, most: int) -> int:
-    """How often a run of so many seconds is made for its parts."""
+    """How many runs of this length to make for the parts."""
     return int(min(most, max(2, _PARTS_SHARE * budget.seconds / seconds))) if seconds else most
 
 
@@ -143,7 +143,7 @@ def measure_memory(work: Work) -> None:
 
 
 def _recorded(subject: Subject, run: Callable[[], None]) -> Profiled:
-    """The first run of a profiler sets it up; the last is as the others."""
+    """The first run under a profiler includes its setup."""
     paths = {} if subject.is_compiled else module_paths(subject.model)
     return profile_runs(run, paths, 2, device=subject.device, memory=True)[-1]
 
@@ -156,7 +156,7 @@ def memory_figures(subject: Subject, run: Callable[[], None], recorded: Profiled
 
 
 def _profile(work: Work, runs: Sequence[Profiled], joined: Sequence[Mapping[int, Joined]]) -> Profile:
-    """How the profiled runs compare with the undisturbed ones, and what they leave unexplained."""
+    """How the profiled runs compare with the undisturbed ones, and the time that they do not explain."""
     spans = sorted((run.end_ns - run.start_ns) * 1e-9 for run in runs)
     worked = sorted(sum(kernel.duration_ns for kernel in run.kernels) * 1e-9 for run in runs)
     middle = len(runs) // 2
