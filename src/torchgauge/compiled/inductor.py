@@ -1,5 +1,5 @@
-"""The one place that knows the inside of Dynamo and Inductor (torch 2.6 to 2.13): what they decide is written down
-while they compile.
+"""The one place that depends on internals of Dynamo and Inductor (torch 2.6 to 2.13): records their decisions while
+they compile.
 
 Inductor's kernels are known after its scheduler has fused and its code is generated. Unless the code is to be run,
 compiling ends there: each graph then runs op by op, on fake tensors too, so that neither memory nor time of a real run
@@ -33,9 +33,9 @@ from torchgauge.errors import InputError
 from torchgauge.facts.compiled import EXTERN, GENERATED, CompiledGraph, CompiledKernel, GraphBreak, Recompilation
 from torchgauge.source.modules import all_modules
 
-Function = Callable[..., Any]  # of torch: its arguments are passed on as they are
+Function = Callable[..., Any]  # of torch: its arguments are passed on unchanged
 
-# Options that try variants on the device while they compile.
+# Options that time variants on the device during compilation.
 TUNING = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 UNTUNED = "autotuning was left out: it may choose other kernels for products and convolutions"
 
@@ -113,7 +113,7 @@ class Recording:
         )
 
     def note_call(self, graph: int, inputs: Sequence[object]) -> None:
-        """Parameters are inputs of the graph; which they are says whose work it does."""
+        """Parameters are inputs of the graph, and show which module it belongs to."""
         given = tuple(self.names.get(id(value)) for value in inputs)
         first = self._parameters.setdefault(graph, given)
         moved: dict[str, str] = {}
@@ -408,7 +408,7 @@ def _extern_name(node: Any) -> str:
 
 @contextmanager
 def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
-    """Write down what this thread compiles of the model. Without `runs_code` Inductor's code is generated and not
+    """Record what this thread compiles of the model. Without `runs_code` Inductor's code is generated and not
     compiled, and the graphs run op by op."""
     from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
     from torch._dynamo import utils as dynamo_utils
@@ -421,7 +421,7 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
     )
 
     class OpByOp(output_code.OutputCode):
-        """In the place of a graph's compiled code: the graph itself."""
+        """Runs the graph itself instead of its compiled code."""
 
         def __init__(self, plain: fx.GraphModule) -> None:
             super().__init__()
@@ -577,7 +577,7 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", module=r"torch\b")  # torch itself, not the model
         for name in ("torch._dynamo", "torch._inductor", "torch._functorch"):
-            logger = logging.getLogger(name)  # what they warn of is in the report
+            logger = logging.getLogger(name)  # their warnings are in the report
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(max(logger.level, logging.ERROR))
         if not runs_code:
@@ -588,8 +588,8 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
 
 @contextmanager
 def _caches_kept() -> Iterator[None]:
-    """What was compiled meanwhile is forgotten again: code that belongs to the user must not run our graphs, nor count
-    our compilations as its own. What the user compiled before stays."""
+    """Discards what was compiled in the block: the user's code must not run our graphs, nor count our compilations.
+    What the user compiled before is kept."""
     from torch._dynamo import convert_frame, pgo
     from torch._dynamo.guards import DeletedGuardManagerWrapper
 
@@ -725,7 +725,7 @@ def compile_parts(model: nn.Module, root: Options | None, *, runs_code: bool) ->
 
 
 def require_compiler(device: torch.device) -> None:
-    """Raise `InputError` where Inductor could not compile for the device."""
+    """Raise `InputError` if Inductor cannot compile for the device."""
     if device.type != "cpu":
         return
     from torch._inductor import config

@@ -32,7 +32,7 @@ _INDUCTOR = "inductor"
 
 
 def compile_target(source: Source, candidate: Candidate, request: Request, root: Options | None) -> Compiled:
-    """What `torch.compile` makes of the model with these inputs; nothing that it generates is run. `root` are the
+    """What `torch.compile` makes of the model with these inputs; the generated code is not run. `root` are the
     options of a model that is compiled already."""
     require_code(source)
     return compile_model(source.runnable, candidate, request, root)
@@ -129,7 +129,7 @@ def _run(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, train: bo
 
 
 def finished(found: Recording, used: Sequence[Options], request: Request, *, is_run: bool) -> Compiled:
-    """The facts of a recording, with what is to be known of them."""
+    """The facts of a recording, with notes about them."""
     notes, breaks = list(found.notes), found.breaks
     others = sorted({options.name for options in used if options.name != _INDUCTOR})
     if others:

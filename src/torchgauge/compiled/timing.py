@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CompiledRuns:
-    """Compiles the model that is measured, and finds out what was compiled. `facts` is None until a run was made."""
+    """Compiles the measured model and records what was compiled. `facts` is None before the first run."""
 
     def __init__(self, request: Request, root: Options | None) -> None:
         self._request, self._root = request, root
@@ -36,7 +36,7 @@ class CompiledRuns:
 
     @contextmanager
     def compiled(self, subject: Subject) -> Iterator[Subject]:
-        """The subject with its model compiled, as long as this lasts."""
+        """The subject with its model compiled, for the duration of the block."""
         require_compiler(self._request.device)
         with recording(subject.model, runs_code=True) as found:
             self._found = found
@@ -67,7 +67,7 @@ class CompiledRuns:
             work.figures["unexplained_s"] = work.total_s - (facts.joined_s or 0.0)
 
     def at_point(self, subject: Subject, run: Callable[[], None], row: SweepPoint) -> None:
-        """At each point of a sweep: what had to be compiled again since the one before."""
+        """At each point of a sweep: what was recompiled since the previous point."""
         assert self._found is not None
         new = self._found.recompilations[len(self._again) :]
         self._again += [replace(one, point=f"{row['key']}={row['value']}") for one in new]

@@ -19,7 +19,7 @@ from typing import Any
 from torchgauge.cache import cache_folder, replace_file
 from torchgauge.errors import TorchgaugeError
 
-# What the rates of a type are called in the table, by torch's name of the type.
+# Names of the rates in the table, by torch's name of the type.
 _RATE_NAMES: Mapping[str, str] = {
     "float8_e4m3fn": "float8", "float8_e5m2": "float8", "float8_e4m3fnuz": "float8", "float8_e5m2fnuz": "float8",
     "uint8": "int8", "qint8": "int8", "quint8": "int8", "complex64": "float32", "complex128": "float64",
@@ -112,7 +112,7 @@ def remember(device: str, flops_per_s: Mapping[str, float], bytes_per_s: float, 
 
 
 def _read() -> dict[str, Any]:
-    """What is there; a file that is missing or spoilt counts as empty, since it can be made again."""
+    """The saved rates; a missing or corrupt file counts as empty, because it can be written again."""
     try:
         found = json.loads((cache_folder() / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -148,7 +148,7 @@ class Roof:
         return self.flops_per_s / self.bytes_per_s
 
     def least_seconds(self, flops: float, nbytes: float) -> float:
-        """No implementation on this device is faster."""
+        """The least time of any implementation on this device."""
         return max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
 
     def attainable(self, intensity: float) -> float:

@@ -34,7 +34,7 @@ def usable_cores() -> int | None:
 def platform_name() -> str:
     if sys.platform != "linux":
         return platform.platform()
-    # As platform.platform() puts it, which starts a process (uname -p) for what it then leaves out.
+    # Like platform.platform(), which starts a process (uname -p) for a part that it then leaves out.
     system = os.uname()
     return f"{system.sysname}-{system.release}-{system.machine}-with-{''.join(platform.libc_ver())}"
 

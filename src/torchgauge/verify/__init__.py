@@ -1,4 +1,4 @@
-"""Advice applied to copies of the model and measured beside it; what holds becomes a plan."""
+"""Advice applied to copies of the model and measured side by side with it; advice that holds becomes a plan."""
 
 from __future__ import annotations
 

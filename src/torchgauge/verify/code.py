@@ -21,8 +21,8 @@ def literal(value: object) -> str:
 
 
 def function_text(codes: Sequence[str], *, train: bool = False) -> str:
-    """`optimise(model)`, with `inputs` where one of the codes uses them: tensors of one call, in order. A model that is
-    not to be trained is put in evaluation first: so it was measured, and some codes need it."""
+    """`optimise(model)`, with `inputs` where one of the codes uses them: tensors of one call, in order. A model for
+    inference is first put in evaluation mode, in which it was measured and which some codes require."""
     statements = [code.strip("\n") for code in codes if code.strip()]
     body = "\n".join(statements if train else ["model.eval()", *statements])
     takes = "model, *inputs" if _INPUTS.search(body) else "model"
@@ -33,6 +33,6 @@ def optimised(model: nn.Module, codes: Sequence[str], inputs: tuple[Any, ...], *
     """What the function makes of a model, which it may change."""
     scope: dict[str, Any] = {}
     text = function_text(codes, train=train)
-    # Our own text: what came from a model or a file is in it as quoted literals only.
+    # The text is ours: names from a model or a file occur in it only as quoted literals.
     exec(compile(text, "<optimise>", "exec"), scope)
     return scope["optimise"](model, *(inputs if "*inputs" in text else ()))

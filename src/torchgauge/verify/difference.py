@@ -1,4 +1,4 @@
-"""How far the outputs of two runs on the same inputs are apart."""
+"""The difference between the outputs of two runs on the same inputs."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def difference(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, to
 
 
 def _sums(a: torch.Tensor, b: torch.Tensor) -> tuple[float, ...] | None:
-    """How many there are, how many of them finite, and of these the sums that tell how far they are apart. What is
-    infinite in both is a mask; None where it is in one alone."""
+    """The number of elements, the number of finite ones, and over these the sums that the difference is computed from.
+    Values that are infinite in both are a mask; None if they are infinite in one alone."""
     elements, finite = a.numel(), a.isfinite() & b.isfinite()
     if not finite.all():
         if not (finite | (a == b) | (a.isnan() & b.isnan())).all():
@@ -90,7 +90,7 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _top1(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, torch.Tensor]]) -> float | None:
-    """Of the output named `logits`, else of the only floating output where it is a matrix: rows of scores."""
+    """Of the output named `logits`, otherwise of the only floating output if it is a matrix, whose rows are scores."""
     floating = [at for at, (_, tensor) in enumerate(before) if tensor.is_floating_point() and tensor.numel()]
     logits = [at for at in floating if before[at][0] == "logits" and before[at][1].dim() >= 2]
     if not logits and len(floating) == 1:

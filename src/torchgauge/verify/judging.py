@@ -1,4 +1,4 @@
-"""A changed model measured beside the original, and whether the advice holds."""
+"""A changed model measured side by side with the original, and whether the advice holds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 TIME, PEAK = "time_s", "peak_activation_bytes"
 _HELD = ("param_bytes", "stored_bytes")
-# Advice about memory also reports the time, measured less exactly: this share of the budget.
+# Advice about memory also reports the time, measured less precisely, with this share of the budget.
 _BESIDES = 0.5
-# Advice about time is measured in rounds, at times apart.
+# Advice about time is measured in several rounds at different times.
 _ROUND = 1 / ROUNDS
-# A model that differs from itself by so much (random numbers, atomics) is allowed as much again.
+# A model whose own outputs vary by this much (random numbers, atomics) may differ by as much again.
 _SELF = 2.0
 _RANDOM = "the model's outputs are random in part and it draws other random numbers, so they cannot be compared"
 _TOO_LONG = "its runs take too long for the time it is given: raise TORCHGAUGE_VERIFY_BUDGET"
@@ -29,7 +29,7 @@ _TOO_NOISY = "the machine is too noisy to tell a gain"
 CONFIRMED: Final = "confirmed"
 REFUTED: Final = "refuted"
 INCONCLUSIVE: Final = "inconclusive"
-# With more of the machine taken by other processes, times say more about them than about the model.
+# If other processes use more of the machine, times say more about them than about the model.
 MOST_FOREIGN = 0.10
 
 
@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def reason(self) -> str | None:
-        """Why the advice is not confirmed; None where it is."""
+        """Why the advice is not confirmed; None if it is."""
         return self._change() or self._loss()
 
     @property
@@ -123,7 +123,7 @@ class Verdict:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether there were too few runs to tell."""
+        """Whether there were too few runs to decide."""
         return self.reason == _TOO_LONG
 
     @property
@@ -132,7 +132,7 @@ class Verdict:
 
     @property
     def is_kept_or_slow(self) -> bool:
-        """Whether its outputs are right and nothing but its time speaks against it."""
+        """Whether its outputs are right and only its time is against it."""
         return self._change() is None and not self.is_unknown
 
     @property
@@ -161,7 +161,7 @@ class Verdict:
 
 
 def measured(quantity: str) -> str:
-    """What is measured of a quantity that advice is given for: bytes by themselves, the rest by the time it takes."""
+    """What is measured for a quantity that advice promises: bytes directly, everything else as time."""
     return quantity if quantity in (*_HELD, PEAK) else TIME
 
 
@@ -173,7 +173,7 @@ def failed(quantity: str, reason: str) -> Verified:
 
 
 def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: float) -> Verdict:
-    """Outputs first: training changes what they come from."""
+    """Outputs first: training changes the parameters."""
     if quantity == TIME and bench.is_slow:
         return Verdict(TIME, None, None, Difference(None), tolerance)
     original, changed = bench.original(), bench.changed(applied)
@@ -192,7 +192,7 @@ def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: fl
 
 
 def confirmed(first: Verdict, again: Verdict | str) -> Verdict | str:
-    """Rounds as one: it holds where it holds in all."""
+    """All rounds together: it holds if it holds in each."""
     if isinstance(again, str) or again.time is None:
         return again
     time = replace(again.time, earlier=first.time)
@@ -216,7 +216,7 @@ def _bytes_verdict(
 
 
 def compared(original: Side, changed: Side, tolerance: float) -> tuple[Difference, float]:
-    """How far the outputs are apart, and how far they may be."""
+    """The difference of the outputs, and how large it may be."""
     expected = original.outputs()
     allowed = max(
         tolerance,
@@ -230,7 +230,7 @@ def compared(original: Side, changed: Side, tolerance: float) -> tuple[Differenc
         outputs = [(name, tensor[: like.shape[0]] if like.dim() else tensor) for (name, tensor), (_, like) in pairs]
     found = difference(expected, outputs)
     if found.reason is None and (found.relative or 0.0) > allowed:
-        # The model itself may give something else when it draws other random numbers.
+        # The model itself may return something else with other random numbers.
         apart = difference(expected, original.outputs(SEED + 1)).relative
         if apart is not None and apart > allowed:
             return replace(found, reason=_RANDOM), allowed

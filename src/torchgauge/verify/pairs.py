@@ -1,4 +1,4 @@
-"""Two ways to run timed side by side: a machine that slows down does so for both."""
+"""Two models timed side by side, so that a machine that slows down affects both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Switches:
         return cls(torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark)
 
     def apply(self) -> bool:
-        """Whether anything had to change; what does not is not written: some settings cost time to write."""
+        """Whether anything had to change. Only changed settings are written: writing some costs time."""
         before = Switches.now()
         if self.threads != before.threads:
             torch.set_num_threads(self.threads)
@@ -52,22 +52,22 @@ def switches_kept() -> Iterator[None]:
 
 # With fewer, the whole range is not a 95 % interval.
 LEAST_PAIRS = 6
-# Rounds of a comparison, at times apart. By two alone, a third pace of the machine is outside as often as not.
+# Rounds of a comparison at different times. With only two, a third speed of the machine is often outside their range.
 ROUNDS = 4
-# On a noisy machine so many budgets may pass until the ratio is known this well; the share of one that warms up.
+# On a noisy machine this many budgets may be spent until the ratio is known this precisely; the share for the warm-up.
 _PATIENCE, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
-# And so many until there are pairs enough of what takes long.
+# And this many until there are enough pairs of long runs.
 _LAST_PATIENCE = 20.0
-# A round whose ratio is known to no more than a tenth either way says nothing about most gains.
+# A round that knows the ratio only to ±10 % says nothing about most gains.
 _NOISY = 0.2
-# Shorter ones are dominated by the clock and by what runs in between.
+# Shorter samples are dominated by the clock and by interruptions.
 _SAMPLE_S, _MOST_REPEATS = 5e-3, 1000
 _WARMUP_RUNS = 3
 
 
 class Runs(Protocol):
-    """`run` returns when its work is done; `switches` hold while it runs; `samples` are as much work as one of the
-    other's."""
+    """`run` returns when its work is done; `switches` hold while it runs; `samples` of them are as much work as one of
+    the other side."""
 
     @property
     def run(self) -> Callable[[], object]: ...
@@ -79,10 +79,10 @@ class Runs(Protocol):
 
 @dataclass(slots=True)
 class Paired:
-    """Logarithms of the ratio of times, the second over the first; one for each pair of neighbours. `floor` is how far
-    those of two equal models are apart: where they lie in memory makes a difference that more pairs do not average.
-    `earlier` is a round of the same comparison at another time: what a machine does for seconds on end, no pair of
-    neighbours shows. `others_share` is the part of the machine that other processes took during the runs;
+    """Logarithms of the ratio of times, the second over the first; one for each pair of consecutive runs. `floor` is
+    their difference for two equal models: their places in memory make a difference that more pairs do not average out.
+    `earlier` is a round of the same comparison at another time: pairs of consecutive runs do not show changes that last
+    for seconds. `others_share` is the part of the machine that other processes took during the runs;
     `in_second_process`: this round was measured there."""
 
     logs: list[float] = field(default_factory=list)
@@ -97,8 +97,8 @@ class Paired:
 
     @property
     def gain(self) -> float | None:
-        """The share of the first's time that the second saves, from the median pair of the median round: one that had
-        time for more pairs does not count for more."""
+        """The share of the first's time that the second saves, from the median pair of the median round, so that a
+        round with more pairs does not count more."""
         medians = [median(logs) for logs in self.rounds if logs]
         return 1 - math.exp(median(medians)) if medians else None
 
@@ -113,12 +113,12 @@ class Paired:
 
     @property
     def is_settled(self) -> bool:
-        """Whether there are as many rounds as there will be."""
+        """Whether no further rounds are needed."""
         return len(self.rounds) >= ROUNDS or self.spread is None
 
     @property
     def most_foreign(self) -> float:
-        """The part of the machine that other processes took in the round in which they took most."""
+        """The share of the machine that other processes used, in the round with the most."""
         before = self.earlier.most_foreign if self.earlier else 0.0
         return max(before, self.others_share or 0.0)
 
@@ -158,8 +158,8 @@ class Paired:
 
 
 def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_counter) -> Paired:
-    """First and second in turns for `seconds`, longer where these do not suffice. The order changes from pair to pair:
-    what is faster only because it comes later is so for both."""
+    """Run both in turn for `seconds`, longer if that is not enough. The order alternates from pair to pair, so that an
+    advantage of running second is the same for both."""
     paired = Paired()
     with collector_paused():  # a collection during a run would be charged to it
         repeats = [_warm_up(side, _WARMUP_SHARE * seconds, clock) for side in (first, second)]
@@ -173,7 +173,7 @@ def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_co
 
 
 def _is_enough(paired: Paired, spent: float, seconds: float) -> bool:
-    """By how well it is known, never by what it is: stopping at the first interval above 0 would find one anywhere."""
+    """Decided by the precision, never by the result: stopping at the first interval above 0 would always find one."""
     if not paired.logs or spent < seconds:
         return False
     if len(paired.logs) < LEAST_PAIRS:
@@ -185,7 +185,7 @@ def _is_enough(paired: Paired, spent: float, seconds: float) -> bool:
 
 
 def _warm_up(side: Runs, seconds: float, clock: Clock) -> int:
-    """How often it is run for one sample. The first run may compile."""
+    """The number of runs per sample. The first run may compile."""
     _timed(side, 1, clock)
     begin, fastest, runs = clock(), math.inf, 0
     while runs < _WARMUP_RUNS or clock() - begin < seconds:
@@ -197,7 +197,7 @@ def _warm_up(side: Runs, seconds: float, clock: Clock) -> int:
 
 
 def _timed(side: Runs, repeats: int, clock: Clock) -> float:
-    """Seconds of one run: the median of a few, where they are short, since whatever interrupts them is not theirs."""
+    """Seconds of one run; of short runs the median of several, which leaves out interruptions."""
     before = Switches.now()
     marks = []
     try:

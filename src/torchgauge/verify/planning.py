@@ -1,8 +1,8 @@
-"""The combination that verifies best: from the largest gain on, what gains further is added.
+"""The best combination that verifies: starting from the largest gain, advice that gains further is added.
 
-A CUDA graph changes what gains: kernels are launched at once then, so shorter ones are worth more, and more of them
-cost nothing. Hence beside it also advice is tried that by itself only took more time, and the graph itself beside what
-makes kernels shorter.
+A CUDA graph changes what gains: it launches all kernels at once, so shorter kernels gain more and additional ones cost
+nothing. So with a graph, advice is tried that was slower by itself, and the graph is tried with advice that makes
+kernels shorter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Plan as PlanRow
     from torchgauge.facts.document_types import Tried
 
-# Several ways to compile are the same way twice.
+# Compiling in several ways is compiling twice.
 _GRAPH = "graph"
 _ONCE = ("compile", _GRAPH)
 
@@ -30,7 +30,7 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Advice whose outputs are right, with what its time is by itself; several rules may say the same."""
+    """Advice whose outputs are right, with its time when applied alone; several rules may give the same advice."""
 
     rules: tuple[str, ...]
     applied: Applied
@@ -61,8 +61,8 @@ class Plan:
 
 
 def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | None:
-    """None where nothing holds. `note` is called before each measurement."""
-    # What holds by its gain, then a graph that does not hold by itself, then the rest, which may hold beside it.
+    """None if no advice holds. `note` is called before each measurement."""
+    # First what holds, by gain, then a graph that does not hold alone, then the rest, which may hold with the graph.
     ranked = sorted(candidates, key=lambda each: (not each.holds, not each.holds and each.stage != _GRAPH, -each.gain))
     if not ranked or not ranked[0].holds:
         return None
@@ -166,7 +166,7 @@ def member(plan: Plan, *, train: bool) -> PlanRow:
 
 
 def no_plan(reason: str) -> PlanRow:
-    """Where verification as a whole failed, or did not come to its end."""
+    """If verification failed as a whole or was interrupted."""
     return {
         "rules": [],
         "gain": None,

@@ -28,7 +28,7 @@ SCRIPT = "a script cannot be changed: verify the original model"
 
 
 class NotApplicableError(Exception):
-    """Why a piece of advice cannot be applied here without a person: its words are the reason that is reported."""
+    """A piece of advice cannot be applied automatically; the message is the reason that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class Applied:
     note: str | None = None
 
     def told(self, places: int) -> str | None:
-        """What is to be known of the figures, of advice that names so many places."""
+        """A remark on the figures of advice that names this many places."""
         part = f"applied at {self.places} of {places} places" if (self.places or places) < places else None
         return ", ".join(text for text in (part, self.note) if text) or None
 
 
 Apply = Callable[[Trial], Applied]
-# The order in which several are applied: code is written for the model's own modules, compilers want the last word.
+# The order in which several are applied: code is written for the model's own modules, compilers come last.
 STAGES = ("structure", "weights", "layout", "precision", "switches", "compile", "graph")
 # Relative errors (L2) of the outputs that may remain: where only the order of additions differs, where products keep 10
 # bits (TF32) or 8 (bfloat16) of mantissa, where weights are given up.

@@ -1,7 +1,7 @@
-"""A second process, started later, that measures once more what the first one found.
+"""A second process, started later, that repeats the measurement of the first.
 
-A gain may be an accident of one process: of where its tensors lie in memory, of what was compiled or warmed up before.
-The second process builds the model itself where the target says how, else it is given a pickled copy of it.
+A gain may be an accident of one process: where its tensors are in memory, what was compiled or warmed up before. The
+second process builds the model from the target if it can, otherwise it gets a pickled copy.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from torchgauge.verify.pairs import Paired, Switches
 from torchgauge.verify.registry import Applied, NotApplicableError
 from torchgauge.verify.sides import SEED, Bench, attempted
 
-# Seconds to start, to import and to build, beside the runs: these may take as many budgets as those of the first.
+# Seconds to start, import and build; then as many budgets for the runs as in the first process.
 _START_S, _MOST_BUDGETS = 180.0, 25.0
-# The pickled copy, and what is made of it on the other side.
+# Room for the pickled copy and the model loaded from it.
 _ROOM = 2.5
 _CALL = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -46,7 +46,7 @@ _CALL = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Advice that is applied together, and how far its outputs may be off."""
+    """Advice that is applied together, and the allowed error of its outputs."""
 
     applied: tuple[Applied, ...]
     tolerance: float
@@ -84,8 +84,7 @@ def _read_row(row: _Row | str) -> Verdict | str:
 
 
 class SecondProcess(Protocol):
-    """For each job what was found there, or in words what failed when it was applied; the reason where there is no
-    second process."""
+    """For each job the verdict, or a message if applying it failed; the reason if there is no second process."""
 
     def measure(self, jobs: Sequence[Job]) -> list[Verdict | str] | str: ...
 
@@ -114,13 +113,13 @@ class Setup:
             order = (self, list(jobs), Switches.now(), torch.get_default_dtype())
             try:
                 torch.save(order, Path(folder, "order"))
-            # What a model's own classes say about pickling may raise anything.
+            # Pickling runs code of the model's own classes, which may raise anything.
             except Exception as error:
                 return f"the model cannot be pickled for a second process: {failure_text(error)}"
             limit_s = _START_S + _MOST_BUDGETS * self.seconds * (len(jobs) + 1)
             command = [sys.executable, "-c", _CALL, folder, json.dumps([path or os.getcwd() for path in sys.path])]
             try:
-                # What the model's code prints is not for the user, who has seen it.
+                # The user has already seen what the model's code prints.
                 done = subprocess.run(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                     timeout=limit_s, check=False,
@@ -152,7 +151,7 @@ class Setup:
 
 
 def main(folder: str) -> None:
-    """What the second process does."""
+    """The entry point of the second process."""
     answer: list[_Row | str] | str
     try:
         # Written by the first process, into a folder that only this user can read.
@@ -161,7 +160,7 @@ def main(folder: str) -> None:
         torch.set_default_dtype(dtype)
         with setup.bench() as bench:
             answer = [_row(bench, job) for job in jobs]
-    # Building and running the model is the code of others, which may raise anything.
+    # Building and running the model may raise anything.
     except (Exception, SystemExit) as error:
         answer = f"the model cannot be run in a second process: {failure_text(error)}"
     Path(folder, "answer").write_text(json.dumps(answer), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What is compared: the model as it is, and copies of it that were changed; their bytes, and what fails on the way."""
+"""What is compared: the original model and changed copies of it; their bytes and their failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LARGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two: how it is run, and under which of torch's settings."""
+    """One of the two models: how it is run, and with which of torch's settings."""
 
     subject: Subject
     run: Callable[[], object]
@@ -47,7 +47,7 @@ class Side:
     samples: int = 1
 
     def outputs(self, seed: int = SEED) -> list[tuple[str, torch.Tensor]]:
-        """Of one call in evaluation, random numbers being the same for every side."""
+        """Of one call in evaluation mode, with the same random numbers for every side."""
         model = self.subject.model
         with rng_untouched(), torch.no_grad(), switches_kept(), in_mode(model, train=False):
             torch.manual_seed(seed)
@@ -57,7 +57,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The model that advice is tried on. It is never changed itself: not by a transformation, nor by training."""
+    """The model that advice is tried on. Neither transformations nor training change the model itself."""
 
     subject: Subject
     capture: Capture | None  # what advice is tried by; None in the second process, which gets its code
@@ -73,13 +73,13 @@ class Bench:
             return Paired()
         with surroundings_noted() as around:
             paired = time_pairs(first, second, share * self.seconds, self.clock)
-        # On a clock that tests move, other processes change nothing.
+        # With a test's clock, other processes do not matter.
         others = around.others_share if self.clock is perf_counter else None
         return replace(paired, floor=self.floor, others_share=others)
 
     def with_floor(self) -> Bench:
         """Knowing how far two copies of the same model are apart, and whether its runs are short enough to time. A
-        round of what is tried has a part of this time: where all of it is too short, so is that."""
+        trial gets part of this time: if all of it is too short, so is the part."""
         same = time_pairs(self.original(), self.changed([]), self.seconds, self.clock)
         return replace(self, floor=abs(median(same.logs)), is_slow=len(same.logs) < LEAST_PAIRS)
 
@@ -122,7 +122,7 @@ class Bench:
                     if len(pieces) == 1:
                         twin.flatten_parameters()
             return model
-        # Copying runs what the model's own classes say about it, which may raise anything.
+        # Copying runs code of the model's own classes, which may raise anything.
         except Exception as error:
             raise NotApplicableError(f"the model cannot be copied: {failure_text(error)}") from error
 
@@ -134,16 +134,16 @@ class Bench:
 
 @contextmanager
 def cleaned_up(bench: Bench, codes: Sequence[str]) -> Iterator[None]:
-    """What a compiler has kept for these codes, and the memory of copies, is given back."""
+    """Releases what a compiler kept for these codes, and the memory of copies."""
     device, model = bench.subject.device, bench.subject.model
     try:
         yield
     finally:
         is_compiled = any("compile(" in code for code in codes)
-        # It forgets what the user has compiled, too, so it is not told to without need.
+        # This also clears what the user has compiled, so it is done only when needed.
         if is_compiled and "torch._dynamo" in sys.modules:
             sys.modules["torch._dynamo"].reset()
-        # A walk over the whole process, for what is too large to wait for the next one.
+        # A full collection, because the copies are too large to wait for the next one.
         if is_compiled or device.type == "cuda" or sum(p.nbytes for p in model.parameters()) >= _LARGE_BYTES:
             gc.collect()
         if device.type == "cuda":
@@ -167,12 +167,12 @@ def held_bytes(model: nn.Module) -> int:
 
 
 def peak_bytes(side: Side) -> int:
-    """The most that torch's allocator held beyond what it held before a run."""
+    """The peak of torch's allocator during a run, less what it held before."""
     subject = side.subject
     with switches_kept():
         side.switches.apply()
         side.run()
-        # The first run of a profiler sets it up.
+        # The first run under a profiler includes its setup.
         runs = profile_runs(side.run, module_paths(subject.model), 2, device=subject.device, memory=True)
     return allocation_peak(runs[-1], on_device=subject.device.type == "cuda")
 
@@ -183,7 +183,8 @@ _LOGGERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
 
 
 def attempted(work: Callable[[], T]) -> T | str:
-    """What `work` gives back, or in words what it raised. `NotApplicableError` passes: nothing was tried then."""
+    """The result of `work`, or a message about what it raised. `NotApplicableError` passes through: nothing was
+    tried."""
     try:
         with silenced():
             return work()
@@ -198,7 +199,7 @@ def attempted(work: Callable[[], T]) -> T | str:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Compilers warn and log on the way; what matters of it is the result."""
+    """Hides the warnings and logs of compilers; only the result matters."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     try:

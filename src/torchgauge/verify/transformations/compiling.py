@@ -77,7 +77,7 @@ def positional(trial: Trial) -> Inputs:
 
 
 def require_compiler(device: torch.device) -> None:
-    """Told before: what a compiler's absence raises says it less clearly."""
+    """Checked first: the errors of a missing compiler are less clear."""
     if device.type == "cuda":
         if find_spec("triton") is None:
             raise NotApplicableError("torch.compile needs the package 'triton' here, which is not installed")
