@@ -1,4 +1,4 @@
-"""What a model needs on a device that is not there: memory, time and energy."""
+"""What a model needs on a device that one need not have: memory, time and energy."""
 
 from __future__ import annotations
 

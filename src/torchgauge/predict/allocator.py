@@ -24,12 +24,12 @@ LARGE_SEGMENT_BYTES = 20 << 20
 ROUND_LARGE_BYTES = 2 << 20
 UNLIMITED = 1 << 62
 
-# Segments of the simulation lie so far apart that an expandable one has room for any device.
+# Addresses of simulated segments are far enough apart for an expandable one to grow to any device's size.
 _ADDRESS_STEP = 1 << 44
 
 
 class OutOfMemory(Exception):  # noqa: N818 what torch raises is named so
-    """The allocator could not serve a request, even after giving back all that it can."""
+    """The allocator could not serve a request, even after releasing everything it can."""
 
     def __init__(self, asked_bytes: int, reserved_bytes: int) -> None:
         super().__init__(f"{asked_bytes} bytes asked for with {reserved_bytes} reserved")
@@ -38,7 +38,7 @@ class OutOfMemory(Exception):  # noqa: N818 what torch raises is named so
 
 @dataclass(frozen=True, slots=True)
 class AllocatorSettings:
-    """The options of PYTORCH_CUDA_ALLOC_CONF that decide about device memory; sizes in bytes."""
+    """The options of PYTORCH_CUDA_ALLOC_CONF that affect device memory; sizes in bytes."""
 
     expandable_segments: bool = False
     max_split_bytes: int = UNLIMITED
@@ -50,7 +50,7 @@ class AllocatorSettings:
 
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
-        """The value of PYTORCH_CUDA_ALLOC_CONF; options that do not decide about device memory are passed over."""
+        """The value of PYTORCH_CUDA_ALLOC_CONF; options that do not affect device memory are ignored."""
         settings, rest = cls(), text.replace(" ", "")
         while rest:
             key, colon, rest = rest.partition(":")
@@ -179,7 +179,7 @@ class CachingAllocator:
         self._next_address = _ADDRESS_STEP
 
     def allocate(self, nbytes: int, stream: int = 0) -> Block | None:
-        """None for no bytes: torch asks for nothing then."""
+        """None for zero bytes, for which torch allocates nothing."""
         if nbytes == 0:
             return None
         size = self.settings.round(nbytes)
@@ -211,7 +211,7 @@ class CachingAllocator:
         block.pool.add(block)
 
     def empty_cache(self) -> None:
-        """Give back every segment that is free as a whole, and of expandable ones the free pages."""
+        """Release every segment that is completely free, and the free pages of expandable ones."""
         for pool in (self._large, self._small):
             free = list(pool.blocks.values())
             for block in free:
@@ -233,7 +233,7 @@ class CachingAllocator:
             return None
         block = pool.blocks[keys[index][2]]
         if block.is_expandable:
-            # The last block of a segment counts as what it can grow to, so that inner ones are filled first.
+            # The last block of a segment counts with the size it can grow to, so that inner blocks are filled first.
             while block.is_expandable and index + 1 < len(keys) and keys[index + 1][0] == stream:
                 following = pool.blocks[keys[index + 1][2]]
                 if _expandable_bytes(following) >= _expandable_bytes(block):

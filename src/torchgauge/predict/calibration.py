@@ -1,7 +1,7 @@
 """Kernels of this machine: `torchgauge system --calibrate` measures them, `forecast --on this` uses them.
 
-The same table as the package has for the H200, from layers of many sizes that are drawn here. It is a file of numbers
-that can be carried to another machine: `forecast --on kernels.npz`.
+The table has the form of the package's table for the H200, from layers of random sizes. It is a file of numbers that
+can be copied to another machine: `forecast --on kernels.npz`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 Tell = Callable[[int, int, str], None]
 Clock = Callable[[], float]
 T = TypeVar("T")
-# Nothing that torch runs is shorter.
+# Nothing that torch runs is faster.
 LAUNCH_S = 2e-6
-# Of a layer, so that many sizes are seen in the time: larger ones are carried on from these.
+# Limit of a layer, so that many sizes are measured in the time; larger ones are extrapolated.
 _MOST_FLOPS = {"cpu": 6e8, "cuda": 1e12}
 # A processor is shared: what disturbs a layer in one round is over in another, and the median of three is free of it.
 # The least is not: where a hypervisor takes time away, the kernel subtracts it from a process's, at times too much of
@@ -43,12 +43,12 @@ _MOST_FLOPS = {"cpu": 6e8, "cuda": 1e12}
 _ROUNDS = {"cpu": 3, "cuda": 1}
 # Of the time, what the first of three rounds takes, which also draws the layers.
 _FIRST_ROUND = 0.42
-# A table is far smaller; an archive that says more about itself is not one.
+# A table is far smaller; a larger archive is not one.
 _MOST_BYTES = 64 << 20
 
 
 def present_profile(name: str) -> tuple[Profile, Device | None]:
-    """This machine's GPU, or its processor where there is none or `name` is "cpu"; or what a file has."""
+    """This machine's GPU, or its processor if there is none or `name` is "cpu"; or the device of a file."""
     import torch
 
     from torchgauge.predict.devices import find_device
@@ -115,7 +115,7 @@ def calibrate_kernels(
     tell: Tell | None = None,
     clock: Clock = time.perf_counter,
 ) -> Path:
-    """Measure layers of many sizes for about that long, and keep their times. With one thread `time.process_time` is a
+    """Measure layers of many sizes for about `seconds`, and save their times. With one thread `time.process_time` is a
     clock that other processes do not disturb."""
     import torch
 

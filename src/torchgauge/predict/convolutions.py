@@ -1,4 +1,4 @@
-"""What cuDNN takes for itself in a convolution.
+"""Workspaces of cuDNN's convolutions.
 
 Its heuristics choose a kernel by shape, type and layout, and no rule for that is published. `convolutions.json` holds
 what 7,680 shapes of common models took on an H200 (`benchmarks/fit_device.py`). Another shape gets what the nearest of
@@ -47,7 +47,7 @@ class Convolution:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What the choice of a kernel depends on before all sizes."""
+        """The properties that decide about the kernel first, without sizes."""
         grouping = "dense" if self.groups == 1 else "depthwise" if self.groups == self.in_channels else "grouped"
         is_matmul = self.kernel_height >= self.height and self.kernel_width >= self.width and not self.padding
         is_1d = self.height == self.kernel_height == 1 and self.width > 1
@@ -93,7 +93,7 @@ def workspace(shape: Convolution, which: str, *, itemsize: int, channels_last: b
 # Of the shapes in the table, each left out in turn, 97 % lie in a range made from so many neighbours, widened by that
 # share of their input, output and weights (`tests/predict/test_workspaces.py` works it out again).
 _NEIGHBOURS, _MARGIN = 4, 0.1
-_MIN_SHAPES_OF_A_KIND, _WIDE_MARGIN = 5, 2.0  # with fewer measured shapes of a kind nothing says how they vary
+_MIN_SHAPES_OF_A_KIND, _WIDE_MARGIN = 5, 2.0  # with fewer measured shapes of a kind, their variation is unknown
 _BATCH_WEIGHT = 0.1  # the same layer at another batch is nearer than another layer at the same batch
 
 

@@ -1,4 +1,4 @@
-"""GPUs by short names: their memory, and what decides about kernels.
+"""GPUs by short names: their memory, and the properties that decide about kernels.
 
 Capacities are those of NVIDIA's aiconfigurator (Apache-2.0, commit 095f58a5) where it lists the device, else of the
 data sheets; `total_bytes` is what CUDA reports as total where that was measured. Otherwise a margin is taken off the

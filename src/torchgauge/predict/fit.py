@@ -1,4 +1,4 @@
-"""Whether a run fits on a device: its events through the allocator, and what the device has in use besides."""
+"""Whether a run fits on a device: its events replayed through the allocator, plus the memory that CUDA uses."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ CLASSES = (
 
 COURSE_POINTS = 240
 
-# What a process takes beside its allocator: the context with torch's kernels, then each thread that calls cuBLAS. As
-# measured on the H200 (driver 580, torch 2.11.0+cu130): 661 MB without cuBLAS, 729 in inference, 804 to 808 in
+# Memory of a process outside the allocator: the context with torch's kernels, then each thread that calls cuBLAS.
+# Measured on the H200 (driver 580, torch 2.11.0+cu130): 661 MB without cuBLAS, 729 in inference, 804 to 808 in
 # training.
 _CONTEXT_BYTES = 661454848
 _CUBLAS_CONTEXT_BYTES = {"forward": 67108864, "backward": 75497472}
-# Of a chip that was not measured: drivers and architectures differ (400 to 900 MB are reported).
+# For chips that were not measured: drivers and architectures differ (400 to 900 MB are reported).
 _CONTEXT_RANGE = (0.6, 1.3)
-# How far the truth was from the prediction on the measured device at most, beyond unknown workspaces; twice that where
-# nothing was measured.
+# The largest error of predictions on the measured device, apart from unknown workspaces; doubled for other devices.
 _ALLOCATED_MARGIN, _RESERVED_MARGIN = 0.01, 0.03
-_SEGMENT_BYTES = 24 << 20  # small models are off by a segment more or less: the allocator takes 20 MiB for 1 to 10
+_SEGMENT_BYTES = 24 << 20  # small models are off by about one segment: the allocator takes 20 MiB for 1 to 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,8 @@ def replay_steps(
 def replay_graph(
     trace: Trace, settings: AllocatorSettings, *, sizes: Mapping[int, int] | None = None, detail: bool = False
 ) -> Replay:
-    """A step as a CUDA graph, made as torch's documentation has it: three steps on a side stream, then the capture,
-    into a private pool. Its segments stay reserved, and of its tensors the results and the gradients stay."""
+    """A step as a CUDA graph, captured as torch's documentation recommends: three steps on a side stream, then the
+    capture into a private pool. The segments stay reserved; results and gradients stay allocated."""
     warmed = _warm_up(trace, CachingAllocator(settings), sizes or {})
     pool, held = CachingAllocator(settings), dict[int, Block | None]()
     watch = _Watch(trace, _Sum((warmed, pool))) if detail else None
@@ -175,8 +174,8 @@ def _run(
 
 
 class _Watch:
-    """Who holds what when the most is allocated, and the course of the last step. What is reserved stays reserved, so
-    the rest of its peak is slack."""
+    """Which modules hold memory at the peak, and the course of the last step. Reserved memory stays reserved, so the
+    rest of the reserved peak is slack."""
 
     def __init__(self, trace: Trace, allocator: CachingAllocator | _Sum) -> None:
         self._trace, self._allocator = trace, allocator
@@ -247,7 +246,7 @@ class _Watch:
         )
 
     def _sampled_course(self) -> dict[str, list[int]]:
-        """Of each stretch of the step its highest moment."""
+        """The highest moment of each part of the step."""
         count = len(self._course)
         ends = [count * place // COURSE_POINTS for place in range(COURSE_POINTS + 1)]
         stretches = [range(start, end) for start, end in pairwise(ends) if end > start]
@@ -259,7 +258,7 @@ class _Watch:
 
 
 def succeeds_under(trace: Trace, settings: AllocatorSettings, limit: int, *, is_graph: bool = False) -> bool:
-    """Whether three steps run where no more than `limit` can be reserved, cached segments given back when needed."""
+    """Whether three steps succeed if at most `limit` can be reserved; cached segments are released when needed."""
     allocator = CachingAllocator(settings, limit)
     held: dict[int, Block | None] = {}
     try:

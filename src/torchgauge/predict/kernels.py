@@ -114,7 +114,7 @@ _INSIDE = ("scaled_dot_product_attention", "dropout", "softmax")
 
 
 def _replacement(mode: CudaKernels, name: str, original: Function) -> Function:
-    """For the tracing thread; another thread that calls the function meanwhile gets the original."""
+    """For the tracing thread; another thread that calls the function gets the original."""
     tracing = threading.get_ident()
 
     def call(*args: object, **kwargs: object) -> object:

@@ -15,7 +15,7 @@ MakeOptimizer = Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]
 
 # What one gets by a name alone, where that is not torch's default. Without momentum SGD has no state at all.
 _USUAL: Mapping[str, Mapping[str, float]] = {"SGD": {"lr": 1e-3, "momentum": 0.9}}
-# These go over the parameters one by one unless told otherwise (`foreach=None` is False there).
+# These loop over the parameters by default (`foreach=None` means False there).
 _LOOPS = frozenset(("Adafactor", "Muon"))
 
 

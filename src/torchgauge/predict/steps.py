@@ -318,7 +318,7 @@ class CudaRun(FakeRun):
         before = len(tape)
         built = super()._replay(plan, tensors)
         if name == "aten::rand" and built.dim() == 0:
-            # Layers that are left out at random (LayerDrop) are there: a draw that is neither low nor high.
+            # Layers that are dropped at random (LayerDrop) are kept: a draw that is neither low nor high.
             self._know(built, torch.full((), 0.5, dtype=built.dtype))
         if name == "aten::_cudnn_rnn_backward" and built[3]:
             del tape[before:]
@@ -337,8 +337,8 @@ class CudaRun(FakeRun):
 
     @property
     def keeps_nothing(self) -> bool:
-        """Whether all that the tape says was taken was freed again, but for the workspaces of libraries: then the model
-        has no state, and a second run repeats the first."""
+        """Whether everything allocated on the tape was freed again, except workspaces of libraries: then the model
+        keeps no state, and a second run repeats the first."""
         held: set[int] = set()
         for number, nbytes in self.tape:
             if number != OP:
@@ -354,7 +354,7 @@ class CudaRun(FakeRun):
         return fake
 
     def _hold_early(self, plan: Plan) -> list[int]:
-        """What is taken before the results and given back after all else."""
+        """Memory allocated before the results and freed last."""
         numbers = []
         for nbytes in self._cuda_planner.known.early.get(id(plan), ()):
             self._next -= 1
@@ -387,7 +387,7 @@ _HELD_BY_TORCH = 4
 
 
 def _adds_in_place(plan: Plan, tensors: list[FakeTensor]) -> bool:
-    """Whether torch's own code adds into the first tensor. It does where nobody else holds that tensor or its memory: a
+    """Whether torch's own code adds into the first tensor. It does if nothing else holds that tensor or its memory: a
     second gradient (`accumulate` of torch/csrc/autograd/input_buffer.cpp), the bias of a linear layer, the mask of an
     attention; but not for subclasses of Tensor, as fake tensors are."""
     if len(tensors) != 2 or type(plan.result) is not Output or plan.result.spec is not tensors[0].spec:
@@ -488,11 +488,11 @@ class Loop:
         self.trained = [parameter for parameter in parameters if parameter.requires_grad]
         self.optimizer: torch.optim.Optimizer | None = None
         self.loss_used = ""
-        # Places on the tape, and of which class the memory is that was held there.
+        # Positions on the tape, with the class of the memory that is held there.
         self.marks: list[tuple[int, str, list[int]]] = []
         if setting.train:
             assert setting.optimizer is not None
-            # Modules that torch imports at the first step run ops too.
+            # Modules that torch imports at the first step also run ops.
             setting.optimizer([nn.Parameter(torch.empty(0))]).step()
             if not self.trained:
                 raise InputError("nothing to train: no parameter requires a gradient")
@@ -506,7 +506,7 @@ class Loop:
                 del output
             return
         output = loss = None
-        # Without threads: those of the engine would not be seen.
+        # Without threads: ops in the engine's threads would not be recorded.
         with step_errors(self.recorder), self.run, mode, torch.autograd.set_multithreading_enabled(False):
             if self.optimizer is None:
                 self.recorder.phase = "optimizer"  # some make their state here
@@ -583,7 +583,7 @@ def _capturing(is_captured: bool) -> Iterator[None]:
 
 
 def _run_backward(loss: torch.Tensor) -> None:
-    """`loss.backward()`, without its detour over torch functions: it would switch off the mode that puts in kernels."""
+    """`loss.backward()` without `__torch_function__`, which would disable the mode that replaces kernels."""
     engine: Any = torch.autograd.Variable._execution_engine
     start = torch.ones_like(loss, memory_format=torch.preserve_format)
     engine.run_backward((loss,), (start,), False, False, (), allow_unreachable=True, accumulate_grad=True)
@@ -657,13 +657,13 @@ def _renumbered(
                 classes[count] = "workspaces"
                 workspaces[number] = count
             found.append((count, nbytes))
-        else:  # of something that was placed nothing is known here: number 0 is nobody's
+        else:  # memory placed before the steps has no number here
             found.append((numbers.pop(number, -1), -1))
     return found[:-1], classes, workspaces
 
 
 def _checkpoint(model: nn.Module, name: str) -> None:
-    """Blocks are run again in the backward pass instead of keeping what they computed."""
+    """Blocks are recomputed in the backward pass instead of keeping their activations."""
     from torch.utils.checkpoint import checkpoint
 
     chosen = (
@@ -678,7 +678,7 @@ def _checkpoint(model: nn.Module, name: str) -> None:
 
 
 class _Adapted(nn.Module):
-    """A linear layer with a low-rank addition beside it, as peft has it without dropout."""
+    """A linear layer with a low-rank adapter, as in peft without dropout."""
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ COMPUTE: Bound = "compute"
 MEMORY: Bound = "memory"
 LAUNCH: Bound = "launch"
 
-# The device whose kernels the package has.
+# The device whose kernels are in the package.
 _ORIGIN = "h200"
 # Half of a 90 % interval in octaves, where no held-out kernels say better; by family what the H200's kernels say about
 # the published tables of other devices (benchmarks/forecast_transfer.py, docs/forecast.md). Published attention is a
@@ -61,7 +61,7 @@ class Energy:
     high: float
 
     def joules(self, place: Place) -> float:
-        """Beyond what the idle device takes meanwhile."""
+        """In addition to the idle power during that time."""
         rate = self.per_flop_j.get(place.rate) or self.per_flop_j.get("float32", 0.0)
         warm = place.nbytes - place.cold_bytes
         return place.flops * rate + warm * self.per_byte_j + place.cold_bytes * self.per_cold_byte_j
@@ -148,7 +148,7 @@ class RunTime:
     sources: dict[str, float] = field(default_factory=dict)  # share of the device's time by source
 
 
-# The names that drivers give, by those of `predict.devices`.
+# Names as the driver reports them, by the names of `predict.devices`.
 _DRIVER_NAMES = {
     "h200": "NVIDIA H200", "h100": "NVIDIA H100 80GB HBM3", "h100_pcie": "NVIDIA H100 PCIe",
     "a100": "NVIDIA A100-SXM4-80GB", "a100_40gb": "NVIDIA A100-SXM4-40GB", "a30": "NVIDIA A30", "a10": "NVIDIA A10",
@@ -196,11 +196,11 @@ def profile_of(device: Device | str) -> Profile:
 
 def packaged_name(title: str) -> str | None:
     """The device of the package's own kernels that a driver calls so; None for all others."""
-    return next((name for name, told in _DRIVER_NAMES.items() if told == title and load_table(name) is not None), None)
+    return next((name for name, known in _DRIVER_NAMES.items() if known == title and load_table(name) is not None), None)
 
 
 def peaks_of_device(device: Device) -> Peaks:
-    """The data sheet's; a device that is given by its memory size alone has none."""
+    """From the data sheet; a device that is given only by its memory size has none."""
     title = _DRIVER_NAMES.get(device.name, device.title)
     peaks = published_peaks(title)
     if peaks is None or peaks.bytes_per_s is None:
@@ -246,9 +246,9 @@ def kernel_time(profile: Profile, place: Place, estimate: Estimate | None = None
     table = profile.table
     if estimate is None and table is not None:
         estimate = table.estimate(place)
-    told = _published_time(profile, place, estimate)
-    if told is not None:
-        return KernelTime(told[0], told[1], told[2], work, bound)
+    published = _published_time(profile, place, estimate)
+    if published is not None:
+        return KernelTime(*published, work, bound)
     if table is None or estimate is None:
         return KernelTime(1.5 * profile.rates.seconds(place), _UNSURE[DATA_SHEET], DATA_SHEET, work, bound)
     seconds = exp2(estimate.log_s)
@@ -446,7 +446,7 @@ def _hosts(profile: Profile, ops: Sequence[OpRecord], module_calls: int, new_len
     return found
 
 
-# Kernels that may wait in a CUDA stream; the host then waits before it launches another.
+# Number of kernels that fit in a CUDA stream's queue; when it is full, the host waits.
 _QUEUE = 1024
 
 
@@ -521,14 +521,14 @@ def _run_energy(
     found = []
     for total, octaves in zip(totals, (0.0, -share, share), strict=True):
         times = exp2(octaves)
-        # A kernel cannot take more than the card may draw.
+        # A kernel cannot draw more power than the card's limit.
         work = sum(min(own + energy.busy_w * seconds * times, spare_w * seconds * times) for own, seconds in busy)
         found.append(energy.idle_w * total + work)
     return found[0], found[1] * energy.low, found[2] * energy.high
 
 
 def _bound(rows: Sequence[OpTime], total: float, device_s: float, profile: Profile) -> Bound:
-    """What most of the time goes to; the host, where the device waits for it longer than it works."""
+    """What takes most of the time; the host if the device waits for it longer than it works."""
     if not profile.is_serial and total > 2 * device_s:
         return HOST
     shares: dict[Bound, float] = {}

@@ -1,7 +1,7 @@
-"""Memory that kernels take for themselves while they run, and that no tensor of the model shows.
+"""Memory that kernels allocate while they run, in addition to the tensors of the model.
 
-Sizes are worked out as torch and its libraries do; where a library decides by unpublished rules (cuDNN's convolutions),
-they are measured (`convolutions.py`). Sources are named with each formula.
+Sizes are computed as torch and its libraries do; if a library's rules are not published (cuDNN's convolutions), they
+are measured (`convolutions.py`). Each formula names its source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """What of a GPU decides about the memory of kernels."""
+    """The properties of a GPU that decide about the memory of kernels."""
 
     multiprocessors: int
     capability: tuple[int, int]
@@ -29,7 +29,7 @@ class Chip:
     @property
     def cublas_bytes(self) -> int:
         """`parseChosenWorkspaceSize` of aten/src/ATen/cuda/CublasHandlePool.cpp: one per thread and stream that calls
-        cuBLAS, never given back."""
+        cuBLAS, never released."""
         return 32 * MIB if self.capability[0] >= 9 else 4096 * 1024 * 2 + 16 * 1024 * 8
 
 
@@ -225,7 +225,8 @@ class Recurrent:
 
     @property
     def is_persistent(self) -> bool:
-        """Whether the kernel keeps its weights on chip: small layers, and what torch chooses it for in float16."""
+        """Whether the kernel keeps its weights on chip: small layers, and those that torch chooses it for in
+        float16."""
         chosen = self.kind != "GRU" and self.layers == self.directions == 1 and self.dtype == torch.float16
         fits = self.units % 128 == 0 and self.units <= 1024 and self.features % 128 == 0
         is_small = self.units <= _RNN_PERSISTENT_UNITS[self.kind] and self.dtype != torch.bfloat16
@@ -266,15 +267,15 @@ class Recurrent:
         return total
 
 
-# One list after the other: what is allocated together, and given back before the next; in bytes, or with a range where
-# the size is an estimate.
+# Lists of sizes that are allocated together and freed before the next list; in bytes, or with a range if the size is an
+# estimate.
 Phases = list[list[int | Workspace]]
 Temporaries = Callable[[OpArguments, Chip], Phases]
 TEMPORARIES: dict[str, Temporaries] = {}
 
 
 def temporaries(*ops: str) -> Callable[[Temporaries], Temporaries]:
-    """What an op allocates besides its results and gives back before it ends, in bytes."""
+    """Memory that an op allocates in addition to its results and frees before it ends, in bytes."""
 
     def register(function: Temporaries) -> Temporaries:
         for op in ops:
@@ -380,7 +381,7 @@ def of_recurrent_backward(arguments: OpArguments, chip: Chip) -> Phases:
 
 @temporaries("aten::_safe_softmax")
 def of_safe_softmax(arguments: OpArguments, chip: Chip) -> Phases:
-    """It looks for rows that are masked as a whole."""
+    """It searches for rows that are masked completely."""
     spec = arguments.tensor("self")
     elements = math.prod(spec.shape)
     return [[elements, elements // spec.shape[-1], 4]]
