@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 TIMM = """
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source.packages import torchvision_importable
 with torchvision_importable():
     import timm
 """

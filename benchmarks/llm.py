@@ -100,7 +100,7 @@ def predict(names: Iterable[str], device: str, measured: dict[str, Any] | None =
     from torchgauge.predict import time as times
     from torchgauge.predict.devices import find_device
     from torchgauge.predict.host import Host
-    from torchgauge.source.torchvision_ops import torchvision_importable
+    from torchgauge.source.packages import torchvision_importable
 
     workspace = find_device(device).chip.cublas_bytes
     rows: dict[str, Any] = {}

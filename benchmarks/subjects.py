@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source.packages import torchvision_importable
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -103,6 +103,12 @@ class UnpicklingWarning(UserWarning):
     """What a pickle is about to run, because the user allows it; the command line never silences it."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of a message: torch appends stack traces and advice. The type where there is no message."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 @contextmanager
 def errors_as_torchgauge(path: str | os.PathLike[str] | None, *, passing: Container[Exception] = ()) -> Iterator[None]:
     """What is raised while the file or folder `path` is opened and interpreted is a `TorchgaugeError` that names it.

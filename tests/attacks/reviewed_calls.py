@@ -406,9 +406,13 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/packages.py": {
         "import_module(package)": OWN,
+        "Path(spec.origin)": LIBRARY,
+        "PathFinder.find_spec(fullname, path)": LIBRARY,
+        "torch.ops.load_library": LIBRARY,
+        "torch.ops.torchvision": LIBRARY,
     },
     "source/python_code.py": {
-        "Path(file)": USER,
+        "Path(getattr(sys.modules[name], '__file__', None) or '')": USER,
         "getattr(found, part)": USER,
         "hasattr(found, part)": USER,
         "import_module(module)": USER,
@@ -434,18 +438,10 @@ REVIEWED: dict[str, dict[str, str]] = {
         "open(name, 'rb')": USER,
         "torch._C.PyTorchFileReader": SCANNED,
     },
-    "source/torchscript/lowering.py": {
+    "source/torchscript/graphs.py": {
         "torch._C._jit_pass_inline": SCANNED,
-    },
-    "source/torchscript/scopes.py": {
         "torch._C.parse_schema": REGISTRY,
         "torch._C.parse_schema(text).arguments": REGISTRY,
-    },
-    "source/torchvision_ops.py": {
-        "Path(spec.origin)": LIBRARY,
-        "PathFinder.find_spec(fullname, path)": LIBRARY,
-        "torch.ops.load_library": LIBRARY,
-        "torch.ops.torchvision": LIBRARY,
     },
     "source/user_inputs.py": {
         "getattr(torch, _SHORT_NAMES.get(name, name), None)": OWN,

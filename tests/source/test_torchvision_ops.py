@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchgauge.source import torchvision_ops
-from torchgauge.source.torchvision_ops import _suppress_non_maxima
+from torchgauge.source import packages as torchvision_ops
+from torchgauge.source.packages import _suppress_non_maxima
 
 # A torchvision without its extension, whose import asks for what the real one's import asks for.
 PACKAGE = """
@@ -19,7 +19,7 @@ torch.ops.torchvision.qnms
 SCRIPT = """
 import importlib.util, sys, warnings
 import torch
-from torchgauge.source import torchvision_ops as ops
+from torchgauge.source import packages as ops
 
 search_path, sys.path = sys.path, [p for p in sys.path if "site-packages" not in p and p != sys.argv[1]]
 with warnings.catch_warnings():

@@ -252,7 +252,7 @@ class _Model:
         from torchgauge.language.answers import Question, answer
         from torchgauge.predict.devices import find_device
         from torchgauge.source import resolve
-        from torchgauge.source.packages import pretended_absent
+        from torchgauge.source.process_state import pretended_absent
 
         library = library_of(find_device(devices[0] if devices else "h200"), None)
         with errors_as_torchgauge(stored_path(self._target)), stage("reading the model", shown=self._progress) as tell:

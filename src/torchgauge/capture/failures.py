@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torchgauge import units
 from torchgauge.capture.fake_tensor import WORKS_ON_SPARSE, DataDependent
 from torchgauge.capture.recorder import Recorder, describe_call
-from torchgauge.errors import ForwardError, TorchgaugeError
+from torchgauge.errors import ForwardError, TorchgaugeError, first_line
 from torchgauge.facts import TensorSpec, tensor_specs
 from torchgauge.source import Candidate
 from torchgauge.units import format_shape
@@ -51,7 +51,7 @@ def call_model(
         failure = recorder.failure
         where = f"forward() of '{path}' ({failure.type})" if failure and path else "forward()"
         given = failure.inputs if failure else describe_call(args, kwargs)
-        said = _first_line(error)
+        said = first_line(error)
         if recorder.failing_op is not None:
             name, specs = recorder.failing_op
             said = f"{said.rstrip('.')} ({name} of {_describe(specs)})"
@@ -73,12 +73,7 @@ def step_errors(recorder: Recorder) -> Iterator[None]:
     except Exception as error:  # of the user's autograd functions too
         if any(text in str(error) for text in _READS_MEMORY):
             raise DataDependent("C++ code that reads the memory of a tensor") from error
-        raise ForwardError(f"the {recorder.phase} step raised: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+        raise ForwardError(f"the {recorder.phase} step raised: {first_line(error)}") from error
 
 
 def let_go(error: BaseException | None, seen: set[int] | None = None) -> None:

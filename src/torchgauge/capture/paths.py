@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.source.torchscript.scopes import (
+from torchgauge.source.torchscript.graphs import (
     frozen_modules,
     frozen_tensors,
     is_flat,

@@ -21,7 +21,7 @@ from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, find_kernel, price
 from torchgauge.facts import COUNTED, Signature, TensorSpec, tensor_specs
 from torchgauge.facts.strides import contiguous_stride
-from torchgauge.source.torchscript.scopes import packed_tensors
+from torchgauge.source.torchscript.graphs import packed_tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import operator
-import random
 import sys
 import threading
 import warnings
@@ -28,8 +27,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.sharded import gather_parameters
 from torchgauge.capture.twin import Copier, in_mode
-from torchgauge.errors import InputError, TorchgaugeError
+from torchgauge.errors import InputError, TorchgaugeError, first_line
 from torchgauge.source.modules import all_modules
+from torchgauge.source.process_state import hub_offline, rng_untouched
 
 # Frames of torch and ours, at most, for one module in another.
 _FRAMES_OF_A_LEVEL = 6
@@ -44,7 +44,7 @@ def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Mo
         stack.enter_context(torch.set_grad_enabled(train))
         stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
         stack.enter_context(_eager())
-        stack.enter_context(_hub_offline())
+        stack.enter_context(hub_offline())
         twin = copier.copy(model)
         gather_parameters(model, copier)
         stack.enter_context(in_mode(twin, train=train))
@@ -129,20 +129,6 @@ def _eager() -> Iterator[None]:
             stack.callback(setattr, flex, name, getattr(flex, name, False))
             setattr(flex, name, True)
         yield
-
-
-@contextmanager
-def _hub_offline() -> Iterator[None]:
-    """Nothing is downloaded by a run: a model may load weights or kernels in its forward."""
-    constants: Any = sys.modules.get("huggingface_hub.constants")
-    if constants is None:
-        yield
-        return
-    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
 
 
 _CONTAINERS = (dict, list, set)
@@ -246,10 +232,9 @@ def initialised_copy(model: nn.Module, args: tuple[object, ...], kwargs: dict[st
         with process_state_kept(), torch.no_grad(), in_mode(duplicate, train=False):
             duplicate(*args, **kwargs)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
-        said = str(error).strip().splitlines()
         raise InputError(
             "the model has lazy modules that are not initialised, and a copy could not be initialised on the meta "
-            f"device ({said[0] if said else type(error).__name__}): call the model once with real inputs first"
+            f"device ({first_line(error)}): call the model once with real inputs first"
         ) from error
     return duplicate
 
@@ -369,25 +354,13 @@ def _read(read: Callable[[], object]) -> object:
 def process_state_kept() -> Iterator[None]:
     """Set back at the end: the table above, random states, the default device, modes that were entered and not left."""
     before = [_read(read) for read, _ in SETTINGS.values()]
-    # How each random state is set back.
-    python, cpu = random.getstate(), torch.get_rng_state()
-    states: list[Callable[[], object]] = [lambda: random.setstate(python), lambda: torch.set_rng_state(cpu)]
-    numpy = sys.modules.get("numpy.random")  # not loaded, it has drawn nothing and will begin with a fresh seed
-    if numpy is not None:
-        legacy = numpy.get_state()
-        states.append(lambda: numpy.set_state(legacy))
-    if torch.cuda.is_initialized():
-        cuda = torch.cuda.get_rng_state_all()
-        states.append(lambda: torch.cuda.set_rng_state_all(cuda))
-    if torch.backends.mps.is_available():
-        mps = torch.mps.get_rng_state()
-        states.append(lambda: torch.mps.set_rng_state(mps))
     # Without a default device it is empty; a None in it is an error to torch 2.6.
     default_device = dict(vars(torch._GLOBAL_DEVICE_CONTEXT))
     device, modes = _device.CURRENT_DEVICE, _get_current_function_mode_stack()
     depth = torch._C._len_torch_dispatch_stack()
     try:
-        yield
+        with rng_untouched():
+            yield
     finally:
         while torch._C._len_torch_dispatch_stack() > depth:
             _python_dispatch._pop_mode()
@@ -402,5 +375,3 @@ def process_state_kept() -> Iterator[None]:
         for value, (read, write) in zip(before, SETTINGS.values(), strict=True):
             if value is not None and _read(read) != value:
                 write(value)
-        for restore in states:
-            restore()

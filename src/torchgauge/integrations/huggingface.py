@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import MissingDependencyError
 from torchgauge.integrations.summary import Summary
-from torchgauge.source.torchvision_ops import torchvision_importable
+from torchgauge.source.packages import torchvision_importable
 
 try:
     # It may import torchvision, which may not fit this torch.

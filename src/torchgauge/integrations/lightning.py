@@ -32,7 +32,7 @@ def _callback_types() -> tuple[type, ...]:
     names = [name for name in PACKAGES if sys.modules.get(name)] or installed[:1]
     if not names:
         raise MissingDependencyError("lightning", "the Lightning callback")
-    from torchgauge.source.torchvision_ops import torchvision_importable
+    from torchgauge.source.packages import torchvision_importable
 
     # Lightning's metrics import torchvision, which may not fit this torch.
     with torchvision_importable():

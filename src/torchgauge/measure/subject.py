@@ -19,7 +19,7 @@ from torchgauge.capture.training import gradient_roots
 from torchgauge.capture.twin import Copier, TensorCopies, in_mode
 from torchgauge.errors import InputError
 from torchgauge.source import Candidate
-from torchgauge.source.building import rng_untouched
+from torchgauge.source.process_state import rng_untouched
 
 
 @dataclass(frozen=True, slots=True)

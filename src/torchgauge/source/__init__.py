@@ -11,7 +11,7 @@ from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.source.allowed_ops import require_allowed
-    from torchgauge.source.building import Recipe, build_without_weights, find_timm, find_torchvision, rng_untouched
+    from torchgauge.source.building import Recipe, build_without_weights, find_timm, find_torchvision
     from torchgauge.source.candidate import Candidate, Defaults, forward_signature
     from torchgauge.source.exported import load_exported
     from torchgauge.source.files import judge, logical_shapes
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from torchgauge.source.inputs import candidate_inputs
     from torchgauge.source.layers import entries, layer_rule
     from torchgauge.source.modules import all_modules, has_attribute
-    from torchgauge.source.packages import import_optional, pretended_absent
+    from torchgauge.source.packages import (
+        ensure_torchvision_imports,
+        import_optional,
+        torchvision_importable,
+        torchvision_ops_are_stubs,
+    )
+    from torchgauge.source.process_state import pretended_absent, rng_untouched
     from torchgauge.source.real_model import AS_BUILT, RANDOM, load_real_model
     from torchgauge.source.source import Source
     from torchgauge.source.state_names import (
@@ -38,11 +44,6 @@ if TYPE_CHECKING:
     from torchgauge.source.target import resolve
     from torchgauge.source.torchscript import load_torchscript
     from torchgauge.source.torchscript_inputs import first_uses
-    from torchgauge.source.torchvision_ops import (
-        ensure_torchvision_imports,
-        torchvision_importable,
-        torchvision_ops_are_stubs,
-    )
     from torchgauge.source.user_inputs import InputSpec, parse_dtype, parse_input
     from torchgauge.source.weight_tree import module_records, param_records
 
@@ -58,7 +59,7 @@ __all__ = [
 
 _HOMES = {
     "allowed_ops": ("require_allowed",),
-    "building": ("Recipe", "build_without_weights", "find_timm", "find_torchvision", "rng_untouched"),
+    "building": ("Recipe", "build_without_weights", "find_timm", "find_torchvision"),
     "candidate": ("Candidate", "Defaults", "forward_signature"),
     "exported": ("load_exported",),
     "files": ("judge", "logical_shapes"),
@@ -66,7 +67,10 @@ _HOMES = {
     "inputs": ("candidate_inputs",),
     "layers": ("entries", "layer_rule"),
     "modules": ("all_modules", "has_attribute"),
-    "packages": ("import_optional", "pretended_absent"),
+    "packages": (
+        "ensure_torchvision_imports", "import_optional", "torchvision_importable", "torchvision_ops_are_stubs",
+    ),
+    "process_state": ("pretended_absent", "rng_untouched"),
     "real_model": ("AS_BUILT", "RANDOM", "load_real_model"),
     "source": ("Source",),
     "state_names": (
@@ -76,7 +80,6 @@ _HOMES = {
     "target": ("resolve",),
     "torchscript": ("load_torchscript",),
     "torchscript_inputs": ("first_uses",),
-    "torchvision_ops": ("ensure_torchvision_imports", "torchvision_importable", "torchvision_ops_are_stubs"),
     "user_inputs": ("InputSpec", "parse_dtype", "parse_input"),
     "weight_tree": ("module_records", "param_records"),
 }  # fmt: skip

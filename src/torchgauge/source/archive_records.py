@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from torchgauge.errors import FormatError
+from torchgauge.errors import FormatError, first_line
 
 
 class ArchiveRecords:
@@ -45,8 +45,3 @@ class ArchiveRecords:
         # C++ exceptions: std::out_of_range, of a version with too many digits, is an IndexError.
         except (RuntimeError, IndexError, ValueError) as error:
             raise FormatError(f"'{self._path}' is not an archive that torch reads: {first_line(error)}") from error
-
-
-def first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

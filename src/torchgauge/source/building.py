@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import random
-import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -20,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torchgauge.errors import TargetError
 from torchgauge.source.config_limits import MOST_REAL_BYTES, bounded_building
 from torchgauge.source.packages import import_optional
+from torchgauge.source.process_state import rng_untouched
 from torchgauge.source.target_check import did_you_mean
 
 
@@ -49,25 +48,6 @@ class Recipe:
         # The constructor is someone else's code, given someone's config: it may raise anything.
         except Exception as error:
             raise TargetError(f"{self.name} could not be built: {type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def rng_untouched() -> Iterator[None]:
-    """Restore the global random state of torch, Python and, where it is loaded, numpy."""
-    python_state, torch_state = random.getstate(), torch.get_rng_state()
-    # A first look at a CUDA generator would initialise CUDA: only generators in use have a state to keep.
-    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    numpy = sys.modules.get("numpy")
-    numpy_state = numpy.random.get_state() if numpy else None
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        torch.set_rng_state(torch_state)
-        if cuda_states is not None:
-            torch.cuda.set_rng_state_all(cuda_states)
-        if numpy:
-            numpy.random.set_state(numpy_state)
 
 
 def build_without_weights(factory: Callable[[], nn.Module]) -> nn.Module:

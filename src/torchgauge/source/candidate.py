@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain, takewhile
 from math import prod
@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchgauge.errors import InputError
+from torchgauge.errors import InputError, first_line
 from torchgauge.source.modules import all_modules
-from torchgauge.source.torchscript.scopes import frozen_tensors
+from torchgauge.source.torchscript.graphs import frozen_tensors
 from torchgauge.units import format_shape
 
 # The most that an input with values may take: ids and masks need a few MB.
@@ -74,23 +74,20 @@ def make_tensor(shape: tuple[int, ...], dtype: torch.dtype, *, value: int = 1) -
         return torch.full(shape, value, dtype=dtype, device="cpu")
     # Negative sizes, sizes whose product is beyond 64 bits, values that the type does not hold.
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"an input of the shape {shape} cannot be made: {str(error).splitlines()[0]}") from error
+        raise InputError(f"an input of the shape {shape} cannot be made: {first_line(error)}") from error
 
 
 def model_dtype(model: nn.Module) -> torch.dtype:
     """The type of the model's first floating parameter, else of its first floating buffer, else torch's default."""
     modules = all_modules(model)
+    frozen: Iterator[Tensor] = iter(())
+    if isinstance(model, torch.jit.ScriptModule) and model._c._has_method("forward"):
+        # What was a parameter before the model was frozen.
+        frozen = (each.tensor for each in frozen_tensors(model._c._get_method("forward").graph))
     held = (t for name in ("_parameters", "_buffers") for module in modules for t in getattr(module, name).values())
-    tensors = chain((t for t in held if t is not None), _frozen(model))
+    tensors = chain((t for t in held if t is not None), frozen)
     # Packed weights of 8 bits and less are storage: no one calls a model with inputs of their type.
     return next((t.dtype for t in tensors if t.is_floating_point() and t.dtype.itemsize > 1), torch.get_default_dtype())
-
-
-def _frozen(model: nn.Module) -> Iterator[Tensor]:
-    """What was a parameter before the model was frozen."""
-    if isinstance(model, torch.jit.ScriptModule) and model._c._has_method("forward"):
-        for frozen in frozen_tensors(model._c._get_method("forward").graph):
-            yield frozen.tensor
 
 
 def token_value(model: nn.Module) -> int:
@@ -214,55 +211,27 @@ def _annotation(annotation: object) -> str:
 
 # What the name of a forward parameter says about its values: data, masks, lengths, time steps, labels, states.
 
-_IDS = {"ids", "tokens"}
-_TEXT = {*_IDS, "id", "idx", "token", "text", "texts", "words", "sentence", "sentences", "src", "tgt", "codes"}
-_IMAGE = {"image", "images", "img", "imgs", "pixel", "pixels", "picture", "frame", "frames", "video", "videos"}
-_MASK = {"mask", "masks"}
-_LENGTH = {"length", "lengths", "len", "lens"}
-_TIME = {"timestep", "timesteps", "t", "ts", "time", "times"}
-_LABEL = {"label", "labels", "class", "classes"}
-_STATE = {"hidden", "state", "states", "hx", "h", "hc"}
-
 
 def words(name: str) -> frozenset[str]:
     """The words of a name, lower case and without digits: `src_ids2` has `src` and `ids`."""
     return frozenset(re.sub(r"[0-9]", "", word) for word in name.lower().split("_"))
 
 
-def is_ids(name: str) -> bool:
-    """Certainly integer, whatever the model."""
-    return bool(words(name) & _IDS)
+def _named(*known: str) -> Callable[[str], bool]:
+    """Whether a name has one of these words."""
+    return lambda name: not words(name).isdisjoint(known)
 
 
-def is_text(name: str) -> bool:
-    """Integer where the model has an embedding to look it up in."""
-    return bool(words(name) & _TEXT)
-
-
-def is_image(name: str) -> bool:
-    return bool(words(name) & _IMAGE)
-
-
-def is_mask(name: str) -> bool:
-    return bool(words(name) & _MASK)
-
-
-def is_length(name: str) -> bool:
-    return bool(words(name) & _LENGTH)
-
-
-def is_time(name: str) -> bool:
-    return bool(words(name) & _TIME)
-
-
-def is_label(name: str) -> bool:
-    return bool(words(name) & _LABEL)
-
-
-def is_state(name: str) -> bool:
-    return bool(words(name) & _STATE)
-
-
+_IDS = ("ids", "tokens")
+is_ids = _named(*_IDS)  # certainly integer, whatever the model
+# Integer where the model has an embedding to look it up in.
+is_text = _named(*_IDS, "id", "idx", "token", "text", "texts", "words", "sentence", "sentences", "src", "tgt", "codes")
+is_image = _named("image", "images", "img", "imgs", "pixel", "pixels", "picture", "frame", "frames", "video", "videos")
+is_mask = _named("mask", "masks")
+is_length = _named("length", "lengths", "len", "lens")
+is_time = _named("timestep", "timesteps", "t", "ts", "time", "times")
+is_label = _named("label", "labels", "class", "classes")
+is_state = _named("hidden", "state", "states", "hx", "h", "hc")
 _PLAIN = {"int": 1, "bool": False, "float": 1.0}
 
 

@@ -19,11 +19,10 @@ from torchgauge.checkpoint import Entry, Index, Role, open_checkpoint, sniff
 from torchgauge.errors import FormatError, TargetError, TorchgaugeError, UnpicklingWarning, errors_as_torchgauge
 from torchgauge.facts import TargetRecord
 from torchgauge.source import huggingface
-from torchgauge.source.building import rng_untouched
-from torchgauge.source.python_code import importable
+from torchgauge.source.packages import torchvision_importable
+from torchgauge.source.process_state import importable, rng_untouched
 from torchgauge.source.source import PROGRAMS, Opening, Source, stored_target
 from torchgauge.source.state_names import Differences, Shape, find_fit, model_entries, model_shapes
-from torchgauge.source.torchvision_ops import torchvision_importable
 
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
 _WITHOUT_ADAPTER = "the figures are those of the base model, without the adapter"

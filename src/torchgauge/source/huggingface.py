@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
@@ -18,9 +17,9 @@ from torchgauge.lazy import collector_paused
 from torchgauge.schema import conform
 from torchgauge.source.building import Recipe
 from torchgauge.source.config_limits import require_possible_numbers
-from torchgauge.source.packages import import_optional
+from torchgauge.source.packages import import_optional, torchvision_importable
+from torchgauge.source.process_state import hub_offline
 from torchgauge.source.target_check import did_you_mean
-from torchgauge.source.torchvision_ops import torchvision_importable
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -154,19 +153,9 @@ def model_class(name: str) -> type[PreTrainedModel]:
 
 def recipe_of(name: str, constructor: Callable[[PretrainedConfig], nn.Module], config: PretrainedConfig) -> Recipe:
     def build() -> nn.Module:
-        with _hub_offline(), torchvision_importable():
+        import_module("huggingface_hub.constants")  # loaded, so that it can be switched to offline
+        with hub_offline(), torchvision_importable():
             # A constructor writes its choices into its config: each build gets its own.
             return constructor(deepcopy(config))
 
     return Recipe(name, build)
-
-
-@contextmanager
-def _hub_offline() -> Iterator[None]:
-    constants = import_module("huggingface_hub.constants")
-    before = constants.HF_HUB_OFFLINE
-    constants.__dict__["HF_HUB_OFFLINE"] = True
-    try:
-        yield
-    finally:
-        constants.__dict__["HF_HUB_OFFLINE"] = before

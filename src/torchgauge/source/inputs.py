@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from torchgauge.errors import InputError, UsageError
 from torchgauge.source.candidate import (
@@ -106,7 +106,8 @@ def _inferred(
     seen: set[str] = set()
     for args, keywords, assignment in _placed(model, signature, defaults, kwargs):
         # Equal for inputs that differ in no shape or type: one that failed need not be tried again.
-        shapes = repr({name: tree_map(_shape_and_type, guess.value) for name, guess in assignment.items()})
+        values = _values(assignment)
+        shapes = repr(tree_map_only(Tensor, lambda tensor: (tuple(tensor.shape), tensor.dtype), values))
         if shapes not in seen:
             seen.add(shapes)
             reason = "; ".join(explain(name, guess) for name, guess in assignment.items())
@@ -138,10 +139,6 @@ def _values(assignment: Assignment) -> dict[str, object]:
     return {name: guess.value for name, guess in assignment.items()}
 
 
-def _shape_and_type(value: object) -> object:
-    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
-
-
 _FLOW_FRAME = (520, 960)  # Sintel frames padded to a multiple of 8, as RAFT's weights are evaluated
 _SEGMENTATION_SIZE = 520  # the crop of torchvision's reference training
 _CLIP = (16, 224, 224)
@@ -157,7 +154,9 @@ def vision_assignments(
     # What the first layer takes: a model may be built for other channels than its pretrained weights.
     first = next(entries(model), None)
     channels = getattr(first.layer, "in_channels", None) if first else None
-    area = _torchvision_area(model)
+    # `detection`, `video`, …; `resnet` and similar for classification; None for models of other packages.
+    homes = (base.__module__.partition(".models.") for base in type(model).__mro__)
+    area = next((rest.partition(".")[0] for package, _, rest in homes if package == "torchvision"), None)
     if area == "optical_flow" and len(names) > 1:
         guess = Guess(defaults.floats(defaults.batch, 3, *_FLOW_FRAME), "the frames of torchvision's optical flow")
         yield dict.fromkeys(names[:2], guess)
@@ -172,15 +171,6 @@ def vision_assignments(
     elif area is None:
         for guess in _timm(model, channels, defaults):
             yield {names[0]: guess}
-
-
-def _torchvision_area(model: nn.Module) -> str | None:
-    """`detection`, `video`, …; `resnet` and similar for classification; None for models of other packages."""
-    for base in type(model).__mro__:
-        package, _, rest = base.__module__.partition(".models.")
-        if package == "torchvision":
-            return rest.partition(".")[0]
-    return None
 
 
 def _torchvision_size(model: nn.Module, area: str) -> tuple[tuple[int, ...], str]:

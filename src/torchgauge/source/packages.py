@@ -1,17 +1,31 @@
-"""Packages a target may need, imported when it does."""
+"""Packages a target may need, imported when it does; torchvision also beside a torch that its compiled extension was
+not built for.
+
+The common case is a CUDA build of torchvision beside a CPU build of torch: the extension does not load, and importing
+torchvision (or timm, which needs it) stops at "operator torchvision::nms does not exist". With the two schemas that its
+import asks for defined here, everything but the compiled operators works. Of those, non-maximum suppression gets a
+kernel in plain PyTorch, because every detection model calls it; torchvision brings its own RoI align.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
+
+import torch
+from torch import Tensor
 
 from torchgauge.errors import MissingDependencyError, TargetError
 from torchgauge.isolation import is_isolated
 from torchgauge.lazy import collector_paused
-from torchgauge.source.torchvision_ops import torchvision_importable
 
 
 def import_optional(package: str, purpose: str) -> ModuleType:
@@ -33,14 +47,152 @@ def import_optional(package: str, purpose: str) -> ModuleType:
         raise TargetError(f"the package '{package}' is installed but does not import: {error}") from error
 
 
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_WARNING = (
+    "torchvision's compiled operators do not load beside this torch: non-maximum suppression runs in plain PyTorch, "
+    "others (deformable convolution, RoI pooling) cannot run. Install the torchvision build that matches torch."
+)
+
+_SUFFIXES = (*EXTENSION_SUFFIXES, ".so", ".dylib", ".pyd", ".dll")
+
+_BLOCK = 512  # boxes compared with all others at a time: bounds the memory
+
+# A torch.library.Library takes its definitions back when it is collected.
+_library: torch.library.Library | None = None
+_has_warned = False
+
+
+def torchvision_ops_are_stubs() -> bool:
+    """Whether torchvision's operators were defined here because its extension does not load."""
+    return _library is not None
+
+
+def ensure_torchvision_imports() -> None:
+    """Make `import torchvision` work; nothing happens where it does anyway, or where torchvision is not installed."""
+    _define_missing_operators()
+    _warn_once()
+
+
 @contextmanager
-def pretended_absent(*packages: str) -> Iterator[None]:
-    """Inside, packages that nothing has imported yet look as if they were not installed. For processes that end with
-    their task only: a library may remember what it found."""
-    hidden = {name: None for name in packages if name not in sys.modules}
-    sys.modules.update(hidden)  # type: ignore[arg-type]  # None is how the import system marks an absent module
+def torchvision_importable() -> Iterator[None]:
+    """Inside, whoever imports torchvision finds it importable; without such an import nothing is said."""
+    finder = _DefineBeforeImport()
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        for name in hidden:
-            sys.modules.pop(name, None)
+        sys.meta_path.remove(finder)
+        if "torchvision" in sys.modules:
+            # Let torchvision call the kernel above: its own guard asks for the extension, not for the operator.
+            boxes = sys.modules.get("torchvision.ops.boxes")
+            if torchvision_ops_are_stubs() and boxes is not None:
+                boxes.__dict__["_assert_has_ops"] = _is_defined
+            _warn_once()
+
+
+class _DefineBeforeImport(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        # Looking for the package comes before importing it; looking alone does not warn.
+        if fullname == "torchvision":
+            _define_missing_operators()
+        if fullname != "torchvision.ops.roi_align" or "torch._dynamo" in sys.modules:
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _WithoutDynamo(spec.loader)
+        return spec
+
+
+class _WithoutDynamo(Loader):
+    """torchvision imports all of torch._dynamo (a second, twice as much as torch itself needs for its Python part) for
+    one function that it calls when RoI align is compiled: here it is imported by that call."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        def is_compile_supported(device_type: str) -> bool:
+            from torch._dynamo import utils
+
+            return bool(utils.is_compile_supported(device_type))
+
+        package, utils = ModuleType("torch._dynamo"), ModuleType("torch._dynamo.utils")
+        vars(utils)["is_compile_supported"] = is_compile_supported
+        stand_ins = {stand_in.__name__: stand_in for stand_in in (package, utils)}
+        if module.__spec__ is not None:
+            module.__spec__.loader = module.__loader__ = self._loader
+        sys.modules.update(stand_ins)
+        try:
+            self._loader.exec_module(module)
+            return
+        except (ImportError, AttributeError):
+            pass  # another torchvision needs more of it
+        finally:
+            for name in stand_ins:
+                del sys.modules[name]
+        self._loader.exec_module(module)
+
+
+def _define_missing_operators() -> None:
+    global _library
+    spec = PathFinder.find_spec("torchvision")
+    if spec is None or spec.origin is None or _is_defined() or _extension_loads(Path(spec.origin).parent):
+        return
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in _SCHEMAS:
+        library.define(schema)
+    library.impl("nms", _suppress_non_maxima, "CPU")
+    _library = library
+
+
+def _warn_once() -> None:
+    global _has_warned
+    if torchvision_ops_are_stubs() and not _has_warned:
+        _has_warned = True
+        warnings.warn(_WARNING, RuntimeWarning, stacklevel=3)
+
+
+def _is_defined() -> bool:
+    return hasattr(torch.ops.torchvision, "nms")
+
+
+def _extension_loads(folder: Path) -> bool:
+    """Its name changed (`_C`, `_C_stable`): where one loads that was taken for missing, two definitions of an operator
+    would end the process."""
+    # Windows looks for the libraries that the extension links to in listed folders only.
+    add_folder = getattr(os, "add_dll_directory", nullcontext)
+    for library in sorted(path for path in folder.glob("_C*") if path.name.endswith(_SUFFIXES)):
+        try:
+            with add_folder(str(folder)):
+                torch.ops.load_library(str(library))
+        except OSError:
+            continue
+        if _is_defined():
+            return True
+    return False
+
+
+def _suppress_non_maxima(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """Indices of the boxes (x1, y1, x2, y2) that no higher-scored kept box overlaps by more than the threshold."""
+    order = scores.argsort(descending=True, stable=True)
+    boxes = dets[order]
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1)
+    alive = torch.ones(len(boxes), dtype=torch.bool)
+    for start in range(0, len(boxes), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        corners = torch.maximum(boxes[block, None, :2], boxes[None, :, :2])
+        shared = (torch.minimum(boxes[block, None, 2:], boxes[None, :, 2:]) - corners).clamp(min=0).prod(dim=2)
+        # Intersection over union; NaN, which is above no threshold, for two empty boxes.
+        clashes = shared / (areas[block, None] + areas - shared) > iou_threshold
+        for index, clash in enumerate(clashes, start + 1):
+            if alive[index - 1]:
+                alive[index:] &= ~clash[index:]
+    return order[alive]

@@ -18,9 +18,9 @@ from typing import Any
 from torch import nn
 
 from torchgauge.errors import TargetError, UsageError
-from torchgauge.source.building import rng_untouched
+from torchgauge.source.packages import torchvision_importable
+from torchgauge.source.process_state import importable, rng_untouched
 from torchgauge.source.target_check import did_you_mean
-from torchgauge.source.torchvision_ops import torchvision_importable
 
 _serial = itertools.count()
 # Modules that file targets imported from their own folders: name -> folder.
@@ -77,7 +77,12 @@ def _loaded(path: Path) -> Iterator[ModuleType]:
         try:
             yield _load_file(path)
         finally:
-            _remember_neighbours(path.parent, set(sys.modules) - known)
+            for name in set(sys.modules) - known:
+                file = Path(getattr(sys.modules[name], "__file__", None) or "")
+                is_near = file.is_relative_to(path.parent) and not name.startswith("torchgauge_target_")
+                # A virtual environment inside the project holds installed packages, not neighbours.
+                if is_near and "site-packages" not in file.relative_to(path.parent).parts:
+                    _neighbours[name] = path.parent
 
 
 def build_from_module(module: str, name: str) -> nn.Module:
@@ -94,17 +99,6 @@ def build_from_module(module: str, name: str) -> nn.Module:
                 ) from error
             raise _failed(f"the module '{module}' failed while it was imported", error) from error
         return _build(imported, name, module)
-
-
-@contextmanager
-def importable(folder: Path) -> Iterator[None]:
-    before = list(sys.path)
-    sys.path.insert(0, str(folder))
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path[:] = before
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -172,13 +166,3 @@ def _failed(what: str, error: BaseException, path: Path | None = None) -> Target
     if isinstance(error, ImportError) and "relative import" in text:
         message += ". It is part of a package: give it as package.module:Name, from the folder that holds the package"
     return TargetError(message)
-
-
-def _remember_neighbours(folder: Path, names: set[str]) -> None:
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if not file or name.startswith("torchgauge_target_") or not Path(file).is_relative_to(folder):
-            continue
-        # A virtual environment inside the project holds packages of everyone, not neighbours.
-        if "site-packages" not in Path(file).relative_to(folder).parts:
-            _neighbours[name] = folder

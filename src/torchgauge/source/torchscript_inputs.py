@@ -25,7 +25,7 @@ from torchgauge.source.candidate import (
     make_tensor,
 )
 from torchgauge.source.layers import suggest
-from torchgauge.source.torchscript.lowering import lower
+from torchgauge.source.torchscript.graphs import lower
 
 # A trace has the length it was made with in its graph: several are tried.
 _LENGTHS = (128, 16, 8, 32, 64, 512)

@@ -26,7 +26,7 @@ from torchgauge.measure.measuring import failure_text
 from torchgauge.measure.settings import Settings, applied
 from torchgauge.measure.subject import ready
 from torchgauge.source import Candidate, resolve
-from torchgauge.source.building import rng_untouched
+from torchgauge.source.process_state import rng_untouched
 from torchgauge.source.real_model import load_real_model, runs_allowed
 from torchgauge.verify.difference import Difference
 from torchgauge.verify.judging import TIME, Verdict, judge

@@ -27,7 +27,7 @@ from torchgauge.measure.memory import allocation_peak
 from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.profile import profile_runs
 from torchgauge.measure.subject import Subject, TrainingStep
-from torchgauge.source.building import rng_untouched
+from torchgauge.source.process_state import rng_untouched
 from torchgauge.verify.code import optimised
 from torchgauge.verify.difference import output_tensors
 from torchgauge.verify.pairs import LEAST_PAIRS, Paired, Switches, switches_kept, time_pairs

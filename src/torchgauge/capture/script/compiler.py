@@ -25,8 +25,16 @@ from torchgauge.capture.script.program import (
     is_instance,
     reads_of,
 )
-from torchgauge.source.torchscript.lowering import CALL, LINE, lower
-from torchgauge.source.torchscript.scopes import ONEDNN_CONSTANT, Scopes, is_flat, onednn_constant, source_line
+from torchgauge.source.torchscript.graphs import (
+    CALL,
+    LINE,
+    ONEDNN_CONSTANT,
+    Scopes,
+    is_flat,
+    lower,
+    onednn_constant,
+    source_line,
+)
 
 if TYPE_CHECKING:
     from torchgauge.capture.script.interpreter import Frame

@@ -16,7 +16,7 @@ from torchgauge.capture.script.program import Block, Instance, JitObject, Step, 
 from torchgauge.capture.structure import map_tensors
 from torchgauge.errors import ForwardError
 from torchgauge.source.allowed_ops import is_foreign
-from torchgauge.source.torchscript.lowering import module_types
+from torchgauge.source.torchscript.graphs import module_types
 
 # A second call of a module is traced into `forward1`; overloads are compiled into `forward__0`.
 _FORWARD = re.compile(r"forward(__)?\d*")

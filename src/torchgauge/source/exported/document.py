@@ -78,9 +78,15 @@ def read_program(document: ProgramDocument, tensors: StoredTensors, where: str) 
     graph = read_graph(module["graph"], where)
     kinds = [_tagged(spec) for spec in signature["output_specs"]]
     outputs = tuple(_argument(spec["arg"], where) for kind, spec in kinds if kind == "user_output")
+    inputs = []
+    for argument in (spec["user_input"]["arg"] for spec in signature["input_specs"] if "user_input" in spec):
+        if "as_tensor" not in argument:
+            raise FormatError(f"{where} takes an input that is not a tensor: {_tagged(argument)[0]}")
+        name = argument["as_tensor"]["name"]
+        inputs.append(Input(name, tuple(map(size_of, described[name]["sizes"])), dtype_of(described[name]["dtype"])))
     program = Program(
         graph=Graph(graph.inputs, graph.calls, outputs[0] if len(outputs) == 1 else outputs),
-        inputs=_inputs(signature, described, where),
+        inputs=tuple(inputs),
         modules=tuple(entry["fqn"] for entry in module["module_call_graph"]),
         type=_root_type(module["graph"]),
     )
@@ -101,20 +107,6 @@ def _tagged(union: Tagged) -> tuple[str, Any]:
     for kind, value in union.items():
         return kind, value
     raise ValueError("an empty object")
-
-
-def _inputs(signature: _Signature, described: dict[str, TensorMeta], where: str) -> tuple[Input, ...]:
-    found = []
-    for spec in signature["input_specs"]:
-        if "user_input" not in spec:
-            continue
-        argument = spec["user_input"]["arg"]
-        if "as_tensor" not in argument:
-            raise FormatError(f"{where} takes an input that is not a tensor: {_tagged(argument)[0]}")
-        name = argument["as_tensor"]["name"]
-        meta = described[name]
-        found.append(Input(name, tuple(map(size_of, meta["sizes"])), dtype_of(meta["dtype"])))
-    return tuple(found)
 
 
 def read_graph(graph: _GraphDocument, where: str) -> Graph:

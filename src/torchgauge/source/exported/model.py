@@ -131,7 +131,12 @@ class ExportedModel(Stage):
                 stage.register_parameter(leaf, parameter)
         _merge_twins(self)
         names = [inspect.Parameter(item.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for item in program.inputs]
-        self.__dict__["forward"] = _signed(self._run, inspect.Signature(names))
+
+        def forward(*args: object, **kwargs: object) -> Any:
+            return self._run(*args, **kwargs)
+
+        forward.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+        self.__dict__["forward"] = forward
 
     def candidates(self, batch: int | None = None) -> list[Candidate]:
         """The inputs that the export was made for: exact in rank, type and all sizes that are fixed.
@@ -153,14 +158,6 @@ class ExportedModel(Stage):
         if len(given) != len(self.inputs):
             raise TypeError(f"the exported program takes {len(self.inputs)} tensors, {len(given)} were given")
         return resolve(self._outputs, self.engine.run(self._whole, tuple(given)))
-
-
-def _signed(function: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
-    def forward(*args: object, **kwargs: object) -> Any:
-        return function(*args, **kwargs)
-
-    forward.__signature__ = signature  # type: ignore[attr-defined]
-    return forward
 
 
 def _grow(root: ExportedModel, path: str, types: dict[str, str]) -> Stage:

@@ -104,10 +104,6 @@ def _spread(places: tuple[Places, ...], results: Iterable[Any], values: list[obj
             values[place] = result
 
 
-def _as_list(*items: object) -> list[object]:
-    return list(items)
-
-
 class _Writer:
     """Gives the values of a graph their places. `names` are the model's own tensors, by their name in the program:
     among the inputs of the whole graph these are given by the model, a body is given all of its inputs."""
@@ -157,7 +153,7 @@ class _Writer:
             return self._constant(_Writer(value, self._names, is_body=True).routine)
         if isinstance(value, list | tuple) and any(True for _ in names_in(value)):
             items, place = tuple(map(self._place, value)), self._constant(None)
-            self.routine.steps.append(_Step(_as_list, items, (), place))
+            self.routine.steps.append(_Step(lambda *values: list(values), items, (), place))
             return place
         return self._constant(value)
 

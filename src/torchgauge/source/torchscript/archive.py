@@ -29,11 +29,11 @@ from torchgauge.checkpoint.pickle import PickleMachine
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Instance, any_storage
 from torchgauge.checkpoint.zip_archive import Record, ZipArchive
-from torchgauge.errors import FormatError
+from torchgauge.errors import FormatError, first_line
 from torchgauge.source.allowed_ops import mark_foreign, require_allowed
-from torchgauge.source.archive_records import ArchiveRecords, first_line
+from torchgauge.source.archive_records import ArchiveRecords
 from torchgauge.source.torchscript.code import require_harmless_reading, scan_code, scan_pickle
-from torchgauge.source.torchscript.lowering import type_name
+from torchgauge.source.torchscript.graphs import nodes_of, type_name
 
 # `torch.package` has one set of storages for both pickles; here each has its own, numbered from 0.
 _CONSTANTS = "constants/"
@@ -202,7 +202,7 @@ def _check_graphs(unit: Any, name: str) -> None:
     for function in unit.get_functions():
         place = function.qualified_name
         nodes[place], calls[place] = 0, []
-        for node in _nodes(function.graph):
+        for node in nodes_of(function.graph, subgraphs=True):
             require_allowed(node.kind(), f"'{name}' ({place.removeprefix('__torch__.')})")
             nodes[place] += 1
             if node.kind() == "prim::CallFunction":
@@ -225,17 +225,6 @@ def _check_graphs(unit: Any, name: str) -> None:
                     f"'{name}' ({done.removeprefix('__torch__.')}): with all that it calls it has more than "
                     f"{INLINED_NODES:,} nodes, so it is not run"
                 )
-
-
-def _nodes(graph: torch._C.Graph) -> Iterator[torch._C.Node]:
-    """All nodes of a graph, without a call for each level: blocks may be nested thousands deep."""
-    waiting: list[torch._C.Graph | torch._C.Block] = [graph]
-    while waiting:
-        for node in waiting.pop().nodes():
-            yield node
-            waiting.extend(node.blocks())
-            if node.hasAttribute("Subgraph"):
-                waiting.append(node.g("Subgraph"))
 
 
 MOST_VALUES = 1 << 22

@@ -1,5 +1,8 @@
-"""Frozen graphs have no calls left: the modules that their nodes were inlined from, as far as they can be recovered.
+"""Graphs of script modules: lowered to ops and calls of modules, and the modules that frozen ones still show.
 
+Functions and methods of plain script classes cannot be looked up from Python, so torch's own pass inlines them. The
+calls of modules are hidden from that pass under a name it does not know: they are the hierarchy. A frozen graph has no
+calls left: the modules that its nodes were inlined from are recovered as far as possible.
 A node knows the names of its modules without the lists they stood in (`0.attention` for `blocks.0.attention`); the
 constants that were parameters have the whole name. Together they give the paths.
 """
@@ -16,7 +19,10 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from torchgauge.source.torchscript.lowering import LINE, lower, module_types, nodes_of
+CALL = "torchgauge::CallModule"
+# Stands before what a call of a function was replaced by, with the source range of the call.
+LINE = "torchgauge::Line"
+_MAX_CALL_DEPTH = 64  # functions that call functions; TorchScript has no recursion
 
 _SEGMENT = re.compile(r"([^.()]+)\(([^()]*)\)")
 _NO_MODULE = ("SELF", "UNKNOWN_INSTANCE", "TOP")
@@ -33,6 +39,64 @@ class FrozenTensor:
     name: str
     tensor: torch.Tensor
     is_buffer: bool
+
+
+def type_name(value: torch._C.Value) -> str:
+    """The type in full, with the module of its class; the stubs of torch lack `str`."""
+    return str(value.type().str())  # type: ignore[attr-defined]
+
+
+def lower(graph: torch._C.Graph, module_types: frozenset[str]) -> torch._C.Graph:
+    """A copy of the graph; `module_types` are the names of the classes whose methods are calls of modules."""
+    lowered = graph.copy()
+    for node in list(nodes_of(lowered)):
+        if node.kind() == "prim::CallMethod" and type_name(next(node.inputs())) in module_types:
+            call = lowered.create(CALL, list(node.inputs()), node.outputsSize())
+            call.s_("name", node.s("name"))
+            call.copyMetadata(node)
+            call.insertBefore(node)
+            for old, new in zip(node.outputs(), call.outputs(), strict=True):
+                new.setType(old.type())
+            node.replaceAllUsesWith(call)
+            node.destroy()
+    # One pass leaves the calls that a function of a loaded archive makes itself.
+    for _ in range(_MAX_CALL_DEPTH):
+        for node in [node for node in nodes_of(lowered) if node.kind() == "prim::CallFunction"]:
+            mark = lowered.create(LINE, [], 0)
+            mark.s_("range", str(node.sourceRange()))
+            mark.insertBefore(node)
+        torch._C._jit_pass_inline(lowered)
+        if all(node.kind() != "prim::CallFunction" for node in nodes_of(lowered)):
+            break
+    return lowered
+
+
+def module_types(script: Any) -> frozenset[str]:
+    """The names of the classes of a script module and of everything inside it."""
+    names = {script._type().str()}
+    for child in submodules(script):
+        names |= module_types(child)
+    return frozenset(names)
+
+
+def submodules(script: Any) -> list[Any]:
+    return [script.getattr(name) for name, _ in torch._C.ModuleDict(script).items()]
+
+
+def nodes_of(block: torch._C.Block | torch._C.Graph, *, subgraphs: bool = False) -> Iterator[torch._C.Node]:
+    """All nodes of a graph or block, those of inner blocks (and of `subgraphs`, which forks have) after their own node.
+    Without a call for each level: blocks may be nested thousands deep."""
+    waiting = [iter(block.nodes())]
+    while waiting:
+        node = next(waiting[-1], None)
+        if node is None:
+            waiting.pop()
+            continue
+        yield node
+        inner: list[torch._C.Block | torch._C.Graph] = list(node.blocks())
+        if subgraphs and node.hasAttribute("Subgraph"):
+            inner.append(node.g("Subgraph"))
+        waiting += [iter(each.nodes()) for each in reversed(inner)]
 
 
 def is_flat(graph: torch._C.Graph) -> bool:

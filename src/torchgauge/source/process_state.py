@@ -1,0 +1,74 @@
+"""State of the process that building or running a model may change: random generators, imports, the hub."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+
+@contextmanager
+def rng_untouched() -> Iterator[None]:
+    """Restore the global random state of torch, Python and, where it is loaded, numpy."""
+    python_state, torch_state = random.getstate(), torch.get_rng_state()
+    # A first look at a CUDA generator would initialise CUDA: only generators in use have a state to keep.
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    numpy = sys.modules.get("numpy.random")  # not loaded, it has drawn nothing and will begin with a fresh seed
+    numpy_state = None if numpy is None else numpy.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        torch.set_rng_state(torch_state)
+        if cuda_states is not None:
+            torch.cuda.set_rng_state_all(cuda_states)
+        if mps_state is not None:
+            torch.mps.set_rng_state(mps_state)
+        if numpy is not None:
+            numpy.set_state(numpy_state)
+
+
+@contextmanager
+def hub_offline() -> Iterator[None]:
+    """Nothing is downloaded inside: a constructor or a forward may load weights or kernels from the hub. Without
+    `huggingface_hub` loaded there is nothing to switch off."""
+    module = sys.modules.get("huggingface_hub.constants")
+    constants = {} if module is None else vars(module)
+    before = constants.get("HF_HUB_OFFLINE")
+    if before is not None:
+        constants["HF_HUB_OFFLINE"] = True
+    try:
+        yield
+    finally:
+        if before is not None:
+            constants["HF_HUB_OFFLINE"] = before
+
+
+@contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    before = list(sys.path)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+@contextmanager
+def pretended_absent(*packages: str) -> Iterator[None]:
+    """Inside, packages that nothing has imported yet look as if they were not installed. For processes that end with
+    their task only: a library may remember what it found."""
+    hidden = {name: None for name in packages if name not in sys.modules}
+    sys.modules.update(hidden)  # type: ignore[arg-type]  # None is how the import system marks an absent module
+    try:
+        yield
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
