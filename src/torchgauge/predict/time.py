@@ -195,8 +195,9 @@ def profile_of(device: Device | str) -> Profile:
 
 
 def packaged_name(title: str) -> str | None:
-    """The device of the package's own kernels that a driver calls so; None for all others."""
-    return next((name for name, known in _DRIVER_NAMES.items() if known == title and load_table(name) is not None), None)
+    """The device with this driver name, if the package has its kernels."""
+    names = (name for name, driver_name in _DRIVER_NAMES.items() if driver_name == title)
+    return next((name for name in names if load_table(name) is not None), None)
 
 
 def peaks_of_device(device: Device) -> Peaks:
