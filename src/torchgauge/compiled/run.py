@@ -118,7 +118,7 @@ class _Fakes:
         return like.requires_grad_(tensor.requires_grad)
 
 
-def _run(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, train: bool) -> None:
+def _run(model: Any, args: tuple[Any, ...], kwargs: dict[str, object], *, train: bool) -> None:
     output = model(*args, **kwargs)
     if train:
         roots = gradient_roots(output)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from torchgauge.measure.absence import Absent
 
@@ -147,14 +147,14 @@ class Unwrapped:
         return self._turned_j + raw_j
 
 
-def offered(devices: Iterable[str]) -> list[dict[str, Any]]:
+def offered(devices: Iterable[str]) -> list[dict[str, object]]:
     """Of the devices by torch's names, as rows of `torchgauge system`; a meter of the whole machine is there once."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, object]] = {}
     for device in devices:
         with meters_of(device) as found:
             for meter in found:
                 row = offer(meter)
-                shown = {
+                shown: dict[str, object] = {
                     "name": row["name"],
                     "device": row["covers"],
                     "available": row["available"],

@@ -21,6 +21,8 @@ from torchgauge.energy.attribution import Key, Spec
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.subject import Subject
 
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of one call, by position and by name
+
 # Number of calls that take turns: no cache holds the parameters of all.
 _MOST_TURNS = 16
 # Approximate length of one play, so that reading the meter in between costs nothing.
@@ -33,9 +35,9 @@ class Calls:
     """Calls of one kind, the arguments of each; activations are those of the first."""
 
     func: Any
-    arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+    arguments: list[Arguments] = field(default_factory=list)
 
-    def turns(self, count: int) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    def turns(self, count: int) -> Iterator[Arguments]:
         for number in range(count):
             yield self.arguments[number % len(self.arguments)]
 

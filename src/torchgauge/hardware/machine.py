@@ -185,7 +185,7 @@ class System:
 def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> Environment:
     """Reading files needs no torch: then its version is what is installed, and the threads are ours. `device` is where
     the model is, which tensors may only pretend."""
-    settings: dict[str, Any] = {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
+    settings: dict[str, object] = {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
     if import_torch:
         import torch
 

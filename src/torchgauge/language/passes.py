@@ -179,9 +179,9 @@ class Interface:
             return torch.empty(batch, tokens, dtype=torch.int64, device="meta")
         return torch.full((batch, tokens), self.config.ordinary_token())
 
-    def prompt(self, point: Point, dtype: torch.dtype) -> dict[str, Any]:
+    def prompt(self, point: Point, dtype: torch.dtype) -> dict[str, object]:
         """The first call: the whole prompt, or its prefix where there is one."""
-        given: dict[str, Any] = {self.tokens: self.ids(point.batch, point.prefix or point.tokens)}
+        given: dict[str, object] = {self.tokens: self.ids(point.batch, point.prefix or point.tokens)}
         if "use_cache" in self.names or "kwargs" in self.names:
             given["use_cache"] = True
         if point.last_logits and "logits_to_keep" in self.names:
@@ -194,7 +194,7 @@ class Interface:
                 given[self.main] = guess.value
         return given
 
-    def fed_back(self, output: Any) -> dict[str, Any]:
+    def fed_back(self, output: Any) -> dict[str, object]:
         """The results of a call that are passed to the next one."""
         named = output if isinstance(output, dict) else vars(output) if hasattr(output, "__dict__") else {}
         return {
@@ -209,7 +209,7 @@ class Interface:
         hidden = getattr(output, "encoder_last_hidden_state", None)
         return None if hidden is None else Encoded((hidden,))
 
-    def step(self, ids: torch.Tensor, fed: dict[str, Any], encoded: Any, *, last_logits: bool) -> dict[str, Any]:
+    def step(self, ids: torch.Tensor, fed: dict[str, object], encoded: Any, *, last_logits: bool) -> dict[str, object]:
         """A call with more tokens after those in the cache."""
         given = {self.tokens: ids, **fed}
         if "use_cache" in self.names or "kwargs" in self.names:
@@ -389,7 +389,7 @@ class _Session:
         encoded = self.interface.encoded(output)
         del output  # its logits
 
-        def go_on(fed: dict[str, Any], tokens: int, *, last_logits: bool = False) -> tuple[dict[str, Any], Pass]:
+        def go_on(fed: dict[str, object], tokens: int, *, last_logits: bool = False) -> tuple[dict[str, object], Pass]:
             ids = admit.copy(self.interface.ids(point.batch, tokens))
             output, run = self.call(self.interface.step(ids, fed, encoded, last_logits=last_logits))
             return self.interface.fed_back(output), run
@@ -407,7 +407,7 @@ class _Session:
         self.fakes.tape.clear()
         return Observed(prefill, decode, cache, after)
 
-    def call(self, given: dict[str, Any]) -> tuple[Any, Pass]:
+    def call(self, given: dict[str, object]) -> tuple[Any, Pass]:
         recorder, tape = self.recorder, self.fakes.tape
         self.folding.begin()
         start, begin, before = len(recorder.ops), len(tape), recorder.ledger.live
@@ -420,31 +420,27 @@ class _Session:
             segments.append(Segment(recorder.ops[span.start : span.end], span.paths))
             place = span.end
         segments.append(Segment(recorder.ops[place:], []))
-        peak = _peak(tape, begin, before, frozenset(self.fakes.workspaces.values()))
+        # The most that is live during the call, temporaries of kernels included. The workspaces of libraries last: they
+        # do not belong to any one pass.
+        lasting = frozenset(self.fakes.workspaces.values())
+        sizes: dict[int, int] = {}
+        live = peak = before
+        for place, (number, nbytes) in enumerate(tape):
+            if number == OP or number in lasting:
+                continue
+            change = nbytes if nbytes >= 0 else -sizes.pop(number, 0)
+            if nbytes >= 0:
+                sizes[number] = nbytes
+            if place >= begin:  # what was taken before may be given back
+                live += change
+                peak = max(peak, live)
         return output, Pass(segments, peak, before, recorder.ledger.live)
 
-    def holdings(self, fed: dict[str, Any]) -> list[Held]:
+    def holdings(self, fed: dict[str, object]) -> list[Held]:
         writers = {place: path for path, places in self.folding.cache_of.items() for place in places}
         return [
             Held(tensor.spec, name, group, writers.get((group, entry), "")) for tensor, name, group, entry in _held(fed)
         ]
-
-
-def _peak(tape: list[tuple[int, int]], begin: int, live: int, lasting: frozenset[int]) -> int:
-    """From the event `begin` on, the most that is live at a time, temporaries of kernels included. The workspaces of
-    libraries last, and do not belong to any one pass."""
-    sizes: dict[int, int] = {}
-    most = live
-    for place, (number, nbytes) in enumerate(tape):
-        if number == OP or number in lasting:
-            continue
-        change = nbytes if nbytes >= 0 else -sizes.pop(number, 0)
-        if nbytes >= 0:
-            sizes[number] = nbytes
-        if place >= begin:  # what was taken before may be given back
-            live += change
-            most = max(most, live)
-    return most
 
 
 def _held(

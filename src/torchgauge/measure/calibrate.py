@@ -81,7 +81,7 @@ def rates(
         started = None
         try:
             for line in (launch or run_probe)(device, tuple(left)):
-                answer: dict[str, Any] = json.loads(line)
+                answer = json.loads(line)
                 if "begin" in answer:
                     started = answer["begin"]
                     if tell:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
 from torchgauge.facts import FREE, OpRecord
+from torchgauge.facts.figures import Members
 from torchgauge.hardware import Peaks, Roof, allows_tf32
 from torchgauge.hardware.devices import LAUNCH
 from torchgauge.measure.profile import Event, Kernel, Profiled
@@ -154,7 +154,7 @@ def op_times(runs: Sequence[Mapping[int, Joined]], *, on_device: bool) -> dict[i
     return times
 
 
-def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: float) -> dict[str, Any]:
+def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: float) -> Members:
     """The measured members of an op's row; `least_s` is the time of an op that does nothing."""
     cost = op.signature.cost
     moved = cost.bytes_read + cost.bytes_written

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import Measured, OpRecord, TraceRecord
+from torchgauge.facts.figures import Members
 from torchgauge.facts.measurements import blank
 from torchgauge.hardware import Peaks
 from torchgauge.measure.joining import Joined, join, least_time, op_figures, op_times
@@ -68,8 +69,8 @@ class Work:
     order: Order
     step: TrainingStep | None = None
     figures: Measurements = field(default_factory=blank)
-    modules: dict[str, dict[str, Any]] = field(default_factory=dict)
-    op_rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    modules: Mapping[str, Members] = field(default_factory=dict)
+    op_rows: dict[int, Members] = field(default_factory=dict)
     trace: TraceRecord | None = None
     watch: ModuleWatch | None = None
 

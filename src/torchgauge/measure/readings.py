@@ -52,7 +52,7 @@ class Quantity:
         except (OSError, NotImplementedError, psutil.Error) as error:
             return Absent(f"{self.source}: {error}" if str(error) else f"{self.source} reports no value")
 
-    def offer(self) -> dict[str, Any]:
+    def offer(self) -> dict[str, object]:
         """What it can resolve, or why it cannot be read here."""
         now = self.now()
         return {

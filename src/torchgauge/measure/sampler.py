@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.readings import (
@@ -326,7 +326,7 @@ def _all(device: torch.device | str | None, samples: Samples, stack: ExitStack) 
         samples.absent["cuda"] = f"the run is on the {kind}"
 
 
-def offered(cuda_devices: int) -> list[dict[str, Any]]:
+def offered(cuda_devices: int) -> list[dict[str, object]]:
     """Everything that could be sampled here, with what it can resolve or why it is missing."""
     rows = [quantity.offer() for quantity in (*processor_quantities(), *process_quantities())]
     for index in range(max(1, cuda_devices)):

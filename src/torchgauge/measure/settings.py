@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -161,7 +161,7 @@ class Settings:
     def level(self, *, profile: bool) -> str:
         return self.profile_level or (OPS if profile else MODULES)
 
-    def figures(self, *, profile: bool) -> dict[str, Any]:
+    def figures(self, *, profile: bool) -> dict[str, object]:
         """Plain JSON: `measurements.settings`; the notes are among those of the measurements."""
         figures = asdict(self) | {"profile_level": self.level(profile=profile)}
         del figures["notes"]

@@ -22,7 +22,8 @@ from torch import nn
 
 from torchgauge.facts import Capture
 
-Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+Inputs = tuple[tuple[Any, ...], dict[str, object]]
+Row = Mapping[str, Any]  # of advice, or a place of it, as in the JSON document
 
 SCRIPT = "a script cannot be changed: verify the original model"
 
@@ -37,15 +38,15 @@ class Trial:
     `row` is the advice as in the JSON document; the rest is what the model is run with."""
 
     model: nn.Module
-    row: Mapping[str, Any]
+    row: Row
     args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    kwargs: Mapping[str, object]
     device: torch.device
     capture: Capture
     train: bool = False
 
     @property
-    def places(self) -> list[Mapping[str, Any]]:
+    def places(self) -> list[Row]:
         """Every place that the advice is about: module, ops, weight, and the evidence there."""
         alone = {**self.row["where"], "evidence": self.row["evidence"]}
         return list(self.row["evidence"].get("places") or [alone])

@@ -142,10 +142,16 @@ class Setup:
             torch.manual_seed(SEED)
             source = runs_allowed(resolve(self.target, code=self.code, allow_pickle=self.allow_pickle))
             real = load_real_model(source)
-        how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "train": self.train}
         with (
             applied(self.settings, self.device),
-            ready(real.model, self.candidate, **how, is_owned=real.is_owned) as subject,
+            ready(
+                real.model,
+                self.candidate,
+                device=self.device,
+                dtype=self.dtype,
+                train=self.train,
+                is_owned=real.is_owned,
+            ) as subject,
         ):
             yield Bench(subject, None, self.train, self.seconds).with_floor()
 

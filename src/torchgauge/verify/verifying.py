@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 from torch.jit import ScriptModule
 
@@ -22,6 +21,7 @@ from torchgauge.verify.registry import (
     TRANSFORMATIONS,
     Applied,
     NotApplicableError,
+    Row,
     Transformation,
     load_transformations,
 )
@@ -94,7 +94,6 @@ BUDGET = "TORCHGAUGE_VERIFY_BUDGET"
 DEFAULT_SECONDS = 4.0
 
 Tell = Callable[[int, int, str], None]
-Row = Mapping[str, Any]
 
 
 def read_budget(environ: Mapping[str, str] | None = None) -> float:

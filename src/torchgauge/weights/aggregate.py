@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -297,7 +297,7 @@ class Outlier(NamedTuple):
     of: int
 
 
-def find_outliers(rows: Mapping[str, Members]) -> list[dict[str, Any]]:
+def find_outliers(rows: Mapping[str, Members]) -> list[Figures]:
     """The outliers among rows by name, the most extreme first."""
     outliers = []
     for pattern, names in by_pattern(rows).items():

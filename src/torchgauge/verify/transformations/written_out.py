@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import nn
 
 from torchgauge.facts import FREE
 from torchgauge.verify.code import literal
-from torchgauge.verify.registry import Applied, NotApplicableError, Trial, transformation
+from torchgauge.verify.registry import Applied, NotApplicableError, Row, Trial, transformation
 
 
 @transformation("attention-by-hand")
@@ -36,8 +33,7 @@ def fused_attention(trial: Trial) -> Applied:
     return Applied(f"for path in {literal(switched)}:\n    model.get_submodule(path).fused_attn = True\n")
 
 
-Place = Mapping[str, Any]
-Groups = dict[str, list[Place]]
+Groups = dict[str, list[Row]]
 
 _SHIFTS = {"bias", "beta", "shift", "b"}
 _AMID = "it is part of a larger forward: edit its source"
