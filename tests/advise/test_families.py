@@ -23,7 +23,7 @@ FAMILIES = {
     "linear-act": ("linear-activation",),
     "norm-linear": ("norm-linear-fusion",),
     "pointwise chains": ("pointwise-chain", "gelu-by-hand", "norm-by-hand"),
-    "attention by hand": ("attention-by-hand",),
+    "attention by hand": ("attention-by-hand", "attention-fast-path"),
     "channels_last": ("channels-last",),
     "autocast, bf16": ("autocast-bf16", "bfloat16-weights"),
     "TF32": ("tf32-off",),

@@ -213,3 +213,35 @@ def test_convolutions_with_different_windows_are_not_one_layer(windows: list[dic
 
     assert of_rule(Does(pooled, convs=convs(windows)), "parallel-linears", x(2, 64, 32)) == []
     assert of_rule(Does(pooled, convs=convs(windows[1:2] * 5)), "parallel-linears", x(2, 64, 32))
+
+
+class Attending(nn.Module):
+    def __init__(self, *, reads: bool = False) -> None:
+        super().__init__()
+        self.attention, self.reads = nn.MultiheadAttention(64, 4, batch_first=True), reads
+
+    def forward(self, a: Tensor) -> Tensor:
+        made, weights = self.attention(a, a, a)
+        return torch.relu(made) + (weights.amax(-1, keepdim=True) if self.reads else 0)
+
+
+@pytest.mark.parametrize(
+    "model", [Attending(), nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 2)]
+)
+def test_long_sequences_are_slow_on_the_fast_path(model: nn.Module) -> None:
+    given = x(1, 1024, 64)
+    (found,) = of_rule(model.eval(), "attention-fast-path", given)
+    known: dict[str, Any] = {"torch": torch, "model": copy.deepcopy(model)}
+    try:
+        exec(str(found.code), known)
+        assert "aten::_scaled_dot_product_flash_attention_for_cpu" in {
+            op.op for op in seen(known["model"], inputs=(given,)).forward
+        }
+        torch.testing.assert_close(known["model"](given), model(given), atol=1e-4, rtol=1e-4)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+def test_the_fast_path_is_right_for_short_sequences_and_for_weights_that_are_read() -> None:
+    assert of_rule(Attending().eval(), "attention-fast-path", x(4, 128, 64)) == []
+    assert of_rule(Attending(reads=True).eval(), "attention-fast-path", x(1, 1024, 64)) == []

@@ -115,6 +115,14 @@ CASES = [
         (2, 64, 32),
     ),
     case(
+        "long sequence on the fast path",
+        "attention-fast-path",
+        "block",
+        Wrapped(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)),
+        Wrapped(faulty_models.Attention(True)),
+        (1, 1024, 32),
+    ),
+    case(
         "chain around a product",
         "pointwise-chain",
         "block",

@@ -219,10 +219,12 @@ def memory_lent(
                 stack.callback(delattr, place, name)
             setattr(place, name, guarded(name, getattr(place, name)))
         for name in _TO_HOST:
-            original = getattr(torch.Tensor, name)
-            if name in vars(torch.Tensor):
-                stack.callback(setattr, torch.Tensor, name, original)
-            else:
-                stack.callback(delattr, torch.Tensor, name)
-            setattr(torch.Tensor, name, noted(name, original))
+            for kind in (torch.Tensor, FakeTensor):
+                if name in vars(kind):
+                    stack.callback(setattr, kind, name, vars(kind)[name])
+                elif kind is torch.Tensor:  # inherited
+                    stack.callback(delattr, kind, name)
+                else:
+                    continue
+                setattr(kind, name, noted(name, getattr(kind, name)))
         yield

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import isclose
 
 from torchgauge.advise.attention_edit import WrittenAttention
 from torchgauge.advise.code import Patch, SourceEdit
-from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
@@ -38,6 +39,16 @@ def without_weights(module, args, kwargs):
     return args, {**kwargs, 'need_weights': False}
 """
 _HOOK = "model.get_submodule(path).register_forward_pre_hook(without_weights, with_kwargs=True)"
+# The fused layers of torch's fast path for inference, and their argument for the number of heads.
+_FAST_PATHS = {"aten::_native_multi_head_attention": "num_head", "aten::_transformer_encoder_layer_fwd": "num_heads"}
+_NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
+# Shorter sequences gain nothing from scores that stay in the cache.
+_LEAST_KEYS = 1024
+# On a CPU the softmax of a score, and the passes over it, take as long as so many multiplications (low, high); measured
+# on an AVX-512 machine with one thread, 64 to 512 features, 1,024 to 4,096 keys.
+_MACS_PER_SCORE = (80, 200)
+# On a GPU: times that the scores are read or written.
+_PASSES = 6
 
 
 @rule("attention-by-hand", family="fusion")
@@ -65,6 +76,46 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             ),
             risk="attention weights are no longer returned; a mask or a bias must be given as attn_mask",
             confidence="high",
+        )
+
+
+@rule("attention-fast-path", family="fusion")
+def attention_fast_path(evidence: Evidence) -> Iterator[Advice]:
+    """Attention layers of torch in evaluation. Their fast path writes the scores to memory: on a CPU always, on a GPU
+    where the weights are wanted, as they are unless the caller says otherwise."""
+    for op in evidence.flow.named(*_FAST_PATHS):
+        given, heads = op.signature.inputs[0], op.signature.attributes.get(_FAST_PATHS[op.op])
+        if len(given.shape) != 3 or not isinstance(heads, int) or given.shape[1] < _LEAST_KEYS:
+            continue
+        batch, keys, _ = given.shape
+        scores, gives_weights = batch * heads * keys * keys, op.signature.attributes.get("need_weights") is True
+        made = {output.shape for output in op.signature.outputs[1:]}
+        is_read = evidence.flow.is_result(op) or any(
+            spec.shape in made for user in evidence.flow.users(op) for spec in user.signature.inputs
+        )
+        if (gives_weights and is_read) or (evidence.is_cuda and not gives_weights):
+            continue
+        if evidence.is_cuda:
+            spared = _PASSES * scores * given.itemsize
+            share = spared / (spared + moved(op))
+            low, high = share / 2, share
+        else:
+            low, high = (each * scores / (each * scores + op.cost.macs) for each in _MACS_PER_SCORE)
+        wanted = ["pass need_weights=False"] if gives_weights else []
+        wanted += [] if evidence.is_cuda else ["turn off torch's fast path for attention"]
+        hook = Patch(_HOOK, ("path",), ((op.module,),), _WITHOUT_WEIGHTS) if gives_weights else None
+        without = (
+            Patch(_NO_FAST_PATH) if hook is None else replace(hook, setup=f"{_WITHOUT_WEIGHTS}\n{_NO_FAST_PATH}\n")
+        )
+        yield Advice(
+            rule="attention-fast-path",
+            where=Where(op.module, (op.index,), source=evidence.call_line(op.module)),
+            evidence={"op": op.op, "scores_bytes": scores * given.itemsize, "gives_weights": gives_weights},
+            recommendation=f"{' and '.join(wanted)}: {keys:,} × {keys:,} scores are written to memory and read again",
+            change=hook if evidence.is_cuda else without,
+            expected_gain=evidence.share([op]).gain(low, high, "the passes over the scores go away"),
+            risk="rounding differs in the last digits; the fast path is off for every layer of this process",
+            confidence="medium",
         )
 
 
