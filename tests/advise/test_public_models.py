@@ -245,3 +245,17 @@ def test_long_sequences_are_slow_on_the_fast_path(model: nn.Module) -> None:
 def test_the_fast_path_is_right_for_short_sequences_and_for_weights_that_are_read() -> None:
     assert of_rule(Attending().eval(), "attention-fast-path", x(4, 128, 64)) == []
     assert of_rule(Attending(reads=True).eval(), "attention-fast-path", x(1, 1024, 64)) == []
+
+
+def test_two_halves_of_a_parameter_are_two_tensors() -> None:
+    def halves(self: Any, a: Tensor) -> Tensor:
+        return a @ self.table[:, :128] + a @ self.table[:, 128:]
+
+    def twice(self: Any, a: Tensor) -> Tensor:
+        return (a @ self.table).relu() + (a @ self.table).tanh()
+
+    def table() -> nn.Parameter:
+        return nn.Parameter(x(256, 256))
+
+    assert of_rule(Does(halves, table=table()), "repeated-work", x(512, 256)) == []
+    assert of_rule(Does(twice, table=table()), "repeated-work", x(512, 256))

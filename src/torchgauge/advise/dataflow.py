@@ -133,6 +133,10 @@ class Dataflow:
             number[op.index] = first.setdefault(key, op.index)
         return found
 
+    @cached_property
+    def _numel_of(self) -> Mapping[str, int]:
+        return {param.name: param.spec.numel for param in self._capture.params}
+
     def _key(self, op: OpRecord, number: Mapping[int, int]) -> object | None:
         """Equal for equal calls on equal tensors; None where that is unknown."""
         signature = op.signature
@@ -147,8 +151,9 @@ class Dataflow:
         for place in range(len(signature.inputs)):
             source = op.producers[place]
             if source is None and (op.index, place) not in self.input_reads:
-                if not op.weights:
-                    return None  # a constant without a name
+                # A constant without a name, or a part of a parameter, and nothing says which.
+                if not any(signature.inputs[place].numel == self._numel_of.get(name) for name in op.weights):
+                    return None
                 parts.append(None)
                 continue
             whole = self.reads_whole(op, place)
