@@ -259,3 +259,19 @@ def test_two_halves_of_a_parameter_are_two_tensors() -> None:
 
     assert of_rule(Does(halves, table=table()), "repeated-work", x(512, 256)) == []
     assert of_rule(Does(twice, table=table()), "repeated-work", x(512, 256))
+
+
+def test_skip_connections_are_no_cache() -> None:
+    def skipping(self: Any, a: Tensor) -> Tensor:
+        b = torch.cat([a, a.sin(), a.cos()], -1)
+        b = torch.cat([a, b], -1)
+        return self.fc(torch.cat([b, a], -1))
+
+    def growing(self: Any, a: Tensor) -> Tensor:
+        b = a
+        for _ in range(4):
+            b = torch.cat([b, a], -1)
+        return self.fc(b)
+
+    assert of_rule(Does(skipping, fc=nn.Linear(160, 8)), "grown-by-cat", x(4096, 32)) == []
+    assert of_rule(Does(growing, fc=nn.Linear(160, 8)), "grown-by-cat", x(4096, 32))

@@ -31,7 +31,9 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
     flow = evidence.flow
     chains: dict[int, list[OpRecord]] = {}
     for op in flow.named(*_CAT):
-        before = next((source for source in flow.sources(op) if source.op in _CAT and _is_longer(op, source)), None)
+        # A line that joins its own result: cats of other lines are skip connections.
+        near = (source for source in flow.sources(op) if source.op in _CAT and source.source == op.source)
+        before = next((source for source in near if _is_longer(op, source)), None)
         chain = chains.pop(before.index, [before]) if before is not None else []
         chains[op.index] = [*chain, op]
     for ops in chains.values():
