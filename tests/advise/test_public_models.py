@@ -275,3 +275,20 @@ def test_skip_connections_are_no_cache() -> None:
 
     assert of_rule(Does(skipping, fc=nn.Linear(160, 8)), "grown-by-cat", x(4096, 32)) == []
     assert of_rule(Does(growing, fc=nn.Linear(160, 8)), "grown-by-cat", x(4096, 32))
+
+
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.squeeze, self.excite = nn.Conv2d(64, 4, 1), nn.Conv2d(4, 64, 1)
+
+    def forward(self, a: Tensor) -> Tensor:
+        return a * self.excite(self.squeeze(a.mean((2, 3), keepdim=True)).relu()).sigmoid()
+
+
+def test_maps_are_not_joined_for_their_gate() -> None:
+    def gated(self: Any, a: Tensor) -> Tensor:
+        return self.gate(a.sin()) + self.gate(a.cos()) + self.gate(a.exp()) + self.gate(a.tanh())
+
+    assert of_rule(Does(gated, gate=Gate()), "loop-over-samples", x(4, 64, 64, 32)) == []
+    assert of_rule(Does(gated, gate=nn.Conv2d(64, 64, 1)), "loop-over-samples", x(1, 64, 8, 8))

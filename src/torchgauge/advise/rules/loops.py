@@ -102,11 +102,26 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
-    """Not a gate, which makes a few numbers of a large map: to join the maps costs more than the calls."""
-    before = evidence.flow.source(loop.products[0])
-    if before is None or before.category not in ("reduction", "pooling"):
-        return True
-    return before.signature.inputs[0].nbytes <= _GATE * before.signature.outputs[0].nbytes
+    """Not a gate, which makes a few numbers of a large map: to join the maps costs more than the calls. Compares what
+    the outermost module that is called in each round reads with what its product reads."""
+    first, unit = loop.products[0], loop.products[0].module
+    pooled = evidence.flow.source(first)
+    if pooled is not None and pooled.category in ("reduction", "pooling"):
+        if pooled.signature.inputs[0].nbytes > _GATE * pooled.signature.outputs[0].nbytes:
+            return False
+    while (path := unit.rpartition(".")[0]) in evidence.modules and path:
+        if evidence.modules[path].calls < loop.rounds:
+            break
+        unit = path
+    near = [op for op in loop.body if f"{op.module}.".startswith(f"{unit}.")] or [first]
+    own, reads, given = {op.index for op in near}, dict[object, int](), 0
+    for op in (*near, *loop.products):
+        for at, spec in enumerate(op.signature.inputs):
+            base = evidence.dataflow.base(op, at)
+            if base is not None and base[0] not in own:
+                reads[base[0]] = max(reads.get(base[0], 0), spec.nbytes)
+            given += spec.nbytes if base is not None and op in loop.products else 0
+    return sum(reads.values()) <= _GATE * given
 
 
 def _own_weights(evidence: Evidence, loop: Loop) -> str | None:
