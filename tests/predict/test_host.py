@@ -163,3 +163,50 @@ def test_a_model_without_state_is_traced_once_and_its_second_run_is_the_first(mo
         assert bounds[0] == bounds[1]
     kept = traced(Remembers(), torch.empty(4, 64, device="meta"))
     assert len(kept.step_ops) < len(kept.ops) - len(kept.step_ops)
+
+
+class Grows(nn.Module):
+    """Keeps what it computed in its first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x)
+        self.seen.append(out.detach() * 2)
+        return out
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "adagrad"])
+def test_a_training_step_is_traced_once_with_two_updates(monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None:
+    from torchgauge.predict import AllocatorSettings, Library, Prediction, find_device, make_optimizer, steps
+
+    with torch.device("meta"):
+        models: list[tuple[nn.Module, torch.Tensor]] = [
+            (nn.Sequential(nn.Conv2d(3, 64, 7), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 64, 3)),
+             torch.empty(8, 3, 96, 96)),
+            (nn.TransformerEncoderLayer(64, 4, batch_first=True), torch.empty(4, 32, 64)),
+            (nn.LSTM(64, 64), torch.empty(16, 4, 64)),
+        ]  # fmt: skip
+    for model, given in models:
+        setting = steps.Setting(Library(find_device("h200").chip), train=True, optimizer=make_optimizer(optimizer))
+        candidate = next(iter(candidate_inputs(model, inputs=(given,))))
+        once = steps.trace(model, candidate, setting)
+        with monkeypatch.context() as patch:
+            patch.setattr(steps.Loop, "repeats", False)
+            twice = steps.trace(model, candidate, setting)
+        assert [op.op for op in once.step_ops] == [op.op for op in twice.step_ops]
+        assert len(once.ops) < len(twice.ops)
+        found = [Prediction.of(trace, find_device("h200"), AllocatorSettings()) for trace in (once, twice)]
+        assert found[0].bounds == found[1].bounds
+        assert found[0].replay.by_class == found[1].replay.by_class
+        times = [[(row.op, row.time_s, row.energy_j) for row in predicted(trace, FAST).ops] for trace in (once, twice)]
+        assert times[0] == times[1]
+
+
+def test_a_model_that_keeps_tensors_is_trained_twice() -> None:
+    model = Grows()
+    kept = traced(model, torch.empty(4, 64), train=True)
+    assert sum(op.op == "aten::addmm" and op.phase == "forward" for op in kept.ops) == 2

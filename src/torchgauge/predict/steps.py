@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -447,19 +447,18 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         placed = _placed(twin, paths, run, (args, kwargs))
         run.tape.clear()  # the inputs are placed
         loop = Loop(twin, args, kwargs, setting, run, recorder, list(parameters.values()))
-        steps = []
         with memory_lent(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt):
             loop.step(mode)
-            steps.append(len(run.tape))
-            traced_steps = 1 if not setting.train and run.keeps_nothing else 2
-            if traced_steps == 1:
-                loop.repeat()
+            traced_steps = 1 if loop.repeats else 2
+            if loop.repeats:
+                first_events = loop.repeat()
             else:
+                first_events = loop.drop_second_update()
                 loop.step(mode)
     tape, classes, workspaces = _renumbered(run.tape, loop.marks)
     return Trace(
         placed=placed,
-        steps=[tape[: steps[0]], tape[steps[0] :]],
+        steps=[tape[:first_events], tape[first_events:]],
         ops=recorder.ops,
         classes=classes,
         loss=loop.loss_used,
@@ -468,6 +467,19 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         cublas_threads=tuple(thread for kind, thread in run.workspaces if kind == "cublas"),
         module_calls=sum(calls.count for calls in recorder.calls.values()) // traced_steps,
     )
+
+
+# What a second step takes is numbered from here on; the numbers of the first are addresses in memory.
+_SECOND_STEP = 1 << 62
+
+
+class _Updates(NamedTuple):
+    """Two updates of the optimizer in the first step: one makes its state, the other is that of a steady step. On the
+    tape: where forward starts, the first update, the second, its end; and the numbers of their first ops and the end.
+    """
+
+    places: tuple[int, int, int, int]
+    ops: tuple[int, int, int]
 
 
 class Loop:
@@ -490,6 +502,7 @@ class Loop:
         self.loss_used = ""
         # Positions on the tape, with the class of the memory that is held there.
         self.marks: list[tuple[int, str, list[int]]] = []
+        self._updates: _Updates | None = None
         if setting.train:
             assert setting.optimizer is not None
             # Modules that torch imports at the first step also run ops.
@@ -511,6 +524,7 @@ class Loop:
             if self.optimizer is None:
                 self.recorder.phase = "optimizer"  # some make their state here
                 self.optimizer = make(self.trained)
+            start = len(self.run.tape)
             for _ in range(self.setting.accumulate):
                 self.recorder.phase = "forward"
                 with self._autocast(), _capturing(self.setting.captured):
@@ -524,27 +538,73 @@ class Loop:
             self._mark("gradients", gradients)
             del gradients
             self.recorder.phase = "optimizer"
+            update, first_op = len(self.run.tape), len(self.recorder.ops)
             self.optimizer.step()
             self._mark("optimizer_state", tensors_within(list(self.optimizer.state.values())))
+            if self._updates is None:
+                steady, steady_op = len(self.run.tape), len(self.recorder.ops)
+                self.optimizer.step()
+                places = start, update, steady, len(self.run.tape)
+                self._updates = _Updates(places, (first_op, steady_op, len(self.recorder.ops)))
             for parameter in self.trained:
                 parameter.grad = None
             del output, loss
 
-    def repeat(self) -> None:
-        """The second step of a model that runs as it did in the first: the libraries have their workspaces now, and
-        temporaries get new numbers."""
-        run, held = self.run, set(self.run.workspaces.values())
-        least = run._next
-        numbers = {number: number + least for number in {number for number, _ in run.tape} if number < 0}
-        place_of, events = [], list[tuple[int, int]]()
-        for number, nbytes in run.tape:
-            place_of.append(len(run.tape) + len(events))
-            if number not in held:
-                events.append((numbers.get(number, number), nbytes))
-        place_of.append(len(run.tape) + len(events))
-        self.marks += [(place_of[place], name, ids) for place, name, ids in self.marks]
-        run.ranges |= {numbers[number]: span for number, span in run.ranges.items() if number in numbers}
-        run.tape += events
+    @property
+    def repeats(self) -> bool:
+        """Whether a second step would run as the first did: nothing that forward and backward took is still held."""
+        if self._updates is None:
+            return self.run.keeps_nothing
+        start, update, steady, _ = self._updates.places
+        workspaces, taken = set(self.run.workspaces.values()), dict[int, int]()
+        for place, (number, nbytes) in enumerate(self.run.tape):
+            if number == OP or number in workspaces:
+                continue
+            if nbytes >= 0:
+                taken[number] = place
+            elif start <= taken.pop(number, -1) < update <= place < steady:
+                return False  # the second update cannot free it again
+        return all(place < start or update <= place < steady for place in taken.values())
+
+    def repeat(self) -> int:
+        """Put a second step that runs as the first did onto the tape: the libraries have their workspaces, and an
+        optimizer its state. What the step takes gets new numbers, since what is held now may have the number of what is
+        gone. The length of the first step."""
+        run, workspaces = self.run, set(self.run.workspaces.values())
+        start, update, steady, end = self._updates.places if self._updates else (0, *[len(run.tape)] * 3)
+        first, second, places = list[tuple[int, int]](), list[tuple[int, int]](), list[int]()
+        renamed: dict[int, int] = {}
+        for place, (number, nbytes) in enumerate([*run.tape, (OP, -1)]):
+            places.append(len(second))
+            if not steady <= place < end:
+                first.append((number, nbytes))
+            if place < start or update <= place < steady or number in workspaces:
+                continue
+            if number != OP and nbytes >= 0:
+                renamed[number] = number + (run._next if number < 0 else _SECOND_STEP)
+            second.append((number if number == OP else renamed.get(number, number), nbytes))
+        first.pop()
+        second.pop()
+        run.ranges |= {number + run._next: span for number, span in run.ranges.items()}
+        self.marks += [
+            (len(first) + places[place], name, [*ids, *(one + _SECOND_STEP for one in ids)])
+            for place, name, ids in self.marks
+        ]
+        run.tape[:] = first + second
+        if self._updates is not None:
+            begin, middle, last = self._updates.ops
+            for index in range(middle, last):  # what the first update wrote was there before the second step
+                op = self.recorder.ops[index]
+                known = (None if one is not None and begin <= one < middle else one for one in op.producers)
+                self.recorder.ops[index] = replace(op, producers=tuple(known))
+        return len(first)
+
+    def drop_second_update(self) -> int:
+        """Where the second step is traced as a whole. The length of the first step."""
+        if self._updates is not None:
+            steady, end = self._updates.places[2:]
+            del self.run.tape[steady:end]
+        return len(self.run.tape)
 
     def _autocast(self) -> torch.autocast:
         amp = self.setting.amp
