@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, cast
 
 from torchgauge.analysis.runs import Run, RunOptions
 from torchgauge.errors import ForwardError, InputError, UsageError
-from torchgauge.facts import Bounds, FitFacts
+from torchgauge.facts import Bounds, FitFacts, MemoryMoment, Remedy, Suggestions, fit_row
+from torchgauge.report.fit import FitReport
 from torchgauge.report.table_rows import frame
 from torchgauge.schema import conform, read_records
 from torchgauge.units import parse_sizes
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
+    from torchgauge.predict.allocator import AllocatorSettings
     from torchgauge.predict.devices import Device
-    from torchgauge.predict.fit import Prediction
+    from torchgauge.predict.fit import Moment, Prediction
     from torchgauge.source import InputSpec
+
+    Apply = Callable[[Run, AllocatorSettings], tuple[Run, AllocatorSettings]]
 
 EXECUTIONS = ("eager", "graph")
 
@@ -114,31 +118,12 @@ def _predict(
         return [Case(run, device, allocator, run.predict(device, allocator)) for device in devices for run in runs]
 
 
-def _facts(job: Callable[[], list[Case]]) -> list[dict[str, Any]]:
+def _facts(job: Callable[[], list[Case]]) -> list[dict[str, object]]:
     return [asdict(case.facts()) for case in job()]
 
 
 def _suggestions(job: Callable[[], list[Case]]) -> list[Suggestions]:
     return [case.suggestions() for case in job()]
-
-
-class Remedy(TypedDict):
-    """A change and its prediction; `effect` is what it changes besides memory, `extra_flops` a share of the FLOPs of a
-    sample."""
-
-    name: str
-    code: str
-    effect: str | None
-    extra_flops: float
-    used_bytes: int
-    saved_bytes: int
-    verdict: str
-
-
-class Suggestions(TypedDict):
-    max_batch: int | None
-    max_seq: int | None
-    remedies: list[Remedy]
 
 
 @dataclass(frozen=True)
@@ -181,10 +166,8 @@ class Fit(FitFacts):
         enough, the cheapest combination that was found to fit comes before them."""
         return self._suggested["remedies"]
 
-    def to_dict(self, *, remedies: bool = True) -> dict[str, Any]:
-        facts = {item.name: getattr(self, item.name) for item in fields(FitFacts)}
-        facts["bounds"] = {name: asdict(span) for name, span in self.bounds.items()}
-        return facts | (dict(self._suggested) if remedies else {})
+    def to_dict(self, *, remedies: bool = True) -> dict[str, object]:
+        return fit_row(self, self._suggested if remedies else None)
 
     def to_dataframe(self) -> pandas.DataFrame:
         """The ops of a step with the memory at each, as in `timeline`."""
@@ -205,22 +188,22 @@ class Fits(list[Fit]):
         """A row for each: the figures, their bounds and the classes."""
         rows = []
         for one in self:
-            facts = one.to_dict(remedies=False)
-            row = {key: value for key, value in facts.items() if not isinstance(value, dict | list)}
-            row |= {f"{key}_{end}": span[end] for key, span in facts["bounds"].items() for end in ("low", "high")}
+            row = {key: value for key, value in fit_row(one).items() if not isinstance(value, dict | list)}
+            for key, span in one.bounds.items():
+                row |= {f"{key}_low": span.low, f"{key}_high": span.high}
             rows.append(row | {f"{name}_bytes": nbytes for name, nbytes in one.by_class.items()})
         return frame(rows)
 
-    def __str__(self) -> str:
-        from torchgauge.report.documents import document_text
+    def report(self, *, remedies: bool) -> FitReport:
+        """With `remedies`, also the largest sizes that fit: all of these take many predictions."""
+        return FitReport(self, [one._suggested for one in self] if remedies else ())
 
-        return document_text(fits_document(self, remedies=False))
+    def __str__(self) -> str:
+        return str(self.report(remedies=False))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report; the suffix says which: .html, .json, .svg, .md, .tex, .txt."""
-        from torchgauge.report.documents import save_document
-
-        save_document(fits_document(self, remedies=True), os.fspath(path))
+        self.report(remedies=True).save(os.fspath(path))
 
 
 @dataclass(frozen=True)
@@ -230,7 +213,7 @@ class Change:
 
     name: str
     code: str
-    apply: Callable[[Run, Any], tuple[Run, Any]]
+    apply: Apply
     kind: str = ""
     effect: str = ""
 
@@ -245,7 +228,7 @@ class Case:
 
     run: Run
     device: Device
-    allocator: Any
+    allocator: AllocatorSettings
     prediction: Prediction
 
     def facts(self) -> FitFacts:
@@ -270,10 +253,10 @@ class Case:
             before_bytes=replay.before_bytes,
             bounds={name: Bounds(span.low, span.high) for name, span in found.bounds.items()},
             by_class=dict(replay.by_class),
-            peak=dict(vars(replay.peak)) if replay.peak is not None else {},
+            peak=_moment(replay.peak) if replay.peak is not None else {},
             holders=[{"module": module, "bytes": nbytes} for module, nbytes in replay.holders],
             loss=found.trace.loss or None,
-            timeline=[dict(vars(moment)) for moment in replay.timeline],
+            timeline=[_moment(moment) for moment in replay.timeline],
             course=dict(replay.course),
             warnings=list(found.trace.warnings),
         )
@@ -361,7 +344,7 @@ class Case:
         run, setting, batch = self.run, self.run.setting, self.run.batch or 1
         half, twice = batch // 2, 2 * setting.accumulate
 
-        def changed(**changes: Any) -> Callable[[Run, Any], tuple[Run, Any]]:
+        def changed(**changes: Any) -> Apply:
             return lambda run, allocator: (run.with_setting(**changes), allocator)
 
         if not self.allocator.expandable_segments:
@@ -419,6 +402,10 @@ class Case:
                 yield Change(f"train {head} alone", code, changed(frozen=frozen), "trained", f"trains {head} only")
 
 
+def _moment(moment: Moment) -> MemoryMoment:
+    return cast("MemoryMoment", dict(vars(moment)))
+
+
 def position_limit(model: torch.nn.Module) -> int | None:
     """The longest sequence that the config of a transformers model allows."""
     config = getattr(model, "config", None)
@@ -442,13 +429,3 @@ def largest(fits: Callable[[int], bool], guess: int, limit: int | None = None) -
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def fits_document(found: Iterable[Fit], *, remedies: bool) -> dict[str, Any]:
-    from torchgauge import __version__
-
-    return {
-        "schema_version": 1,
-        "tool": {"name": "torchgauge", "version": __version__},
-        "fit": [one.to_dict(remedies=remedies) for one in found],
-    }

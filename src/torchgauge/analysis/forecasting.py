@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torchgauge.analysis.runs import Run, RunOptions
 from torchgauge.errors import UsageError
-from torchgauge.facts import COMPILED, ForecastFacts
+from torchgauge.facts import COMPILED, ForecastFacts, ModuleForecast, OpForecast, forecast_row
+from torchgauge.report.forecast import ForecastReport
 from torchgauge.report.table_rows import frame
 from torchgauge.schema import read_records
 from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:
+    import pandas
     import torch
 
     from torchgauge.predict.devices import Device
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from torchgauge.predict.time import Profile, RunTime
     from torchgauge.source import InputSpec
 
+Row = TypeVar("Row", bound=Mapping[str, object])
 GRAPH = "graph"
 EXECUTIONS = ("eager", GRAPH, "compiled")
 AUTO = "auto"
@@ -83,7 +86,7 @@ def forecast(
     return found[0] if len(found) == 1 else found
 
 
-def _facts(job: Callable[[], list[ForecastFacts]]) -> list[dict[str, Any]]:
+def _facts(job: Callable[[], list[ForecastFacts]]) -> list[dict[str, object]]:
     return [vars(facts) for facts in job()]
 
 
@@ -192,13 +195,10 @@ class TimedRun:
         from torchgauge.predict.time import OpTime, module_times
 
         run, subject, time = self.run, self.subject, self.time
-        names = [item.name for item in fields(OpTime) if item.name != "output_shapes"]
-        rows = [
-            {name: getattr(row, name) for name in names}
-            | {"output_shapes": [list(shape) for shape in row.output_shapes]}
-            for row in time.ops
-            if row.device_s
-        ]
+        names = [item.name for item in fields(OpTime)]
+        rows = [{name: getattr(row, name) for name in names} for row in time.ops if row.device_s]
+        for row in rows:
+            row["output_shapes"] = [list(shape) for shape in row["output_shapes"]]
         return ForecastFacts(
             device=subject.name,
             title=subject.profile.title,
@@ -221,8 +221,8 @@ class TimedRun:
             price_per_hour=price_per_hour,
             sources=time.sources,
             host_source=subject.profile.host.source,
-            ops=rows,
-            modules=[dict(vars(row)) for row in module_times(time.ops)],
+            ops=cast("list[OpForecast]", rows),
+            modules=[cast("ModuleForecast", dict(vars(row))) for row in module_times(time.ops)],
             warnings=list(self.warnings),
         )
 
@@ -236,87 +236,40 @@ class Forecast(ForecastFacts):
     also where the figure is from (`source`) and how near the op is to the device's roof. `fit` is the memory's verdict.
     """
 
-    ops: Table = field(repr=False)
-    modules: Table = field(repr=False)
+    ops: Table[OpForecast] = field(repr=False)
+    modules: Table[ModuleForecast] = field(repr=False)
 
     @classmethod
     def of(cls, facts: ForecastFacts) -> Forecast:
         return cls(**(vars(facts) | {"ops": Table(facts.ops), "modules": Table(facts.modules)}))
 
-    @property
-    def samples(self) -> int:
-        return self.batch or 1
-
-    @property
-    def per_sample(self) -> dict[str, float | None]:
-        """Time, energy and price of one sample, and samples per second."""
-        count = self.samples
-        price = self.price_per_hour
-        return {
-            "time_s": self.time_s / count,
-            "low_s": self.low_s / count,
-            "high_s": self.high_s / count,
-            "energy_j": None if self.energy_j is None else self.energy_j / count,
-            "throughput_per_s": count / self.time_s if self.time_s else None,
-            "price_per_million": None if price is None else price / 3600 * self.time_s / count * 1e6,
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        facts = {item.name: getattr(self, item.name) for item in fields(self)}
-        return facts | {"per_sample": self.per_sample, "ops": list(self.ops), "modules": list(self.modules)}
+    def to_dict(self) -> dict[str, object]:
+        return forecast_row(self)
 
     def __str__(self) -> str:
-        return str(Forecasts([self]))
+        return str(ForecastReport([self]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report; the suffix says which: .html, .json, .csv, .svg, .md, .tex, .txt."""
-        Forecasts([self]).save(path)
+        ForecastReport([self]).save(os.fspath(path))
 
 
-class Table(list[dict[str, Any]]):
+class Table(list[Row]):
     """Rows, as a data frame on request."""
 
-    def to_dataframe(self) -> Any:
-        return frame(list(self))
+    def to_dataframe(self) -> pandas.DataFrame:
+        return frame(self)
 
 
 class Forecasts(list[Forecast]):
     """Forecasts for several devices or batches."""
 
-    def to_dataframe(self) -> Any:
-        from torchgauge.report.forecast import flat_rows
-
-        return frame(flat_rows(forecast_document(self)))
+    def to_dataframe(self) -> pandas.DataFrame:
+        return frame(ForecastReport(self).table())
 
     def __str__(self) -> str:
-        from torchgauge.report.documents import document_text
-
-        return document_text(forecast_document(self))
+        return str(ForecastReport(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report; the suffix says which: .html, .json, .csv, .svg, .md, .tex, .txt."""
-        from torchgauge.report.documents import save_document
-
-        save_document(forecast_document(self), os.fspath(path))
-
-
-def best_batches(found: Iterable[Forecast]) -> dict[str, int]:
-    """By device the batch with the highest throughput among those that may fit."""
-    best: dict[str, Forecast] = {}
-    for one in found:
-        if one.batch is not None and one.fit != "does not fit":
-            kept = best.get(one.device)
-            if kept is None or one.samples / one.time_s > kept.samples / kept.time_s:
-                best[one.device] = one
-    return {device: one.samples for device, one in best.items()}
-
-
-def forecast_document(found: Sequence[Forecast]) -> dict[str, Any]:
-    from torchgauge import __version__
-
-    return {
-        "schema_version": 1,
-        "tool": {"name": "torchgauge", "version": __version__},
-        "forecast": [one.to_dict() for one in found],
-        "best_batch": best_batches(found),
-    }
+        ForecastReport(self).save(os.fspath(path))

@@ -5,22 +5,38 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from torchgauge.analysis.isolated import needs_isolation, read_data
 from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
-from torchgauge.errors import InputError, MissingDependencyError, UsageError, errors_as_torchgauge
+from torchgauge.errors import InputError, UsageError, errors_as_torchgauge
 from torchgauge.isolation import is_isolated
-from torchgauge.language.facts import HeldFacts, LayerFacts, ModelFacts, PointFacts
+from torchgauge.language.facts import (
+    Answer,
+    CacheRow,
+    CrossoverRow,
+    DeviceRow,
+    FitRow,
+    HeldFacts,
+    LayerFacts,
+    LlmFacts,
+    ModelFacts,
+    ModuleCost,
+    PointFacts,
+    StepRow,
+)
 from torchgauge.progress import stage
+from torchgauge.report.llm import LlmReport, without_modules
+from torchgauge.report.table_rows import frame
 from torchgauge.schema import conform
 from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:
+    import pandas
     import torch
 
     from torchgauge.hardware.devices import Roof
@@ -107,7 +123,7 @@ class Step:
     weight_bytes: int
     cache_bytes: int
     peak_bytes: int
-    modules: list[dict[str, Any]] = field(repr=False)
+    modules: list[ModuleCost] = field(repr=False)
     device: str | None = None
     time_s: float | None = None
     low_s: float | None = None
@@ -142,10 +158,10 @@ class Step:
     def joules_per_token(self) -> float | None:
         return self.energy_j / self.new_tokens if self.energy_j is not None else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> StepRow:
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "speculative"}
         derived = ("arithmetic_intensity", "new_tokens", "tokens_per_s", "joules_per_token")
-        return own | {name: getattr(self, name) for name in derived}
+        return cast("StepRow", own | {name: getattr(self, name) for name in derived})
 
 
 def llm(
@@ -190,7 +206,7 @@ def llm(
         raise UsageError(f"context must be a positive number, not {context}")
     if prefix < 0 or (context is not None and prefix >= context):
         raise UsageError("prefix must be shorter than the context, and not negative")
-    settings = {"dtype": chosen_dtype(dtype), "execution": execution, "adapter": _adapter(adapter)}
+    settings = Settings(chosen_dtype(dtype), execution, _adapter(adapter))
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(target).__name__
     devices = [] if on is None else [on] if isinstance(on, str) else list(on)
     drafts = None if speculative is None else Speculative.parse(speculative)
@@ -223,17 +239,45 @@ def _adapter(asked: str | None) -> tuple[int, str] | None:
     return int(rank or _LORA[0]), pattern or _LORA[1]
 
 
-def _ask_reader(read: Callable[..., Any], opening: Callable[[], _Model], *question: Any, **more: Any) -> dict[str, Any]:
-    return conform(read(partial(_read_answer, opening, question, more)), dict[str, Any], "what was found in the file")
+@dataclass(frozen=True)
+class Settings:
+    """How the model is run; what was found out about it saves finding it out again."""
+
+    dtype: torch.dtype | None
+    execution: str
+    adapter: tuple[int, str] | None
+    ops_per_token: float | None = None
+    context_limit: int | None = None
 
 
-def _read_answer(opening: Callable[[], _Model], question: Sequence[Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    return opening()(*question, **more)
+class Ask(Protocol):
+    """Answers questions about a model."""
+
+    def __call__(
+        self, settings: Settings, points: Sequence[Point], devices: Sequence[str], *, describes: bool
+    ) -> Answer: ...
 
 
-def _read_document(
-    opening: Callable[[], _Model], name: str, asked: Asked, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+def _ask_reader(
+    read: Callable[[Callable[[], Answer]], object],
+    opening: Callable[[], _Model],
+    settings: Settings,
+    points: Sequence[Point],
+    devices: Sequence[str],
+    *,
+    describes: bool,
+) -> Answer:
+    question = partial(_read_answer, opening, settings, points, devices, describes)
+    return conform(read(question), Answer, "what was found in the file")
+
+
+def _read_answer(
+    opening: Callable[[], _Model], settings: Settings, points: Sequence[Point], devices: Sequence[str], describes: bool
+) -> Answer:
+    return opening()(settings, points, devices, describes=describes)
+
+
+def _read_document(opening: Callable[[], _Model], name: str, asked: Asked, settings: Settings) -> LlmFacts:
     """In a reader: the file is opened once for all of it."""
     return Llm(name, asked, opening(), settings).to_dict()
 
@@ -246,8 +290,8 @@ class _Model:
         self._opened: torch.nn.Module | None = None
 
     def __call__(
-        self, settings: Mapping[str, Any], points: Sequence[Point], devices: Sequence[str], *, describes: bool
-    ) -> dict[str, Any]:
+        self, settings: Settings, points: Sequence[Point], devices: Sequence[str], *, describes: bool
+    ) -> Answer:
         from torchgauge.analysis.runs import library_of
         from torchgauge.language.answers import Question, answer
         from torchgauge.predict.devices import find_device
@@ -270,8 +314,8 @@ class _Model:
                         f"weights alone do not say what a token costs: add the code, --as file.py:Net{why}"
                     )
                 self._opened = source.model
-            question = Question(points, devices, describes=describes, **settings)
-            return {**answer(self._opened, question, library, tell)}
+            question = Question(points, devices, describes=describes, **vars(settings))
+            return answer(self._opened, question, library, tell)
 
 
 @dataclass(frozen=True)
@@ -292,10 +336,10 @@ class Llm:
 
     target: str
     asked: Asked
-    _ask: Callable[..., dict[str, Any]] = field(repr=False)
-    _settings: Mapping[str, Any] = field(repr=False)
-    _read_document: Callable[[], Any] | None = field(default=None, repr=False)
-    _points: dict[tuple[Any, tuple[str, ...]], PointFacts] = field(default_factory=dict, repr=False)
+    _ask: Ask = field(repr=False)
+    _settings: Settings = field(repr=False)
+    _read_document: Callable[[], object] | None = field(default=None, repr=False)
+    _points: dict[tuple[Point, tuple[str, ...]], PointFacts] = field(default_factory=dict, repr=False)
 
     @cached_property
     def facts(self) -> ModelFacts:
@@ -304,9 +348,9 @@ class Llm:
         return conform(found["model"], ModelFacts, f"what was found about '{self.target}'")
 
     @property
-    def _known_settings(self) -> dict[str, Any]:
+    def _known_settings(self) -> Settings:
         facts = self.facts
-        return {**self._settings, "ops_per_token": facts["ops_per_token"], "context_limit": facts["context_limit"]}
+        return replace(self._settings, ops_per_token=facts["ops_per_token"], context_limit=facts["context_limit"])
 
     @property
     def params(self) -> int:
@@ -372,12 +416,12 @@ class Llm:
         """A prompt of `tokens` for each of `batch` sequences. `last_logits` makes the output for the last token alone,
         as generation does."""
         point = self._point(tokens, batch, encoder_tokens, on, last_logits=last_logits)
-        return self._step("prefill", point, "cache", on)
+        return self._step("prefill", point, on)
 
     def decode(self, context: int, batch: int = 1, on: str | None = None, *, encoder_tokens: int = 0) -> Step:
         """One step for each of `batch` sequences with `context` tokens in the cache: one more token, or the check of
         `speculative` drafts."""
-        return self._step("decode", self._point(context, batch, encoder_tokens, on), "cache_after", on)
+        return self._step("decode", self._point(context, batch, encoder_tokens, on), on)
 
     def crossover(self, on: str, context: int | None = None) -> Crossover:
         """The number of sequences from which on a decode step is bound by arithmetic and not by memory.
@@ -391,7 +435,7 @@ class Llm:
 
         def work(count: int) -> tuple[int, int]:
             point = self._point(context, count, self._encoder(context), last_logits=True)
-            step = self._step("decode", point, "cache_after", None)
+            step = self._step("decode", point, None)
             return step.flops, step.bytes_read + step.bytes_written
 
         def is_bound(count: int) -> bool:
@@ -425,7 +469,7 @@ class Llm:
         *,
         contexts: Iterable[int] | None = None,
         concurrent: Iterable[int] | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[FitRow]:
         """For each device, context and number of concurrent sequences: whether it fits, and what it takes."""
         from torchgauge.language.capacity import fewest_devices, need
         from torchgauge.predict.devices import find_devices
@@ -434,7 +478,7 @@ class Llm:
         lengths = list(contexts) if contexts is not None else self.contexts()
         counts = list(concurrent) if concurrent is not None else list(self.asked.concurrent)
         self._want([(length, count, True) for length in lengths for count in {1, *counts}])
-        rows = []
+        rows: list[FitRow] = []
         for device in devices:
             for length in lengths:
                 alone = self._point(length, 1, self._encoder(length), last_logits=True)
@@ -542,26 +586,21 @@ class Llm:
         share = sum(one["bytes"] for one in floats) / max(sum(one["bytes"] for one in held), 1)
         return round(total * (1 - share) + total * share * CACHE_BITS[self.asked.cache_dtype] / bits)
 
-    def _step(self, kind: str, point: PointFacts, cache: str, on: str | None) -> Step:
-        row: Any = point[kind]  # type: ignore[literal-required]
-        held: Any = point[cache]  # type: ignore[literal-required]
+    def _step(self, kind: str, point: PointFacts, on: str | None) -> Step:
+        is_decode = kind == "decode"
+        row, held = (point["decode"], point["cache_after"]) if is_decode else (point["prefill"], point["cache"])
         read, weights = row["bytes_read"], row["weight_bytes"]
         if self.asked.weights_dtype is not None:
             share = WEIGHT_BITS[self.asked.weights_dtype] / self.facts["bits_per_weight"]
             saved = round(row["matrix_bytes"] * (1 - share))
             read, weights = read - saved, weights - saved
         tokens, batch = point["tokens"], point["batch"]
-        tokens = self._after(tokens) if kind == "decode" else tokens
+        tokens = self._after(tokens) if is_decode else tokens
         kept = self._kept(held, tokens, batch)
-        if self.asked.cache_dtype is not None and kind == "decode":
+        if self.asked.cache_dtype is not None and is_decode:
             total = sum(one["bytes"] for one in held)
             read -= total - self._scaled(total, held)  # a step reads the whole cache
-        times = dict(row["times"].get(on) or {}) if on is not None else {}
-        if on is not None and times.get("time_s"):
-            roof = self._roof(on)
-            times["mfu"] = row["flops"] / times["time_s"] / roof.flops_per_s
-            times["mbu"] = (read + row["bytes_written"]) / times["time_s"] / roof.bytes_per_s
-        return Step(
+        step = Step(
             kind,
             point["tokens"],
             batch,
@@ -574,24 +613,30 @@ class Llm:
             row["peak_bytes"],
             row["modules"],
             device=on,
-            **{name: times.get(name) for name in _TIMES},
             prefix=point["prefix"],
             shared_bytes=self._shared(held, tokens, batch),
-            speculative=self.asked.speculative if kind == "decode" else None,
+            speculative=self.asked.speculative if is_decode else None,
         )
+        if on is None or (times := row["times"].get(on)) is None:
+            return step
+        roof, seconds = self._roof(on), times["time_s"]
+        mfu = row["flops"] / seconds / roof.flops_per_s if seconds else None
+        mbu = (read + row["bytes_written"]) / seconds / roof.bytes_per_s if seconds else None
+        return replace(step, **times, mfu=mfu, mbu=mbu)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> LlmFacts:
         """What reports are made from. A file is opened once for all of it."""
         if self._read_document is not None:
-            return conform(self._read_document(), dict[str, Any], f"what was found about '{self.target}'")
+            return conform(self._read_document(), LlmFacts, f"what was found about '{self.target}'")
         context, facts = self.context, self.facts
         counts, lengths = list(self.asked.concurrent), self.contexts()
         devices = self.asked.devices or ("h200",)
         turning = [(length, count) for length in (min(_SHORT, context), context) for count in (1, max(counts), _LARGE)]
         wanted = [(length, count) for length in lengths for count in (1, *counts)]
         self._want([(length, count, True) for length, count in (*wanted, *turning)])
-        encoder, drafts, adapter = self._encoder(context), self.asked.speculative, self._settings["adapter"]
-        cache, speed = [], []
+        encoder, drafts, adapter = self._encoder(context), self.asked.speculative, self._settings.adapter
+        cache: list[CacheRow] = []
+        speed: list[StepRow] = []
         for length in lengths:
             point = self._point(length, 1, self._encoder(length), last_logits=True)
             plain, paged = self._kept(point["cache"], length, 1), self.paged_cache_bytes(length)
@@ -608,13 +653,14 @@ class Llm:
             "page_size": self.asked.page_size,
             "adapter": {"kind": "lora", "rank": adapter[0], "pattern": adapter[1]} if adapter else None,
             "prefix": self.asked.prefix,
-            "speculative": asdict(drafts) | {"tokens_per_step": drafts.tokens_per_step} if drafts else None,
+            "speculative": {"drafts": drafts.drafts, "acceptance": drafts.acceptance,
+                            "tokens_per_step": drafts.tokens_per_step} if drafts else None,
             "model": {**facts, "layer_counts": self.layer_counts, "weights_bytes": self.weights_bytes},
             "cache": cache,
             "prefill": [self.prefill(length, encoder_tokens=self._encoder(length), last_logits=True).to_dict()
                         for length in lengths],
             "decode": [self._step("decode", self._point(length, count, self._encoder(length), last_logits=True),
-                                  "cache_after", None).to_dict()
+                                  None).to_dict()
                        for length in lengths for count in counts],
             "speed": speed,
             "fits": self.fits(list(devices)),
@@ -622,9 +668,8 @@ class Llm:
             "warnings": self.warnings,
         }  # fmt: skip
 
-    def _device_row(self, device: str) -> dict[str, Any]:
-        """What a device holds at most, and where decode turns there; its speed may be unknown (a size in GiB)."""
-        row: dict[str, Any] = {
+    def _device_row(self, device: str) -> DeviceRow:
+        row: DeviceRow = {
             "device": device,
             "longest_context": self.longest_context(device),
             "most_sequences": self.most_sequences(device),
@@ -640,35 +685,22 @@ class Llm:
             return row
         lengths = sorted({min(_SHORT, self.context), self.context})
         turning = [self.crossover(device, length) for length in lengths]
-        return row | {
-            "flops_per_s": roof.flops_per_s,
-            "bytes_per_s": roof.bytes_per_s,
-            "ridge": roof.ridge,
-            "crossovers": [asdict(one) for one in turning],
-            "compute_bound_context": _last_context(turning[0], turning[-1]),
-        }
+        row["flops_per_s"], row["bytes_per_s"], row["ridge"] = roof.flops_per_s, roof.bytes_per_s, roof.ridge
+        row["crossovers"] = [cast("CrossoverRow", asdict(one)) for one in turning]
+        row["compute_bound_context"] = _last_context(turning[0], turning[-1])
+        return row
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> pandas.DataFrame:
         """The costs of prefill and decode, a row for each length and batch."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingDependencyError("pandas", "a DataFrame") from error
-        document = self.to_dict()
-        rows = [{name: value for name, value in row.items() if name != "modules"}
-                for row in (*document["prefill"], *document["decode"])]  # fmt: skip
-        return pd.DataFrame.from_records(rows)
+        facts = self.to_dict()
+        return frame(without_modules((*facts["prefill"], *facts["decode"])))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report; the suffix says which: .html, .svg, .json, .csv, .md, .tex, .txt."""
-        from torchgauge.report.documents import save_document
-
-        save_document(llm_document(self), os.fspath(path))
+        LlmReport(self.to_dict()).save(os.fspath(path))
 
     def __str__(self) -> str:
-        from torchgauge.report.documents import document_text
-
-        return document_text(llm_document(self))
+        return str(LlmReport(self.to_dict()))
 
 
 def _last_context(short: Crossover, long: Crossover) -> int | None:
@@ -707,17 +739,3 @@ def _most(room: Callable[[int], float], limit: int, known: Iterable[int] = ()) -
         guess = min(max(guess, low + 1), high - 1)
         values[guess] = room(guess)
         tried += 1
-
-
-_TIMES = ("time_s", "low_s", "high_s", "energy_j", "energy_low_j", "energy_high_j", "bound", "mfu", "mbu")
-
-
-def llm_document(found: Llm) -> dict[str, Any]:
-    """As JSON has it."""
-    from torchgauge import __version__
-
-    return {
-        "schema_version": 1,
-        "tool": {"name": "torchgauge", "version": __version__},
-        "llm": found.to_dict(),
-    }

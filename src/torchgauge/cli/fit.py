@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torchgauge.cli.output import check_folders, deliver_document, show_progress
+from torchgauge.cli.output import check_folders, deliver_prediction, show_progress
 from torchgauge.cli.target_options import (
     add_target_options,
     files_to_isolate,
@@ -17,6 +17,9 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FIT, find_format
+
+if TYPE_CHECKING:
+    from torchgauge.report.fit import FitReport
 
 SUMMARY = "will it fit: memory on a GPU one need not have, by class, with a verdict and what to change"
 DESCRIPTION = """\
@@ -73,14 +76,14 @@ def run(args: argparse.Namespace) -> int:
     if "this" not in (args.on or ()):
         find_devices(args.on or ["h200"])  # refused before torch is there
     with redirect_stdout(sys.stderr):
-        document = predicted(args)
-    deliver_document(document, args)
+        report = predicted(args)
+    deliver_prediction(report, args)
     return 0
 
 
-def predicted(args: argparse.Namespace) -> dict[str, Any]:
+def predicted(args: argparse.Namespace) -> FitReport:
     arguments = target_arguments(args, args.target)
-    from torchgauge.analysis.fitting import Fit, fit, fits_document
+    from torchgauge.analysis.fitting import Fit, Fits, fit
 
     arguments = {name: value for name, value in arguments.items() if name != "device"}
     found = fit(
@@ -101,4 +104,4 @@ def predicted(args: argparse.Namespace) -> dict[str, Any]:
         torch_version=args.torch_version,
         progress=show_progress(args, sys.stderr),
     )
-    return fits_document([found] if isinstance(found, Fit) else found, remedies=args.remedies)
+    return (Fits([found]) if isinstance(found, Fit) else found).report(remedies=args.remedies)

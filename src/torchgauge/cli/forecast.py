@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torchgauge.cli.output import check_folders, deliver_document, show_progress
+from torchgauge.cli.output import check_folders, deliver_prediction, show_progress
 from torchgauge.cli.target_options import add_target_options, files_to_isolate, limit_arguments, target_arguments
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FORECAST, find_format
+
+if TYPE_CHECKING:
+    from torchgauge.report.forecast import ForecastReport
 
 SUMMARY = "predicted time and energy on devices one need not have, with intervals"
 DESCRIPTION = """\
@@ -63,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
             find_device(name)  # refused before torch is there
     price = prices(args.price)
     with redirect_stdout(sys.stderr):
-        document = predicted(args, price)
-    deliver_document(document, args)
+        report = predicted(args, price)
+    deliver_prediction(report, args)
     return 0
 
 
@@ -79,9 +82,10 @@ def prices(texts: list[str]) -> dict[str, float]:
     return found
 
 
-def predicted(args: argparse.Namespace, price: dict[str, float]) -> dict[str, Any]:
+def predicted(args: argparse.Namespace, price: dict[str, float]) -> ForecastReport:
     arguments = target_arguments(args, args.target)
-    from torchgauge.analysis.forecasting import Forecast, forecast, forecast_document
+    from torchgauge.analysis.forecasting import Forecast, forecast
+    from torchgauge.report.forecast import ForecastReport
 
     arguments = {name: value for name, value in arguments.items() if name != "device"}
     found = forecast(
@@ -97,4 +101,4 @@ def predicted(args: argparse.Namespace, price: dict[str, float]) -> dict[str, An
         torch_version=args.torch_version,
         progress=show_progress(args, sys.stderr),
     )
-    return forecast_document([found] if isinstance(found, Forecast) else found)
+    return ForecastReport([found] if isinstance(found, Forecast) else found)

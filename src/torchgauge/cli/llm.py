@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torchgauge.cli.output import check_folders, deliver_document, show_progress
+from torchgauge.cli.output import check_folders, deliver_prediction, show_progress
 from torchgauge.cli.target_options import files_to_isolate, positive
 from torchgauge.report.registry import LLM, find_format
 from torchgauge.units import parse_sizes
+
+if TYPE_CHECKING:
+    from torchgauge.report.llm import LlmReport
 
 SUMMARY = "language models: prefill, decode, cache, and what fits"
 DESCRIPTION = """\
@@ -61,16 +64,17 @@ def run(args: argparse.Namespace) -> int:
     parse_sizes(args.concurrent, "--concurrent")
     check_target(args.target)
     with redirect_stdout(sys.stderr):
-        document = found(args, devices)
-    deliver_document(document, args)
+        report = found(args, devices)
+    deliver_prediction(report, args)
     return 0
 
 
-def found(args: argparse.Namespace, devices: list[str]) -> dict[str, Any]:
+def found(args: argparse.Namespace, devices: list[str]) -> LlmReport:
     from torchgauge.progress import import_torch
 
     import_torch(shown=show_progress(args, sys.stderr))
-    from torchgauge.analysis.language import llm, llm_document
+    from torchgauge.analysis.language import llm
+    from torchgauge.report.llm import LlmReport
 
     result = llm(
         args.target,
@@ -91,4 +95,4 @@ def found(args: argparse.Namespace, devices: list[str]) -> dict[str, Any]:
         memory_limit=args.memory_limit,
         time_limit=args.time_limit,
     )
-    return llm_document(result)
+    return LlmReport(result.to_dict())

@@ -20,6 +20,7 @@ INTERRUPTED = "interrupted"
 if TYPE_CHECKING:
     from torchgauge.facts import View
     from torchgauge.report import Options
+    from torchgauge.report.documents import PredictionReport
 
 
 def report_options(args: argparse.Namespace) -> Options:
@@ -72,17 +73,17 @@ def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
         print_report(view, options, sys.stdout, shown=shown)
 
 
-def deliver_document(document: Mapping[str, Any], args: argparse.Namespace) -> None:
+def deliver_prediction(report: PredictionReport, args: argparse.Namespace) -> None:
     """The result of `fit`, `forecast` or `llm`: files, then stdout."""
-    from torchgauge.report.documents import document_lines, render_document, render_json
+    from torchgauge.report.documents import render_json
     from torchgauge.report.layout import terminal_width, write_lines
 
     for path in args.outputs:
-        write_file(Path(path), render_document(document, path), quiet=args.quiet)
+        write_file(Path(path), report.render(path), quiet=args.quiet)
     if args.json:
-        sys.stdout.write(render_json(document))
+        sys.stdout.write(render_json(report))
     elif not args.quiet:
-        write_lines(document_lines(document, terminal_width()), sys.stdout)
+        write_lines(report.lines(terminal_width()), sys.stdout)
 
 
 def save_report(view: View, path: Path, options: Options) -> None:

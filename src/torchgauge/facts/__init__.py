@@ -43,7 +43,19 @@ from torchgauge.facts.files import AdapterRecord, PickleImport, StoredRecord, St
 from torchgauge.facts.measurements import EnergyFacts, Measured, TraceRecord
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
-from torchgauge.facts.predictions import Bounds, FitFacts, ForecastFacts, PredictedTimes
+from torchgauge.facts.predictions import (
+    Bounds,
+    FitFacts,
+    ForecastFacts,
+    MemoryMoment,
+    ModuleForecast,
+    OpForecast,
+    PredictedTimes,
+    Remedy,
+    Suggestions,
+    fit_row,
+    forecast_row,
+)
 from torchgauge.facts.strides import contiguous_stride, is_contiguous, windowed_elements
 from torchgauge.facts.tensor import ITEM_BITS, TensorSpec, tensor_specs
 from torchgauge.facts.tree import Node, Sums, build_tree
@@ -95,19 +107,24 @@ __all__ = [
     "InputRecord",
     "Latency",
     "Measured",
+    "MemoryMoment",
+    "ModuleForecast",
     "ModuleRecord",
     "Node",
+    "OpForecast",
     "OpRecord",
     "ParamRecord",
     "PickleImport",
     "PredictedTimes",
     "Recompilation",
+    "Remedy",
     "Row",
     "RunRecord",
     "Signature",
     "StepMemory",
     "StoredRecord",
     "StoredTensor",
+    "Suggestions",
     "Sums",
     "TargetRecord",
     "TensorSpec",
@@ -121,6 +138,8 @@ __all__ = [
     "contiguous_stride",
     "figures_of",
     "find_mixtures",
+    "fit_row",
+    "forecast_row",
     "is_contiguous",
     "tensor_specs",
     "weight_ops",

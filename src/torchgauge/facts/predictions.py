@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from torchgauge.facts.figures import MODULES, OPS, PREDICTION, Members, members_known
 
@@ -19,6 +19,24 @@ Bound = Literal["host", "compute", "memory", "launch"]
 class Bounds:
     low: int
     high: int
+
+
+class MemoryMoment(TypedDict, total=False):
+    """Memory while an op of a step runs; before the first op only the bytes are known."""
+
+    index: int
+    phase: str
+    op: str
+    module: str
+    allocated_bytes: int
+    reserved_bytes: int
+
+
+class Holder(TypedDict):
+    """What a module holds at the peak."""
+
+    module: str
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -44,12 +62,74 @@ class FitFacts:
     before_bytes: int
     bounds: dict[str, Bounds]
     by_class: dict[str, int]
-    peak: dict[str, Any]
-    holders: list[dict[str, Any]]
+    peak: MemoryMoment
+    holders: list[Holder]
     loss: str | None
     warnings: list[str]
-    timeline: list[dict[str, Any]] = field(default_factory=list)
+    timeline: list[MemoryMoment] = field(default_factory=list)
     course: dict[str, list[int]] = field(default_factory=dict)
+
+
+class Remedy(TypedDict):
+    """A change and its prediction; `effect` is what it changes besides memory, `extra_flops` a share of the FLOPs of a
+    sample."""
+
+    name: str
+    code: str
+    effect: str | None
+    extra_flops: float
+    used_bytes: int
+    saved_bytes: int
+    verdict: Verdict
+
+
+class Suggestions(TypedDict):
+    """The largest sizes that fit, and what to change."""
+
+    max_batch: int | None
+    max_seq: int | None
+    remedies: list[Remedy]
+
+
+def fit_row(facts: FitFacts, suggestions: Suggestions | None = None) -> dict[str, object]:
+    """As JSON has it."""
+    row = {item.name: getattr(facts, item.name) for item in fields(FitFacts)}
+    row["bounds"] = {name: asdict(span) for name, span in facts.bounds.items()}
+    return row | (suggestions or {})
+
+
+class OpForecast(TypedDict):
+    """`time_s` is what the op adds to the run, `device_s` what its kernels take."""
+
+    index: int
+    op: str
+    module: str
+    phase: str
+    category: str
+    time_s: float
+    low_s: float
+    high_s: float
+    device_s: float
+    energy_j: float | None
+    source: str
+    bound: Bound
+    roof_share: float | None
+    flops: float
+    nbytes: float
+    dtype: str | None
+    output_shapes: list[list[int]]
+
+
+class ModuleForecast(TypedDict):
+    """A module with the modules in it."""
+
+    path: str
+    depth: int
+    time_s: float
+    low_s: float
+    high_s: float
+    energy_j: float | None
+    ops: int
 
 
 @dataclass(frozen=True)
@@ -77,9 +157,32 @@ class ForecastFacts:
     price_per_hour: float | None
     sources: dict[str, float]
     host_source: str
-    ops: list[dict[str, Any]] = field(repr=False)
-    modules: list[dict[str, Any]] = field(repr=False)
+    ops: list[OpForecast] = field(repr=False)
+    modules: list[ModuleForecast] = field(repr=False)
     warnings: list[str] = field(repr=False)
+
+    @property
+    def samples(self) -> int:
+        return self.batch or 1
+
+    @property
+    def per_sample(self) -> dict[str, float | None]:
+        """Time, energy and price of one sample, and samples per second."""
+        count, price = self.samples, self.price_per_hour
+        return {
+            "time_s": self.time_s / count,
+            "low_s": self.low_s / count,
+            "high_s": self.high_s / count,
+            "energy_j": None if self.energy_j is None else self.energy_j / count,
+            "throughput_per_s": count / self.time_s if self.time_s else None,
+            "price_per_million": None if price is None else price / 3600 * self.time_s / count * 1e6,
+        }
+
+
+def forecast_row(facts: ForecastFacts) -> dict[str, object]:
+    """As JSON has it."""
+    row = {item.name: getattr(facts, item.name) for item in fields(ForecastFacts)}
+    return row | {"per_sample": facts.per_sample, "ops": list(facts.ops), "modules": list(facts.modules)}
 
 
 @dataclass(frozen=True, slots=True)

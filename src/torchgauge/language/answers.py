@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -15,7 +15,16 @@ from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import Capture, Environment, OpRecord, ParamRecord, RunRecord, TargetRecord
 from torchgauge.facts.experts import find_mixtures
 from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
-from torchgauge.language.facts import Answer, HeldFacts, IdleModule, ModelFacts, ModuleCost, PassFacts, PointFacts
+from torchgauge.language.facts import (
+    Answer,
+    HeldFacts,
+    IdleModule,
+    ModelFacts,
+    ModuleCost,
+    PassFacts,
+    PassTime,
+    PointFacts,
+)
 from torchgauge.language.layers import layer_rows
 from torchgauge.language.passes import (
     Held,
@@ -182,16 +191,16 @@ class _Facts:
             "times": {device: self.time(run, device, new_lengths) for device in self.question.devices},
         }
 
-    def time(self, run: Pass, device: str, new_lengths: Collection[int]) -> dict[str, float | str | None]:
+    def time(self, run: Pass, device: str, new_lengths: Collection[int]) -> PassTime:
         from torchgauge.predict.time import predict_ops
 
         ops = [op for part in run.segments for _ in range(part.times) for op in part.ops]
         calls = sum(len({op.module for op in part.ops}) * part.times for part in run.segments)
         found = predict_ops(ops, device, execution=self.question.execution, module_calls=calls, new_lengths=new_lengths)
-        names = (
-            "time_s", "low_s", "high_s", "energy_j", "energy_low_j", "energy_high_j", "bound", "device_s", "host_s",
-        )  # fmt: skip
-        return {name: getattr(found, name) for name in names}
+        return {
+            "time_s": found.time_s, "low_s": found.low_s, "high_s": found.high_s, "energy_j": found.energy_j,
+            "energy_low_j": found.energy_low_j, "energy_high_j": found.energy_high_j, "bound": found.bound,
+        }  # fmt: skip
 
 
 def _module_facts(path: str, row: Sequence[int]) -> ModuleCost:
@@ -253,17 +262,15 @@ def _costs(row: PointFacts) -> dict[str, object]:
     return found
 
 
-def _extended_time(
-    rows: list[dict[str, float | str | None]], lengths: list[int], tokens: int
-) -> dict[str, float | str | None]:
+def _extended_time(rows: list[PassTime], lengths: list[int], tokens: int) -> PassTime:
     """Each further token is assumed to cost what the last ones did."""
-    result = dict(rows[-1])
+    earlier, result = dict(rows[-2]), dict(rows[-1])
     for key, value in rows[-1].items():
-        before = rows[-2][key]
+        before = earlier[key]
         if isinstance(value, float) and isinstance(before, int | float):
             slope = (value - before) / (lengths[-1] - lengths[-2])
             result[key] = max(value + slope * (tokens - lengths[-1]), 0.0)
-    return result
+    return cast("PassTime", result)
 
 
 def held_rows(cache: list[Held]) -> list[HeldFacts]:

@@ -9,30 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from torchgauge.predict import fit
 from torchgauge.predict.devices import Device
 
 if TYPE_CHECKING:
-    from torchgauge.language.facts import HeldFacts, PointFacts
+    from torchgauge.language.facts import FitRow, HeldFacts, PointFacts
 
 FITS, TOO_CLOSE, DOES_NOT_FIT = "fits", "too close", "does not fit"
-
-
-class Fit(TypedDict):
-    device: str
-    context: int
-    concurrent: int
-    verdict: str
-    used_bytes: int
-    low_bytes: int
-    high_bytes: int
-    capacity_bytes: int
-    weights_bytes: int
-    cache_bytes: int
-    activation_bytes: int
-    overhead_bytes: int
 
 
 @dataclass(frozen=True)
@@ -43,7 +28,7 @@ class Need:
     cache_bytes: int
     activation_bytes: int
 
-    def row(self, device: Device, context: int, concurrent: int) -> Fit:
+    def row(self, device: Device, context: int, concurrent: int) -> FitRow:
         overhead = fit._CONTEXT_BYTES + fit._CUBLAS_CONTEXT_BYTES["forward"] + device.chip.cublas_bytes
         tensors = self.weights_bytes + self.cache_bytes + self.activation_bytes
         times = 1 if device.is_measured else 2
@@ -77,7 +62,7 @@ def need(alone: PointFacts, together: PointFacts, cache_bytes: int, weights_byte
     return Need(weights_bytes, cache_bytes, max(prompt, step, 0))
 
 
-def fewest_devices(row: Fit) -> int | None:
+def fewest_devices(row: FitRow) -> int | None:
     """With weights, cache and activations split evenly by tensor parallelism, a lower bound: some is repeated on every
     device, and links need buffers of their own."""
     room = row["capacity_bytes"] - row["overhead_bytes"]

@@ -1,4 +1,5 @@
-"""What is known about a language model, as plain data: it comes from a process that has no rights."""
+"""What is known about a language model, as plain data: it comes from a process that has no rights. `LlmFacts` is the
+whole of it, as `llm` reports it."""
 
 from __future__ import annotations
 
@@ -74,6 +75,18 @@ class ModelFacts(TypedDict):
     ops_per_token: NotRequired[float]  # once passes have been run
 
 
+class PassTime(TypedDict):
+    """A pass on a device, predicted, with 90 % intervals."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    energy_j: float | None
+    energy_low_j: float | None
+    energy_high_j: float | None
+    bound: str
+
+
 class PassFacts(TypedDict):
     macs: int
     flops: int
@@ -87,7 +100,7 @@ class PassFacts(TypedDict):
     after_bytes: int
     modules: list[ModuleCost]
     uncounted: dict[str, int]
-    times: dict[str, dict[str, float | str | None]]
+    times: dict[str, PassTime]
 
 
 class PointFacts(TypedDict):
@@ -110,3 +123,120 @@ class Answer(TypedDict):
     model: NotRequired[ModelFacts]
     warnings: NotRequired[list[str]]
     points: list[PointFacts]
+
+
+class FitRow(TypedDict):
+    """Whether sequences of a length fit on a device together."""
+
+    device: str
+    context: int
+    concurrent: int
+    verdict: str
+    used_bytes: int
+    low_bytes: int
+    high_bytes: int
+    capacity_bytes: int
+    weights_bytes: int
+    cache_bytes: int
+    activation_bytes: int
+    overhead_bytes: int
+    fewest_devices: NotRequired[int | None]
+
+
+class CacheRow(TypedDict):
+    tokens: int
+    bytes: int
+    paged_bytes: int
+    bytes_per_token: float
+
+
+class StepRow(TypedDict):
+    """A prompt, or a decode step; what follows `modules` is null without a device."""
+
+    kind: str
+    tokens: int
+    batch: int
+    macs: int
+    flops: int
+    bytes_read: int
+    bytes_written: int
+    weight_bytes: int
+    cache_bytes: int
+    peak_bytes: int
+    modules: list[ModuleCost]
+    device: str | None
+    time_s: float | None
+    low_s: float | None
+    high_s: float | None
+    energy_j: float | None
+    energy_low_j: float | None
+    energy_high_j: float | None
+    bound: str | None
+    mfu: float | None
+    mbu: float | None
+    prefix: int
+    shared_bytes: int
+    arithmetic_intensity: float
+    new_tokens: float
+    tokens_per_s: float | None
+    joules_per_token: float | None
+
+
+class CrossoverRow(TypedDict):
+    device: str
+    context: int
+    batch: int | None
+    arithmetic_intensity: float
+    ridge: float
+    flops_each: float
+    bytes_each: float
+
+
+class DeviceRow(TypedDict):
+    """What a device holds at most, and where decode turns there; the speed of a size in GiB is not known."""
+
+    device: str
+    longest_context: int
+    most_sequences: int
+    flops_per_s: float | None
+    bytes_per_s: float | None
+    ridge: float | None
+    crossovers: list[CrossoverRow]
+    compute_bound_context: int | None
+
+
+class AdapterRow(TypedDict):
+    kind: str
+    rank: int
+    pattern: str
+
+
+class SpeculativeRow(TypedDict):
+    drafts: int
+    acceptance: float
+    tokens_per_step: float
+
+
+class ReportedModel(ModelFacts):
+    layer_counts: dict[str, int]
+    weights_bytes: int
+
+
+class LlmFacts(TypedDict):
+    target: str
+    context: int
+    concurrent: list[int]
+    weights_dtype: str | None
+    cache_dtype: str | None
+    page_size: int
+    adapter: AdapterRow | None
+    prefix: int
+    speculative: SpeculativeRow | None
+    model: ReportedModel
+    cache: list[CacheRow]
+    prefill: list[StepRow]
+    decode: list[StepRow]
+    speed: list[StepRow]
+    fits: list[FitRow]
+    devices: list[DeviceRow]
+    warnings: list[str]

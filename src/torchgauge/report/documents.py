@@ -1,106 +1,114 @@
-"""The documents of `fit`, `forecast` and `llm`: JSON on its own, or sections and a picture that every format renders.
-
-A document is recognised by its key ("fit", "forecast", "llm"). `CONTENTS` says which functions make the sections and
-the picture of each; the formats themselves are in `registry.OTHERS`.
-"""
+"""What `fit`, `forecast` and `llm` report: a JSON document, and sections and a picture that every format renders."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from html import escape
+from math import floor, log10
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import ClassVar
 
 from torchgauge.report.layout import PLAIN_WIDTH, Line
 from torchgauge.report.model import Section
-from torchgauge.report.registry import FIT, FORECAST, LLM, find_format, imported
+from torchgauge.report.registry import find_format, imported
 from torchgauge.report.saving import write_whole
 
-Document = Mapping[str, Any]
+
+class PredictionReport(ABC):
+    """What one of the commands found. `kind` names its formats (`registry.OTHERS`); `title` is the heading of the page,
+    after the target's name."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def target(self) -> str: ...
+
+    @abstractmethod
+    def members(self) -> Mapping[str, object]:
+        """What the JSON document says besides its version."""
+
+    @abstractmethod
+    def sections(self) -> list[Section]: ...
+
+    @abstractmethod
+    def picture(self) -> str:
+        """SVG."""
+
+    def table(self) -> list[dict[str, object]]:
+        """The rows of a CSV file; none where there is no such format."""
+        return []
+
+    def document(self) -> dict[str, object]:
+        from torchgauge import __version__
+
+        return {"schema_version": 1, "tool": {"name": "torchgauge", "version": __version__}, **self.members()}
+
+    def render(self, path: str | Path) -> str:
+        """In the format that the name of the file asks for."""
+        format = find_format(path, self.kind)
+        if format.is_prose:
+            return str(imported(format.home)(self.sections(), PLAIN_WIDTH))
+        return str(imported(format.home)(self))
+
+    def save(self, path: str | Path) -> None:
+        write_whole(Path(path), self.render(path))
+
+    def lines(self, width: int) -> list[Line]:
+        """The report of the terminal."""
+        from torchgauge.report.formats.text import sections_lines
+
+        return sections_lines(self.sections(), width)
+
+    def __str__(self) -> str:
+        return self.render("report.txt").rstrip("\n")
 
 
-class Content(NamedTuple):
-    """Functions of a document, "module:function" below `report`: its sections, its picture (SVG) and the rows of a CSV
-    file; empty where a document has none. `title` is the heading of the page, after the target's name."""
-
-    title: str
-    sections: str
-    picture: str = ""
-    rows: str = ""
+def render_json(report: PredictionReport) -> str:
+    return json.dumps(report.document(), indent=1, ensure_ascii=False) + "\n"
 
 
-CONTENTS: dict[str, Content] = {
-    FIT: Content("memory", "fit:fit_sections", "fit:fit_svg"),
-    LLM: Content("language model", "llm:llm_sections", "llm:llm_svg", "llm:flat_rows"),
-    FORECAST: Content("time and energy", "forecast:forecast_sections", "forecast:forecast_svg", "forecast:flat_rows"),
-}
-
-
-def kind_of(document: Document) -> str:
-    return next(kind for kind in CONTENTS if kind in document)
-
-
-def sections_of(document: Document) -> list[Section]:
-    found: list[Section] = imported(CONTENTS[kind_of(document)].sections)(document)
-    return found
-
-
-def render_document(document: Document, path: str | Path) -> str:
-    """In the format that the name of the file asks for."""
-    format = find_format(path, kind_of(document))
-    if format.is_prose:
-        return str(imported(format.home)(sections_of(document), PLAIN_WIDTH))
-    return str(imported(format.home)(document))
-
-
-def save_document(document: Document, path: str | Path) -> None:
-    write_whole(Path(path), render_document(document, path))
-
-
-def document_lines(document: Document, width: int) -> list[Line]:
-    """The report of the terminal."""
-    from torchgauge.report.formats.text import sections_lines
-
-    return sections_lines(sections_of(document), width)
-
-
-def document_text(document: Document) -> str:
-    return render_document(document, "report.txt").rstrip("\n")
-
-
-def render_json(document: Document) -> str:
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def render_csv(document: Document) -> str:
-    rows: list[dict[str, Any]] = imported(CONTENTS[kind_of(document)].rows)(document)
-    out = io.StringIO()
+def render_csv(report: PredictionReport) -> str:
+    rows, out = report.table(), io.StringIO()
     writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)  # None is an empty cell
     return out.getvalue()
 
 
-def render_picture(document: Document) -> str:
-    return str(imported(CONTENTS[kind_of(document)].picture)(document))
+def render_picture(report: PredictionReport) -> str:
+    return report.picture()
 
 
-def render_page(document: Document) -> str:
+def render_page(report: PredictionReport) -> str:
     """One file that works offline: the picture and the sections."""
     from torchgauge.report.formats.notebook import write_sections
 
-    kind = kind_of(document)
-    content, facts = CONTENTS[kind], document[kind]
-    first = facts[0] if isinstance(facts, list) else facts
-    title = escape(f"{first['target']}: {content.title}")
-    picture = render_picture(document) if content.picture else ""
+    title = escape(f"{report.target}: {report.title}")
     style = "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}svg{max-width:100%}"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
-        f"<style>{style}</style></head><body><h1>{title}</h1>{picture}"
-        f"{write_sections(sections_of(document), PLAIN_WIDTH)}</body></html>\n"
+        f"<style>{style}</style></head><body><h1>{title}</h1>{report.picture()}"
+        f"{write_sections(report.sections(), PLAIN_WIDTH)}</body></html>\n"
     )
+
+
+def svg_label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escape(text)}</text>'
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten, with more between them where these are few: an axis has two ticks at least."""
+    ticks: list[float] = []
+    for steps in ((1,), (1, 2, 5), [half / 2 for half in range(2, 20)], [tenth / 10 for tenth in range(10, 100)]):
+        if len(ticks) < (4 if steps == (1, 2, 5) else 2):
+            all_ticks = (step * 10.0**power for power in range(floor(low), floor(high) + 1) for step in steps)
+            ticks = [tick for tick in all_ticks if low <= log10(tick) <= high]
+    return ticks

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import Any
 
+from torchgauge.facts import FitFacts, Suggestions, fit_row
+from torchgauge.report.documents import PredictionReport, svg_label
 from torchgauge.report.model import (
     Block,
     Cell,
@@ -21,6 +23,7 @@ from torchgauge.report.model import (
     notes,
     texts,
 )
+from torchgauge.report.registry import FIT
 from torchgauge.units import format_bytes, format_percent
 
 # The title of each class and its colour in the picture.
@@ -41,34 +44,76 @@ _MIN_EXTRA_FLOPS = 0.005
 _SHOWN_ROOM = 4  # the device's line is drawn where it is at most so many times as high as what is reserved
 
 
-def fit_sections(document: Mapping[str, Any]) -> list[Section]:
-    """A table where there are several predictions, then each of them."""
-    rows: Sequence[Mapping[str, Any]] = document["fit"]
-    found = [Section(f"{rows[0]['target']}: memory", (_overview(rows),))] if len(rows) > 1 else []
-    return found + [Section(headline(row), tuple(_blocks(row))) for row in rows[:_MAX_DETAILED]]
+@dataclass(frozen=True)
+class FitReport(PredictionReport):
+    """`suggestions` are those of each prediction; empty where they were not asked for."""
+
+    fits: Sequence[FitFacts]
+    suggestions: Sequence[Suggestions] = ()
+
+    kind = FIT
+    title = "memory"
+
+    @property
+    def target(self) -> str:
+        return self.fits[0].target
+
+    def _pairs(self) -> list[tuple[FitFacts, Suggestions | None]]:
+        suggestions: Sequence[Suggestions | None] = self.suggestions or [None] * len(self.fits)
+        return list(zip(self.fits, suggestions, strict=True))
+
+    def members(self) -> dict[str, object]:
+        return {"fit": [fit_row(fit, suggestions) for fit, suggestions in self._pairs()]}
+
+    def sections(self) -> list[Section]:
+        """A table where there are several predictions, then each of them."""
+        found = [Section(f"{self.target}: memory", (_overview(self.fits),))] if len(self.fits) > 1 else []
+        return found + [
+            Section(headline(fit), tuple(_blocks(fit, more))) for fit, more in self._pairs()[:_MAX_DETAILED]
+        ]
+
+    def picture(self) -> str:
+        """Memory by class over a step for each prediction, with the device's capacity as a line; above them, where
+        there are several, a cell for each."""
+        pieces, top = [], 10.0
+        if len(self.fits) > 1:
+            drawn, height = _matrix(self.fits, top)
+            pieces.append(drawn)
+            top += height
+        for fit in self.fits[:_MAX_DETAILED]:
+            pieces.append(_stack(fit, top))
+            top += _HEIGHT + _GAP + 40
+        style = (
+            "text{font:12px sans-serif;fill:#333}.title{font-weight:bold}"
+            "@media(prefers-color-scheme:dark){text{fill:#ddd}}"
+        )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 200} {top:.0f}" role="img">'
+            f"<style>{style}</style>{''.join(pieces)}</svg>\n"
+        )
 
 
-def headline(row: Mapping[str, Any]) -> str:
-    free = row["free_bytes"]
+def headline(row: FitFacts) -> str:
+    free = row.free_bytes
     left = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} too much"
-    verdict = f"{_WORDS[row['verdict']]} ({left} of {format_bytes(row['capacity_bytes'])})"
-    named = {"batch": row.get("batch"), "sequence": row.get("seq")}
+    verdict = f"{_WORDS[row.verdict]} ({left} of {format_bytes(row.capacity_bytes)})"
+    named = {"batch": row.batch, "sequence": row.seq}
     sizes = "".join(f", {name} {size}" for name, size in named.items() if size)
-    return f"{row['target']} on {row['title']}{sizes}: {verdict}"
+    return f"{row.target} on {row.title}{sizes}: {verdict}"
 
 
-def _overview(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _overview(rows: Sequence[FitFacts]) -> Table:
     headings = (*texts("Device"), *figures("Batch", "Sequence", "Verdict", "Used", "At least", "At most", "Free"))
     cells = [
         (
-            Cell(row["title"]),
-            Cell(str(row.get("batch") or "")),
-            Cell(str(row.get("seq") or "")),
-            Cell(_WORDS[row["verdict"]], is_warning=row["verdict"] != "fits"),
-            Cell(format_bytes(row["used_bytes"])),
-            Cell(format_bytes(row["bounds"]["used_bytes"]["low"])),
-            Cell(format_bytes(row["bounds"]["used_bytes"]["high"])),
-            Cell(format_bytes(max(row["free_bytes"], 0))),
+            Cell(row.title),
+            Cell(str(row.batch or "")),
+            Cell(str(row.seq or "")),
+            Cell(_WORDS[row.verdict], is_warning=row.verdict != "fits"),
+            Cell(format_bytes(row.used_bytes)),
+            Cell(format_bytes(row.bounds["used_bytes"].low)),
+            Cell(format_bytes(row.bounds["used_bytes"].high)),
+            Cell(format_bytes(max(row.free_bytes, 0))),
         )
         for row in rows
     ]
@@ -76,27 +121,40 @@ def _overview(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table("", tuple(headings[i] for i in kept), tuple(tuple(line[i] for i in kept) for line in cells))
 
 
-def _blocks(row: Mapping[str, Any]) -> Iterator[Block]:
-    spans = row["bounds"]
+def _blocks(row: FitFacts, suggestions: Suggestions | None) -> Iterator[Block]:
+    spans = row.bounds
     facts: list[Fact] = [
-        (title, format_bytes(row[key]), f"{format_bytes(spans[key]['low'])} to {format_bytes(spans[key]['high'])}")
+        (title, format_bytes(getattr(row, key)), f"{format_bytes(spans[key].low)} to {format_bytes(spans[key].high)}")
         for key, title in _NUMBERS.items()
     ]
-    execution = "as a CUDA graph" if row["execution"] == "graph" else "eager"
-    yield Text(f"{row['mode']}, {execution}; capacity: {row['capacity_source']}", is_remark=True)
+    execution = "as a CUDA graph" if row.execution == "graph" else "eager"
+    yield Text(f"{row.mode}, {execution}; capacity: {row.capacity_source}", is_remark=True)
     yield Facts(facts)
-    classes = {CLASSES[name][0]: nbytes for name, nbytes in row["by_class"].items() if nbytes > 0}
-    classes["context"] = row["used_bytes"] - row["reserved_bytes"]
+    classes = {CLASSES[name][0]: nbytes for name, nbytes in row.by_class.items() if nbytes > 0}
+    classes["context"] = row.used_bytes - row.reserved_bytes
     yield Chart(
         tuple(
-            (title, nbytes, f"{format_bytes(nbytes)}, {format_percent(nbytes / row['used_bytes'])}")
+            (title, nbytes, f"{format_bytes(nbytes)}, {format_percent(nbytes / row.used_bytes)}")
             for title, nbytes in classes.items()
         )
     )
-    yield Facts(_peak_facts(row))
-    yield from notes(row["warnings"], is_remark=True)
+    peak, at_peak = row.peak, list[Fact]()
+    if "op" in peak:
+        at_peak.append(("peak", f"{peak['phase']}, {peak['op']}", peak["module"]))
+    held = [f"{one['module']} {format_bytes(one['bytes'])}" for one in row.holders if one["module"]][:3]
+    if held:
+        at_peak.append(("largest holders", ", ".join(held), ""))
+    if row.loss:
+        at_peak.append(("loss", row.loss, ""))
+    if suggestions:
+        largest = {"largest batch that fits": suggestions["max_batch"],
+                   "longest sequence that fits": suggestions["max_seq"]}  # fmt: skip
+        at_peak += [(name, str(size) if size else "none: not even 1", "") for name, size in largest.items()
+                    if size is not None]  # fmt: skip
+    yield Facts(at_peak)
+    yield from notes(row.warnings, is_remark=True)
     items = []
-    for remedy in row.get("remedies") or ():
+    for remedy in suggestions["remedies"] if suggestions else ():
         extra = remedy["extra_flops"]
         more_work = f"{format_percent(extra)} more FLOPs" if extra > _MIN_EXTRA_FLOPS else ""
         outcome = ", ".join(filter(None, (_WORDS[remedy["verdict"]], more_work, remedy["effect"])))
@@ -106,75 +164,38 @@ def _blocks(row: Mapping[str, Any]) -> Iterator[Block]:
         yield Listing(items)
 
 
-def _peak_facts(row: Mapping[str, Any]) -> list[Fact]:
-    peak = row["peak"]
-    facts: list[Fact] = []
-    if peak:
-        facts.append(("peak", f"{peak['phase']}, {peak['op']}", peak.get("module") or ""))
-    held = [f"{one['module']} {format_bytes(one['bytes'])}" for one in row["holders"] if one["module"]][:3]
-    if held:
-        facts.append(("largest holders", ", ".join(held), ""))
-    if row.get("loss"):
-        facts.append(("loss", row["loss"], ""))
-    for key, name in (("max_batch", "largest batch that fits"), ("max_seq", "longest sequence that fits")):
-        if row.get(key) is not None:
-            facts.append((name, str(row[key]) if row[key] else "none: not even 1", ""))
-    return facts
-
-
 # --- the picture ------------------------------------------------------------------------------------------------------
 
 _WIDTH, _HEIGHT, _LEFT, _GAP = 900, 240, 90, 70
 
 
-def fit_svg(document: Mapping[str, Any]) -> str:
-    """Memory by class over a step for each prediction, with the device's capacity as a line; above them, where there
-    are several, a cell for each."""
-    rows: Sequence[Mapping[str, Any]] = document["fit"]
-    pieces, top = [], 10.0
-    if len(rows) > 1:
-        drawn, height = _matrix(rows, top)
-        pieces.append(drawn)
-        top += height
-    for row in rows[:_MAX_DETAILED]:
-        pieces.append(_stack(row, top))
-        top += _HEIGHT + _GAP + 40
-    style = (
-        "text{font:12px sans-serif;fill:#333}.title{font-weight:bold}@media(prefers-color-scheme:dark){text{fill:#ddd}}"
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 200} {top:.0f}" role="img">'
-        f"<style>{style}</style>{''.join(pieces)}</svg>\n"
-    )
-
-
-def _matrix(rows: Sequence[Mapping[str, Any]], top: float) -> tuple[str, float]:
+def _matrix(rows: Sequence[FitFacts], top: float) -> tuple[str, float]:
     """Devices or lengths down, batches across."""
-    down = list(dict.fromkeys((row["title"], row.get("seq")) for row in rows))
-    across = list(dict.fromkeys(row.get("batch") for row in rows))
+    down = list(dict.fromkeys((row.title, row.seq) for row in rows))
+    across = list(dict.fromkeys(row.batch for row in rows))
     wide, high = min((_WIDTH - 140) / len(across), 150), 30
     pieces = [
-        _label(150 + wide * (x + 0.5), top + 14, f"batch {batch or 1}", "middle") for x, batch in enumerate(across)
+        svg_label(150 + wide * (x + 0.5), top + 14, f"batch {batch or 1}", "middle") for x, batch in enumerate(across)
     ]
     for y, (title, seq) in enumerate(down):
-        pieces.append(_label(5, top + 40 + high * y, f"{title}{f', sequence {seq}' if seq else ''}"))
+        pieces.append(svg_label(5, top + 40 + high * y, f"{title}{f', sequence {seq}' if seq else ''}"))
     for row in rows:
-        x, y = across.index(row.get("batch")), down.index((row["title"], row.get("seq")))
+        x, y = across.index(row.batch), down.index((row.title, row.seq))
         left, above = 150 + wide * x, top + 20 + high * y
         place = f'x="{left:.1f}" y="{above:.1f}" width="{wide - 2:.1f}" height="{high - 2}"'
-        title, colour = escape(headline(row)), _COLOURS[row["verdict"]]
+        title, colour = escape(headline(row)), _COLOURS[row.verdict]
         pieces.append(f'<rect {place} fill="{colour}" opacity="0.75"><title>{title}</title></rect>')
-        pieces.append(_label(left + wide / 2, above + 19, format_bytes(row["used_bytes"]), "middle"))
+        pieces.append(svg_label(left + wide / 2, above + 19, format_bytes(row.used_bytes), "middle"))
     return "".join(pieces), 40 + high * len(down) + 20
 
 
-def _stack(row: Mapping[str, Any], top: float) -> str:
-    course = row.get("course") or {}
+def _stack(row: FitFacts, top: float) -> str:
+    course = row.course
     kinds = [name for name in CLASSES if any(course.get(name, ()))]
     count = len(course[kinds[0]]) if kinds else 0
-    room = row["capacity_bytes"] - row["context_bytes"]
-    most = max(row["reserved_bytes"], room if room < _SHOWN_ROOM * row["reserved_bytes"] else 0)
-    pieces = [_label(_LEFT, top + 14, headline(row), kind="title")]
+    room = row.capacity_bytes - row.context_bytes
+    most = max(row.reserved_bytes, room if room < _SHOWN_ROOM * row.reserved_bytes else 0)
+    pieces = [svg_label(_LEFT, top + 14, headline(row), kind="title")]
 
     def y(nbytes: float) -> float:
         return top + 30 + _HEIGHT * (1 - nbytes / most)
@@ -190,19 +211,14 @@ def _stack(row: Mapping[str, Any], top: float) -> str:
         left = _LEFT + place % 6 * 150
         under = top + _HEIGHT + 50 + place // 6 * 18
         pieces.append(f'<rect x="{left}" y="{under - 10}" width="10" height="10" fill="{colour}"/>')
-        pieces.append(_label(left + 14, under, title))
+        pieces.append(svg_label(left + 14, under, title))
         below = above
-    for nbytes, title in ((0, "0"), (row["allocated_bytes"], format_bytes(row["allocated_bytes"]))):
-        pieces.append(_label(_LEFT - 6, y(nbytes) + 4, title, "end"))
-    for nbytes, title, colour in ((row["reserved_bytes"], "reserved", "#9498a0"), (room, "available", "#d62728")):
+    for nbytes, title in ((0, "0"), (row.allocated_bytes, format_bytes(row.allocated_bytes))):
+        pieces.append(svg_label(_LEFT - 6, y(nbytes) + 4, title, "end"))
+    for nbytes, title, colour in ((row.reserved_bytes, "reserved", "#9498a0"), (room, "available", "#d62728")):
         if nbytes <= most:
             line = y(nbytes)
             ends = f'x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{line:.1f}" y2="{line:.1f}"'
             pieces.append(f'<line {ends} stroke="{colour}" stroke-width="2" stroke-dasharray="6 4"/>')
-            pieces.append(_label(_LEFT + _WIDTH + 6, line + 4, f"{title}: {format_bytes(nbytes)}"))
+            pieces.append(svg_label(_LEFT + _WIDTH + 6, line + 4, f"{title}: {format_bytes(nbytes)}"))
     return "".join(pieces)
-
-
-def _label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escape(text)}</text>'

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
-from math import floor, log10
-from typing import Any
+from math import log10
+from typing import NamedTuple
 
+from torchgauge.facts import ForecastFacts, OpForecast, forecast_row
+from torchgauge.report.documents import PredictionReport, log_ticks
 from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, more, notes, texts
+from torchgauge.report.registry import FORECAST
 from torchgauge.units import format_count, format_joules, format_percent, format_seconds, format_value
 
 _FITS = {"fits": "yes", "does not fit": "no", "too close": "close"}
@@ -16,58 +20,119 @@ _MAX_OPS, _MAX_MODULES = 10, 10
 _NESTED = ("ops", "modules", "warnings", "sources", "per_sample")
 
 
-def forecast_sections(document: Mapping[str, Any]) -> list[Section]:
-    """Devices and batches, then where the time goes in the first of them."""
-    rows: Sequence[Mapping[str, Any]] = document["forecast"]
-    first = rows[0]
-    blocks: list[Block] = [_devices(rows)]
-    best = document.get("best_batch") or {}
-    if best and len({row["batch"] for row in rows}) > 1:
-        blocks.append(Text(f"Best batch by throughput: {', '.join(f'{name} {size}' for name, size in best.items())}"))
-    # Where the figures of each device are from, and its warnings.
-    remarks: dict[str, None] = {}
-    firsts: dict[str, Mapping[str, Any]] = {}
-    for row in rows:
-        firsts.setdefault(row["device"], row)
-    for row in firsts.values():
-        shares = sorted(row["sources"].items(), key=lambda item: -item[1])
-        parts = ", ".join(f"{format_percent(share)} {source}" for source, share in shares)
-        remarks |= dict.fromkeys([f"{row['title']}: {parts}; host: {row['host_source']}", *row["warnings"]])
-    blocks += notes(remarks, is_remark=True)
-    where = f"Where the time goes on {first['title']}" + (f", batch {first['batch']}" if first["batch"] else "")
-    return [
-        Section(f"{first['target']}: {first['mode']}, {first['execution']}", tuple(blocks)),
-        Section(where, tuple(_shares(first))),
-    ]
+@dataclass(frozen=True)
+class ForecastReport(PredictionReport):
+    forecasts: Sequence[ForecastFacts]
+
+    kind = FORECAST
+    title = "time and energy"
+
+    @property
+    def target(self) -> str:
+        return self.forecasts[0].target
+
+    def members(self) -> dict[str, object]:
+        return {"forecast": [forecast_row(row) for row in self.forecasts], "best_batch": self.best_batches()}
+
+    def best_batches(self) -> dict[str, int]:
+        """By device the batch with the highest throughput among those that may fit."""
+        best: dict[str, ForecastFacts] = {}
+        for one in self.forecasts:
+            if one.batch is not None and one.fit != "does not fit":
+                kept = best.get(one.device)
+                if kept is None or one.samples / one.time_s > kept.samples / kept.time_s:
+                    best[one.device] = one
+        return {device: one.samples for device, one in best.items()}
+
+    def table(self) -> list[dict[str, object]]:
+        """A row for each device and batch, the figures of a sample among them."""
+        return [
+            {name: value for name, value in forecast_row(one).items() if name not in _NESTED}
+            | {f"per_sample_{name}": value for name, value in one.per_sample.items()}
+            for one in self.forecasts
+        ]
+
+    def sections(self) -> list[Section]:
+        """Devices and batches, then where the time goes in the first of them."""
+        first = self.forecasts[0]
+        blocks: list[Block] = [_devices(self.forecasts)]
+        best = self.best_batches()
+        if best and len({row.batch for row in self.forecasts}) > 1:
+            sizes = ", ".join(f"{name} {size}" for name, size in best.items())
+            blocks.append(Text(f"Best batch by throughput: {sizes}"))
+        # Where the figures of each device are from, and its warnings.
+        remarks: dict[str, None] = {}
+        firsts: dict[str, ForecastFacts] = {}
+        for row in self.forecasts:
+            firsts.setdefault(row.device, row)
+        for row in firsts.values():
+            shares = sorted(row.sources.items(), key=lambda item: -item[1])
+            parts = ", ".join(f"{format_percent(share)} {source}" for source, share in shares)
+            remarks |= dict.fromkeys([f"{row.title}: {parts}; host: {row.host_source}", *row.warnings])
+        blocks += notes(remarks, is_remark=True)
+        where = f"Where the time goes on {first.title}" + (f", batch {first.batch}" if first.batch else "")
+        return [
+            Section(f"{first.target}: {first.mode}, {first.execution}", tuple(blocks)),
+            Section(where, tuple(_shares(first))),
+        ]
+
+    def picture(self) -> str:
+        """Two charts side by side: throughput against batch, time against energy; a line per device, bars for the 90 %
+        interval. Both axes are logarithmic."""
+        rows = self.forecasts
+        devices = list(dict.fromkeys(row.device for row in rows))
+        colour = {device: _COLOURS[number % len(_COLOURS)] for number, device in enumerate(devices)}
+        left = [
+            _Point(row.device, row.samples, row.samples / row.time_s, row.samples / row.high_s, row.samples / row.low_s)
+            for row in rows if row.time_s
+        ]  # fmt: skip
+        right = [
+            _Point(row.device, row.time_s, row.energy_j, row.energy_low_j or 0.0, row.energy_high_j or 0.0)
+            for row in rows if row.energy_j
+        ]  # fmt: skip
+        parts = [_chart(left, 0, ("batch", format_value), ("samples per second", format_count), colour)]
+        if right:
+            axes = ("time of a run", format_seconds), ("energy of a run", format_joules)
+            parts.append(_chart(right, 460, *axes, colour))
+        keys = "".join(
+            f'<text x="{70 + 120 * number}" y="375" fill="{colour[device]}">● {escape(device)}</text>'
+            for number, device in enumerate(devices)
+        )
+        title = escape(f"{rows[0].target}: {rows[0].mode}, {rows[0].execution}")
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 390" font-family="sans-serif" font-size="12">'
+            f'<rect width="920" height="390" fill="white"/><text x="20" y="22" font-size="14">{title}</text>'
+            f"{''.join(parts)}{keys}</svg>\n"
+        )
 
 
-def _devices(rows: Sequence[Mapping[str, Any]]) -> Table:
-    has_price = any(row["price_per_hour"] is not None for row in rows)
+def _devices(rows: Sequence[ForecastFacts]) -> Table:
+    has_price = any(row.price_per_hour is not None for row in rows)
     titles = ("Batch", "Fits", "Time", "90 % interval", "Samples/s", "J/sample", "Bound")
     lines = []
     for row in rows:
-        each = row["per_sample"]
+        each = row.per_sample
         joules, money = each["energy_j"], each["price_per_million"]
         cells = [
-            Cell(name=row["device"]),
-            Cell(str(row["batch"] or "")),
-            Cell(_FITS.get(row["fit"], ""), is_warning=row["fit"] in ("does not fit", "too close")),
-            Cell(format_seconds(row["time_s"])),
-            Cell(f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}"),
+            Cell(name=row.device),
+            Cell(str(row.batch or "")),
+            Cell(_FITS.get(row.fit or "", ""), is_warning=row.fit in ("does not fit", "too close")),
+            Cell(format_seconds(row.time_s)),
+            Cell(f"{format_seconds(row.low_s)} to {format_seconds(row.high_s)}"),
             Cell(format_count(each["throughput_per_s"])),
             Cell("" if joules is None else format_value(joules)),
-            Cell(row["bound"]),
+            Cell(row.bound),
         ]
         lines.append((*cells, *((Cell("" if money is None else f"{money:,.2f}"),) if has_price else ())))
     headings = (*texts("Device"), *figures(*titles, *(("Per million",) if has_price else ())))
     return Table("", headings, tuple(lines))
 
 
-def _shares(row: Mapping[str, Any]) -> Iterator[Block]:
+def _shares(row: ForecastFacts) -> Iterator[Block]:
     """The kinds of ops and the modules that take the most time."""
-    total = row["time_s"] or 1.0
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for op in row["ops"]:
+    total = row.time_s or 1.0
+    groups: dict[tuple[str, str, str], list[OpForecast]] = {}
+    for op in row.ops:
         groups.setdefault((op["op"], op["source"], op["bound"]), []).append(op)
     lines = []
     for (name, source, bound), ops in groups.items():
@@ -80,7 +145,7 @@ def _shares(row: Mapping[str, Any]) -> Iterator[Block]:
     headings = (*texts("Op"), *figures("Calls", "Time", "Share", "Of the roof", "Bound", "Source"))
     shown = tuple(cells for _, cells in lines[:_MAX_OPS])
     yield Table("", headings, shown, more(len(lines) - _MAX_OPS, "kinds of ops"))
-    modules = sorted((one for one in row["modules"] if one["depth"] == 1), key=lambda one: -one["time_s"])
+    modules = sorted((one for one in row.modules if one["depth"] == 1), key=lambda one: -one["time_s"])
     if modules:
         found = tuple(
             (
@@ -95,57 +160,25 @@ def _shares(row: Mapping[str, Any]) -> Iterator[Block]:
         yield Table("", headings, found, more(len(modules) - _MAX_MODULES, "modules"))
 
 
-def flat_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each device and batch, the figures of a sample among them."""
-    return [
-        {name: value for name, value in row.items() if name not in _NESTED}
-        | {f"per_sample_{name}": value for name, value in row["per_sample"].items()}
-        for row in document["forecast"]
-    ]
-
-
 # Colours that stay apart for colour-blind readers (Okabe and Ito).
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 
 
-def forecast_svg(document: Mapping[str, Any]) -> str:
-    """Two charts side by side: throughput against batch, time against energy; a line per device, bars for the 90 %
-    interval. Both axes are logarithmic."""
-    rows = document["forecast"]
-    devices = list(dict.fromkeys(row["device"] for row in rows))
-    colour = {device: _COLOURS[number % len(_COLOURS)] for number, device in enumerate(devices)}
-    left = [
-        (row["device"], row["batch"] or 1, row["per_sample"]["throughput_per_s"],
-         (row["batch"] or 1) / row["high_s"], (row["batch"] or 1) / row["low_s"])
-        for row in rows if row["time_s"]
-    ]  # fmt: skip
-    right = [
-        (row["device"], row["time_s"], row["energy_j"], row["energy_low_j"], row["energy_high_j"])
-        for row in rows if row["energy_j"]
-    ]  # fmt: skip
-    parts = [_chart(left, 0, ("batch", format_value), ("samples per second", format_count), colour)]
-    if right:
-        parts.append(_chart(right, 460, ("time of a run", format_seconds), ("energy of a run", format_joules), colour))
-    keys = "".join(
-        f'<text x="{70 + 120 * number}" y="375" fill="{colour[device]}">● {escape(device)}</text>'
-        for number, device in enumerate(devices)
-    )
-    title = escape(f"{rows[0]['target']}: {rows[0]['mode']}, {rows[0]['execution']}")
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 390" font-family="sans-serif" font-size="12">'
-        f'<rect width="920" height="390" fill="white"/><text x="20" y="22" font-size="14">{title}</text>'
-        f"{''.join(parts)}{keys}</svg>\n"
-    )
+class _Point(NamedTuple):
+    device: str
+    x: float
+    y: float
+    low: float
+    high: float
 
 
 Axis = tuple[str, Callable[[float], str]]  # its title, and how its values are written
 
 
-def _chart(points: Sequence[tuple[Any, ...]], left: int, across: Axis, upward: Axis, colour: Mapping[str, str]) -> str:
-    """Points are (device, x, y, low, high)."""
+def _chart(points: Sequence[_Point], left: int, across: Axis, upward: Axis, colour: Mapping[str, str]) -> str:
     x0, x1, y0, y1 = left + 70, left + 430, 310, 50
-    xs = [point[1] for point in points]
-    ys = [value for point in points for value in point[2:]]
+    xs = [point.x for point in points]
+    ys = [value for point in points for value in (point.y, point.low, point.high)]
     x_low, x_high = log10(min(xs)) - 0.05, log10(max(xs)) + 0.05
     y_low, y_high = log10(min(ys)) - 0.05, log10(max(ys)) + 0.05
 
@@ -165,20 +198,10 @@ def _chart(points: Sequence[tuple[Any, ...]], left: int, across: Axis, upward: A
     parts.append(f'<text x="{(x0 + x1) / 2}" y="{y0 + 38}" text-anchor="middle">{escape(across[0])}</text>')
     parts.append(f'<text x="{x0}" y="{y1 - 10}">{escape(upward[0])}</text>')
     for device, shade in colour.items():
-        own = sorted(point for point in points if point[0] == device)
-        line = " ".join(f"{x_of(point[1])},{y_of(point[2])}" for point in own)
+        own = sorted(point for point in points if point.device == device)
+        line = " ".join(f"{x_of(point.x)},{y_of(point.y)}" for point in own)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{shade}" stroke-width="1.5"/>')
         for _, x, y, low, high in own:
             parts.append(f'<path d="M{x_of(x)} {y_of(low)}V{y_of(high)}" stroke="{shade}" stroke-opacity="0.5"/>')
             parts.append(f'<circle cx="{x_of(x)}" cy="{y_of(y)}" r="3.5" fill="{shade}"/>')
     return "".join(parts)
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, with more between them where these are few: an axis has two ticks at least."""
-    ticks: list[float] = []
-    for steps in ((1,), (1, 2, 5), [half / 2 for half in range(2, 20)], [tenth / 10 for tenth in range(10, 100)]):
-        if len(ticks) < (4 if steps == (1, 2, 5) else 2):
-            all_ticks = (step * 10.0**power for power in range(floor(low), floor(high) + 1) for step in steps)
-            ticks = [tick for tick in all_ticks if low <= log10(tick) <= high]
-    return ticks

@@ -2,47 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from math import log10
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from torchgauge.report.forecast import log_ticks
+from torchgauge.report.documents import PredictionReport, log_ticks, svg_label
 from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, figures, more, notes, texts
+from torchgauge.report.registry import LLM
 from torchgauge.units import format_bytes, format_count, format_joules, format_percent, format_seconds
 
-Row = Mapping[str, Any]
+if TYPE_CHECKING:
+    from torchgauge.language.facts import CrossoverRow, DeviceRow, FitRow, LlmFacts, StepRow
 
 _VERDICTS = {"fits": "fits", "too close": "close", "does not fit": "no"}
 _COLOURS = {"fits": "#3ca951", "too close": "#efb118", "does not fit": "#ff725c"}
 _MAX_MODULES = 8
 
 
-def llm_sections(document: Mapping[str, Any]) -> list[Section]:
-    one = document["llm"]
-    step = next((row for row in one["decode"] if row["tokens"] == one["context"]), one["decode"][0])
-    sequences = f"{step['batch']:,} sequence{'s' if step['batch'] > 1 else ''}"
-    cache = f"Cache of one sequence in {one['cache_dtype']}" if one["cache_dtype"] else "Cache of one sequence"
-    drafts = one["speculative"]
-    tokens = f"{drafts['drafts']} drafted tokens and one more" if drafts else "one token"
-    found = [
-        Section(f"{one['target']}: {one['model']['type']}", tuple(_model(one))),
-        Section("Layers", (_layers(one),)),
-        Section(cache, tuple(_cache(one))),
-        Section("Prefill, one sequence", tuple(_prefill(one))),
-        Section(f"Decode, {tokens} for each sequence", (_decode(one),)),
-        Section(f"Modules in a decode step at {step['tokens']:,} tokens, {sequences}", (_modules(step),)),
-    ]
-    if one["speed"]:
-        found.append(Section("Time", tuple(_speed(one))))
-    for device in one["devices"]:
-        rows = [row for row in one["fits"] if row["device"] == device["device"]]
-        capacity = format_bytes(rows[0]["capacity_bytes"])
-        found.append(Section(f"What fits on {device['device']} ({capacity})", tuple(_fits(one, device, rows))))
-    return found
+@dataclass(frozen=True)
+class LlmReport(PredictionReport):
+    facts: LlmFacts
+
+    kind = LLM
+    title = "language model"
+
+    @property
+    def target(self) -> str:
+        return self.facts["target"]
+
+    def members(self) -> dict[str, object]:
+        return {"llm": self.facts}
+
+    def table(self) -> list[dict[str, object]]:
+        return without_modules((*self.facts["prefill"], *self.facts["decode"], *self.facts["speed"]))
+
+    def sections(self) -> list[Section]:
+        one = self.facts
+        step = next((row for row in one["decode"] if row["tokens"] == one["context"]), one["decode"][0])
+        sequences = f"{step['batch']:,} sequence{'s' if step['batch'] > 1 else ''}"
+        cache = f"Cache of one sequence in {one['cache_dtype']}" if one["cache_dtype"] else "Cache of one sequence"
+        drafts = one["speculative"]
+        tokens = f"{drafts['drafts']} drafted tokens and one more" if drafts else "one token"
+        found = [
+            Section(f"{one['target']}: {one['model']['type']}", tuple(_model(one))),
+            Section("Layers", (_layers(one),)),
+            Section(cache, tuple(_cache(one))),
+            Section("Prefill, one sequence", tuple(_prefill(one))),
+            Section(f"Decode, {tokens} for each sequence", (_decode(one),)),
+            Section(f"Modules in a decode step at {step['tokens']:,} tokens, {sequences}", (_modules(step),)),
+        ]
+        if one["speed"]:
+            found.append(Section("Time", tuple(_speed(one))))
+        for device in one["devices"]:
+            rows = [row for row in one["fits"] if row["device"] == device["device"]]
+            capacity = format_bytes(rows[0]["capacity_bytes"])
+            found.append(Section(f"What fits on {device['device']} ({capacity})", tuple(_fits(one, device, rows))))
+        return found
+
+    def picture(self) -> str:
+        """For each device what fits, as a heat map; costs against the context; for each device with known peaks the
+        roofline of prefill and decode."""
+        one = self.facts
+        pieces, top = [svg_label(20, 20, f"{one['target']}: {one['model']['type']}", kind="title")], 40.0
+        for device in one["devices"]:
+            rows = [row for row in one["fits"] if row["device"] == device["device"]]
+            pieces.append(_heat_map(device["device"], rows, top))
+            top += 74 + _CELL * len({row["context"] for row in rows})
+        pieces.append(_costs(one, top))
+        top += _HEIGHT + 60
+        roofs = [device for device in one["devices"] if device["flops_per_s"]]
+        for place, device in enumerate(roofs):
+            pieces.append(_roofline(one, device, place % 2 * _WIDTH, top + place // 2 * (_HEIGHT + 60)))
+        top += (len(roofs) + 1) // 2 * (_HEIGHT + 60)
+        style = (
+            "text{font:12px sans-serif;fill:currentColor}.title{font-weight:bold}.grid{stroke:currentColor;opacity:.15}"
+        )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _WIDTH} {top:.0f}" role="img">'
+            f"<style>{style}</style>{''.join(pieces)}</svg>\n"
+        )
 
 
-def _model(one: Row) -> Iterator[Block]:
+def _model(one: LlmFacts) -> Iterator[Block]:
     model = one["model"]
     active, params = model["active_params"], model["params"]
     share = f"{format_count(active)} active per token ({format_percent(active / params)})" if active < params else ""
@@ -67,7 +110,7 @@ def _model(one: Row) -> Iterator[Block]:
     yield from notes(one["warnings"], is_remark=True)
 
 
-def _layers(one: Row) -> Table:
+def _layers(one: LlmFacts) -> Table:
     groups: dict[tuple[str, int, int, float, int], int] = {}
     for layer in one["model"]["layers"]:
         window = f" {layer['window']:,}" if layer.get("window") else ""
@@ -92,7 +135,7 @@ def _is_window(kind: str) -> bool:
     return kind.startswith("sliding-window")
 
 
-def _cache(one: Row) -> Iterator[Block]:
+def _cache(one: LlmFacts) -> Iterator[Block]:
     page = one["page_size"]
     yield Table(
         "",
@@ -108,13 +151,13 @@ def _cache(one: Row) -> Iterator[Block]:
         yield Text(f"The first {one['prefix']:,} tokens are shared: {format_bytes(shared)}, once for all sequences.")
 
 
-def _intensity(row: Row) -> str:
+def _intensity(row: StepRow | CrossoverRow) -> str:
     """FLOPs per byte."""
     value = row["arithmetic_intensity"]
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _prefill(one: Row) -> Iterator[Block]:
+def _prefill(one: LlmFacts) -> Iterator[Block]:
     lines = [
         (Cell(f"{row['tokens']:,}"), Cell(format_count(row["flops"])),
          Cell(format_count(row["flops"] / row["new_tokens"])), Cell(format_bytes(row["bytes_read"])),
@@ -128,7 +171,7 @@ def _prefill(one: Row) -> Iterator[Block]:
     )
 
 
-def _decode(one: Row) -> Table:
+def _decode(one: LlmFacts) -> Table:
     titles = ("Context", "Sequences", "FLOPs per token", "Bytes read", "Of it weights", "Cache", "FLOPs per byte")
     lines = [
         (Cell(f"{row['tokens']:,}"), Cell(f"{row['batch']:,}"), Cell(format_count(row["flops"] / row["new_tokens"])),
@@ -145,7 +188,7 @@ def _decode(one: Row) -> Table:
     return Table("", figures(*titles), tuple(lines), note)
 
 
-def _modules(step: Row) -> Table:
+def _modules(step: StepRow) -> Table:
     parts = sorted(step["modules"], key=lambda row: -row["bytes_read"])
     return Table(
         "",
@@ -160,13 +203,13 @@ def _modules(step: Row) -> Table:
     )  # fmt: skip
 
 
-def _speed(one: Row) -> Iterator[Block]:
+def _speed(one: LlmFacts) -> Iterator[Block]:
     titles = ("Batch", "Time", "90 % interval", "Tokens/s", "Bound", "J/token", "MFU", "MBU")
     yield Table(
         "",
         (*texts("Device", "Pass"), *figures(*titles)),
         tuple(
-            (Cell(row["device"]), Cell(f"{row['kind']} {row['tokens']:,}"), Cell(f"{row['batch']:,}"),
+            (Cell(row["device"] or ""), Cell(f"{row['kind']} {row['tokens']:,}"), Cell(f"{row['batch']:,}"),
              Cell(format_seconds(row["time_s"])),
              Cell(f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}"),
              Cell(format_count(row["tokens_per_s"])), Cell(row["bound"] or ""),
@@ -178,7 +221,7 @@ def _speed(one: Row) -> Iterator[Block]:
     )  # fmt: skip
 
 
-def _fits(one: Row, device: Row, rows: Sequence[Row]) -> Iterator[Block]:
+def _fits(one: LlmFacts, device: DeviceRow, rows: Sequence[FitRow]) -> Iterator[Block]:
     counts = list(dict.fromkeys(row["concurrent"] for row in rows))
     cells = {(row["context"], row["concurrent"]): row for row in rows}
     lines = []
@@ -211,13 +254,9 @@ def _fits(one: Row, device: Row, rows: Sequence[Row]) -> Iterator[Block]:
     yield Facts(facts)
 
 
-def flat_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def without_modules(rows: Iterable[StepRow]) -> list[dict[str, object]]:
     """A row for each pass."""
-    one = document["llm"]
-    return [
-        {name: value for name, value in row.items() if name != "modules"}
-        for row in (*one["prefill"], *one["decode"], *one["speed"])
-    ]
+    return [{name: value for name, value in row.items() if name != "modules"} for row in rows]
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------
@@ -233,40 +272,18 @@ class _Mark(NamedTuple):
     title: str
 
 
-def llm_svg(document: Mapping[str, Any]) -> str:
-    """For each device what fits, as a heat map; costs against the context; for each device with known peaks the
-    roofline of prefill and decode."""
-    one = document["llm"]
-    pieces, top = [_label(20, 20, f"{one['target']}: {one['model']['type']}", kind="title")], 40.0
-    for device in one["devices"]:
-        rows = [row for row in one["fits"] if row["device"] == device["device"]]
-        pieces.append(_heat_map(device["device"], rows, top))
-        top += 74 + _CELL * len({row["context"] for row in rows})
-    pieces.append(_costs(one, top))
-    top += _HEIGHT + 60
-    roofs = [device for device in one["devices"] if device["flops_per_s"]]
-    for place, device in enumerate(roofs):
-        pieces.append(_roofline(one, device, place % 2 * _WIDTH, top + place // 2 * (_HEIGHT + 60)))
-    top += (len(roofs) + 1) // 2 * (_HEIGHT + 60)
-    style = "text{font:12px sans-serif;fill:currentColor}.title{font-weight:bold}.grid{stroke:currentColor;opacity:.15}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _WIDTH} {top:.0f}" role="img">'
-        f"<style>{style}</style>{''.join(pieces)}</svg>\n"
-    )
-
-
-def _heat_map(device: str, rows: Sequence[Row], top: float) -> str:
+def _heat_map(device: str, rows: Sequence[FitRow], top: float) -> str:
     """Contexts down, sequences across; the fuller, the darker."""
     contexts, counts = (list(dict.fromkeys(row[name] for row in rows)) for name in ("context", "concurrent"))
     wide = min((2 * _WIDTH - 140) / len(counts), 180)
     capacity = format_bytes(rows[0]["capacity_bytes"])
-    pieces = [_label(20, top + 14, f"What fits on {device} ({capacity}): context × sequences", kind="title")]
+    pieces = [svg_label(20, top + 14, f"What fits on {device} ({capacity}): context × sequences", kind="title")]
     for x, count in enumerate(counts):
         pieces.append(
-            _label(120 + wide * (x + 0.5), top + 34, f"{count:,} sequence{'s' if count > 1 else ''}", "middle")
+            svg_label(120 + wide * (x + 0.5), top + 34, f"{count:,} sequence{'s' if count > 1 else ''}", "middle")
         )
     for y, context in enumerate(contexts):
-        pieces.append(_label(110, top + 60 + _CELL * y, f"{context:,}", "end"))
+        pieces.append(svg_label(110, top + 60 + _CELL * y, f"{context:,}", "end"))
     for row in rows:
         left = 120 + wide * counts.index(row["concurrent"])
         above = top + 40 + _CELL * contexts.index(row["context"])
@@ -276,11 +293,11 @@ def _heat_map(device: str, rows: Sequence[Row], top: float) -> str:
         title = f"{row['context']:,} tokens × {row['concurrent']:,}: {row['verdict']}, {text}"
         shade = f'fill="{_COLOURS[row["verdict"]]}" fill-opacity="{0.25 + 0.6 * full:.2f}"'
         pieces.append(f"<rect {place} {shade}><title>{escape(title)}</title></rect>")
-        pieces.append(_label(left + wide / 2, above + 19, text, "middle"))
+        pieces.append(svg_label(left + wide / 2, above + 19, text, "middle"))
     return "".join(pieces)
 
 
-def _costs(one: Row, top: float) -> str:
+def _costs(one: LlmFacts, top: float) -> str:
     """FLOPs of a token of the prompt and of a step, and the bytes that a step reads, against the context."""
     count = one["concurrent"][0]
     steps = [row for row in one["decode"] if row["batch"] == count]
@@ -298,25 +315,24 @@ def _costs(one: Row, top: float) -> str:
     )
 
 
-def _roofline(one: Row, device: Row, left: float, top: float) -> str:
+def _roofline(one: LlmFacts, device: DeviceRow, left: float, top: float) -> str:
     """Passes below the roof: what they can reach at their intensity (filled), and what is predicted (hollow)."""
-    peak, bandwidth, ridge = device["flops_per_s"], device["bytes_per_s"], device["ridge"]
+    peak, bandwidth, ridge = device["flops_per_s"] or 0.0, device["bytes_per_s"] or 0.0, device["ridge"] or 0.0
 
-    def marks(kind: str) -> list[_Mark]:
-        return [
-            _Mark(row["arithmetic_intensity"], min(peak, row["arithmetic_intensity"] * bandwidth),
-                  f"{kind} {row['tokens']:,} × {row['batch']:,}")
-            for row in one[kind]
-        ]  # fmt: skip
+    def mark(row: StepRow, reached: float, remark: str = "") -> _Mark:
+        title = f"{row['kind']} {row['tokens']:,} × {row['batch']:,}{remark}"
+        return _Mark(row["arithmetic_intensity"], reached, title)
 
-    timed = [row for row in one["speed"] if row["device"] == device["device"] and row["time_s"]]
-    series = {("prefill", _BLUE): marks("prefill"), ("decode", _ORANGE): marks("decode")}
+    series = {
+        (kind, colour): [mark(row, min(peak, row["arithmetic_intensity"] * bandwidth)) for row in rows]
+        for kind, colour, rows in (("prefill", _BLUE, one["prefill"]), ("decode", _ORANGE, one["decode"]))
+    }
+    timed = [
+        mark(row, row["flops"] / row["time_s"], ", predicted")
+        for row in one["speed"] if row["device"] == device["device"] and row["time_s"]
+    ]  # fmt: skip
     if timed:
-        series["predicted", _GREEN] = [
-            _Mark(row["arithmetic_intensity"], row["flops"] / row["time_s"],
-                  f"{row['kind']} {row['tokens']:,} × {row['batch']:,}, predicted")
-            for row in timed
-        ]  # fmt: skip
+        series["predicted", _GREEN] = timed
     across = [mark.x for own in series.values() for mark in own]
     first, last = min(*across, ridge) / 2, 2 * max(*across, ridge)
     roof = [(first, first * bandwidth), (ridge, peak), (last, peak)]
@@ -348,13 +364,13 @@ def _chart(
     def y_of(value: float) -> float:
         return y0 - (log10(value) - y_low) / (y_high - y_low) * (y0 - y1)
 
-    pieces = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="currentColor"/>', _label(x0, y1 - 10, upward)]
-    pieces.append(_label((x0 + x1) / 2, y0 + 36, across, "middle"))
+    pieces = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="currentColor"/>', svg_label(x0, y1 - 10, upward)]
+    pieces.append(svg_label((x0 + x1) / 2, y0 + 36, across, "middle"))
     for tick in log_ticks(x_low, x_high):
-        pieces.append(_label(x_of(tick), y0 + 18, format_count(tick), "middle"))
+        pieces.append(svg_label(x_of(tick), y0 + 18, format_count(tick), "middle"))
     for tick in log_ticks(y_low, y_high):
         pieces.append(f'<path d="M{x0} {y_of(tick):.1f}H{x1}" class="grid"/>')
-        pieces.append(_label(x0 - 6, y_of(tick) + 4, format_count(tick), "end"))
+        pieces.append(svg_label(x0 - 6, y_of(tick) + 4, format_count(tick), "end"))
     if roof:
         line = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in roof)
         pieces.append(f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="2"/>')
@@ -362,7 +378,7 @@ def _chart(
         fill = "none" if name == "predicted" else colour
         at = f'cx="{x1 - 110}" cy="{y0 - 14 * (number + 1)}" r="4"'
         pieces.append(f'<circle {at} fill="{fill}" stroke="{colour}"/>')
-        pieces.append(_label(x1 - 100, y0 - 14 * (number + 1) + 4, name))
+        pieces.append(svg_label(x1 - 100, y0 - 14 * (number + 1) + 4, name))
         if joined:
             line = " ".join(f"{x_of(mark.x):.1f},{y_of(mark.y):.1f}" for mark in own)
             pieces.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
@@ -371,8 +387,3 @@ def _chart(
             at = f'cx="{x_of(mark.x):.1f}" cy="{y_of(mark.y):.1f}" r="4"'
             pieces.append(f'<circle {at} fill="{fill}" stroke="{colour}">{title}</circle>')
     return "".join(pieces)
-
-
-def _label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escape(text)}</text>'
