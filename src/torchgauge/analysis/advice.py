@@ -188,25 +188,22 @@ def verify_advice(
     capture: Capture,
     source: Source,
     traced: Trace | None,
-    request: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    request: Request,
+    settings: Settings,
     progress: bool | None,
     opened: Opened,
 ) -> Verified:
     """The rows of the advice and of the options with what was measured, and the plan. What fails as a whole is the
     reason of every row and of there being no plan; the analysis stands."""
-    from torchgauge.capture import Request
     from torchgauge.measure.measuring import INTERRUPTED
-    from torchgauge.measure.settings import read_settings
 
     rows, measured = [dict(row) for row in (*capture.advice, *capture.options)], capture.measured
     if traced is None:
         return _failed(rows, nothing_to_run(source))
     if measured is not None and measured.figures["failure"] == INTERRUPTED:
         return _failed(rows, INTERRUPTED)
-    wanted = Request(**request, build_real=source.build_real)
     with steps("verifying", shown=progress) as tell:
-        return _verified(capture, source, traced, wanted, read_settings(**settings), rows, tell, opened)
+        return _verified(capture, source, traced, request, settings, rows, tell, opened)
 
 
 def _verified(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,34 +14,39 @@ from torchgauge.progress import announce, stage, steps
 if TYPE_CHECKING:
     import torch
 
-    from torchgauge.capture import Trace
+    from torchgauge.capture import Request, Trace
     from torchgauge.compiled import CompiledRuns
     from torchgauge.energy.carbon import Footprint
     from torchgauge.facts.document_types import SweepPoint
+    from torchgauge.measure.settings import Settings
     from torchgauge.measure.subject import Subject
     from torchgauge.measure.target import Asked
-    from torchgauge.source import Source
+    from torchgauge.source import GivenInputs, Source
 
 
 def measurements_asked(
-    target: Any, profile: bool, sweep: Any, settings: Mapping[str, Any], *, is_compiled: bool = False
+    target: object,
+    profile: bool,
+    sweep: str | Sequence[str] | Mapping[str, Sequence[Any]] | None,
+    settings: Settings,
+    *,
+    is_compiled: bool = False,
 ) -> Asked:
     from torch.nn import Module
 
     from torchgauge.capture import unwrap
-    from torchgauge.measure.settings import read_settings
     from torchgauge.measure.sweep import DTYPE, parse_sweeps
     from torchgauge.measure.target import Asked
 
     is_wrapped = isinstance(target, Module) and unwrap(target) is not target and not is_compiled
     notes = (f"measured without its {type(target).__name__} around it",) if is_wrapped else ()
-    known, sweeps = read_settings(**settings), parse_sweeps(sweep)
+    sweeps = parse_sweeps(sweep)
     if is_compiled and any(one.key == DTYPE for one in sweeps):
         raise UsageError("a compiled model is not swept over dtype: analyse it once with each --dtype")
-    return Asked(profile, sweeps, known, (*notes, *known.notes))
+    return Asked(profile, sweeps, settings, (*notes, *settings.notes))
 
 
-def model_device(subject: Any) -> torch.device | None:
+def model_device(subject: object) -> torch.device | None:
     """The device of a live model: by default it is measured there."""
     from torch.nn import Module
 
@@ -54,12 +59,11 @@ def measure_runs(
     asked: Asked,
     progress: bool | None,
     traced: Trace | None,
-    request: Mapping[str, Any],
-    given: Mapping[str, Any],
+    request: Request,
+    given: GivenInputs,
     compiled: CompiledRuns | None = None,
 ) -> tuple[Measured, EnergyFacts | None]:
     """What the runs took, and the metered energy, which `complete_energy` completes with estimates."""
-    from torchgauge.capture import Request
     from torchgauge.energy.target import EnergyWatch, with_efficient_points
     from torchgauge.measure.settings import OPS
     from torchgauge.measure.target import measure_target, refused
@@ -68,9 +72,8 @@ def measure_runs(
     if traced is None:
         measured = refused(nothing_to_run(source), asked)
     else:
-        wanted = Request(**request, build_real=source.build_real)
         if asked.settings.level(profile=asked.profile) == OPS:
-            asked = replace(asked, notes=(*asked.notes, *ensure_roof(wanted.device, progress)))
+            asked = replace(asked, notes=(*asked.notes, *ensure_roof(request.device, progress)))
         stages = (("energy", watch.measure),) if asked.profile else ()
         asked = replace(asked, more=stages, at_point=watch.at_point)
         if compiled is not None:
@@ -82,7 +85,7 @@ def measure_runs(
 
             asked = replace(asked, at_point=at_point)
         with steps("measuring", shown=progress) as tell:
-            measured = measure_target(source, traced, wanted, given, asked, tell)
+            measured = measure_target(source, traced, request, given, asked, tell)
     return with_efficient_points(measured), watch.facts
 
 

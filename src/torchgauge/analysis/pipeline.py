@@ -41,7 +41,7 @@ from torchgauge.source.target_check import check_target
 if TYPE_CHECKING:
     import torch
 
-    from torchgauge.capture import Trace
+    from torchgauge.capture import Request, Trace
     from torchgauge.compiled import CompiledRuns
     from torchgauge.source import InputSpec, Source
 
@@ -131,22 +131,28 @@ def analyze(
     if verify:
         check_verify(advice)
     emitted = asked_footprint(carbon, carbon_intensity, pue, carbon_rate, profile=profile)
-    settings: dict[str, Any] = {"threads": threads, "budget_s": budget_s, "profile_level": profile_level}
-    settings["memory_fraction"] = memory_fraction
     is_measured = inference or profile or sweep is not None
     chosen_run = chosen_execution(execution, target)
     is_compiled = chosen_run == COMPILED
-    asked = measurements_asked(target, profile, sweep, settings, is_compiled=is_compiled) if is_measured else None
+    settings, asked = None, None
+    if is_measured or verify:
+        from torchgauge.measure.settings import read_settings
+
+        settings = read_settings(
+            threads=threads, budget_s=budget_s, profile_level=profile_level, memory_fraction=memory_fraction
+        )
+    if is_measured and settings is not None:
+        asked = measurements_asked(target, profile, sweep, settings, is_compiled=is_compiled)
     # What runs the model's code for more than its ops.
     is_run = is_measured or verify or is_compiled
     if needs_isolation(target, allow_pickle):
         found = read_file(options, is_measured=is_run)
         if not is_run:
             return found
-    from torchgauge.source import resolve
+    from torchgauge.capture import Request
+    from torchgauge.source import GivenInputs, resolve
 
-    given = {"input_size": input_size, "inputs": inputs, "kwargs": kwargs, "batch": batch, "seq": seq, "specs": specs}
-    given["dtype"] = chosen = chosen_dtype(dtype)
+    given = GivenInputs(input_size, inputs, kwargs, chosen_dtype(dtype), batch, seq, specs)
     with errors_as_torchgauge(stored_path(target)):
         # Beside torch's objects a collection takes some 50 ms, and a first analysis imports and makes thousands.
         is_live = not isinstance(target, str | os.PathLike)
@@ -164,7 +170,6 @@ def analyze(
                 else None
             )
             asked_device = chosen_device(place)
-            request = {"device": asked_device, "dtype": chosen, "train": mode == "train"}
             pretended, remarks = pretended_device(asked_device, is_run=is_measured or verify)
             if needs_isolation(target, allow_pickle):
                 remarks = (*remarks, MEASURED_OUTSIDE if is_measured or verify else COMPILED_OUTSIDE)
@@ -177,7 +182,8 @@ def analyze(
                 from torchgauge.source.real_model import runs_allowed
 
                 source = runs_allowed(source)
-            capture, traced = static_run(source, given, {**request, "device": pretended})
+            request = Request(asked_device, given.dtype, mode == "train", source.build_real)
+            capture, traced = static_run(source, given, replace(request, device=pretended))
         metered: EnergyFacts | None = None
         runs = compiled_runs(target, request) if is_compiled and asked is not None else None
         if asked is not None:
@@ -196,8 +202,15 @@ def analyze(
 
         if source.model is None:
             raise InputError("weights alone do not determine what a run takes: add the code (--as file.py:Net)")
-        inputs_given = {name: given[name] for name in ("input_size", "inputs", "kwargs", "specs", "dtype")}
-        asked_run = RunOptions(target=target, mode=mode, **inputs_given)
+        asked_run = RunOptions(
+            target=target,
+            mode=mode,
+            inputs=inputs,
+            kwargs=kwargs,
+            input_size=input_size,
+            specs=specs,
+            dtype=given.dtype,
+        )
         with errors_as_torchgauge(stored_path(target)), stage("predicting memory and time", shown=progress):
             run = replace(asked_run.run(source.model, batch, seq), kernels=capture.compiled)
             there = predict_on(run, on, capture.ops, chosen_run)
@@ -214,7 +227,7 @@ def analyze(
             rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice)]
             choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
         found = found.with_remarks(warnings=tuple(dict.fromkeys(evidence.failures)), advice=rows, options=choices)
-    if verify:
+    if verify and settings is not None:
         opened = Opened(unwrapped(target), code, allow_pickle)
         verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)
         count = len(found.capture.advice)
@@ -222,21 +235,20 @@ def analyze(
     return found
 
 
-def compiled_runs(target: Any, request: Mapping[str, Any]) -> CompiledRuns:
+def compiled_runs(target: object, request: Request) -> CompiledRuns:
     from torch.nn import Module
 
-    from torchgauge.capture import Request
     from torchgauge.compiled import CompiledRuns, root_options
 
-    return CompiledRuns(Request(**request), root_options(target) if isinstance(target, Module) else None)
+    return CompiledRuns(request, root_options(target) if isinstance(target, Module) else None)
 
 
 def add_compiled(
     capture: Capture,
     source: Source,
     traced: Trace,
-    target: Any,
-    request: Mapping[str, Any],
+    target: object,
+    request: Request,
     progress: bool | None,
     *,
     is_asked: bool,
@@ -245,14 +257,12 @@ def add_compiled(
     warning says so."""
     from torch.nn import Module
 
-    from torchgauge.capture import Request
     from torchgauge.compiled import compile_target, root_options
 
     root = root_options(target) if isinstance(target, Module) else None
-    wanted = Request(**request, build_real=source.build_real)
     try:
         with stage("compiling", shown=progress):
-            return replace(capture, compiled=compile_target(source, traced.candidate, wanted, root))
+            return replace(capture, compiled=compile_target(source, traced.candidate, request, root))
     except TorchgaugeError as error:
         if is_asked:
             raise

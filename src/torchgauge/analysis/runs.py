@@ -19,11 +19,13 @@ from torchgauge.progress import stage
 if TYPE_CHECKING:
     import torch
 
-    from torchgauge.facts import Compiled
+    from torchgauge.facts import Compiled, OpRecord
+    from torchgauge.predict.allocator import AllocatorSettings
     from torchgauge.predict.devices import Device
     from torchgauge.predict.fit import Prediction
+    from torchgauge.predict.kernels import Library
     from torchgauge.predict.steps import Setting, Trace
-    from torchgauge.source import Candidate, InputSpec
+    from torchgauge.source import Candidate, GivenInputs, InputSpec
 
 MODES = ("inference", "train")
 _AMP = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16"}
@@ -63,11 +65,6 @@ class RunOptions:
             raise UsageError("accumulate must be at least 1")
         self.setting()  # refused before the model is read
 
-    @property
-    def has_inputs(self) -> bool:
-        """Inputs that are given are resized to a batch; those that are inferred are made with it."""
-        return self.inputs is not None or self.input_size is not None or bool(self.specs)
-
     def setting(self) -> Setting:
         from torchgauge.predict.devices import find_device
         from torchgauge.predict.optimizers import make_optimizer
@@ -91,12 +88,15 @@ class RunOptions:
     def run(
         self, model: torch.nn.Module, batch: int | None = None, seq: int | None = None, captured: bool = False
     ) -> Run:
+        from torchgauge.source import GivenInputs
+
         name = os.fspath(self.target) if isinstance(self.target, str | os.PathLike) else type(model).__name__
-        given = {"inputs": self.inputs, "kwargs": self.kwargs, "input_size": self.input_size, "specs": self.specs}
         setting = replace(self.setting(), captured=captured)
-        if self.has_inputs:
+        given = GivenInputs(self.input_size, self.inputs, self.kwargs, setting.dtype, specs=self.specs)
+        # Inputs that are given are resized to a batch; those that are inferred are made with it.
+        if given.has_shapes:
             return Run(model, given, setting, self.torch_version, name, resized=(batch, seq))
-        return Run(model, given | {"batch": batch, "seq": seq}, setting, self.torch_version, name)
+        return Run(model, replace(given, batch=batch, seq=seq), setting, self.torch_version, name)
 
     @contextmanager
     def opened(self, what: str) -> Iterator[torch.nn.Module]:
@@ -132,7 +132,7 @@ class RunOptions:
         )
 
 
-def library_of(device: Device, torch_version: str | None) -> Any:
+def library_of(device: Device, torch_version: str | None) -> Library:
     """Kernels by release: from 2.11 on torch comes with a cuDNN whose attention it prefers on recent chips."""
     import torch
 
@@ -148,17 +148,18 @@ def library_of(device: Device, torch_version: str | None) -> Any:
     return Library(device.chip, cudnn=91900 if release >= (2, 11) else 91002)
 
 
-def as_amp(asked: Any) -> Any:
+def as_amp(asked: str | torch.dtype | None) -> torch.dtype | None:
     import torch
 
     if asked is None or isinstance(asked, torch.dtype):
         return asked
     if asked not in _AMP:
         raise UsageError(f"no autocast type '{asked}'; one of: bf16, fp16")
-    return getattr(torch, _AMP[asked])
+    amp: torch.dtype = getattr(torch, _AMP[asked])
+    return amp
 
 
-def as_lora(asked: Any) -> tuple[int, str] | None:
+def as_lora(asked: str | tuple[int, str] | None) -> tuple[int, str] | None:
     if asked is None:
         return None
     try:
@@ -175,7 +176,7 @@ class Run:
     """A model with its inputs and how it is run; traces are kept, since several devices share them."""
 
     model: torch.nn.Module
-    given: dict[str, Any]
+    given: GivenInputs
     setting: Setting
     torch_version: str | None
     name: str
@@ -183,9 +184,9 @@ class Run:
     attention: str | None = None  # of a transformers model, in place of its own choice
     resized: tuple[int | None, int | None] = (None, None)  # batch and length, where other inputs than the given
     kernels: Compiled | None = None  # where an analysis has compiled the model already
-    _traces: dict[Any, Trace] = field(default_factory=dict)
+    _traces: dict[Library, Trace] = field(default_factory=dict)
 
-    def predict(self, device: Device, allocator: Any, *, detail: bool = True) -> Prediction:
+    def predict(self, device: Device, allocator: AllocatorSettings, *, detail: bool = True) -> Prediction:
         from torchgauge.predict.fit import Prediction
 
         return Prediction.of(self._trace(device), device, allocator, is_graph=self.is_graph, detail=detail)
@@ -220,8 +221,8 @@ class Run:
         if self.kernels is not None and self.kernels.kernels:
             return self.kernels, f"fusions are those of Inductor's {self.kernels.device.upper()} backend"
         setting, rule = self.setting, "fusions follow a rule of thumb (chains of pointwise ops)"
-        usual: dict[str, Any] = {"amp": None, "accumulate": 1, "checkpoint": None, "frozen": (), "lora": None}
-        if setting != replace(setting, **usual, channels_last=False, loss=None):
+        plain = replace(setting, amp=None, accumulate=1, checkpoint=None, frozen=(), lora=None, channels_last=False)
+        if setting != replace(plain, loss=None):
             return None, f"{rule}: Inductor's are known for runs without autocast, adapters and the like"
         if is_isolated():
             return None, f"{rule}: the process that reads files compiles nothing"
@@ -232,16 +233,16 @@ class Run:
         except (TorchgaugeError, StopIteration) as error:
             return None, f"{rule}: {error}"
 
-    def processor_ops(self) -> tuple[Sequence[Any], int]:
+    def processor_ops(self) -> tuple[Sequence[OpRecord], int]:
         """The ops of a run on this machine's processor, and how often modules are called."""
         import torch
 
         from torchgauge.capture import Request, trace
 
-        request: dict[str, Any] = {"dtype": self.setting.dtype, "train": self.setting.train}
+        request = Request(torch.device("cpu"), self.setting.dtype, self.setting.train)
         if self.setting.optimizer is not None:
-            request["optimizer"] = self.setting.optimizer
-        seen = trace(self.model, self.candidates(), Request(torch.device("cpu"), **request))
+            request = replace(request, optimizer=self.setting.optimizer)
+        seen = trace(self.model, self.candidates(), request)
         return seen.ops, sum(module.calls for module in seen.modules)
 
     @contextmanager
@@ -259,9 +260,8 @@ class Run:
 
     def candidates(self) -> Iterator[Candidate]:
         from torchgauge.capture import undisturbed
-        from torchgauge.source import candidate_inputs
 
-        found = candidate_inputs(self.model, **self.given, dtype=self.setting.dtype)
+        found = replace(self.given, dtype=self.setting.dtype).candidates(self.model)
         while True:
             # Not across the yield: a caller takes the first and leaves the generator suspended, so that its end would
             # undo, some time later, what was set when it began.

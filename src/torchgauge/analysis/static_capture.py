@@ -11,32 +11,30 @@ from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import AdapterRecord, ArchitectureRecord, Capture, RunRecord
 
 if TYPE_CHECKING:
-    from torchgauge.capture import Trace
-    from torchgauge.source import Source
+    from torchgauge.capture import Request, Trace
+    from torchgauge.source import GivenInputs, Source
 
 NO_CODE = "weights only; add --as file.py:Net for FLOPs"
 NOT_RUN = "the weights alone: the code was not run"
 
 
-def static_run(source: Source, given: dict[str, Any], request: dict[str, Any]) -> tuple[Capture, Trace | None]:
+def static_run(source: Source, given: GivenInputs, request: Request) -> tuple[Capture, Trace | None]:
     """Without code: what follows from names and shapes of the weights."""
-    from torchgauge.capture import Request, trace, undisturbed
+    from torchgauge.capture import trace, undisturbed
     from torchgauge.capture.fake_tensor import DataDependent, Endless
-    from torchgauge.source import candidate_inputs
 
     model = source.model
     if model is None:
         return stored_capture(source), None
     try:
         with undisturbed(model):
-            candidates = candidate_inputs(model, **given)
-        traced = trace(model, candidates, Request(**request, build_real=source.build_real))
+            candidates = given.candidates(model)
+        traced = trace(model, candidates, request)
     except (ForwardError, InputError) as error:
-        is_given = given["inputs"] is not None or given["input_size"] is not None or bool(given["specs"])
         has_weights = source.index is not None and bool(source.index.entries)
         # A run that was given up for its length or depth says nothing about inferred inputs; a run on fake tensors may
         # end because the model looks at its data.
-        is_unfit = not is_given and has_weights and not _has_cause(error, Endless, RecursionError)
+        is_unfit = not given.has_shapes and has_weights and not _has_cause(error, Endless, RecursionError)
         if not is_unfit and (source.index is None or not _has_cause(error, DataDependent)):
             raise
         # The weights and the structure of a file need no run, and it is not to blame for inputs or code that were

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -18,7 +17,7 @@ from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, Tell, failur
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
 from torchgauge.measure.subject import Subject, ready, require_device
 from torchgauge.measure.sweep import BATCH, SEQ, AtPoint, Inputs, Sweep, batch_size, measure_sweep, rebatched
-from torchgauge.source import Candidate, Source, candidate_inputs, load_real_model
+from torchgauge.source import Candidate, GivenInputs, Source, load_real_model
 from torchgauge.source.exported import ExportedModel
 from torchgauge.source.user_inputs import holds_tensor
 
@@ -40,7 +39,7 @@ class Asked:
 
 
 def measure_target(
-    source: Source, traced: Trace, request: Request, given: Mapping[str, Any], asked: Asked, tell: Tell | None = None
+    source: Source, traced: Trace, request: Request, given: GivenInputs, asked: Asked, tell: Tell | None = None
 ) -> Measured:
     """The measurement of what was `traced` with these inputs. What fails is said under `failure`; the rest is kept."""
     inputs = _sweep_inputs(source, traced, request, given)
@@ -121,17 +120,17 @@ def _add_sweep(
             figures["failure"] = INTERRUPTED
 
 
-def _sweep_inputs(source: Source, traced: Trace, request: Request, given: Mapping[str, Any]) -> Inputs:
+def _sweep_inputs(source: Source, traced: Trace, request: Request, given: GivenInputs) -> Inputs:
     """Inferred inputs are inferred again; those that were given, or that an export was made for, are repeated."""
 
     def inputs(key: str, value: int) -> Candidate:
         if _are_given(given) or isinstance(source.model, ExportedModel):
             return rebatched(traced.candidate, value)
-        return trace(source.runnable, candidate_inputs(source.runnable, **{**given, key: value}), request).candidate
+        changed = replace(given, **{key: value})
+        return trace(source.runnable, changed.candidates(source.runnable), request).candidate
 
     return inputs
 
 
-def _are_given(given: Mapping[str, object]) -> bool:
-    named = any(given.get(name) is not None for name in ("inputs", "input_size"))
-    return named or bool(given.get("specs")) or holds_tensor(given.get("kwargs") or {})
+def _are_given(given: GivenInputs) -> bool:
+    return given.has_shapes or holds_tensor(given.kwargs or {})

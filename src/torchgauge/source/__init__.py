@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchgauge.source.exported import load_exported
     from torchgauge.source.files import judge, logical_shapes
     from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
-    from torchgauge.source.inputs import candidate_inputs
+    from torchgauge.source.inputs import GivenInputs, candidate_inputs
     from torchgauge.source.layers import entries, layer_rule
     from torchgauge.source.modules import all_modules, has_attribute
     from torchgauge.source.packages import (
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from torchgauge.source.weight_tree import module_records, param_records
 
 __all__ = [
-    "AS_BUILT", "LISTED", "MAKERS", "MAX_NAME_DEPTH", "RANDOM", "Candidate", "Defaults", "Differences", "InputSpec",
-    "ModelConfig", "Recipe", "Shape", "Source", "all_modules", "best_fit", "build_without_weights",
+    "AS_BUILT", "LISTED", "MAKERS", "MAX_NAME_DEPTH", "RANDOM", "Candidate", "Defaults", "Differences", "GivenInputs",
+    "InputSpec", "ModelConfig", "Recipe", "Shape", "Source", "all_modules", "best_fit", "build_without_weights",
     "candidate_inputs", "compare", "ensure_torchvision_imports", "entries", "find_timm", "find_torchvision",
     "first_uses", "forward_signature", "has_attribute", "import_optional", "judge", "layer_rule", "load_exported",
     "load_real_model", "load_torchscript", "logical_shapes", "model_entries", "model_shapes", "module_records",
@@ -64,7 +64,7 @@ _HOMES = {
     "exported": ("load_exported",),
     "files": ("judge", "logical_shapes"),
     "huggingface_inputs": ("MAKERS", "ModelConfig"),
-    "inputs": ("candidate_inputs",),
+    "inputs": ("GivenInputs", "candidate_inputs"),
     "layers": ("entries", "layer_rule"),
     "modules": ("all_modules", "has_attribute"),
     "packages": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -38,6 +38,27 @@ from torchgauge.source.user_inputs import InputSpec, given_values, holds_tensor,
 
 MAX_CANDIDATES = 12
 _EXAMPLES = ("example_input_array", "example_inputs", "dummy_inputs")
+
+
+@dataclass(frozen=True)
+class GivenInputs:
+    """What the user says about the inputs: the arguments of `candidate_inputs`."""
+
+    input_size: object = None
+    inputs: object = None
+    kwargs: Mapping[str, object] | None = None
+    dtype: torch.dtype | None = None
+    batch: int | None = None
+    seq: int | None = None
+    specs: Sequence[InputSpec] = ()
+
+    @property
+    def has_shapes(self) -> bool:
+        """Whether shapes or values are given."""
+        return self.inputs is not None or self.input_size is not None or bool(self.specs)
+
+    def candidates(self, model: nn.Module) -> Iterator[Candidate]:
+        return candidate_inputs(model, **vars(self))
 
 
 def candidate_inputs(
