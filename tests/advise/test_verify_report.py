@@ -11,10 +11,10 @@ from torchgauge.report import render
 from torchgauge.report.content import error_text, gained_text, measured_text, withdrawn_text
 from torchgauge.verify import no_plan
 
-ERROR = {"relative": 2e-6, "cosine": 1.0, "top1": 0.5}
+ERROR: Any = {"relative": 2e-6, "cosine": 1.0, "top1": 0.5}
 
 
-def verified(**figures: Any) -> dict[str, Any]:
+def verified(**figures: Any) -> Any:
     known = {"quantity": "time_s", "gain": 0.2, "ci95": [0.1, 0.3], "output_error": ERROR, "kept": True, "reason": None}
     return known | {"tolerance": 1e-3, "time": None} | figures
 
@@ -43,7 +43,7 @@ def test_the_output_error_is_told_in_words() -> None:
 
 def test_what_saves_memory_has_its_price_in_time() -> None:
     time = {"gain": -0.3, "ci95": [-0.4, -0.2], "pairs": 10}
-    row = {"verified": verified(quantity="peak_activation_bytes", gain=0.6, ci95=[0.6, 0.6], time=time)}
+    row: Any = {"verified": verified(quantity="peak_activation_bytes", gain=0.6, ci95=[0.6, 0.6], time=time)}
 
     assert str(measured_text(row)).startswith(
         "measured: saves 60.0 % of the peak memory of a run; takes 30.0 % more time (95 % interval: 20.0 % to 40.0 %)"
@@ -70,15 +70,17 @@ def test_what_saves_memory_has_its_price_in_time() -> None:
 def test_what_is_withdrawn_has_its_reason_and_the_figures_that_it_does_not_tell(
     figures: dict[str, Any], text: str
 ) -> None:
-    row = {"rule": "mine", "where": {"module": "a", "weight": None}, "verified": verified(kept=False, **figures)}
+    row: Any = {"rule": "mine", "where": {"module": "a", "weight": None}, "verified": verified(kept=False, **figures)}
     place = f"a, {figures['note']}" if "note" in figures else "a"
 
     assert withdrawn_text(row) == f"mine ({place}): {text}"
 
 
 def test_what_was_not_tried_says_why() -> None:
-    assert measured_text({"verified": None, "unverified": "not now"}) == "not measured: not now"
-    assert measured_text({"verified": None}) is None
+    row: Any = {"verified": None, "unverified": "not now"}
+    assert measured_text(row) == "not measured: not now"
+    row = {"verified": None}
+    assert measured_text(row) is None
 
 
 def advised(**figures: Any) -> torchgauge.Analysis:
@@ -127,7 +129,8 @@ def test_markdown_tells_what_was_measured_withdrawn_and_planned() -> None:
 
 
 def test_what_was_measured_instead_of_the_code_shown_is_said() -> None:
-    text = measured_text({"verified": verified(note="with a layer of torch's own")})
+    row: Any = {"verified": verified(note="with a layer of torch's own")}
+    text = measured_text(row)
 
     assert text is not None
     assert text.startswith("measured (with a layer of torch's own): saves 20.0 % of the time")

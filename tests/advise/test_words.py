@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from torch import nn
@@ -17,6 +18,9 @@ from torchgauge.report import Options
 from torchgauge.report.content import figure_text, gain_text
 from torchgauge.report.content.advice import sections
 from torchgauge.report.formats.text import write_sections
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Gain
 
 # Percent and units stand apart from their number, a factor's sign does not.
 _CROWDED = re.compile(r"\d(%|[kMGT]?i?B\b|[mµn]?s\b|dB|x\b| ×(?! ))")
@@ -45,7 +49,13 @@ def test_texts_are_phrases_without_a_full_stop_and_take_three_lines(case: Plante
 def test_numbers_in_texts_are_written_as_those_of_reports(case: Planted) -> None:
     for advice in case.in_fault():
         figures = [figure_text(name, value) for name, value in advice.evidence.items() if name not in _APART]
-        texts = (advice.recommendation, gain_of(advice).how, advice.risk, gain_text(gain_of(advice).member()))
+        gain = cast("Gain", gain_of(advice).member())
+        texts = (
+            advice.recommendation,
+            gain_of(advice).how,
+            advice.risk,
+            gain_text(gain),
+        )
         for text in (*texts, *filter(None, figures)):
             assert not _CROWDED.search(text), text
 

@@ -215,7 +215,7 @@ def test_of_thousands_of_ops_a_readable_part_is_laid_out(open_page: Open, blocks
 
 
 def test_the_part_holds_numbers_and_no_names_twice() -> None:
-    found = graph_part(residual_view(), Options())
+    found: Any = graph_part(residual_view(), Options())
     assert found is not None
     assert found["steps"]["op"] == list(range(11))
     assert found["runs"] == [[2, 3, "blocks.0–2"]]

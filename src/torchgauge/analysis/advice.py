@@ -143,8 +143,9 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
         if name in _THIS:
             run = predict_ops(capture.ops, profile, module_calls=calls)
             return {"predicted": {op.index: op.time_s for op in run.ops}}
-        known = capture.forecast[0] if capture.predicted is not None else {}
-        if capture.predicted is not None and (known["device"], known["execution"]) == (name, "eager"):
+        first = capture.forecast[0] if capture.forecast else None
+        is_known = first is not None and (first["device"], first["execution"]) == (name, "eager")
+        if capture.predicted is not None and is_known:
             # As the device runs them, not as this machine would.
             device_s = {index: row["predicted_device_s"] for index, row in capture.predicted.ops.items()}
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
+    from torchgauge.facts.document_types import Against
+
     Target = str | os.PathLike[str] | torch.nn.Module | Analysis
 
 
 class Comparison:
     """Analyses side by side: the first is what the others are compared with. `data` is what was found."""
 
-    def __init__(self, analyses: Sequence[Analysis], drifts: Sequence[Mapping[str, Any] | None] = ()) -> None:
+    def __init__(self, analyses: Sequence[Analysis], drifts: Sequence[Against | None] = ()) -> None:
         self.analyses = tuple(analyses)
         self.data: Compared = compare_views(self.analyses, drifts)
 
@@ -75,8 +77,8 @@ def compare(first: Target, second: Target, *more: Target, **options: Any) -> Com
     analyses = [open_analysis(target, **options) for target in targets]
     reads = options.get("weights", "auto") is not False
     sides = list(zip(targets, analyses, strict=True))
-    limits = {name: options.get(name) for name in ("memory_limit", "time_limit")}
-    drifts = [_drift(sides[0], side, limits, progress) if reads else None for side in sides[1:]]
+    limits = options.get("memory_limit"), options.get("time_limit")
+    drifts = [_drift(sides[0], side, *limits, progress) if reads else None for side in sides[1:]]
     with stage("comparing", shown=progress):
         return Comparison(analyses, drifts)
 
@@ -100,8 +102,12 @@ def is_saved_run(target: Any) -> TypeGuard[str | os.PathLike[str]]:
 
 
 def _drift(
-    base: tuple[Target, Analysis], other: tuple[Target, Analysis], limits: dict[str, Any], progress: bool | None
-) -> Mapping[str, Any] | None:
+    base: tuple[Target, Analysis],
+    other: tuple[Target, Analysis],
+    memory_limit: int | str | None,
+    time_limit: float | None,
+    progress: bool | None,
+) -> Against | None:
     """How far the files' values are apart; None where not both are files that are small enough."""
     places = []
     for target, found in (base, other):
@@ -112,11 +118,13 @@ def _drift(
     if not all(map(os.path.exists, places)):
         return None
     job = partial(_compare_values, places, progress)
-    drift: Mapping[str, Any] | None = job() if is_isolated() else read_data(job, places, **limits)
+    if is_isolated():
+        return job()
+    drift: Against | None = read_data(job, places, memory_limit=memory_limit, time_limit=time_limit)
     return drift
 
 
-def _compare_values(places: list[str], progress: bool | None) -> Mapping[str, Any] | None:
+def _compare_values(places: list[str], progress: bool | None) -> Against | None:
     from torchgauge.checkpoint import open_checkpoint
     from torchgauge.weights import compare_checkpoints
 

@@ -166,7 +166,7 @@ class Fit(FitFacts):
         enough, the cheapest combination that was found to fit comes before them."""
         return self._suggested["remedies"]
 
-    def to_dict(self, *, remedies: bool = True) -> dict[str, object]:
+    def to_dict(self, *, remedies: bool = True) -> dict[str, Any]:
         return fit_row(self, self._suggested if remedies else None)
 
     def to_dataframe(self) -> pandas.DataFrame:

@@ -243,7 +243,7 @@ class Forecast(ForecastFacts):
     def of(cls, facts: ForecastFacts) -> Forecast:
         return cls(**(vars(facts) | {"ops": Table(facts.ops), "modules": Table(facts.modules)}))
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         return forecast_row(self)
 
     def __str__(self) -> str:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from torchgauge.analysis.isolated import needs_isolation, read_data
 from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import InputError, UsageError, errors_as_torchgauge
-from torchgauge.isolation import is_isolated
-from torchgauge.language.facts import (
+from torchgauge.facts.language import (
     Answer,
     CacheRow,
     CrossoverRow,
@@ -29,6 +28,7 @@ from torchgauge.language.facts import (
     PointFacts,
     StepRow,
 )
+from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage
 from torchgauge.report.llm import LlmReport, without_modules
 from torchgauge.report.table_rows import frame

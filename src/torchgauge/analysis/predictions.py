@@ -5,31 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchgauge.analysis.fitting import Case
 from torchgauge.analysis.forecasting import TimedRun, find_subject
 from torchgauge.errors import ForwardError, InputError, TorchgaugeError, UsageError
 from torchgauge.facts import EAGER, OpRecord, PredictedTimes
+from torchgauge.facts.figures import Members
 
 if TYPE_CHECKING:
     from torchgauge.analysis.runs import Run
-
-# What `forecast` calls its figures, and what an analysis, which has measured ones too, calls them.
-FIGURES = {
-    "time_s": "predicted_time_s", "low_s": "predicted_low_s", "high_s": "predicted_high_s",
-    "energy_j": "predicted_energy_j", "energy_low_j": "predicted_energy_low_j",
-    "energy_high_j": "predicted_energy_high_j",
-}  # fmt: skip
-_FACTS = ("device", "title", "mode", "execution", "batch", "bound", "warnings")
+    from torchgauge.facts.document_types import ForecastRow
 
 
 class Predictions(NamedTuple):
     """`fits` and `forecasts` are rows of the document; `times` are of the first forecast. `warnings` say what of the
     model cannot be predicted."""
 
-    fits: tuple[dict[str, Any], ...]
-    forecasts: tuple[dict[str, Any], ...]
+    fits: tuple[Members, ...]
+    forecasts: tuple[ForecastRow, ...]
     times: PredictedTimes | None
     warnings: tuple[str, ...]
 
@@ -63,11 +57,26 @@ def predict_on(run: Run, on: str | Sequence[str], ops: Sequence[OpRecord], execu
                 timed.append(TimedRun.of(run, subject, execution if subject.device is not None else EAGER, memory))
         except (InputError, ForwardError) as error:
             warnings.append(f"no prediction for {name}: {error}")
-    rows = []
+    rows: list[ForecastRow] = []
     for one in timed:
-        facts, rates = vars(one.facts()), one.subject.profile.rates
-        peaks = {"flops_per_s": dict(rates.flops_per_s), "bytes_per_s": rates.bytes_per_s}
-        figures = {own: facts[key] for key, own in FIGURES.items()}
-        rows.append({key: facts[key] for key in _FACTS} | figures | {"peaks": peaks})
+        time, rates = one.facts(), one.subject.profile.rates
+        rows.append(
+            {
+                "device": time.device,
+                "title": time.title,
+                "mode": time.mode,
+                "execution": time.execution,
+                "batch": time.batch,
+                "bound": time.bound,
+                "warnings": time.warnings,
+                "predicted_time_s": time.time_s,
+                "predicted_low_s": time.low_s,
+                "predicted_high_s": time.high_s,
+                "predicted_energy_j": time.energy_j,
+                "predicted_energy_low_j": time.energy_low_j,
+                "predicted_energy_high_j": time.energy_high_j,
+                "peaks": {"flops_per_s": dict(rates.flops_per_s), "bytes_per_s": rates.bytes_per_s},
+            }
+        )
     times = times_of(ops, timed[0].time.ops) if timed else None
     return Predictions(tuple(fits), tuple(rows), times, tuple(warnings))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from torchgauge.errors import TorchgaugeError
 from torchgauge.isolation import stop_clock
@@ -146,15 +146,16 @@ def tell_failures(view: View) -> int:
 
 def tell_measuring_failures(view: View) -> int:
     """What kept the measurement from its end, on stderr; the exit status."""
+    from torchgauge.facts.measurements import measurements_of
     from torchgauge.report.escape import visible
 
-    figures: Mapping[str, Any] = view.measurements or {}
+    figures = measurements_of(view)
     failures = [f"sweep, {row['key']} {row['value']}: {row['failure']}" for row in figures.get("sweep") or ()
                 if row["failure"] and row["failure"] != INTERRUPTED]  # fmt: skip
     if figures.get("failure") == INTERRUPTED:
         print("torchgauge: interrupted: the report has what was measured so far", file=sys.stderr)
         return INTERRUPTED_STATUS
-    failures += [figures["failure"]] if figures.get("failure") else []
+    failures += [failure] if (failure := figures.get("failure")) else []
     for failure in failures:
         print(f"torchgauge: error: measuring failed: {visible(failure)}", file=sys.stderr)
     return TorchgaugeError.exit_status if failures else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts.compiled import COMPILED, EAGER, Compiled
 from torchgauge.facts.figures import Members
@@ -14,6 +14,9 @@ from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecor
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.predictions import PredictedTimes
 from torchgauge.facts.weights import WeightStatistics
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import ForecastRow
 
 SCHEMA_VERSION = 1
 
@@ -132,7 +135,7 @@ class Capture:
     adapter: AdapterRecord | None = None
     # Predicted memory on devices, as the document has it; without the course of a step.
     fit: tuple[Members, ...] = ()
-    forecast: tuple[Members, ...] = ()  # and predicted time
+    forecast: tuple[ForecastRow, ...] = ()  # and predicted time
     predicted: PredictedTimes | None = None  # of the first of them, by op and module
     compiled: Compiled | None = None  # None: eager
 

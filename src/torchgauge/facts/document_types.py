@@ -859,11 +859,32 @@ class Evidence(TypedDict, total=False):
     places: list[AdvicePlace]
 
 
+class OutputError(TypedDict):
+    """How far the outputs are from the original's: the norm of the difference over the norm, and the share of rows with
+    the same top-1; null where they were not compared."""
+
+    relative: Figure
+    cosine: NotRequired[Figure]
+    top1: Figure
+
+
+class MeasuredTime(TypedDict, total=False):
+    """The time beside the original's, of advice that is about something else too."""
+
+    gain: Figure
+    ci95: Interval
+    pairs: Count
+    rounds: Count
+    floor: Figure
+    other_processes_share: Figure
+    second_process_gain: Figure
+
+
 class Verified(TypedDict):
     quantity: str
     gain: Figure
     ci95: Interval
-    output_error: object
+    output_error: OutputError
     tolerance: NotRequired[Figure]
     kept: bool
     verdict: NotRequired[Literal["confirmed", "refuted", "inconclusive"]]
@@ -871,9 +892,9 @@ class Verified(TypedDict):
     settled_by: NotRequired[str | None]
     before: NotRequired[Figure]
     after: NotRequired[Figure]
-    samples: NotRequired[object]
+    samples: NotRequired[Whole]
     one_process: NotRequired[str | None]
-    time: NotRequired[object]
+    time: NotRequired[MeasuredTime | None]
     code: NotRequired[str | None]
     note: NotRequired[str | None]
 
@@ -897,7 +918,7 @@ class Tried(TypedDict):
     rules: Texts
     gain: Figure
     ci95: Interval
-    output_error: object
+    output_error: OutputError
     kept: bool
     reason: NotRequired[str | None]
 
@@ -906,7 +927,7 @@ class Plan(TypedDict):
     rules: Texts
     gain: Figure
     ci95: Interval
-    output_error: object
+    output_error: OutputError | None
     reason: NotRequired[str | None]
     code: str | None
     tried: list[Tried]

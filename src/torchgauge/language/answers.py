@@ -14,8 +14,7 @@ from torchgauge.capture import unwrap
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import Capture, Environment, OpRecord, ParamRecord, RunRecord, TargetRecord
 from torchgauge.facts.experts import find_mixtures
-from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
-from torchgauge.language.facts import (
+from torchgauge.facts.language import (
     Answer,
     HeldFacts,
     IdleModule,
@@ -25,6 +24,7 @@ from torchgauge.language.facts import (
     PassTime,
     PointFacts,
 )
+from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
 from torchgauge.language.layers import layer_rows
 from torchgauge.language.passes import (
     Held,

@@ -15,7 +15,7 @@ from torchgauge.predict import fit
 from torchgauge.predict.devices import Device
 
 if TYPE_CHECKING:
-    from torchgauge.language.facts import FitRow, HeldFacts, PointFacts
+    from torchgauge.facts.language import FitRow, HeldFacts, PointFacts
 
 FITS, TOO_CLOSE, DOES_NOT_FIT = "fits", "too close", "does not fit"
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from torchgauge.facts import OpRecord, ParamRecord
-from torchgauge.language.facts import AttentionFacts, LayerFacts
+from torchgauge.facts.language import AttentionFacts, LayerFacts
 from torchgauge.language.passes import Held, Pass
 
 

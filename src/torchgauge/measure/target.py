@@ -126,7 +126,7 @@ def _sweep_inputs(source: Source, traced: Trace, request: Request, given: GivenI
     def inputs(key: str, value: int) -> Candidate:
         if _are_given(given) or isinstance(source.model, ExportedModel):
             return rebatched(traced.candidate, value)
-        changed = replace(given, **{key: value})
+        changed = replace(given, batch=value) if key == "batch" else replace(given, seq=value)
         return trace(source.runnable, changed.candidates(source.runnable), request).candidate
 
     return inputs

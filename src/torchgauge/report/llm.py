@@ -14,7 +14,7 @@ from torchgauge.report.registry import LLM
 from torchgauge.units import format_bytes, format_count, format_joules, format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from torchgauge.language.facts import CrossoverRow, DeviceRow, FitRow, LlmFacts, StepRow
+    from torchgauge.facts.language import CrossoverRow, DeviceRow, FitRow, LlmFacts, StepRow
 
 _VERDICTS = {"fits": "fits", "too close": "close", "does not fit": "no"}
 _COLOURS = {"fits": "#3ca951", "too close": "#efb118", "does not fit": "#ff725c"}

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
-from torchgauge.facts.figures import ESTIMATED
+from torchgauge.facts.figures import ESTIMATED, Members
 from torchgauge.facts.measurements import energy_of, measurements_of
 
 
@@ -33,7 +33,7 @@ def whole_joules(view: View) -> float | None:
     return guess and guess["value"]
 
 
-def own_energy(node: Node, rows: Mapping[str, Mapping[str, Any]], key: str) -> float:
+def own_energy(node: Node, rows: Mapping[str, Members], key: str) -> float:
     """Without the modules below."""
     below = sum(rows.get(child.path, {}).get(key) or 0.0 for child in node.children)
     return (rows.get(node.path, {}).get(key) or 0.0) - below
@@ -87,7 +87,7 @@ def rate(entry: TopModules | TopOps, amount: int) -> float | None:
 
 def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
     total = _whole(view, by)
-    rows: Mapping[str, Mapping[str, Any]] = {}
+    rows: Mapping[str, Members] = {}
     if by != BY_FLOPS:
         facts = view.capture.measured if by == BY_TIME else view.capture.energy
         rows = facts.modules if facts else {}
@@ -126,7 +126,7 @@ def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
 def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
     """Ops that do nothing are left out; by time or energy those without a figure."""
     total, ops = _whole(view, by), view.capture.ops
-    rows: Mapping[int, Mapping[str, Any]] = {}
+    rows: Mapping[int, Members] = {}
     if by == BY_FLOPS:
         ranked_ops = [op for op in ops if op.cost.flops or op.cost.bytes_read or op.cost.bytes_written]
         values: dict[int, float] = {op.index: op.cost.flops for op in ranked_ops}
@@ -178,7 +178,7 @@ def _largest(ranked: list[Entry], by: str, limit: int) -> list[Entry]:
     return ranked[:limit]
 
 
-def _bound(rows: list[Mapping[str, Any]]) -> str | None:
+def _bound(rows: list[Members]) -> str | None:
     """What bounds the calls that take the most time together."""
     seconds: Counter[str | None] = Counter()
     for row in rows:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from torchgauge.cache import Draft, open_draft, replace_file
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import View
+from torchgauge.facts.figures import Members
 from torchgauge.report.escape import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import SCAN, find_format, render_pieces
@@ -54,7 +55,7 @@ class RowStream:
             self._draft = open_draft(self._path)
         return self
 
-    def write(self, row: Mapping[str, Any]) -> None:
+    def write(self, row: Members) -> None:
         assert self._draft is not None
         with reporting_failure(self._path):
             self._draft.write(json_line(row).encode() + b"\n")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import MissingDependencyError, UsageError
 from torchgauge.facts import FREE, Cost, OpRecord, Row, Signature, StoredTensor, TensorSpec, View
-from torchgauge.facts.figures import Unit
+from torchgauge.facts.figures import Members, Unit
 from torchgauge.facts.files import weight_row
 from torchgauge.report.escape import inert_cell, json_value
 
@@ -42,7 +42,7 @@ def flat_rows(rows: Sequence[Row]) -> list[Row]:
     return [Row({key: row.get(key) for key in columns}) for row in flat]
 
 
-def _flat(mapping: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(mapping: Members, prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in mapping.items():
         if key in _LEFT_OUT:
             continue
@@ -98,7 +98,7 @@ def _dims(shape: Sequence[int]) -> str:
 TABLES = ("modules", "ops", "weights")
 
 
-def frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pd.DataFrame:
+def frame(rows: Iterable[Mapping[str, object]], columns: Sequence[str] | None = None) -> pd.DataFrame:
     try:
         import pandas as pd
     except ImportError as error:

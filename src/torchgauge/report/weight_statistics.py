@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 from statistics import median
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from torchgauge.facts import Row, View
+from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import (
     OpWeights,
     Stem,
@@ -110,7 +111,7 @@ def places(view: View) -> list[Place]:
     return sorted(found, key=lambda place: -place.nbytes)
 
 
-def sqnr_db(row: Mapping[str, Any], format: str, granularity: str = "per_tensor") -> float | None:
+def sqnr_db(row: Members, format: str, granularity: str = "per_tensor") -> float | None:
     """None where nothing is lost, and where it was not computed."""
     figure = (quantization_of(row).get(format) or {}).get(granularity) or {}
     found: float | None = figure.get("sqnr_db")
@@ -140,7 +141,7 @@ def hardest(view: View, limit: int) -> list[Row]:
     return sorted(matrices, key=lambda row: sqnr_db(row, "int8") or 0.0)[:limit]
 
 
-def structured(row: Mapping[str, Any]) -> dict[str, float]:
+def structured(row: Members) -> dict[str, float]:
     """The shares of rows, columns, channels and heads that can go at 1 % error; what was not examined is left out."""
     pruning = value_figures(row).get("pruning") or {}
     shares = {structure: (pruning.get(structure) or {}).get("0.01") for structure in STRUCTURES}

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from torchgauge.capture.structure import tensors_within
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import OutputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class Difference:
     top1: float | None = None
     reason: str | None = None
 
-    def figures(self) -> dict[str, float | None]:
+    def figures(self) -> OutputError:
         return {"relative": self.relative, "cosine": self.cosine, "top1": self.top1}
 
 

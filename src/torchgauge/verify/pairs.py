@@ -10,12 +10,15 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from torchgauge.lazy import collector_paused
 from torchgauge.measure.latency import Clock, median_interval
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import MeasuredTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +149,17 @@ class Paired:
         spread = self.spread
         return None if spread is None else (1 - math.exp(spread[1] + self.floor), 1 - math.exp(spread[0] - self.floor))
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> MeasuredTime:
         interval = self.interval
-        known = {"gain": self.gain, "ci95": None if interval is None else list(interval)}
-        return (
-            known
-            | {"pairs": sum(map(len, self.rounds)), "rounds": len(self.rounds), "floor": self.floor}
-            | {"other_processes_share": self.most_foreign}
-            | {"second_process_gain": replace(self, earlier=None).gain if self.in_second_process else None}
-        )
+        return {
+            "gain": self.gain,
+            "ci95": None if interval is None else list(interval),
+            "pairs": sum(map(len, self.rounds)),
+            "rounds": len(self.rounds),
+            "floor": self.floor,
+            "other_processes_share": self.most_foreign,
+            "second_process_gain": replace(self, earlier=None).gain if self.in_second_process else None,
+        }
 
 
 def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_counter) -> Paired:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import View
-from torchgauge.facts.figures import ENERGY, INFERENCE, TOTALS, Known, Unit, figures_of
+from torchgauge.facts.figures import ENERGY, INFERENCE, TOTALS, Known, Members, Unit, figures_of
 from torchgauge.report.options import FORMS
 from torchgauge.units import parse_bytes, parse_count, parse_joules, parse_seconds
 
@@ -54,7 +54,7 @@ class Predicted(NamedTuple):
         device, _, figure = rest.rpartition(".")
         return cls(table, device, figure) if device and figure in _PREDICTED.get(table, ()) else None
 
-    def row(self, view: View) -> Mapping[str, Any] | None:
+    def row(self, view: View) -> Members | None:
         rows = view.capture.fit if self.table == "fit" else view.capture.forecast
         return next((row for row in rows if self.device in (None, row["device"])), None)
 

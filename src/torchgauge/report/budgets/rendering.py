@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 from xml.etree import ElementTree as ET
 
 from torchgauge.report.budgets.limits import KEYS
@@ -61,7 +60,7 @@ def budget_section(report: BudgetReport) -> Section:
     return Section(f"Budget of {report.target or report.kind}", tuple(blocks))
 
 
-def budget_document(reports: Sequence[BudgetReport]) -> dict[str, Any]:
+def budget_document(reports: Sequence[BudgetReport]) -> dict[str, object]:
     return {
         "schema_version": SCHEMA_VERSION,
         "document": "budgets",

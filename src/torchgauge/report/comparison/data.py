@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint.tensor_names import common_names
 from torchgauge.errors import UsageError
@@ -26,6 +26,9 @@ from torchgauge.report.comparison.structure import ModuleRow, Structure, compare
 from torchgauge.report.comparison.weights import WeightsCompared, compare_weights
 from torchgauge.report.content.summary import model_kind
 from torchgauge.units import format_shape
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Against
 
 
 def with_common_names(base: View, others: Sequence[View]) -> list[View]:
@@ -123,7 +126,7 @@ class Compared:
         return [key for key in first if any(other[key] != first[key] for other in others)]
 
 
-def compare_views(views: Sequence[View], drifts: Sequence[Mapping[str, Any] | None] = ()) -> Compared:
+def compare_views(views: Sequence[View], drifts: Sequence[Against | None] = ()) -> Compared:
     """`drifts` are the differences of the files of each side but the first, None where unknown."""
     if len(views) < 2:
         raise UsageError("a comparison needs two analyses or more")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from torchgauge.facts.figures import MODULES, Use, numbers_in
 from torchgauge.report.comparison.data import Compared
@@ -26,7 +25,7 @@ def render_page(compared: Compared, options: Options) -> str:
     return assemble(title, page_payload(compared), SECTIONS)
 
 
-def page_payload(compared: Compared) -> dict[str, Any]:
+def page_payload(compared: Compared) -> dict[str, object]:
     differing = circumstance_section(compared)
     figures = _table(figure_section(compared))
     payload = {
@@ -53,18 +52,17 @@ def page_payload(compared: Compared) -> dict[str, Any]:
         "compared_modules": _modules(compared),
         "compared_weights": [_table(section) for section in weight_sections(compared)] or None,
     }
-    shown: dict[str, Any] = plain(payload)
-    return shown
+    return {name: plain(part) for name, part in payload.items()}
 
 
-def _table(section: Section) -> dict[str, Any]:
+def _table(section: Section) -> dict[str, object]:
     (table,) = (block for block in section.blocks if isinstance(block, Table))
     headings = [{"title": heading.title, "isFigure": heading.is_figure} for heading in table.headings]
     rows = [[cell.plain for cell in row] for row in table.rows]
     return {"title": section.title, "headings": headings, "rows": rows, "notes": list(table.notes)}
 
 
-def _modules(compared: Compared) -> dict[str, Any]:
+def _modules(compared: Compared) -> dict[str, object]:
     """The columns that some module has a figure in; all modules, since the reader may look for one that is the same."""
     shown = [
         figure

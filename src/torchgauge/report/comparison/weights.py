@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint.tensor_names import common_names
 from torchgauge.facts import Row, View
 from torchgauge.report.comparison.matching import Matching, name_in_model
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Against
 
 FIGURES = ("mean", "std", "abs_max", "l2", "sparsity", "entropy_bits")
 
@@ -49,7 +52,7 @@ class WeightsCompared:
     pairs: tuple[WeightPair, ...]
     removed: tuple[str, ...]
     added: tuple[str, ...]
-    drift: Mapping[str, Any] | None = None
+    drift: Against | None = None
 
     @property
     def moved(self) -> list[WeightPair]:
@@ -59,7 +62,7 @@ class WeightsCompared:
 
 
 def compare_weights(
-    base: View, other: View, matching: Matching, drift: Mapping[str, Any] | None = None
+    base: View, other: View, matching: Matching, drift: Against | None = None
 ) -> WeightsCompared | None:
     """None where not both sides have tensors whose values were read."""
     mine, theirs = _read_rows(base), _read_rows(other)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from torchgauge.facts import View
 from torchgauge.report.model import Block, Code, Item, Listing, Section, Text, Topic, more, notes
@@ -19,6 +19,9 @@ from torchgauge.units import (
     format_value,
     format_whole_percent,
 )
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Advice, Gain, MeasuredTime, OutputError, Plan, Verified
 
 SHOWN = 5
 # Before its code, a piece of advice takes no more lines of the terminal.
@@ -50,12 +53,25 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
 }
 
 
-def effect_text(row: Mapping[str, Any]) -> str:
+def advice_of(view: View) -> Sequence[Advice]:
+    """With the types of the JSON document; so `options_of` and `plan_of`."""
+    return cast("Sequence[Advice]", view.capture.advice)
+
+
+def options_of(view: View) -> Sequence[Advice]:
+    return cast("Sequence[Advice]", view.capture.options)
+
+
+def plan_of(view: View) -> Plan | None:
+    return cast("Plan | None", view.capture.plan)
+
+
+def effect_text(row: Advice) -> str:
     """`about 4 % faster (2.1–6.3 %, 0.6 ms of 14 ms)`."""
     return "likely a bug" if row.get("kind") == "bug" else gain_text(row["expected_gain"])
 
 
-def gain_text(gain: Mapping[str, Any] | None) -> str:
+def gain_text(gain: Gain | None) -> str:
     if gain is None:
         return "gain not known"
     low, high, middle = gain["low"], gain["high"], (gain["low"] + gain["high"]) / 2
@@ -85,7 +101,7 @@ def _span_text(low: float, high: float) -> str:
     return f"{100 * low:.{digits}f}–{100 * high:.{digits}f} %"
 
 
-def range_text(row: Mapping[str, Any]) -> str | None:
+def range_text(row: Advice) -> str | None:
     """`predicted 2.0 % to 6.1 %`; None where the middle says it all."""
     gain = row["expected_gain"]
     if gain is None or gain["low"] == gain["high"]:
@@ -93,7 +109,7 @@ def range_text(row: Mapping[str, Any]) -> str | None:
     return f"{gain.get('basis', 'predicted')} {format_percent(gain['low'])} to {format_percent(gain['high'])}"
 
 
-def place_text(row: Mapping[str, Any]) -> str:
+def place_text(row: Advice) -> str:
     """`layer1.0.bn1 and 52 more, resnet.py:155`."""
     where, count = row["where"], row["evidence"].get("count", 1)
     name = where["weight"] or where["module"] or "the model"
@@ -101,7 +117,7 @@ def place_text(row: Mapping[str, Any]) -> str:
     return f"{several}, {where['source']}" if where.get("source") else several
 
 
-def figure_text(name: str, value: Any) -> str | None:
+def figure_text(name: str, value: object) -> str | None:
     """A figure in its unit; None for what is not known or too long for a line."""
     if value is None or isinstance(value, Mapping):
         return None
@@ -113,12 +129,14 @@ def figure_text(name: str, value: Any) -> str | None:
         return f"{_words(name)} {', '.join(map(str, value))}" if is_short else f"{_words(name)}: {len(value)}"
     if isinstance(value, bool | str):
         return f"{_words(name)} {value}"
+    if not isinstance(value, int | float):
+        return None
     if _SHARES & set(words):
         return f"{_words(name)} {format_percent(value)}"
     if (ending := next((ending for ending in _UNITS if name.endswith(ending)), None)) is not None:
         return f"{_words(name.removesuffix(ending))} {_UNITS[ending](value)}"
-    number = format_exact if isinstance(value, int) else format_value
-    return f"{_words(name)} {format_bytes(value) if 'bytes' in words else number(value)}"
+    number = format_exact(value) if isinstance(value, int) else format_value(value)
+    return f"{_words(name)} {format_bytes(value) if 'bytes' in words else number}"
 
 
 def _words(name: str) -> str:
@@ -126,17 +144,17 @@ def _words(name: str) -> str:
     return name if name.isupper() else name.replace("_", " ")
 
 
-def verdict_of(verified: Mapping[str, Any]) -> str:
+def verdict_of(verified: Verified) -> str:
     """Files of earlier versions have two verdicts, held and not."""
     return str(verified.get("verdict") or ("confirmed" if verified["kept"] else "refuted"))
 
 
-def is_withdrawn(row: Mapping[str, Any]) -> bool:
+def is_withdrawn(row: Advice) -> bool:
     verified = row.get("verified")
     return verified is not None and verdict_of(verified) == "refuted"
 
 
-def measured_text(row: Mapping[str, Any]) -> str | None:
+def measured_text(row: Advice) -> str | None:
     """The measured effect of applying it; None where it was not tried."""
     verified = row.get("verified")
     if verified is None:
@@ -155,20 +173,23 @@ def measured_text(row: Mapping[str, Any]) -> str | None:
         text += f", in one process ({reason})"
     # The price in time of what was advised for memory.
     if time and verified["quantity"] != "time_s" and time["gain"] is not None:
-        is_noise = time["ci95"] is not None and time["ci95"][0] <= 0 <= time["ci95"][1]
-        within = f"no difference in time above the noise{_interval_text(time['ci95'])}" if is_noise else ""
-        text += f"; {within or gained_text(time)}"
+        span = time["ci95"]
+        if span is not None and span[0] <= 0 <= span[1]:
+            text += f"; no difference in time above the noise{_interval_text(span)}"
+        else:
+            text += f"; {gained_text(time)}"
     return f"{text}; {error_text(verified['output_error'])}"
 
 
-def gained_text(figures: Mapping[str, Any]) -> str:
+def gained_text(figures: Verified | MeasuredTime | Plan) -> str:
     """`saves 12.3 % of the time (95 % interval: 11.0 % to 13.4 %)`."""
     gain, interval = figures["gain"], figures["ci95"]
     if gain is None:
         return "no result"
-    saved, more = _WORDS[figures.get("quantity") or "time_s"]
+    saved, more = _WORDS[str(figures.get("quantity") or "time_s")]
     amount = f"saves {format_percent(gain)} {saved}" if gain >= 0 else f"takes {format_percent(-gain)} more {more}"
-    sample = " of a sample" if figures.get("samples", 1) > 1 else ""
+    samples = figures.get("samples")
+    sample = " of a sample" if isinstance(samples, int) and samples > 1 else ""
     known = "" if interval is None else _interval_text(interval if gain >= 0 else [-end for end in interval])
     return f"{amount}{sample}{known}"
 
@@ -178,8 +199,8 @@ def _interval_text(interval: Sequence[float]) -> str:
     return "" if low == high else f" (95 % interval: {format_percent(low)} to {format_percent(high)})"
 
 
-def error_text(error: Mapping[str, Any]) -> str:
-    if error["relative"] is None:
+def error_text(error: OutputError | None) -> str:
+    if error is None or error["relative"] is None:
         return "outputs not compared"
     if error["relative"] == 0:
         return "outputs the same"
@@ -187,15 +208,16 @@ def error_text(error: Mapping[str, Any]) -> str:
     return f"outputs differ by {format_value(error['relative'])} of their norm{top1}"
 
 
-def withdrawn_text(row: Mapping[str, Any]) -> str:
+def withdrawn_text(row: Advice) -> str:
     """`conv-bn-fusion (norm): no time gain above the noise (95 % interval: -1.2 % to 0.8 %)`."""
     verified = row["verified"]
+    assert verified is not None
     place = row["where"]["weight"] or row["where"]["module"] or "the model"
     note = f", {verified['note']}" if verified.get("note") else ""
     return f"{row['rule']} ({place}{note}): {withdrawn_reason(verified)}"
 
 
-def withdrawn_reason(verified: Mapping[str, Any]) -> str:
+def withdrawn_reason(verified: Verified) -> str:
     """With the figures that the reason does not state."""
     reason, gain, interval = verified["reason"], verified["gain"], verified["ci95"]
     if gain is None:
@@ -208,13 +230,13 @@ def withdrawn_reason(verified: Mapping[str, Any]) -> str:
     return f"{reason}{_interval_text([-end for end in interval] if interval[1] < 0 else interval)}"
 
 
-def plan_text(found: Mapping[str, Any]) -> str:
+def plan_text(found: Plan) -> str:
     together = "measured together" if len(found["rules"]) > 1 else "measured"
     return f"{', '.join(found['rules'])}, {together}: {gained_text(found)}; {error_text(found['output_error'])}"
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:
-    standing = [row for row in view.advice if not is_withdrawn(row)]
+    standing = [row for row in advice_of(view) if not is_withdrawn(row)]
     shown = standing if options.all_advice else standing[: options.rows(SHOWN, len(standing))]
     items: list[Item] = []
     below: list[Section] = []
@@ -234,27 +256,27 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         items.append(Item(f"{effect_text(row)}: {row['recommendation']}", facts, code, after=after))
     blocks: list[Block] = [Listing(items, mark="1.", max_lines=MOST_LINES)] if items else []
     blocks += [Text(text, is_remark=True) for text in more(len(standing) - len(shown))]
-    blocks += _withdrawn([withdrawn_text(row) for row in view.advice if is_withdrawn(row)])
+    blocks += _withdrawn([withdrawn_text(row) for row in advice_of(view) if is_withdrawn(row)])
     if blocks:
         yield Section("Advice", tuple(blocks), Topic.ADVICE, page_part="advice")
     yield from below
     yield from _choices(view)
-    if view.plan is not None:
-        plan = (Text(plan_text(view.plan)), Code(view.plan["code"])) if view.plan["rules"] else ()
-        none = (Text(f"none: {view.plan['reason']}"),) if not plan else ()
-        yield Section("Plan", (*plan, *none), Topic.ADVICE, page_part="advice")
+    if (plan := plan_of(view)) is not None:
+        held = (Text(plan_text(plan)), Code(plan["code"] or "")) if plan["rules"] else ()
+        blocks_of_plan = held or (Text(f"none: {plan.get('reason')}"),)
+        yield Section("Plan", blocks_of_plan, Topic.ADVICE, page_part="advice")
 
 
 def _choices(view: View) -> Iterator[Section]:
     """Choices that every model has, a line each."""
     items = []
-    for row in view.options:
+    for row in options_of(view):
         if not is_withdrawn(row):
             measured = measured_text(row) if row.get("verified") else None
             after = [("", measured)] if measured else []
             items.append(Item(f"{effect_text(row)}: {row['recommendation']} ({row['rule']})", after=after))
     blocks: list[Block] = [Listing(items, max_lines=MOST_LINES)] if items else []
-    blocks += _withdrawn([withdrawn_text(row) for row in view.options if is_withdrawn(row)])
+    blocks += _withdrawn([withdrawn_text(row) for row in options_of(view) if is_withdrawn(row)])
     if blocks:
         yield Section("Options", tuple(blocks), Topic.ADVICE, page_part="advice")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from torchgauge.facts import UNCOUNTED, ParamRecord, Row, View
+from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import quantization_of, removable, value_figures, weight_ops
 from torchgauge.report.bars import spark
 from torchgauge.report.content.energy import ABOUT
@@ -78,7 +78,7 @@ def _weight_facts(row: Row) -> Iterator[Labelled]:
         yield "recommended", text
 
 
-def _value_facts(row: Mapping[str, Any]) -> Iterator[Labelled]:
+def _value_facts(row: Members) -> Iterator[Labelled]:
     yield "mean, std", f"{format_value(row.get('mean'))}, {format_value(row.get('std'))}"
     yield "range", f"{format_value(row.get('min'))} … {format_value(row.get('max'))}"
     quantiles = row.get("quantiles") or {}
@@ -100,7 +100,7 @@ def _value_facts(row: Mapping[str, Any]) -> Iterator[Labelled]:
     yield "norms", norms
 
 
-def _saving_facts(row: Mapping[str, Any]) -> Iterator[Labelled]:
+def _saving_facts(row: Members) -> Iterator[Labelled]:
     if row.get("entropy_bits") is not None:
         bits = f"{format_value(row['entropy_bits'])} of {format_value(row.get('entropy_symbol_bits'))} bits"
         yield "entropy", f"{bits}, {format_percent(row.get('compressibility'))} compressible without loss"
@@ -120,7 +120,7 @@ def _saving_facts(row: Mapping[str, Any]) -> Iterator[Labelled]:
         yield "alignment", f"starts at a multiple of {format_exact(alignment['offset_alignment'])} bytes in its file"
 
 
-def _op_facts(op: Row, weights: Mapping[str, Any] | None) -> Iterator[Labelled]:
+def _op_facts(op: Row, weights: Members | None) -> Iterator[Labelled]:
     counted = op.status != UNCOUNTED
     phase = "" if op.phase == "forward" else f", {op.phase}"
     yield "kind", f"{op.category}, {op.status}, {op.dtype or 'no tensors'}{phase}"

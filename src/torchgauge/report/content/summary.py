@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import AdapterRecord, TrainingRecord, View
 from torchgauge.facts.figures import ESTIMATED
@@ -24,6 +24,9 @@ from torchgauge.units import (
     format_shape,
     format_value,
 )
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import ForecastRow, Optimizer, Scheduler
 
 _LONGEST_INPUT_NAME = 32
 _LONGEST_METADATA = 80
@@ -138,7 +141,7 @@ def prediction_facts(view: View) -> Iterator[Fact]:
         yield f"Time on {row['title']}", *_predicted_time(row)
 
 
-def _predicted_time(row: Mapping[str, Any]) -> tuple[str, str]:
+def _predicted_time(row: ForecastRow) -> tuple[str, str]:
     span = f"{format_seconds(row['predicted_low_s'])} to {format_seconds(row['predicted_high_s'])}"
     bound = {"host": "waits for the host", "launch": "kernels shorter than their overhead"}.get(row["bound"])
     note = f"predicted {span}, {row['execution']}; {bound or 'bound by ' + row['bound']}"
@@ -208,7 +211,7 @@ def origin_facts(view: View) -> list[Fact]:
     return [*facts, *adapter_facts(view.capture.adapter), *training_facts(view.capture.training)]
 
 
-def hyperparameter_text(values: dict[str, Any]) -> str:
+def hyperparameter_text(values: Mapping[str, Any]) -> str:
     """`depth 12, width 768, heads 12?`: a question mark for what is assumed."""
     assumed, parts = values.get("assumed", []), []
     for name, value in values.items():
@@ -325,17 +328,17 @@ def adapter_facts(found: AdapterRecord | None) -> list[Fact]:
     return facts
 
 
-def _type(one: Mapping[str, Any]) -> str:
+def _type(one: Optimizer | Scheduler) -> str:
     return one["type"] or f"{one['name'] or 'of'} unknown type"
 
 
-def _settings(values: Mapping[str, Any]) -> str:
+def _settings(values: Mapping[str, object]) -> str:
     """`lr 0.001, betas 0.9 0.999`: what is set; nested ones by their keys."""
     known = {name.replace("_", " ").strip(): value for name, value in values.items() if value is not None}
     return ", ".join(f"{name} {_value_text(value)}" for name, value in known.items())
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import StoredTensor, View
 from torchgauge.report.model import Block, Cell, Facts, Section, Table, Text, Topic, figures, more, notes, texts
 from torchgauge.report.options import Options
 from torchgauge.report.ranking import path_pattern, share_of
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_shape, format_value
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Against
 
 FOLDERS, TIED = 30, 10
 CHANGED, LISTED = 25, 10
@@ -48,15 +51,21 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         yield Section("Shared tensors", (table,), Topic.LAYERS)
 
 
-def _against(found: Mapping[str, Any]) -> Iterator[Block]:
-    counts = [f"{format_exact(len(found[key]))} {key}" for key in ("added", "removed", "reshaped", "retyped")]
+def _against(found: Against) -> Iterator[Block]:
+    entries = {
+        "added": [f"{row['name']}  {format_shape(row['shape'])}" for row in found["added"]],
+        "removed": [f"{row['name']}  {format_shape(row['shape'])}" for row in found["removed"]],
+        "reshaped": [f"{r['name']}  {format_shape(r['was'])} → {format_shape(r['shape'])}" for r in found["reshaped"]],
+    }
+    counts = [f"{format_exact(len(names))} {state}" for state, names in entries.items()]
+    counts.append(f"{format_exact(len(found['retyped']))} retyped")
     yield Facts(
         (
             ("Identical", format_exact(found["identical"]), f"tensors, {format_bytes(found['identical_bytes'])}"),
             ("Changed", format_exact(len(found["changed"])), ", ".join(counts)),
         )
     )
-    changed: Sequence[Mapping[str, Any]] = found["changed"]
+    changed = found["changed"]
     if changed:
         rows = []
         for row in changed[:CHANGED]:
@@ -73,14 +82,11 @@ def _against(found: Mapping[str, Any]) -> Iterator[Block]:
             )
         headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed", "largest"), *texts("Type"))
         yield Table("", headings, tuple(rows), more(len(changed) - CHANGED))
-    for state in ("added", "removed", "reshaped"):
-        shapes_before = [f"{format_shape(row['was'])} → " if state == "reshaped" else "" for row in found[state]]
-        listed = zip(found[state], shapes_before, strict=True)
-        entries = [f"{row['name']}  {before}{format_shape(row['shape'])}" for row, before in listed]
-        if entries:
+    for state, names in entries.items():
+        if names:
             yield Text(state.capitalize())
-            yield from notes(entries[:LISTED])
-            yield from (Text(text, is_remark=True) for text in more(len(entries) - LISTED))
+            yield from notes(names[:LISTED])
+            yield from (Text(text, is_remark=True) for text in more(len(names) - LISTED))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torchgauge.facts import View
+from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import quantization_of, removable
 from torchgauge.report.layout import Heading
 from torchgauge.report.model import (
@@ -107,7 +108,7 @@ def _section(title: str, *blocks: Table | Facts | Text) -> Section:
     return Section(title, blocks, Topic.WEIGHTS, page_part="weights")
 
 
-def _total_facts(view: View, total: Mapping[str, Any], scan: Mapping[str, Any]) -> Iterator[Fact]:
+def _total_facts(view: View, total: Members, scan: Members) -> Iterator[Fact]:
     """All values together: their distribution, what could be saved, and how they were read."""
     median, low, high = (format_value(total["quantiles"][key]) for key in ("0.5", "0.001", "0.999"))
     yield "Mean", format_value(total["mean"]), f"std {format_value(total['std'])}, median {median}"

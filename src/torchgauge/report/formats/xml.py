@@ -65,7 +65,7 @@ def render_xml(view: View, options: Options) -> str:
     return "\n".join([*lines, "</torchgauge>\n"])
 
 
-def _row(tag: str, row: Mapping[str, Any]) -> str:
+def _row(tag: str, row: Mapping[str, object]) -> str:
     declared = attributes_of(tag)
     plain, nested = [], []
     for key, value in row.items():
@@ -79,13 +79,13 @@ def _row(tag: str, row: Mapping[str, Any]) -> str:
     return f"{start}>{''.join(nested)}</{tag}>" if nested else f"{start}/>"
 
 
-def _members(mapping: Mapping[str, Any]) -> Iterator[str]:
+def _members(mapping: Mapping[str, object]) -> Iterator[str]:
     for key, value in mapping.items():
         if value is not None:
             yield _element(value, str(key))
 
 
-def _element(value: Any, key: str | None = None) -> str:
+def _element(value: object, key: str | None = None) -> str:
     name = "" if key is None else f' key="{_quoted(key)}"'
     if value is None:
         return f"<null{name}/>"

@@ -59,7 +59,7 @@ def plain_overview(payload: Mapping[str, Any]) -> str:
     return f'{heading}<p class="warning lines">{warnings}</p><dl class="facts">{items}</dl>'
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return escape(visible(str(value)))
 
 

@@ -13,7 +13,7 @@ from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
 
 # Plain JSON data, or None where there is nothing to show.
-Part = Callable[[View, Options], Any]
+Part = Callable[[View, Options], object]
 
 PARTS: dict[str, Part] = {}
 _AS_IT_IS = frozenset({int, bool, type(None)})
@@ -35,7 +35,7 @@ def build_payload(view: View, options: Options) -> dict[str, Any]:
     return {name: plain(make(view, options)) for name, make in PARTS.items()}
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """The value as JSON for a page: every text shows as it is, and what is not finite is absent."""
     if isinstance(value, str):
         return _shown(value)
@@ -60,19 +60,19 @@ def _shown(text: str) -> str:
 _SIGNIFICANT_DIGITS = 5
 
 
-def shortened(values: Iterable[Any]) -> list[Any]:
+def shortened(values: Iterable[object]) -> list[object]:
     return [float(f"{value:.{_SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value for value in values]
 
 
-def columns(length: int, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def columns(length: int, values: Mapping[str, Sequence[object]]) -> dict[str, object]:
     """The columns that hold anything."""
     filled = {key: column for key, column in values.items() if any(value is not None for value in column)}
     return {"length": length, "columns": {key: encode(column) for key, column in filled.items()}}
 
 
-def encode(values: Sequence[Any]) -> Any:
+def encode(values: Sequence[object]) -> Any:
     """The values as they are, as {"same": value}, or as {"table": distinct values, "index": their places}."""
-    places: dict[Any, int] = {}
+    places: dict[object, int] = {}
     index = [places.setdefault(value, len(places)) for value in values]
     if len(places) == 1:
         return {"same": values[0]}
@@ -85,11 +85,11 @@ def encode(values: Sequence[Any]) -> Any:
 _FORMS = {Unit.NUMBER: "count", Unit.RATE: "count"}
 
 
-def value_of(row: Row, figure: Figure) -> Any:
+def value_of(row: Row, figure: Figure) -> object:
     return row[figure.key] if figure.in_document else bytes_moved(row)
 
 
-def described(figure: Figure) -> dict[str, Any]:
+def described(figure: Figure) -> dict[str, object]:
     """`heading` is short enough for a column; `form` is the name of a format in `tg.format`; work is unknown for an op
     without a formula."""
     return {
@@ -105,20 +105,20 @@ def described(figure: Figure) -> dict[str, Any]:
 
 
 @part("figures")
-def figures(view: View, options: Options) -> list[dict[str, Any]]:
+def figures(view: View, options: Options) -> list[dict[str, object]]:
     """Those that pictures can be sized and coloured by: where everything is 0 there is nothing to size."""
     pictured = numbers_in(Use.PICTURES, MODULES)
     return [described(figure) for figure in pictured if any(value_of(row, figure) for row in view.modules)]
 
 
 @part("module_figures")
-def module_figures(view: View, options: Options) -> list[dict[str, Any]]:
+def module_figures(view: View, options: Options) -> list[dict[str, object]]:
     """The other columns of the module table."""
     pictured = numbers_in(Use.PICTURES, MODULES)
     return [described(figure) for figure in shown_in(Use.MODULE_PAGE, MODULES) if figure not in pictured]
 
 
 @part("op_figures")
-def op_figures(view: View, options: Options) -> list[dict[str, Any]]:
+def op_figures(view: View, options: Options) -> list[dict[str, object]]:
     """The columns of the op table."""
     return [described(figure) for figure in shown_in(Use.OP_PAGE, OPS)]

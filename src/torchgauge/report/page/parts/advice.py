@@ -2,62 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torchgauge.facts import Row, View
+from torchgauge.facts import View
 from torchgauge.report.content.advice import (
+    advice_of,
     effect_text,
     error_text,
     figure_text,
     gained_text,
     is_withdrawn,
     measured_text,
+    options_of,
     place_text,
+    plan_of,
     range_text,
 )
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Advice
+
 _APART = ("places", "count")
 _MOST_PLACES = 40
-_KEYS = ("rule", "recommendation", "code", "risk", "confidence")
 
 
 @part("advice")
-def advice(view: View, options: Options) -> dict[str, Any] | None:
+def advice(view: View, options: Options) -> dict[str, object] | None:
     """Likely bugs, then the largest expected gain; what a measurement refuted is withdrawn."""
-    if not view.advice and not view.options and not view.plan:
+    found, plan = plan_of(view), None
+    if not view.capture.advice and not view.capture.options and not found:
         return None
-    rows, choices = ([_row(row) for row in some] for some in (view.advice, view.options))
-    plan = None
-    if view.plan is not None and view.plan["rules"]:  # some combination held
+    if found is not None and found["rules"]:  # some combination held
         plan = {
-            "rules": list(view.plan["rules"]),
-            "gain": gained_text(view.plan),
-            "output": error_text(view.plan["output_error"]),
-            "code": view.plan["code"],
+            "rules": list(found["rules"]),
+            "gain": gained_text(found),
+            "output": error_text(found["output_error"]),
+            "code": found["code"],
         }
+    rows, choices = ([_row(row) for row in some] for some in (advice_of(view), options_of(view)))
     return {"rows": rows, "options": choices, "plan": plan}
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Advice) -> dict[str, object]:
     evidence = {name: value for name, value in row["evidence"].items() if name not in _APART}
-    gain, verified = row["expected_gain"] or {}, row.get("verified") or {}
+    gain, verified = row["expected_gain"], row.get("verified")
     return {
-        **{key: row[key] for key in _KEYS},
+        "rule": row["rule"],
+        "recommendation": row["recommendation"],
+        "code": row["code"],
+        "risk": row["risk"],
+        "confidence": row["confidence"],
         "place": place_text(row),
         "module": row["where"]["module"],
         "kind": row.get("kind", "gain"),
         "gain": effect_text(row),
         "range": range_text(row),
-        "low": gain.get("low"),
-        "high": gain.get("high"),
-        "how": gain.get("how"),
+        "low": gain and gain["low"],
+        "high": gain and gain["high"],
+        "how": gain and gain.get("how"),
         "measured": measured_text(row),
-        "measured_gain": verified.get("gain"),
-        "is_verified": bool(verified),
+        "measured_gain": verified and verified["gain"],
+        "is_verified": verified is not None,
         "is_withdrawn": is_withdrawn(row),
-        "withdrawn_for": verified.get("reason"),
+        "withdrawn_for": verified and verified["reason"],
         "evidence": [text for name, value in evidence.items() if (text := figure_text(name, value))],
         "places": [
             place.get("weight") or place.get("module") or "the model itself"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torchgauge.facts import View
 from torchgauge.facts.measurements import energy_of
 from torchgauge.report.content.ops import shapes_text
@@ -32,12 +30,12 @@ _AS_THEY_ARE = (
 
 
 @part("energy")
-def energy(view: View, options: Options) -> dict[str, Any] | None:
+def energy(view: View, options: Options) -> dict[str, object] | None:
     figures = energy_of(view)
     if figures is None:
         return None
     attribution, basis, thermal = (figures.get("attribution"), figures.get("estimated_from"), figures.get("thermal"))
-    heat: dict[str, Any] | None = None
+    heat: dict[str, object] | None = None
     if thermal:
         keys = ("series", "temperature_c", "clock_hz", "throttled", "drift", "absent")
         # That nothing held the device back is an answer.
@@ -70,7 +68,7 @@ def _joules(entry: TopModules | TopOps) -> dict[str, float | None]:
     return {"joules": entry.value, "share": entry.share, "flops_per_joule": rate(entry, entry.flops)}
 
 
-def _pareto(view: View) -> list[dict[str, Any]]:
+def _pareto(view: View) -> list[dict[str, object]]:
     """The points of a sweep whose energy is known; `efficient` is None for an estimate, which follows the time."""
     return [
         {

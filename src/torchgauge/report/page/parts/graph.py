@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torchgauge.facts import TensorSpec, View
 from torchgauge.report.graph.places import Runs, build_graph
 from torchgauge.report.graph.scene import MOST_INSIDE, READABLE_NODES, folded_items, readable
@@ -13,7 +11,7 @@ from torchgauge.units import format_shape
 
 
 @part("graph")
-def graph(view: View, options: Options) -> dict[str, Any] | None:
+def graph(view: View, options: Options) -> dict[str, object] | None:
     """Ops are rows of the part `ops`, modules rows of `modules`; lists of equal length belong together."""
     found = build_graph(view)
     if len(found.places) < 2 and not found.flow.steps:
@@ -54,7 +52,7 @@ class _Tensors:
     """Distinct tensors: shape as text, type, bytes."""
 
     def __init__(self) -> None:
-        self.rows: list[list[Any]] = []
+        self.rows: list[list[object]] = []
         self.numbers: dict[TensorSpec, int] = {}
 
     def number(self, spec: TensorSpec) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torchgauge.facts import OpRecord, TensorSpec, View
 from torchgauge.facts.measurements import measurements_of
@@ -22,7 +21,7 @@ _MEASURED = (
 
 
 @part("memory")
-def memory(view: View, options: Options) -> dict[str, Any] | None:
+def memory(view: View, options: Options) -> dict[str, object] | None:
     """The static course is the ops' `live_bytes`; `measured` is what a real run allocated."""
     if not view.capture.ops:
         return None
@@ -45,7 +44,7 @@ def memory(view: View, options: Options) -> dict[str, Any] | None:
     }
 
 
-def _total(view: View) -> dict[str, Any] | None:
+def _total(view: View) -> dict[str, object] | None:
     use = memory_at_peak(view.capture)
     if use is None:
         return None
@@ -60,7 +59,7 @@ def _total(view: View) -> dict[str, Any] | None:
     }
 
 
-def _kept(view: View) -> dict[str, Any]:
+def _kept(view: View) -> dict[str, object]:
     """Of a training step, by op: what of `live_bytes` are gradients and optimizer state."""
     if view.capture.run.step is None:
         return {}
@@ -72,12 +71,12 @@ def _kept(view: View) -> dict[str, Any]:
     }
 
 
-def _place(op: OpRecord) -> dict[str, Any]:
+def _place(op: OpRecord) -> dict[str, object]:
     shapes = format_shapes([list(spec.shape) for spec in op.signature.outputs])
     return {"index": op.index, "op": op.op, "module": op.module, "phase": op.phase, "shapes": shapes}
 
 
-def _contents(found: PeakContents | None) -> dict[str, Any] | None:
+def _contents(found: PeakContents | None) -> dict[str, object] | None:
     if found is None:
         return None
     rest = found.alive[_LISTED_TENSORS:]
@@ -101,7 +100,7 @@ def _contents(found: PeakContents | None) -> dict[str, Any] | None:
     }
 
 
-def _measured(view: View) -> dict[str, Any] | None:
+def _measured(view: View) -> dict[str, object] | None:
     figures = measurements_of(view).get("memory")
     if not figures:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import energy_of, measurements_of
@@ -22,7 +21,7 @@ VERDICTS = ("dangerous", "unknown", "expected")
 
 
 @part("method")
-def method(view: View, options: Options) -> dict[str, Any]:
+def method(view: View, options: Options) -> dict[str, object]:
     run = view.capture.run
     nodes = unused_modules(view)
     rows = [{"path": node.path, "params": node.record.params} for node in nodes[:_MOST_UNUSED]]
@@ -66,7 +65,7 @@ def method(view: View, options: Options) -> dict[str, Any]:
     }
 
 
-def _measured(view: View) -> dict[str, Any] | None:
+def _measured(view: View) -> dict[str, object] | None:
     if view.measurements is None:
         return None
     figures = measurements_of(view)
@@ -81,7 +80,7 @@ def _measured(view: View) -> dict[str, Any] | None:
     }
 
 
-def _energy(view: View) -> dict[str, Any] | None:
+def _energy(view: View) -> dict[str, object] | None:
     figures = energy_of(view)
     if figures is None:
         return None
@@ -94,7 +93,7 @@ def _energy(view: View) -> dict[str, Any] | None:
     }
 
 
-def _pickle(view: View) -> dict[str, Any] | None:
+def _pickle(view: View) -> dict[str, object] | None:
     """What the files' pickles would import; names that are not expected first."""
     stored = view.capture.stored
     if stored is None or not stored.imports:
@@ -140,7 +139,7 @@ _MOST_FILES = 40
 
 
 @part("environment")
-def environment(view: View, options: Options) -> dict[str, Any]:
+def environment(view: View, options: Options) -> dict[str, object]:
     capture, here = view.capture, view.capture.environment
     return {
         "created": capture.created,
@@ -156,7 +155,7 @@ def environment(view: View, options: Options) -> dict[str, Any]:
         "accelerator": here.device,
         "settings": [{"name": name, "value": value} for name, value in here.settings.items()],
         "packages": [{"name": name, "version": version} for name, version in here.packages.items()],
-        "peaks": device_peaks(view),
+        "peaks": (peaks := device_peaks(view)) and asdict(peaks),
         "target": {
             "name": capture.target.name,
             "kind": capture.target.kind,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torchgauge.facts import Node, View
 from torchgauge.facts.figures import MODULES, Use, range_keys, shown_in
 from torchgauge.report.content.modules import tied_modules
@@ -12,7 +10,7 @@ from torchgauge.report.page.payload import columns, part, shortened, value_of
 
 
 @part("modules")
-def modules(view: View, options: Options) -> dict[str, Any]:
+def modules(view: View, options: Options) -> dict[str, object]:
     """`name` is the path beyond the parent's, `parent` its row: whole paths would be most of a large page."""
     rows, tied = view.modules, tied_modules(view.capture)
     # The name below the parent and the parent's row, preorder as the rows are.
@@ -22,7 +20,7 @@ def modules(view: View, options: Options) -> dict[str, Any]:
         node, above, parent = waiting.pop()
         waiting += [(child, node.path, len(places)) for child in reversed(node.children)]
         places.append((node.path.removeprefix(f"{above}.") if above else node.path, parent))
-    values: dict[str, list[Any]] = {
+    values: dict[str, list[object]] = {
         "name": [name for name, _ in places],
         "parent": [parent for _, parent in places],
         **{figure.key: [value_of(row, figure) for row in rows] for figure in shown_in(Use.MODULE_PAGE, MODULES)},

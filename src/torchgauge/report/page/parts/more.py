@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.report.bars import course_rows, scatter
@@ -16,12 +15,12 @@ DRAWN = 60  # characters of a line over time, and of a plot
 
 
 @part("more")
-def more(view: View, options: Options) -> list[dict[str, Any]] | None:
+def more(view: View, options: Options) -> list[dict[str, object]] | None:
     found = [section for section in sections_of(view, options) if not section.page_part]
     return [{"title": one.title, "blocks": [_block(block) for block in one.blocks]} for one in found] or None
 
 
-def _block(block: Block) -> dict[str, Any]:
+def _block(block: Block) -> dict[str, object]:
     match block:
         case Table():
             headings = [{"title": heading.title, "is_figure": heading.is_figure} for heading in block.headings]

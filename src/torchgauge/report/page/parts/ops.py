@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torchgauge.facts import View
 from torchgauge.facts.figures import OPS, Use, range_keys, shown_in
 from torchgauge.report.options import Options
@@ -14,7 +12,7 @@ SHOWN_SHAPES = 3  # of one op; the others are counted
 
 
 @part("ops")
-def ops(view: View, options: Options) -> dict[str, Any] | None:
+def ops(view: View, options: Options) -> dict[str, object] | None:
     rows = view.ops
     if not rows:
         return None

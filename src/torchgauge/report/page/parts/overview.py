@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
@@ -43,7 +42,7 @@ from torchgauge.units import (
 
 
 @part("overview")
-def overview(view: View, options: Options) -> dict[str, Any]:
+def overview(view: View, options: Options) -> dict[str, object]:
     capture, kind = view.capture, model_kind(view)
     return {
         "name": capture.target.name or kind,

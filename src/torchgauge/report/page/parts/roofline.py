@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from math import floor, log2
-from typing import Any
 
 from torchgauge.advise import Machine
 from torchgauge.facts import COUNTED, OpRecord, Sums, View
@@ -18,11 +18,36 @@ _MOST_DOTS = 1500
 # Ops whose rates agree so closely have one roof over them.
 _AGREEING = 1e-6
 
-Peaks = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class DevicePeaks:
+    """`name` is None where the rates were recovered from measured ops."""
+
+    name: str | None
+    flops_per_s: dict[str, float]
+    bytes_per_s: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """Equal calls of an op. `source` is where a prediction is from; None for what was measured."""
+
+    op: str
+    category: str
+    shapes: str
+    calls: int
+    intensity: float
+    flops_per_s: float
+    time_s: float
+    share: float
+    roof_share: float | None
+    bound: str | None
+    source: str | None = None
 
 
 @part("roofline")
-def roofline(view: View, options: Options) -> dict[str, Any] | None:
+def roofline(view: View, options: Options) -> dict[str, object] | None:
     """`points` are equal calls together, where ops were timed, else as predicted for the first device of `forecast`;
     `histogram` is of the shapes alone."""
     # By powers of two of FLOPs per byte: how many ops, FLOPs and bytes lie there.
@@ -36,26 +61,27 @@ def roofline(view: View, options: Options) -> dict[str, Any] | None:
     histogram = [{"low": 2.0**power, "high": 2.0 ** (power + 1), **bins[power]} for power in sorted(bins)]
     if not histogram:
         return None
-    points = _points(view)
+    points = _measured_dots(view)
     is_predicted = not points and view.capture.predicted is not None
     device, peaks = view.capture.run.device, None
     if is_predicted:
         first = view.capture.forecast[0]
         device, source = first["title"], "what the prediction was made with (data sheet)"
-        peaks = {"name": device, **first["peaks"], "source": source} if "peaks" in first else None
+        if rates := first.get("peaks"):
+            peaks = DevicePeaks(device, rates["flops_per_s"], rates["bytes_per_s"], source)
     else:
         peaks = device_peaks(view)
     return {
         "device": device,
         "is_predicted": is_predicted,
-        "peaks": peaks,
+        "peaks": peaks and asdict(peaks),
         "ridges": _ridges(peaks, view.capture.ops) if peaks else [],
-        "points": _predicted_points(view) if is_predicted else points,
+        "points": [asdict(dot) for dot in (_predicted_dots(view) if is_predicted else points)],
         "histogram": histogram,
     }
 
 
-def device_peaks(view: View) -> Peaks | None:
+def device_peaks(view: View) -> DevicePeaks | None:
     """By the exact name of the device; where only the measured ops know it, from their shares of the roof."""
     known = Machine.of(view.capture).peaks
     if known is None:
@@ -75,13 +101,8 @@ def device_peaks(view: View) -> Peaks | None:
         if not bandwidth:
             return None
         source = "recovered from the ops' shares of the roof; float32 is TF32 where the run allowed it"
-        return {"name": None, "flops_per_s": rates, "bytes_per_s": bandwidth, "source": source}
-    return {
-        "name": known.name,
-        "flops_per_s": dict(known.flops_per_s),
-        "bytes_per_s": known.bytes_per_s,
-        "source": known.source,
-    }
+        return DevicePeaks(None, rates, bandwidth, source)
+    return DevicePeaks(known.name, dict(known.flops_per_s), known.bytes_per_s, known.source)
 
 
 def _agreed(rates: Iterable[float]) -> float | None:
@@ -91,40 +112,40 @@ def _agreed(rates: Iterable[float]) -> float | None:
     return ranked[0] if agree else None
 
 
-def _ridges(peaks: Peaks, ops: Iterable[OpRecord]) -> list[dict[str, Any]]:
+def _ridges(peaks: DevicePeaks, ops: Iterable[OpRecord]) -> list[dict[str, object]]:
     """For each type the model computes in and whose peak is known."""
-    if not peaks["bytes_per_s"]:
+    if not peaks.bytes_per_s:
         return []
     used = {op.signature.dtype for op in ops if op.cost.flops}
     used |= {"tf32"} if "float32" in used else set()
     return [
-        {"dtype": dtype, "flops_per_s": rate, "intensity": Roof(rate, peaks["bytes_per_s"]).ridge}
-        for dtype, rate in sorted(peaks["flops_per_s"].items(), key=lambda item: item[1])
+        {"dtype": dtype, "flops_per_s": rate, "intensity": Roof(rate, peaks.bytes_per_s).ridge}
+        for dtype, rate in sorted(peaks.flops_per_s.items(), key=lambda item: item[1])
         if dtype in used
     ]
 
 
-def _points(view: View) -> list[dict[str, Any]]:
+def _measured_dots(view: View) -> list[Dot]:
     categories = {op.op: op.category for op in view.capture.ops}
     return [
-        {
-            "op": entry.op,
-            "category": categories[entry.op],
-            "shapes": format_shapes([list(shape) for shape in entry.input_shapes]),
-            "calls": entry.calls,
-            "intensity": entry.flops / entry.bytes_moved,
-            "flops_per_s": entry.flops / entry.value,
-            "time_s": entry.value,
-            "share": entry.share,
-            "roof_share": entry.roof_share,
-            "bound": entry.bound,
-        }
+        Dot(
+            op=entry.op,
+            category=categories[entry.op],
+            shapes=format_shapes([list(shape) for shape in entry.input_shapes]),
+            calls=entry.calls,
+            intensity=entry.flops / entry.bytes_moved,
+            flops_per_s=entry.flops / entry.value,
+            time_s=entry.value,
+            share=entry.share,
+            roof_share=entry.roof_share,
+            bound=entry.bound,
+        )
         for entry in top_ops(view, BY_TIME, _MOST_DOTS)
         if entry.flops and entry.bytes_moved
     ]
 
 
-def _predicted_points(view: View) -> list[dict[str, Any]]:
+def _predicted_dots(view: View) -> list[Dot]:
     """At the rates that the kernels are predicted to reach, without what they wait for the host."""
     assert view.capture.predicted is not None
     rows = view.capture.predicted.ops
@@ -138,21 +159,21 @@ def _predicted_points(view: View) -> list[dict[str, Any]]:
             continue
         longest = max((rows[op.index] for op in calls), key=lambda row: row["predicted_device_s"])
         found.append(
-            {
-                "op": signature.op,
-                "category": signature.category,
-                "shapes": format_shapes([list(spec.shape) for spec in signature.inputs]),
-                "calls": len(calls),
-                "intensity": sums.flops / moved,
-                "flops_per_s": sums.flops / seconds,
-                "time_s": seconds,
-                "share": seconds / whole,
-                "roof_share": longest["predicted_roof_share"],
-                "bound": longest["predicted_bound"],
-                "source": longest["predicted_source"],
-            }
+            Dot(
+                op=signature.op,
+                category=signature.category,
+                shapes=format_shapes([list(spec.shape) for spec in signature.inputs]),
+                calls=len(calls),
+                intensity=sums.flops / moved,
+                flops_per_s=sums.flops / seconds,
+                time_s=seconds,
+                share=seconds / whole,
+                roof_share=longest["predicted_roof_share"],
+                bound=longest["predicted_bound"],
+                source=longest["predicted_source"],
+            )
         )
-    return sorted(found, key=lambda point: -point["time_s"])[:_MOST_DOTS]
+    return sorted(found, key=lambda dot: -dot.time_s)[:_MOST_DOTS]
 
 
 def _moved(op: OpRecord) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import measurements_of
@@ -25,7 +25,7 @@ _LABELS = 8
 
 
 @part("time")
-def time(view: View, options: Options) -> dict[str, Any] | None:
+def time(view: View, options: Options) -> dict[str, object] | None:
     """Rows are measured and never scaled to the whole."""
     if view.measurements is None:
         return None
@@ -35,7 +35,7 @@ def time(view: View, options: Options) -> dict[str, Any] | None:
         {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds} for entry in top_phases(view, _RANKED)
     ]
     system, counters = figures.get("system"), figures.get("counters")
-    sampled: dict[str, Any] | None = None
+    sampled: dict[str, object] | None = None
     if system:
         cost = system.get("cost")
         sampled = {
@@ -44,7 +44,7 @@ def time(view: View, options: Options) -> dict[str, Any] | None:
             "quantities": [_quantity(name, found) for name, found in system["quantities"].items()],
             "absent": _reasons(system["absent"]),
         }
-    counted: dict[str, Any] | None = None
+    counted: dict[str, object] | None = None
     if counters:
         counted = {
             "facts": counter_facts(counters),
@@ -76,7 +76,7 @@ def _reasons(absent: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": plain_name(name), "reason": reason} for name, reason in absent.items()]
 
 
-def _modules(view: View) -> list[dict[str, Any]]:
+def _modules(view: View) -> list[dict[str, object]]:
     return [
         {
             "paths": entry.paths,
@@ -90,7 +90,7 @@ def _modules(view: View) -> list[dict[str, Any]]:
     ]
 
 
-def _ops(view: View) -> list[dict[str, Any]]:
+def _ops(view: View) -> list[dict[str, object]]:
     return [
         {
             "op": entry.op,
@@ -107,14 +107,14 @@ def _ops(view: View) -> list[dict[str, Any]]:
     ]
 
 
-def _quantity(name: str, found: Sampled) -> dict[str, Any]:
+def _quantity(name: str, found: Sampled) -> dict[str, object]:
     """Its course over time. Of a quantity with a sensible mean over its labels (cores) that alone; `t_s` is empty where
     only the extent is known."""
     values = list(found.get("values") or ())
     by_label = dict(list((found.get("by_label") or {}).items())[:_LABELS])
     # With labels a point is a list, a value for each.
     points = [point for point in values if isinstance(point, list | tuple)]
-    lines: dict[str, Sequence[Any]] = {}
+    lines: dict[str, Sequence[object]] = {}
     if points and "mean" in found:
         known = ([value for value in point if value is not None] for point in points)
         lines = {"": [fmean(values) if values else None for values in known]}
@@ -136,7 +136,7 @@ def _quantity(name: str, found: Sampled) -> dict[str, Any]:
 
 
 @part("sweeps")
-def sweeps(view: View, options: Options) -> dict[str, Any] | None:
+def sweeps(view: View, options: Options) -> dict[str, object] | None:
     points = sweep_points(view)
     threads = measurements_of(view).get("threads") or {}
     scaling = threads.get("scaling") or []

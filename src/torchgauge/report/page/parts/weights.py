@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from torchgauge.facts import Row, View
+from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import Stem, by_stem, layer_of, quantization_of, removable, value_figures
 from torchgauge.report.content.tensors import by_dtype, by_role
 from torchgauge.report.options import Options
@@ -29,11 +29,9 @@ _MAX_DISTRIBUTIONS = 4_000
 # A figure needs no more digits for a picture; a page with thousands of tensors must stay small.
 _SIGNIFICANT_DIGITS = 4
 
-Figures = Mapping[str, Any]
-
 
 @part("weights")
-def weights(view: View, options: Options) -> dict[str, Any] | None:
+def weights(view: View, options: Options) -> dict[str, object] | None:
     rows = [Row(value_figures(row)) for row in view.weights]
     if not rows:
         return None
@@ -43,7 +41,7 @@ def weights(view: View, options: Options) -> dict[str, Any] | None:
         "has_values": any(row.get("mean") is not None for row in rows),
         "total": _total(total) if total and total.get("mean") is not None else None,
         "tensors": columns(len(rows), _columns(rows)),
-        "map": weight_map(rows),
+        "map": [asdict(grid) for grid in weight_map(rows)],
         "formats": list(FORMATS),
         "granularities": list(GRANULARITIES),
         "quantiles": list(QUANTILES),
@@ -66,8 +64,8 @@ def weights(view: View, options: Options) -> dict[str, Any] | None:
     }
 
 
-def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {key: [_short(row.get(key)) for row in rows] for key in _AS_THEY_ARE}
+def _columns(rows: Sequence[Row]) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {key: [_short(row.get(key)) for row in rows] for key in _AS_THEY_ARE}
     found["shape"] = [format_shape(row["shape"]) for row in rows]
     # The places of the tensors whose distribution is on the page: of very many the largest.
     ranked = sorted(range(len(rows)), key=lambda place: -(rows[place]["bytes"] or 0))
@@ -79,17 +77,16 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     found["smallest_30db"] = [quantization_of(row).get("smallest_30db") for row in rows]
     found["outlier_share"] = [_short(quantization_of(row).get("outlier_share")) for row in rows]
     found["recommendations"] = ["\n".join(row.get("recommendations") or ()) or None for row in rows]
-    # The first of the decibels are those of int8 with one scale.
-    found["int8_db"] = [known and known[0] for known in found["sqnr"]]
+    found["int8_db"] = [_short(sqnr_db(row, "int8")) for row in rows]
     found["removable"] = [_short(((row.get("pruning") or {}).get("magnitude") or {}).get("0.01")) for row in rows]
     return found
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> object:
     return float(f"{value:.{_SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value
 
 
-def _histogram(row: Figures) -> tuple[Any, ...] | None:
+def _histogram(row: Members) -> tuple[object, ...] | None:
     """The two ends, then the counts of the equal bins between them."""
     found = row.get("histogram")
     if not found or not found["counts"]:
@@ -97,12 +94,12 @@ def _histogram(row: Figures) -> tuple[Any, ...] | None:
     return _short(found["edges"][0]), _short(found["edges"][-1]), *found["counts"]
 
 
-def _quantiles(row: Figures) -> tuple[Any, ...] | None:
+def _quantiles(row: Members) -> tuple[object, ...] | None:
     found = row.get("quantiles")
     return tuple(_short(found.get(key)) for key in QUANTILES) if found else None
 
 
-def _sqnr(row: Figures) -> tuple[Any, ...] | None:
+def _sqnr(row: Members) -> tuple[object, ...] | None:
     """For each granularity the decibels of all formats; None where nothing is known."""
     known = quantization_of(row)
     if not known:
@@ -112,14 +109,14 @@ def _sqnr(row: Figures) -> tuple[Any, ...] | None:
     return found if any(value is not None for value in found) else None
 
 
-def _pruning(row: Figures) -> tuple[Any, ...] | None:
+def _pruning(row: Members) -> tuple[object, ...] | None:
     """For each structure the share that may go at an error of 1 % and of 5 %."""
     known = row.get("pruning") or {}
     found = tuple(_short((known.get(kind) or {}).get(error)) for kind in STRUCTURES for error in ("0.01", "0.05"))
     return found if any(value is not None for value in found) else None
 
 
-def _total(total: Figures) -> dict[str, Any]:
+def _total(total: Members) -> dict[str, object]:
     figures = {key: _short(total.get(key)) for key in _AS_THEY_ARE if key in total}
     return figures | {
         "tensors": total.get("tensors"),
@@ -133,7 +130,20 @@ def _total(total: Figures) -> dict[str, Any]:
 
 MIN_LAYERS = 3
 
-Grid = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class GridRow:
+    """The tensors of one place of the block, by layer."""
+
+    label: str
+    cells: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    stem: str | None
+    columns: list[str]
+    rows: list[GridRow]
 
 
 def weight_map(rows: Sequence[Row]) -> list[Grid]:
@@ -146,12 +156,11 @@ def weight_map(rows: Sequence[Row]) -> list[Grid]:
     }
     sizes = {name: rows[place]["bytes"] for name, place in shown.items()}
     grids = [_grid(stem, patterns, shown) for stem, patterns in by_stem(sizes).items()]
-    kept = [grid for grid in grids if len(grid["columns"]) >= MIN_LAYERS]
-    placed = {place for grid in kept for row in grid["rows"] for cell in row["cells"] for place in cell}
+    kept = [grid for grid in grids if len(grid.columns) >= MIN_LAYERS]
+    placed = {place for grid in kept for row in grid.rows for cell in row.cells for place in cell}
     left = {name: place for name, place in shown.items() if place not in placed}
     if left:
-        cells = [[place] for place in left.values()]
-        kept.append({"stem": None, "columns": list(left), "rows": [{"label": "", "cells": cells}]})
+        kept.append(Grid(None, list(left), [GridRow("", [[place] for place in left.values()])]))
     return kept
 
 
@@ -163,8 +172,8 @@ def _grid(stem: Stem, patterns: Mapping[str, Sequence[str]], places: Mapping[str
         for name in names:
             cells.setdefault(_layer(name, stem), []).append(places[name])
         label = pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern
-        rows.append({"label": label, "cells": [cells.get(layer, []) for layer in layers]})
-    return {"stem": stem.path, "columns": [".".join(map(str, layer)) for layer in layers], "rows": rows}
+        rows.append(GridRow(label, [cells.get(layer, []) for layer in layers]))
+    return Grid(stem.path, [".".join(map(str, layer)) for layer in layers], rows)
 
 
 def _layer(name: str, stem: Stem) -> tuple[int, ...]:
