@@ -396,7 +396,7 @@ def described(drawn: Drawn, draw: Draw) -> dict[str, Any]:
     """A row of the list of calls, with its signature."""
     from torchgauge.cost import Call, assess
     from torchgauge.facts import Signature, TensorSpec
-    from torchgauge.facts.strides import is_contiguous
+    from torchgauge.facts.tensor import is_contiguous
 
     def spec(shape: list[int], stride: list[int], dtype: str) -> TensorSpec:
         laid = None if is_contiguous(tuple(shape), tuple(stride)) else tuple(stride)

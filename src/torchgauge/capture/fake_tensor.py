@@ -15,7 +15,7 @@ import torch
 
 from torchgauge.capture.structure import storage_of
 from torchgauge.facts import TensorSpec
-from torchgauge.facts.strides import contiguous_stride, is_contiguous
+from torchgauge.facts.tensor import contiguous_stride, is_contiguous
 
 
 class Sparse(NamedTuple):

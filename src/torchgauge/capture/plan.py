@@ -20,7 +20,7 @@ from torchgauge.capture.structure import map_tensors, tensors_in
 from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, find_kernel, price
 from torchgauge.facts import COUNTED, Signature, TensorSpec, tensor_specs
-from torchgauge.facts.strides import contiguous_stride
+from torchgauge.facts.tensor import contiguous_stride
 from torchgauge.source.torchscript.graphs import packed_tensors
 
 

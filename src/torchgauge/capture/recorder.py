@@ -21,7 +21,7 @@ from torchgauge.capture.fake_tensor import Content, Endless, FakeTensor, Ledger,
 from torchgauge.capture.paths import AnyModule, Inlined, ModulePaths
 from torchgauge.capture.structure import packed
 from torchgauge.facts import Allocation, HostRead, OpRecord, Signature, TensorSpec
-from torchgauge.facts.strides import is_contiguous
+from torchgauge.facts.tensor import is_contiguous
 
 # Of ops whose layer was not called from a line of the model's code: not to be looked for again.
 UNKNOWN_LINE = ""

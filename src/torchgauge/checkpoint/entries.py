@@ -21,7 +21,7 @@ from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.checkpoint.tensor_names import classify, find_model_prefix
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
-from torchgauge.facts.strides import is_contiguous
+from torchgauge.facts.tensor import is_contiguous
 
 Read = Callable[[Entry], bytes | None]
 Names = Mapping[str, Entry]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.cost.registry import Call, Work, formula, read_bytes
 from torchgauge.facts import TensorSpec, tensor_specs
-from torchgauge.facts.strides import windowed_elements
+from torchgauge.facts.tensor import windowed_elements
 
 # Flops are operations on real numbers: what one elementary operation takes on complex ones. What is not listed takes
 # two, one on each part.

@@ -56,8 +56,14 @@ from torchgauge.facts.predictions import (
     fit_row,
     forecast_row,
 )
-from torchgauge.facts.strides import contiguous_stride, is_contiguous, windowed_elements
-from torchgauge.facts.tensor import ITEM_BITS, TensorSpec, tensor_specs
+from torchgauge.facts.tensor import (
+    ITEM_BITS,
+    TensorSpec,
+    contiguous_stride,
+    is_contiguous,
+    tensor_specs,
+    windowed_elements,
+)
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.view import Row, View
 from torchgauge.facts.weights import WeightStatistics, weight_ops

@@ -12,7 +12,7 @@ from math import log2, prod
 from typing import Any
 
 from torchgauge.facts import OpRecord, Signature, TensorSpec
-from torchgauge.facts.strides import contiguous_stride
+from torchgauge.facts.tensor import contiguous_stride
 from torchgauge.predict.blocks import Attention, Recurrence
 from torchgauge.predict.tiles import Product, Tiling
 

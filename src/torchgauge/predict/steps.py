@@ -37,7 +37,7 @@ from torchgauge.capture.surroundings import prepared
 from torchgauge.capture.twin import Copier
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord
-from torchgauge.facts.strides import contiguous_stride
+from torchgauge.facts.tensor import contiguous_stride
 from torchgauge.lazy import collector_paused
 from torchgauge.predict.convolutions import Workspace
 from torchgauge.predict.kernels import CudaKernels, Library

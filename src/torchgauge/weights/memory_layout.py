@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint import Entry
-from torchgauge.facts.strides import contiguous_stride
+from torchgauge.facts.tensor import contiguous_stride
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Alignment, Lines

@@ -21,7 +21,7 @@ from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.sharing import View, find_owners
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
-from torchgauge.facts.strides import is_contiguous
+from torchgauge.facts.tensor import is_contiguous
 from torchgauge.weights.plan import PIECE_BYTES, Batch, Piece
 
 if TYPE_CHECKING:

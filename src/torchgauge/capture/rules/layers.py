@@ -7,7 +7,7 @@ import torch
 from torchgauge.capture.fake_tensor import Spec, Specs
 from torchgauge.capture.opcall import Arguments
 from torchgauge.capture.rules.registry import Result, channels_last_stride, is_channels_last, is_dense, shape_rule
-from torchgauge.facts.strides import contiguous_stride, is_contiguous
+from torchgauge.facts.tensor import contiguous_stride, is_contiguous
 
 
 # Traces have the second one, whose own kernel asks CUDA for its devices where torch is built with it: a reader of files

@@ -7,7 +7,7 @@ import torch
 from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
 from torchgauge.capture.opcall import Arguments
 from torchgauge.capture.rules.registry import Result, preserved_stride, shape_rule
-from torchgauge.facts.strides import contiguous_stride
+from torchgauge.facts.tensor import contiguous_stride
 
 
 @shape_rule("aten::mm", "aten::bmm")

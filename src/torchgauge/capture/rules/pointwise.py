@@ -7,7 +7,7 @@ import torch
 from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
 from torchgauge.capture.opcall import Arguments
 from torchgauge.capture.rules.registry import Result, Rule, is_channels_last, is_dense, preserved_stride, shape_rule
-from torchgauge.facts.strides import contiguous_stride, is_contiguous
+from torchgauge.facts.tensor import contiguous_stride, is_contiguous
 
 _COMPARISONS = frozenset(
     f"aten::{name}"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from torchgauge.capture.fake_tensor import Spec, Specs
 from torchgauge.capture.opcall import Arguments
-from torchgauge.facts.strides import contiguous_stride
+from torchgauge.facts.tensor import contiguous_stride
 
 # One output, or several in order; None for one that the op leaves out, or where the rule does not know.
 Result: TypeAlias = "Spec | Sequence[Result] | None"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from torchgauge.report.comparison.data import Compared, Figure, compare_views
+from torchgauge.report.comparison.data import Compared, Figure, WeightsCompared, compare_views
 from torchgauge.report.comparison.document import comparison_document, flat_modules, render, save, to_dataframe
 from torchgauge.report.comparison.readings import Change, Reading, change
 from torchgauge.report.comparison.structure import FIGURES, ModuleChange
-from torchgauge.report.comparison.weights import WeightsCompared
 
 __all__ = [
     "FIGURES", "Change", "Compared", "Figure", "ModuleChange", "Reading", "WeightsCompared", "change", "compare_views",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchgauge.errors import UsageError
 from torchgauge.facts.figures import ESTIMATED
-from torchgauge.report.comparison.data import Compared
+from torchgauge.report.comparison.data import Compared, WeightsCompared
 from torchgauge.report.comparison.readings import ABOUT, INCOMPARABLE, INDISTINCT, UNCERTAIN, Reading, change
 from torchgauge.report.comparison.structure import (
     ADDED,
@@ -22,7 +22,6 @@ from torchgauge.report.comparison.structure import (
     ModuleChange,
     ModuleRow,
 )
-from torchgauge.report.comparison.weights import WeightsCompared
 from torchgauge.report.content.modules import PAGE_LINES
 from torchgauge.report.model import Cell, Section, Table, figures, more, texts
 from torchgauge.report.options import COLUMNS, DEFAULT_COLUMNS, Options

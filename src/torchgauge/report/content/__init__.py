@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     )
     from torchgauge.report.content.summary import summary_facts
     from torchgauge.report.content.sweep import sweep_points
-    from torchgauge.report.content.tensors import by_dtype, by_folder, by_role, tied
     from torchgauge.report.content.time import between_calls_s, find_residue, interval_share
+    from torchgauge.report.content.weights import by_dtype, by_folder, by_role, tied
 
 __all__ = [
     "MOST_LINES", "RANKED", "SHOWN", "LayerKind", "MemoryPeak", "UncountedOp", "at_peak", "between_calls_s",
@@ -66,8 +66,8 @@ _HOMES = {
     ),
     "summary": ("summary_facts",),
     "sweep": ("sweep_points",),
-    "tensors": ("by_dtype", "by_folder", "by_role", "tied"),
     "time": ("between_calls_s", "find_residue", "interval_share"),
+    "weights": ("by_dtype", "by_folder", "by_role", "tied"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)
 

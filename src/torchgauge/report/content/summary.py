@@ -1,4 +1,4 @@
-"""What was analysed and its totals: the part of the report that is read first."""
+"""What was analysed and its totals, which are read first; and what to know before trusting them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from torchgauge.facts import AdapterRecord, TrainingRecord, View
 from torchgauge.facts.figures import ESTIMATED
 from torchgauge.facts.peak_memory import memory_at_peak
-from torchgauge.report.content.ops import coverage
+from torchgauge.report.content.ops import coverage, unused_modules
 from torchgauge.report.layout import shorten
-from torchgauge.report.model import Fact, Facts, Section, Topic
+from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, Topic, more, notes, texts
 from torchgauge.report.options import Options
 from torchgauge.units import (
     format_bytes,
@@ -46,6 +46,7 @@ _IMPLEMENTATION = ("maximize", "foreach", "differentiable", "fused", "capturable
 
 def sections(view: View, options: Options) -> Iterator[Section]:
     yield Section("Summary", (Facts(summary_facts(view)),), Topic.SUMMARY, page_part="overview", name="summary")
+    yield from _notes(view)
 
 
 def summary_facts(view: View) -> list[Fact]:
@@ -351,3 +352,43 @@ def _value_text(value: object) -> str:
         value = " ".join(map(_value_text, value)) or "none"
     text = str(value)
     return text if len(text) <= _LONGEST_ARGUMENT else f"{text[:_LONGEST_ARGUMENT]}…"
+
+
+_NAMED_UNUSED = 6
+_LISTED_IMPORTS = 20
+
+
+def _notes(view: View) -> Iterator[Section]:
+    """What the reader must know before trusting the figures, and what the file would run."""
+    if found := note_texts(view):
+        yield Section("Notes", notes(found, is_warning=True), Topic.NOTES, page_part="overview")
+    stored = view.capture.stored
+    if stored is None or not stored.imports:
+        return
+    unusual = [entry for entry in stored.imports if entry.verdict != "expected"]
+    what, fate = ("imported", "it was unpickled") if stored.executed else ("would import", "nothing was executed")
+    usual = f"{format_exact(len(stored.imports) - len(unusual))} expected names"
+    blocks: list[Block] = [Text(f"{usual}, {format_exact(len(unusual))} others; {fate}")]
+    if unusual:
+        rows = []
+        for entry in unusual[:_LISTED_IMPORTS]:
+            warns = entry.verdict == "dangerous"
+            called = Cell("yes" if entry.called else "no")
+            rows.append((Cell(entry.verdict, is_warning=warns), Cell(name=entry.name, is_warning=warns), called))
+        left_out = more(len(unusual) - _LISTED_IMPORTS)
+        blocks.append(Table("", texts("Verdict", "Name", "Called"), tuple(rows), left_out))
+    yield Section(f"What its pickle {what}", tuple(blocks), Topic.NOTES, page_part="method")
+
+
+def note_texts(view: View) -> list[str]:
+    run = view.capture.run
+    found = []
+    if run.mode == "real":
+        found.append(f"The model was run for real: {run.reason or 'it cannot be run on fake tensors'}")
+    found += run.warnings
+    unused = unused_modules(view)
+    if unused:
+        names = ", ".join(f"{node.path} ({format_count(node.record.params)} params)" for node in unused[:_NAMED_UNUSED])
+        others = f" and {len(unused) - _NAMED_UNUSED} more" if len(unused) > _NAMED_UNUSED else ""
+        found.append(f"Never used in this run: {names}{others}")
+    return found

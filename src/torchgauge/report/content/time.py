@@ -1,4 +1,4 @@
-"""Measured time: the undisturbed runs, the slowest parts, and what no part explains."""
+"""Time, measured and predicted: the undisturbed runs, the slowest parts, and what no part explains."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from torchgauge.facts import TraceRecord, View
 from torchgauge.facts.measurements import measurements_of
 from torchgauge.report.content.ops import RANKED, shapes_text
-from torchgauge.report.model import Cell, Fact, Facts, Section, Table, Text, Topic, figures, notes, texts
+from torchgauge.report.model import Cell, Fact, Facts, Section, Table, Text, Topic, figures, more, notes, texts
 from torchgauge.report.options import Options
-from torchgauge.report.ranking import BY_TIME, THE_MODEL, rate, share_of, top_modules, top_ops, top_phases
+from torchgauge.report.ranking import BY_TIME, THE_MODEL, equal_calls, rate, share_of, top_modules, top_ops, top_phases
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ _NO_ROOF = "No roofline: peak unknown; run torchgauge system --calibrate."
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:
+    yield from _predicted_times(view, options)
     if view.measurements is None:
         return
     measured = measurements_of(view)
@@ -227,3 +228,33 @@ def _residue(found: Residue) -> Section:
     note = f"Parts are from profiled runs, which {took}; they are not scaled."
     blocks = (Facts(facts), Text(note, is_remark=True))
     return Section("The undisturbed run and its parts", blocks, Topic.TIME, page_part="time")
+
+
+def _predicted_times(view: View, options: Options) -> Iterator[Section]:
+    """On the first device that one need not have: the ops that take the most of it."""
+    if view.capture.predicted is None:
+        return
+    rows, first = view.capture.predicted.ops, view.capture.forecast[0]
+    whole = first["predicted_time_s"]
+    ranked = []
+    for calls in equal_calls(op for op in view.capture.ops if rows.get(op.index)):
+        found = [rows[op.index] for op in calls]
+        seconds, device_s = (sum(row[key] for row in found) for key in ("predicted_time_s", "predicted_device_s"))
+        longest = max(found, key=lambda row: row["predicted_time_s"])
+        ranked.append((seconds, device_s, calls, longest))
+    ranked.sort(key=lambda entry: -entry[0])
+    limit = options.rows(*RANKED)
+    lines = []
+    for seconds, device_s, calls, longest in ranked[:limit]:
+        signature = calls[0].signature
+        shapes = [tuple(spec.shape for spec in specs) for specs in (signature.inputs, signature.outputs)]
+        cells = [
+            format_exact(len(calls)), format_seconds(seconds), format_percent(share_of(seconds, whole)),
+            format_seconds(device_s), format_percent(longest["predicted_roof_share"]),
+            longest["predicted_bound"] or "-", longest["predicted_source"] or "-",
+        ]  # fmt: skip
+        lines.append((Cell(f" {shapes_text(*shapes)}", signature.op), *map(Cell, cells)))
+    headings = (*texts("Op"), *figures("×", "Time", "share", "on device", "of roof", "Bound", "Source"))
+    note = "Predicted, not measured; equal calls together. Time includes what an op waits for the host."
+    table = Table("", headings, tuple(lines), (*more(len(ranked) - limit, "kinds of calls"), note))
+    yield Section(f"Where the time goes on {first['title']}, predicted", (table,), Topic.TIME, name="predicted-time")

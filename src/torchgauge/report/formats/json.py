@@ -1,11 +1,14 @@
-"""The JSON document of the contract: valid for any reader, one row per line so that it can be searched and compared."""
+"""The JSON document of the contract, valid for any reader, one row per line so that it can be searched and compared;
+and its rows as JSON lines."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
+from torchgauge.errors import UsageError
 from torchgauge.facts import View
 from torchgauge.report.escape import json_line
 from torchgauge.report.options import Options
@@ -32,3 +35,32 @@ def render_document(view: View, options: Options) -> Iterator[str]:
             opening = ",\n"
         yield "[]" if opening == "[\n" else "\n ]"
     yield "\n}\n"
+
+
+TABLES = ("inputs", "modules", "ops", "parameters", "weights", "advice", "options")
+
+
+@renderer("jsonl", suffix=".jsonl", contents="one line of JSON per row, of modules, ops and weights")
+def render_jsonl(view: View, options: Options) -> str:
+    return "".join(f"{json_line(line)}\n" for line in table_lines(view.to_dict()))
+
+
+def table_lines(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The run first, then the rows in the order of the document."""
+    yield {"table": "run", **{key: value for key, value in document.items() if key not in TABLES}}
+    for table in TABLES:
+        for row in document.get(table, ()):
+            yield {"table": table} | row | {"table": table}
+
+
+@renderer(
+    "weights.jsonl",
+    suffix=".weights.jsonl",
+    contents="one line of JSON per tensor; of a scan as each tensor is done",
+    scans=(".jsonl", ".weights.jsonl"),
+)
+def render_weights_jsonl(view: View, options: Options) -> str:
+    """One JSON object per tensor, in the order of the files."""
+    if not view.weights:
+        raise UsageError("there are no weights to write as JSON lines: give a file of weights, or weights=True")
+    return "".join(f"{json_line(row)}\n" for row in view.weights)

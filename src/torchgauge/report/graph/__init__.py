@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.report.graph.coordinates import settle, stand, weighted_median
-    from torchgauge.report.graph.flow import Link, trace_flow
-    from torchgauge.report.graph.layers import Arc, Layers, crossings, lay_in_rows
-    from torchgauge.report.graph.places import MOST_CALLS, Graph, Runs, build_graph
+    from torchgauge.report.graph.layering import Arc, Layers, crossings, lay_in_rows, settle, stand, weighted_median
+    from torchgauge.report.graph.places import MOST_CALLS, Graph, Link, Runs, build_graph, trace_flow
     from torchgauge.report.graph.room import Area, Box, place_scene
     from torchgauge.report.graph.scene import (
         INPUT,
@@ -41,10 +39,8 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "coordinates": ("settle", "stand", "weighted_median"),
-    "flow": ("Link", "trace_flow"),
-    "layers": ("Arc", "Layers", "crossings", "lay_in_rows"),
-    "places": ("MOST_CALLS", "Graph", "Runs", "build_graph"),
+    "layering": ("Arc", "Layers", "crossings", "lay_in_rows", "settle", "stand", "weighted_median"),
+    "places": ("MOST_CALLS", "Graph", "Link", "Runs", "build_graph", "trace_flow"),
     "room": ("Area", "Box", "place_scene"),
     "scene": (
         "INPUT", "MORE", "OUTPUT", "READABLE_LEVELS", "READABLE_NODES", "Item", "Opening", "Scene", "build_scene",

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from torchgauge.report.graph.coordinates import stand
-from torchgauge.report.graph.layers import Arc, lay_in_rows
+from torchgauge.report.graph.layering import Arc, lay_in_rows, stand
 from torchgauge.report.graph.scene import INPUT, Edge, Item, Scene, walk
 
 ROW_GAP, COLUMN_GAP, PADDING, HEADER = 34.0, 26.0, 16.0, 24.0

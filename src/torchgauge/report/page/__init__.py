@@ -11,17 +11,14 @@ from torchgauge.report.options import Options
 from torchgauge.report.page.assemble import assemble
 from torchgauge.report.page.parts import (
     advice,
-    distribution,
-    energy,
+    cost,
     graph,
+    measured,
     memory,
     method,
-    modules,
     more,
-    ops,
     overview,
-    roofline,
-    time,
+    rows,
     weights,
 )
 from torchgauge.report.page.payload import PARTS, build_payload, columns, encode, part, plain
@@ -35,9 +32,8 @@ SECTIONS = (
 )  # fmt: skip
 
 __all__ = [
-    "PARTS", "SECTIONS", "advice", "assemble", "build_payload", "columns", "distribution", "encode", "energy",
-    "graph", "memory", "method", "modules", "more", "ops", "overview", "part", "plain", "render_page", "roofline",
-    "time", "weights",
+    "PARTS", "SECTIONS", "advice", "assemble", "build_payload", "columns", "cost", "encode", "graph", "measured",
+    "memory", "method", "more", "overview", "part", "plain", "render_page", "rows", "weights",
 ]  # fmt: skip
 
 

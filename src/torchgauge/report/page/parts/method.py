@@ -11,7 +11,7 @@ from torchgauge.report.content.ops import coverage, unused_modules
 from torchgauge.report.content.summary import run_text
 from torchgauge.report.content.system import plain_name
 from torchgauge.report.options import Options
-from torchgauge.report.page.parts.roofline import device_peaks
+from torchgauge.report.page.parts.cost import device_peaks
 from torchgauge.report.page.payload import part
 from torchgauge.report.weight_statistics import summary_of
 from torchgauge.units import format_seconds, format_shape

@@ -11,12 +11,12 @@ from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.weights import removable
 from torchgauge.report.content.energy import range_text
 from torchgauge.report.content.memory import find_peak
-from torchgauge.report.content.notes import note_texts
 from torchgauge.report.content.ops import coverage
 from torchgauge.report.content.summary import (
     input_facts,
     memory_facts,
     model_kind,
+    note_texts,
     origin_facts,
     parameter_note,
     prediction_facts,

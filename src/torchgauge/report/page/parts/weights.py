@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import Stem, by_stem, layer_of, quantization_of, removable, value_figures
-from torchgauge.report.content.tensors import by_dtype, by_role
+from torchgauge.report.content.weights import by_dtype, by_role
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import columns, part
 from torchgauge.report.weight_statistics import advice, places, sqnr_db, summary_of
