@@ -15,6 +15,7 @@ LAYERS = (
     "errors",
     "schema",
     "units",
+    "progress",
     "cache",
     "isolation",
     "facts",
@@ -32,7 +33,6 @@ LAYERS = (
     "advise",
     "verify",
     "report",
-    "progress",
     "analysis",
     "compat",
     "integrations",
@@ -40,8 +40,8 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "lazy", "errors", "schema", "units", "cache", "isolation", "facts", "cost", "hardware", "checkpoint", "advise",
-    "report",
+    "lazy", "errors", "schema", "units", "progress", "cache", "isolation", "facts", "cost", "hardware", "checkpoint",
+    "advise", "report",
 }  # fmt: skip
 # They ask torch about the machine, inside functions that only a run calls.
 TORCH_ON_USE = {"hardware/machine.py"}

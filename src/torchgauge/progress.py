@@ -22,13 +22,14 @@ REFRESH_S = 0.2
 # To the start of the line, and nothing on it.
 _CLEAR = "\r\x1b[2K"
 
-Tell = Callable[[int, int, str], None]
+# Told the parts done, the parts in all and the name of the current one.
+Progress = Callable[[int, int, str], None]
 
 
 @contextmanager
 def stage(
     name: str, *, shown: bool | None = None, describe: Callable[[int, int, str], str] | None = None
-) -> Iterator[Tell]:
+) -> Iterator[Progress]:
     """Show a spinner while the block runs, from `PATIENCE_S` on; `shown` None leaves it to the terminal.
 
     The block is given a function that tells the parts done, the parts in all and the name of the current one;
@@ -41,7 +42,7 @@ def stage(
     from rich.status import Status
     from rich.text import Text
 
-    from torchgauge.report.escape import visible
+    from torchgauge.units import visible
 
     # `Text`, not a string: a name may hold what rich would take for markup.
     begun, console = Text(f"{visible(name)} …"), Console(stderr=True, markup=False)
@@ -66,12 +67,12 @@ def stage(
 
 
 @contextmanager
-def steps(name: str, *, shown: bool | None = None) -> Iterator[Tell]:
+def steps(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
     """As `stage`, one line that is written when a part begins: nothing moves while something is measured."""
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda done, total, part: None
         return
-    from torchgauge.report.escape import visible
+    from torchgauge.units import visible
 
     before, after = ("", "\n") if is_dumb_terminal() else (_CLEAR, "")
 
@@ -121,7 +122,7 @@ def import_torch(*, shown: bool | None = None) -> None:
 
 
 @contextmanager
-def transfer(name: str, *, shown: bool | None = None) -> Iterator[Tell]:
+def transfer(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
     """As `stage`, for bytes: how many of how many, how fast, and for how long still."""
     with stage(name, shown=shown, describe=Transfer(name).line) as tell:
         yield tell

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 from torchgauge.errors import UsageError
@@ -197,3 +198,22 @@ def _three_digits(value: float, *, whole: bool) -> str:
         return str(int(value))
     digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
     return f"{value:.{digits}f}"
+
+
+# Controls (escape sequences, line feeds), formats (bidirectional overrides), surrogates, line and paragraph separators.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def visible(text: str) -> str:
+    """The text with every character that would not show as itself written as an escape, such as `\\x1b`.
+
+    Names come from models and files. The last two characters of each plane and a block of 32 are noncharacters, some of
+    which XML forbids."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char.encode("unicode_escape", "surrogatepass").decode("ascii")
+        if unicodedata.category(char) in _HIDDEN or ord(char) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(char) <= 0xFDEF
+        else char
+        for char in text
+    )

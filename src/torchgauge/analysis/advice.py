@@ -13,7 +13,7 @@ from torchgauge.analysis.measurement import nothing_to_run
 from torchgauge.cache import kernel_file
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.facts import Capture
-from torchgauge.progress import Tell, steps
+from torchgauge.progress import Progress, steps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -214,7 +214,7 @@ def _verified(
     request: Request,
     settings: Settings,
     rows: list[dict[str, Any]],
-    tell: Tell,
+    tell: Progress,
     opened: Opened,
 ) -> Verified:
     from torchgauge.measure.measuring import failure_text, let_go

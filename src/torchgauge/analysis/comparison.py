@@ -18,8 +18,8 @@ from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage, transfer
 from torchgauge.report.comparison import Compared, compare_views, render, save, to_dataframe
 from torchgauge.report.comparison.document import comparison_document
-from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
+from torchgauge.units import visible
 
 if TYPE_CHECKING:
     import pandas

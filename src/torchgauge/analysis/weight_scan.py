@@ -13,7 +13,7 @@ from torchgauge.analysis.result import WeightScan
 from torchgauge.analysis.static_capture import stored_capture
 from torchgauge.errors import TargetError, errors_as_torchgauge
 from torchgauge.facts import ArchitectureRecord, Capture, View, WeightStatistics
-from torchgauge.progress import Tell, stage, transfer
+from torchgauge.progress import Progress, stage, transfer
 
 if TYPE_CHECKING:
     import torch
@@ -130,7 +130,7 @@ def _scanned(
     return statistics
 
 
-def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: bool, tell: Tell) -> Source:
+def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: bool, tell: Progress) -> Source:
     """Without code there is no need for torch."""
     if code is None and not allow_pickle:
         from torchgauge.source.source import Source, stored_target
@@ -145,7 +145,7 @@ def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: 
     return open_weights(place, Opening(place, joined, allow_pickle, tell))
 
 
-def _open_index(place: str, tell: Tell) -> Index:
+def _open_index(place: str, tell: Progress) -> Index:
     from torchgauge.checkpoint import open_checkpoint
 
     if not os.path.exists(place):

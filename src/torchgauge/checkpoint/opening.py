@@ -19,11 +19,12 @@ from torchgauge.checkpoint.formats import (
     torchscript,
 )
 from torchgauge.checkpoint.index import Index
-from torchgauge.checkpoint.registry import FOLDERS, Progress, find_format, silent
+from torchgauge.checkpoint.registry import FOLDERS, find_format, silent
 from torchgauge.checkpoint.signatures import describe, describe_folder
 from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.errors import FormatError
 from torchgauge.lazy import collector_paused
+from torchgauge.progress import Progress
 
 # Importing a format registers it.
 FORMAT_MODULES = (

@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.zip_archive import ZipArchive
+from torchgauge.progress import Progress
 
-Progress = Callable[[int, int, str], None]  # parts done, parts in all, the name of the current one
 Subject = TypeVar("Subject")
 
 

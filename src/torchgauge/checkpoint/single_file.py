@@ -7,10 +7,11 @@ import os
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.formats.truncated_zip import is_cut_archive, open_cut_archive
 from torchgauge.checkpoint.index import Index
-from torchgauge.checkpoint.registry import ARCHIVES, FILES, Progress, find_format
+from torchgauge.checkpoint.registry import ARCHIVES, FILES, find_format
 from torchgauge.checkpoint.signatures import describe, not_a_model
 from torchgauge.checkpoint.zip_archive import ZipArchive, has_directory
 from torchgauge.errors import FormatError
+from torchgauge.progress import Progress
 
 _ZIP_HEAD = b"PK\x03\x04"
 

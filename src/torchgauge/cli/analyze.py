@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 def tell_verifying_failure(found: Analysis) -> int:
     """What kept the verification as a whole from its end, on stderr; the exit status."""
-    from torchgauge.report.escape import visible
+    from torchgauge.units import visible
 
     failure = found.plan["reason"] if found.plan else None
     if failure is None:

@@ -169,7 +169,7 @@ def tell(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
 def tell_errors(reports: Sequence[BudgetReport], *, broken_too: bool) -> None:
     """Unknown figures on stderr, and broken limits where stdout is JSON or silent."""
     from torchgauge.report.budgets.rendering import unknown_words, verdict_words
-    from torchgauge.report.escape import visible
+    from torchgauge.units import visible
 
     for report in reports:
         texts = [verdict_words(verdict) for verdict in report.broken] if broken_too else []

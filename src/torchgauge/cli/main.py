@@ -269,7 +269,7 @@ def show_announcement(message: Warning | str, category: type[Warning], *_: objec
 
 
 def complain(kind: str, message: str) -> None:
-    from torchgauge.report.escape import visible
+    from torchgauge.units import visible
 
     lines = [visible(line) for line in message.splitlines() or [""]]
     print(f"torchgauge: {kind}: " + "\n".join(lines), file=sys.stderr)

@@ -127,7 +127,7 @@ _NAMED_FAILURES = 5
 
 def tell_failures(view: View) -> int:
     """The tensors that could not be read, on stderr; the exit status."""
-    from torchgauge.report.escape import visible
+    from torchgauge.units import visible
 
     statistics = view.capture.statistics
     failures = list(statistics.failures) if statistics else []
@@ -147,7 +147,7 @@ def tell_failures(view: View) -> int:
 def tell_measuring_failures(view: View) -> int:
     """What kept the measurement from its end, on stderr; the exit status."""
     from torchgauge.facts.measurements import measurements_of
-    from torchgauge.report.escape import visible
+    from torchgauge.units import visible
 
     figures = measurements_of(view)
     failures = [f"sweep, {row['key']} {row['value']}: {row['failure']}" for row in figures.get("sweep") or ()

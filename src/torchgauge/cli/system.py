@@ -103,9 +103,8 @@ def system_text(system: System, found: Mapping[str, Any]) -> str:
 
 
 def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[Line]:
-    from torchgauge.report.escape import visible
     from torchgauge.report.layout import Span, wrap
-    from torchgauge.units import format_bytes, format_exact
+    from torchgauge.units import format_bytes, format_exact, visible
 
     env = system.environment
     physical, logical = format_exact(system.physical_cores), format_exact(system.logical_cores)
@@ -170,8 +169,8 @@ def missing_texts(row: Mapping[str, Any]) -> list[str]:
 
 def offer_lines(row: Mapping[str, Any], width: int) -> list[Line]:
     """A sensor, a counter or a barrier: what it resolves, or why it is missing."""
-    from torchgauge.report.escape import visible
     from torchgauge.report.layout import Span, wrap
+    from torchgauge.units import visible
 
     name = f"{row['name']} ({row['device']})" if row.get("device") else row["name"]
     text = _resolves(row) if row["available"] else f"absent: {row['reason']}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import View
 from torchgauge.facts.figures import MODULES, Use, shown_in
-from torchgauge.report.escape import visible
+from torchgauge.units import visible
 
 if TYPE_CHECKING:
     import torch

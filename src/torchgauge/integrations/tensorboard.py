@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.integrations.summary import module_cells, module_columns, total_scalars, weight_histograms
-from torchgauge.report.escape import visible
+from torchgauge.units import visible
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis

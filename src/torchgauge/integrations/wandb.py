@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torchgauge.errors import MissingDependencyError
 from torchgauge.integrations.summary import module_cells, module_columns, total_scalars, weight_histograms
 from torchgauge.report import render
-from torchgauge.report.escape import visible
+from torchgauge.units import visible
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis

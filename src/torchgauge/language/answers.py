@@ -32,7 +32,6 @@ from torchgauge.language.passes import (
     Observed,
     Pass,
     Point,
-    Progress,
     Reduce,
     Seen,
     T,
@@ -41,6 +40,7 @@ from torchgauge.language.passes import (
     whole_observation,
 )
 from torchgauge.predict.kernels import Library
+from torchgauge.progress import Progress
 
 # Lengths at which a model shows what its layers are: a window is longer than the first, and experts share the tokens
 # of the second, in which loops over chunks (of 64 tokens in Qwen3-Next) go around several times.

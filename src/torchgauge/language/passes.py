@@ -35,6 +35,7 @@ from torchgauge.language.folding import Folding, Unequal
 from torchgauge.lazy import collector_paused
 from torchgauge.predict.kernels import CudaKernels, Library
 from torchgauge.predict.steps import OP, CudaRun, add_adapters
+from torchgauge.progress import Progress
 from torchgauge.source.allowed_ops import is_foreign
 from torchgauge.source.candidate import Defaults
 from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
@@ -242,7 +243,6 @@ def language_part(model: nn.Module) -> tuple[str, nn.Module]:
 
 
 T = TypeVar("T")
-Progress = Callable[[int, int, str], None]
 Reduce = Callable[[Point, Observed, tuple[ParamRecord, ...]], T]
 
 

@@ -19,6 +19,7 @@ from torchgauge.hardware import Peaks, System, published_peaks, remember, rememb
 from torchgauge.measure import counters, sampler
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.rates import COPY
+from torchgauge.progress import Progress
 
 DTYPES = ("float32", "tf32", "float64", "bfloat16", "float16", "float8", "int8")
 # A part that takes longer, including importing torch, hangs.
@@ -26,7 +27,6 @@ _PATIENCE_S = 90.0
 # A load average above this share of the cores comes from other work.
 _BUSY_SHARE = 0.5
 
-Tell = Callable[[int, int, str], None]
 Launch = Callable[[str, Sequence[str]], Iterator[str]]
 
 
@@ -48,7 +48,9 @@ class ProbeDiedError(Exception):
     """The measuring process ended early."""
 
 
-def calibrate(device: str, name: str, how: str, tell: Tell | None = None, launch: Launch | None = None) -> Calibrated:
+def calibrate(
+    device: str, name: str, how: str, tell: Progress | None = None, launch: Launch | None = None
+) -> Calibrated:
     """Measure a device (`cpu`, `cuda:0`) and save its rates under its name; `how` says with what they were measured."""
     found = Calibrated(device, name, measured=f"{time.strftime('%Y-%m-%d')} {how}", notes=doubts(device))
     for part, rate in rates(device, (*DTYPES, COPY), tell, launch or run_probe):
@@ -73,7 +75,7 @@ def doubts(device: str) -> list[str]:
 
 
 def rates(
-    device: str, parts: Sequence[str], tell: Tell | None = None, launch: Launch | None = None
+    device: str, parts: Sequence[str], tell: Progress | None = None, launch: Launch | None = None
 ) -> Iterator[tuple[str, float | Absent]]:
     """Each part in a separate process: if one dies, only its part is lost."""
     left = list(parts)

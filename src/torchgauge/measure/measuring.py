@@ -21,6 +21,7 @@ from torchgauge.measure.parts import Order, Work, measure_memory, measure_module
 from torchgauge.measure.sampler import sampling
 from torchgauge.measure.settings import measure_scaling
 from torchgauge.measure.subject import Subject, TrainingStep
+from torchgauge.progress import Progress
 from torchgauge.units import format_whole_percent
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["INTERRUPTED", "Order", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
 
-Tell = Callable[[int, int, str], None]
 Stage = Callable[[Work], None]
 
 INTERRUPTED = "interrupted"
@@ -38,7 +38,7 @@ _CPU_MEMORY = "DefaultCPUAllocator: "
 _MAX_DRIFT = 0.05
 
 
-def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Tell | None = None) -> Measured:
+def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Progress | None = None) -> Measured:
     """Measure everything requested. `failure` says what failed; what was measured before it is kept."""
     work = Work(subject, subject.run, ops, order, figures=blank())
     chosen: list[tuple[str, Stage, bool]] = [

@@ -12,10 +12,11 @@ import torch
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.errors import InputError, UsageError
 from torchgauge.measure.latency import Budget, time_runs
-from torchgauge.measure.measuring import INTERRUPTED, Tell, failure_text, items_per_run, let_go
+from torchgauge.measure.measuring import INTERRUPTED, failure_text, items_per_run, let_go
 from torchgauge.measure.parts import memory_figures
 from torchgauge.measure.settings import MOST_THREADS, thread_count
 from torchgauge.measure.subject import Subject, TrainingStep, ready
+from torchgauge.progress import Progress
 from torchgauge.source import Candidate, parse_dtype
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def measure_sweep(
     budget: Budget,
     train: bool = False,
     at_point: AtPoint | None = None,
-    tell: Tell | None = None,
+    tell: Progress | None = None,
 ) -> Iterator[SweepPoint]:
     """A row for every point. One that fails is kept with its failure; after an interruption there are no more."""
     points = [(sweep.key, value) for sweep in sweeps for value in sweep.values]

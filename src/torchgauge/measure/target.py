@@ -13,10 +13,11 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import Measured
 from torchgauge.facts.measurements import blank
 from torchgauge.hardware import Peaks, cpu_name, has_cuda, peaks_of
-from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, Tell, failure_text, let_go, measure
+from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, failure_text, let_go, measure
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
 from torchgauge.measure.subject import Subject, ready, require_device
 from torchgauge.measure.sweep import BATCH, SEQ, AtPoint, Inputs, Sweep, batch_size, measure_sweep, rebatched
+from torchgauge.progress import Progress
 from torchgauge.source import Candidate, GivenInputs, Source, load_real_model
 from torchgauge.source.exported import ExportedModel
 from torchgauge.source.user_inputs import holds_tensor
@@ -39,7 +40,7 @@ class Asked:
 
 
 def measure_target(
-    source: Source, traced: Trace, request: Request, given: GivenInputs, asked: Asked, tell: Tell | None = None
+    source: Source, traced: Trace, request: Request, given: GivenInputs, asked: Asked, tell: Progress | None = None
 ) -> Measured:
     """The measurement of what was `traced` with these inputs. What fails is said under `failure`; the rest is kept."""
     inputs = _sweep_inputs(source, traced, request, given)
@@ -104,7 +105,7 @@ def device_peaks(device: torch.device) -> Peaks | None:
 
 
 def _add_sweep(
-    measured: Measured, subject: Subject, inputs: Inputs, request: Request, asked: Asked, tell: Tell | None
+    measured: Measured, subject: Subject, inputs: Inputs, request: Request, asked: Asked, tell: Progress | None
 ) -> None:
     """Row by row, so that an interruption leaves those before it."""
     figures = measured.figures

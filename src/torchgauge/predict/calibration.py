@@ -22,6 +22,7 @@ from torchgauge.cache import kernel_file, replace_file
 from torchgauge.errors import FormatError, InputError, TorchgaugeError
 from torchgauge.predict.coordinates import Place, is_silent, locate
 from torchgauge.predict.kernel_tables import KernelTable, Rates, held_out, read_table, write_table
+from torchgauge.progress import Progress
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from torchgauge.predict.kernels import Library
     from torchgauge.predict.time import Profile
 
-Tell = Callable[[int, int, str], None]
 Clock = Callable[[], float]
 T = TypeVar("T")
 # Nothing that torch runs is faster.
@@ -112,7 +112,7 @@ def calibrate_kernels(
     measured: str,
     *,
     seconds: float = 100.0,
-    tell: Tell | None = None,
+    tell: Progress | None = None,
     clock: Clock = time.perf_counter,
 ) -> Path:
     """Measure layers of many sizes for about `seconds`, and save their times. With one thread `time.process_time` is a

@@ -11,7 +11,7 @@ from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.report.bars import bar, spark
-    from torchgauge.report.escape import inert_cell, json_value, visible
+    from torchgauge.report.escape import inert_cell, json_value
     from torchgauge.report.folding import Block, fold
     from torchgauge.report.layout import (
         MIN_TEXT_WIDTH,
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         structured,
         structured_in_all,
     )
+    from torchgauge.units import visible
 
 __all__ = [
     "ANALYSIS", "BY_ENERGY", "BY_FLOPS", "BY_TIME", "COLUMNS", "DEFAULT_COLUMNS", "FORMATS", "MEASURED_COLUMNS",

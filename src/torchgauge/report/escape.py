@@ -6,29 +6,16 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-# Controls (escape sequences, line feeds), formats (bidirectional overrides), surrogates, line and paragraph separators.
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+from torchgauge.units import visible
+
 # Also in full width, as Excel reads them where East Asian text is typed.
 _FORMULA_STARTS = "=+\\-@＝＋－＠"  # noqa: RUF001
 _FORMULA = re.compile(rf"\s*[{_FORMULA_STARTS}]")
 # Half of the world's spreadsheets split a line at semicolons, and do not see that the cell was quoted.
 _LATER_FORMULA = re.compile(rf"(;\s*)(?=[{_FORMULA_STARTS}])")
-
-
-def visible(text: str) -> str:
-    """The text with every character that would not show as itself written as an escape, such as `\\x1b`."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char.encode("unicode_escape", "surrogatepass").decode("ascii")
-        if (unicodedata.category(char) in _HIDDEN or _is_noncharacter(ord(char)))
-        else char
-        for char in text
-    )
 
 
 def inert_cell(text: str) -> str:
@@ -37,11 +24,6 @@ def inert_cell(text: str) -> str:
     if ";" in text:
         text = _LATER_FORMULA.sub(r"\1'", text)
     return f"'{text}" if _FORMULA.match(text) else text
-
-
-def _is_noncharacter(code: int) -> bool:
-    """The last two of each plane and a block of 32 are noncharacters; XML forbids some of them."""
-    return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, default=str)

@@ -11,7 +11,6 @@ from typing import Any
 from torchgauge.errors import UsageError
 from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MODULES, Figure, Unit, figures_of
-from torchgauge.report.escape import visible
 from torchgauge.report.layout import PLAIN_WIDTH
 from torchgauge.units import (
     format_bytes,
@@ -23,6 +22,7 @@ from torchgauge.units import (
     format_seconds,
     format_shape,
     format_value,
+    visible,
 )
 
 

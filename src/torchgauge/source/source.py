@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from torchgauge.checkpoint import Index
 from torchgauge.errors import TargetError
 from torchgauge.facts import TargetRecord
+from torchgauge.progress import Progress
 
 if TYPE_CHECKING:
     from torch import nn
 
-
-Progress = Callable[[int, int, str], None]
 
 # Formats whose files hold code as well.
 PROGRAMS = ("torchscript", "exported")

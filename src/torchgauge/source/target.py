@@ -14,8 +14,9 @@ from torch.jit import ScriptModule
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import TargetRecord
+from torchgauge.progress import Progress
 from torchgauge.source.layers import class_names
-from torchgauge.source.source import Opening, Progress, Source
+from torchgauge.source.source import Opening, Source
 from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
 
 if TYPE_CHECKING:

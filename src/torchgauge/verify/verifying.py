@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ from torch.jit import ScriptModule
 
 from torchgauge.errors import UsageError
 from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
+from torchgauge.progress import Progress
 from torchgauge.verify.code import function_text
 from torchgauge.verify.difference import difference
 from torchgauge.verify.judging import TIME, Verdict, confirmed, confirmed_elsewhere, failed, judge, measured
@@ -93,8 +94,6 @@ BUDGET = "TORCHGAUGE_VERIFY_BUDGET"
 # come on top.
 DEFAULT_SECONDS = 4.0
 
-Tell = Callable[[int, int, str], None]
-
 
 def read_budget(environ: Mapping[str, str] | None = None) -> float:
     text = (os.environ if environ is None else environ).get(BUDGET)
@@ -110,7 +109,7 @@ def read_budget(environ: Mapping[str, str] | None = None) -> float:
 
 
 def verify(
-    bench: Bench, advice: Sequence[Row], tell: Tell | None = None, second: SecondProcess | None = None
+    bench: Bench, advice: Sequence[Row], tell: Progress | None = None, second: SecondProcess | None = None
 ) -> tuple[list[Row], Row | None]:
     """The advice with what was found, and the plan: None where nothing holds, without rules where it failed as a whole
     or was interrupted, which leaves what was verified until then. `second` does the last round."""
@@ -139,7 +138,7 @@ def verify(
 class _Progress:
     """`total` is a guess: how many combinations there are to try shows on the way."""
 
-    tell: Tell | None
+    tell: Progress | None
     total: int
     done: int = 0
 

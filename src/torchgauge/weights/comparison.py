@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.checkpoint.tensor_names import common_names
 from torchgauge.errors import FormatError
+from torchgauge.progress import Progress
 from torchgauge.weights.kernels.jit import entry as kernel_entry
 from torchgauge.weights.packings import find_packing
 from torchgauge.weights.plan import plan_tensor
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Against, DriftFigures, Failure, Named, Reshaped
     from torchgauge.facts.document_types import Drift as DriftRow
 
-Progress = Callable[[int, int, str], None]
 Values = Iterator[NDArray[np.floating]]
 
 # The name of a packed parameter -> its name before packing.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry, Index
 from torchgauge.facts import WeightStatistics
+from torchgauge.progress import Progress
 from torchgauge.weights.aggregate import Aggregate, find_outliers
 from torchgauge.weights.journal import Journal, journal_path
 from torchgauge.weights.plan import Batch, Piece, TensorPlan, make_batches, plan_checkpoint, same_views
@@ -35,7 +36,6 @@ from torchgauge.weights.tensors import (
 from torchgauge.weights.threads import Pending, Pool, Threads, in_order, single_blas_thread
 
 # Bytes read, bytes in all, and the current tensor.
-Progress = Callable[[int, int, str], None]
 OnRow = Callable[[str, Figures], None]
 # From the facts and figures of a tensor to sentences about what to do with it.
 Recommend = Callable[[Figures], list[str]]

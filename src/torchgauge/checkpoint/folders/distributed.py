@@ -18,11 +18,12 @@ from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.rebuild import dtype_name, sizes, whole
 from torchgauge.checkpoint.pickle.values import Instance, Key
 from torchgauge.checkpoint.pickle.walk import attributes
-from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
+from torchgauge.checkpoint.registry import FOLDERS, opens
 from torchgauge.checkpoint.tensor_names import classify, find_model_prefix
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
+from torchgauge.progress import Progress
 
 METADATA = ".metadata"
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint.byte_source import is_file_name, opened
 from torchgauge.checkpoint.index import Entry, Index, Role
-from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
+from torchgauge.checkpoint.registry import FOLDERS, opens
 from torchgauge.checkpoint.single_file import open_file
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.facts import TrainingRecord
+from torchgauge.progress import Progress
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Optimizer

@@ -18,10 +18,11 @@ from torchgauge.checkpoint.folders.listing import unrelated_files
 from torchgauge.checkpoint.folders.ranked import is_ranked, with_label
 from torchgauge.checkpoint.index import Index, Role
 from torchgauge.checkpoint.limits import JSON_BYTES
-from torchgauge.checkpoint.registry import FOLDERS, Progress, opens
+from torchgauge.checkpoint.registry import FOLDERS, opens
 from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.errors import FormatError
+from torchgauge.progress import Progress
 
 _INDEX_SUFFIX = ".index.json"
 _FAVOURITES = ("model", "pytorch_model", "diffusion_pytorch_model", "adapter_model", "consolidated")

@@ -15,9 +15,10 @@ from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.rebuild import sizes, whole
 from torchgauge.checkpoint.pickle.values import Storage, Tensor
 from torchgauge.checkpoint.pickle.walk import Found
-from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens, silent
+from torchgauge.checkpoint.registry import ARCHIVES, opens, silent
 from torchgauge.checkpoint.zip_archive import Record, ZipArchive, archive_facts
 from torchgauge.errors import FormatError
+from torchgauge.progress import Progress
 
 _PROGRAM = "serialized_exported_program.json"
 

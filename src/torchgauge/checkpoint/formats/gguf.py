@@ -14,9 +14,10 @@ from math import prod
 from torchgauge.checkpoint.byte_source import ByteSource, printable
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.limits import GGUF_ARRAY_ITEMS, GGUF_HEADER_BYTES, GGUF_TEXT_BYTES, INTEGER
-from torchgauge.checkpoint.registry import FILES, Progress, opens
+from torchgauge.checkpoint.registry import FILES, opens
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
+from torchgauge.progress import Progress
 
 # Types that are plain numbers, by their code in the file.
 PLAIN: Mapping[int, str] = {

@@ -14,8 +14,9 @@ from torchgauge.checkpoint.pickle import GLOBAL_LINE, PROTOCOL_MARKS, PickleMach
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.machine import OPCODES
 from torchgauge.checkpoint.pickle.values import Global, Instance, Storage, any_storage
-from torchgauge.checkpoint.registry import FILES, Progress, opens
+from torchgauge.checkpoint.registry import FILES, opens
 from torchgauge.errors import FormatError
+from torchgauge.progress import Progress
 
 _KINDS = ((dict, "a dict"), ((list, tuple), "a list"), (str, "a text"), ((int, float), "a number"))
 _TRIED_BYTES = 2**20

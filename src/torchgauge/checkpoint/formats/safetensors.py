@@ -10,10 +10,11 @@ from torchgauge.checkpoint.dtypes import SAFETENSORS
 from torchgauge.checkpoint.entries import unpack_packed
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.limits import DIMENSIONS, INTEGER, SAFETENSORS_HEADER_BYTES
-from torchgauge.checkpoint.registry import FILES, Progress, opens
+from torchgauge.checkpoint.registry import FILES, opens
 from torchgauge.checkpoint.tensor_names import is_buffer
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
+from torchgauge.progress import Progress
 
 _METADATA = "__metadata__"
 

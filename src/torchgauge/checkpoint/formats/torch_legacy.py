@@ -12,8 +12,9 @@ from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.pickle import PickleMachine
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Storage
-from torchgauge.checkpoint.registry import FILES, Progress, opens
+from torchgauge.checkpoint.registry import FILES, opens
 from torchgauge.errors import FormatError
+from torchgauge.progress import Progress
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 _MAGIC_BYTES = MAGIC_NUMBER.to_bytes(10, "little")

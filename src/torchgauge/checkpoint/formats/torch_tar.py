@@ -15,8 +15,9 @@ from torchgauge.checkpoint.pickle import PickleMachine
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.rebuild import sizes, whole
 from torchgauge.checkpoint.pickle.values import Global, Storage, Tensor, any_storage
-from torchgauge.checkpoint.registry import FILES, Progress, opens
+from torchgauge.checkpoint.registry import FILES, opens
 from torchgauge.errors import FormatError
+from torchgauge.progress import Progress
 
 _BLOCK_BYTES = 512
 _PARTS = ("pickle", "storages", "tensors")

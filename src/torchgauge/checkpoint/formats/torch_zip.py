@@ -15,10 +15,11 @@ from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.rebuild import whole
 from torchgauge.checkpoint.pickle.values import Data, Global, Storage, any_storage
 from torchgauge.checkpoint.pickle.walk import walk
-from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens
+from torchgauge.checkpoint.registry import ARCHIVES, opens
 from torchgauge.checkpoint.training import describe_training
 from torchgauge.checkpoint.zip_archive import Record, ZipArchive, archive_facts, read_record
 from torchgauge.errors import FormatError
+from torchgauge.progress import Progress
 
 _CHECKED_BYTES = 2**26
 _LISTED_KEYS = 100

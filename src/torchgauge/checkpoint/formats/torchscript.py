@@ -14,10 +14,11 @@ from torchgauge.checkpoint.limits import WALK_DEPTH
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Global, Instance, Tensor
 from torchgauge.checkpoint.pickle.walk import Walk, attributes, continue_walk, walk
-from torchgauge.checkpoint.registry import ARCHIVES, Progress, opens
+from torchgauge.checkpoint.registry import ARCHIVES, opens
 from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
+from torchgauge.progress import Progress
 
 _LISTS = re.compile(r"^class (\w+)\(.*?\):|^  __(parameters|buffers)__ = \[(.*?)\]", re.MULTILINE)
 _MANGLED = re.compile(r"___torch_mangle_\d+\.")

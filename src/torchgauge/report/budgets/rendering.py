@@ -10,12 +10,12 @@ from xml.etree import ElementTree as ET
 
 from torchgauge.report.budgets.limits import KEYS
 from torchgauge.report.budgets.verdicts import BROKEN, PEAKS, UNKNOWN, WITHIN, BudgetReport, Verdict
-from torchgauge.report.escape import json_line, visible
+from torchgauge.report.escape import json_line
 from torchgauge.report.formats.text import sections_lines
 from torchgauge.report.layout import Line, plain
 from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, notes, texts
 from torchgauge.report.ranking import THE_MODEL
-from torchgauge.units import format_percent
+from torchgauge.units import format_percent, visible
 
 SCHEMA_VERSION = 1
 

@@ -55,15 +55,15 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
 
 def advice_of(view: View) -> Sequence[Advice]:
     """With the types of the JSON document; so `options_of` and `plan_of`."""
-    return cast("Sequence[Advice]", view.capture.advice)
+    return cast("Sequence[Advice]", view.advice)
 
 
 def options_of(view: View) -> Sequence[Advice]:
-    return cast("Sequence[Advice]", view.capture.options)
+    return cast("Sequence[Advice]", view.options)
 
 
 def plan_of(view: View) -> Plan | None:
-    return cast("Plan | None", view.capture.plan)
+    return cast("Plan | None", view.plan)
 
 
 def effect_text(row: Advice) -> str:

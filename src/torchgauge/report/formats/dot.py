@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
-from torchgauge.report.escape import visible
 from torchgauge.report.graph.places import Runs, build_graph
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Item, build_scene, opening, walk
 from torchgauge.report.graph.words import LIGHT, Words, color_of, wire_width
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
+from torchgauge.units import visible
 
 # A backslash or a quote would end or change the text; Graphviz also reads the entities of HTML in every label.
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;", "<": "&lt;", ">": "&gt;"})

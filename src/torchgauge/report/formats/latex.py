@@ -15,7 +15,6 @@ from math import ceil
 from torchgauge.facts import View
 from torchgauge.report.content import sections_of
 from torchgauge.report.content.summary import model_kind
-from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, shorten
 from torchgauge.report.model import (
     Block,
@@ -35,7 +34,7 @@ from torchgauge.report.model import (
 )
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
-from torchgauge.units import format_exact
+from torchgauge.units import format_exact, visible
 
 # For the reader of the run, not of the paper.
 LEFT_OUT = (Topic.ADVICE, Topic.NOTES)

@@ -14,7 +14,6 @@ from torchgauge.facts import View
 from torchgauge.report.bars import course_rows, scatter
 from torchgauge.report.content import sections_of
 from torchgauge.report.content.summary import model_names
-from torchgauge.report.escape import visible
 from torchgauge.report.layout import Heading, shorten
 from torchgauge.report.model import (
     Block,
@@ -33,6 +32,7 @@ from torchgauge.report.model import (
 )
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
+from torchgauge.units import visible
 
 LONGEST_NAME = 120
 # What can be structure in Markdown or HTML, a link, a mention, a formula, or the start of an emoji.

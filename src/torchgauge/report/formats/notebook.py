@@ -9,10 +9,10 @@ from torchgauge.facts import View
 from torchgauge.report.bars import bar, course_rows, scatter
 from torchgauge.report.content import sections_of
 from torchgauge.report.content.summary import model_names
-from torchgauge.report.escape import visible
 from torchgauge.report.model import Block, Chart, Code, Course, Facts, Listing, Scatter, Section, Table, Text, Topic
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
+from torchgauge.units import visible
 
 _TABLE = 'style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"'
 _FIGURE = 'style="text-align:right;padding:.1em .8em"'

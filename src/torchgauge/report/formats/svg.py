@@ -7,7 +7,6 @@ from html import escape
 
 from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
-from torchgauge.report.escape import visible
 from torchgauge.report.graph.places import Runs, build_graph
 from torchgauge.report.graph.room import HEADER, Box, Wire, place_scene
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, PLACE, STEP, Item, build_scene, opening
@@ -15,6 +14,7 @@ from torchgauge.report.graph.words import DARK, LIGHT, Words, color_of, wire_wid
 from torchgauge.report.layout import cell_width
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
+from torchgauge.units import visible
 
 _TITLE_CHAR, _DETAIL_CHAR = 7.3, 6.1
 _STRIP, _ARROW = 4.0, 7.0

@@ -9,7 +9,6 @@ from torchgauge.facts import View
 from torchgauge.report.bars import bar, course_rows, scatter
 from torchgauge.report.content import sections_of
 from torchgauge.report.content.summary import model_names
-from torchgauge.report.escape import visible
 from torchgauge.report.layout import (
     GAP,
     MIN_TEXT_WIDTH,
@@ -39,6 +38,7 @@ from torchgauge.report.model import (
 )
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
+from torchgauge.units import visible
 
 MIN_NOTE_WIDTH = 48  # of a remark beside its value
 # What a name needs to say which it is, where a table is cut into parts.

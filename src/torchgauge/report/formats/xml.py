@@ -16,9 +16,9 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.facts.figures import MODULES, OPS, TOTALS, WEIGHTS, Unit, figures_of
-from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
+from torchgauge.units import visible
 
 NAMESPACE = "urn:torchgauge:1"
 SCHEMA = "torchgauge.xsd"

@@ -10,11 +10,10 @@ from functools import cached_property
 from math import log2
 
 from torchgauge.facts import TensorSpec, tensor_specs
-from torchgauge.report.escape import visible
 from torchgauge.report.graph.places import Graph, Runs
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, STEP, Edge, Item
 from torchgauge.report.layout import shorten
-from torchgauge.units import format_bytes, format_count, format_shape
+from torchgauge.units import format_bytes, format_count, format_shape, visible
 
 # Longer names are cut in the middle: a box should not be wider than a column of text.
 NAME_WIDTH = 30

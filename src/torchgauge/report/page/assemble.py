@@ -11,7 +11,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from torchgauge.report.escape import visible
+from torchgauge.units import visible
 
 # In the order in which they build on each other.
 KIT = (

@@ -9,8 +9,8 @@ from typing import Any
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import FIGURES, MODULES, OPS, Figure, Unit, Use, numbers_in, shown_in
 from torchgauge.facts.rows import bytes_moved
-from torchgauge.report.escape import visible
 from torchgauge.report.options import Options
+from torchgauge.units import visible
 
 # Plain JSON data, or None where there is nothing to show.
 Part = Callable[[View, Options], object]

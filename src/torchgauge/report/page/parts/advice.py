@@ -32,7 +32,7 @@ _MOST_PLACES = 40
 def advice(view: View, options: Options) -> dict[str, object] | None:
     """Likely bugs, then the largest expected gain; what a measurement refuted is withdrawn."""
     found, plan = plan_of(view), None
-    if not view.capture.advice and not view.capture.options and not found:
+    if not view.advice and not view.options and not found:
         return None
     if found is not None and found["rules"]:  # some combination held
         plan = {

@@ -22,14 +22,14 @@ from torchgauge.report.ranking import BY_TIME, energy_key, equal_calls, is_estim
 class LayerCost:
     """Modules of one type, with what is done in them but not below."""
 
-    name: str
-    count: int
-    params: int
     macs: int
     flops: int
     bytes_moved: int
     time_s: float | None
     energy: float | None
+    name: str
+    count: int
+    params: int
 
 
 @part("distribution")
