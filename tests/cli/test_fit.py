@@ -46,7 +46,7 @@ def test_the_report_says_whether_it_fits_and_what_to_change(target: str, capsys:
     out = capsys.readouterr().out
     assert "does not fit" in " ".join(out.split())
     assert "optimizer state" in out
-    assert "none: not even 1" in out
+    assert "none (1 does not fit)" in out
 
 
 @pytest.mark.parametrize(

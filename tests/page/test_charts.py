@@ -119,7 +119,7 @@ def test_a_cell_of_the_heat_map_shows_its_tensor(open_page: OpenPage) -> None:
     section = shown(open_page(weights_view()), "weights")
     cells = section.locator("svg.heat").first.locator("rect")
     assert cells.count() == 3 * 8
-    assert "All parameters together" in section.locator(".tensor-panel").inner_text()
+    assert "All parameters" in section.locator(".tensor-panel").inner_text()
     cells.nth(8 + APART).click()
     assert f"blocks.{APART}.mlp.up.weight" in section.locator(".tensor-panel").inner_text()
     assert cells.nth(8 + APART).evaluate("(cell) => cell.style.fill") != cells.nth(8).evaluate("(c) => c.style.fill")

@@ -97,7 +97,7 @@ def test_structured_pruning_is_in_the_text_reports(tmp_path: Path) -> None:
     text = render(view, "weights", Options(width=100))
     assert "Structured  rows 16.7 %" in text
     assert "columns 0.0 % at 1 % relative error; 2:4 keeps 50.0 % of the energy" in text
-    table = text.partition("Structured pruning: what can go at 1 % relative error")[2].splitlines()
+    table = text.partition("Structured pruning: what can be removed at 1 % relative error")[2].splitlines()
     assert table[1].split() == ["Tensor", "Shape", "Rows", "Columns", "Channels", "Heads", "2:4", "keeps"]
     assert table[2].split() == ["fc", "8×12", "25.0", "%", "0.0", "%", "-", "-", "50.0", "%"]
     detail = render(view, "comprehensive", Options(width=100))

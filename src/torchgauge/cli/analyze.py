@@ -86,7 +86,7 @@ def add_advice_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--all-advice",
         action="store_true",
-        help="show all of it, however small the gain",
+        help="show all advice, however small the gain",
     )
     group.add_argument("--silence", action="append", default=[], metavar="RULE", help="repeatable; skip this rule")
     group.add_argument(
@@ -101,12 +101,14 @@ def add_carbon_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--carbon", metavar="CC", help="country of the grid: DE, FR, US, …, EU, WORLD (with --profile the default)"
     )
-    group.add_argument("--carbon-intensity", type=float, metavar="G", help="of the grid, grams of CO2e per kWh")
+    group.add_argument(
+        "--carbon-intensity", type=float, metavar="G", help="carbon intensity of the grid, grams of CO2e per kWh"
+    )
     group.add_argument(
         "--pue", type=float, metavar="P", help="the data centre's power usage effectiveness (default: 1)"
     )
     group.add_argument(
-        "--carbon-rate", type=float, metavar="R", help="samples per second of the year's grams (default: 1)"
+        "--carbon-rate", type=float, metavar="R", help="samples per second, for the grams per year (default: 1)"
     )
 
 

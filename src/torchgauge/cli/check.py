@@ -41,7 +41,7 @@ by --profile. With --on h200, predicted_time_s and fit.h200.used_bytes are
 figures too.
 
 200MB is 200,000,000 bytes, 200MiB is 209,715,200.
-Exit status: 0 within, 3 broken, 1 where a figure is not known.
+Exit status: 0 within the limits, 3 a limit is exceeded, 1 a figure is unknown.
 """
 RESULT = CHECK
 

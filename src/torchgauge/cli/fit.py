@@ -21,7 +21,7 @@ from torchgauge.report.registry import FIT, find_format
 if TYPE_CHECKING:
     from torchgauge.report.fit import FitReport
 
-SUMMARY = "will it fit: memory on a GPU one need not have, by class, with a verdict and what to change"
+SUMMARY = "will it fit: predicted GPU memory by class, with a verdict and what to change"
 DESCRIPTION = """\
 Predict the memory that a model takes on a GPU, in inference or training,
 without that GPU: what tensors allocate, what torch's allocator reserves, what

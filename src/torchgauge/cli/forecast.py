@@ -15,7 +15,7 @@ from torchgauge.report.registry import FORECAST, find_format
 if TYPE_CHECKING:
     from torchgauge.report.forecast import ForecastReport
 
-SUMMARY = "predicted time and energy on devices one need not have, with intervals"
+SUMMARY = "predicted time and energy on other devices, with intervals"
 DESCRIPTION = """\
 Predict how long a run of a model takes on a GPU and at what energy, without
 that GPU: for several devices and batches, with 90 % intervals, what bounds it,

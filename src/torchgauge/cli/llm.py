@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SUMMARY = "language models: prefill, decode, cache, and what fits"
 DESCRIPTION = """\
 Report what a language model is, what a prompt and a token cost, what its
-cache holds and what fits on a GPU one need not have. The model is run on
+cache holds and what fits on a GPU, without that GPU. The model is run on
 tensors without data, with the cache that it returns, at every length shown.
 TARGET: a config.json or its folder, hf:NAME, a GGUF file, file.py:Name.
 """

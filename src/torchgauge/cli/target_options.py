@@ -113,7 +113,11 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
 
 def add_prediction_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group("prediction").add_argument(
-        "--on", action="append", default=[], metavar="DEVICE", help="repeatable: predict memory there, as fit does"
+        "--on",
+        action="append",
+        default=[],
+        metavar="DEVICE",
+        help="repeatable: predict memory and time there, as fit and forecast do",
     )
 
 

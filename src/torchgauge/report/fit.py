@@ -149,7 +149,7 @@ def _blocks(row: FitFacts, suggestions: Suggestions | None) -> Iterator[Block]:
     if suggestions:
         largest = {"largest batch that fits": suggestions["max_batch"],
                    "longest sequence that fits": suggestions["max_seq"]}  # fmt: skip
-        at_peak += [(name, str(size) if size else "none: not even 1", "") for name, size in largest.items()
+        at_peak += [(name, str(size) if size else "none (1 does not fit)", "") for name, size in largest.items()
                     if size is not None]  # fmt: skip
     yield Facts(at_peak)
     yield from notes(row.warnings, is_remark=True)

@@ -172,7 +172,7 @@ def _prefill(one: LlmFacts) -> Iterator[Block]:
 
 
 def _decode(one: LlmFacts) -> Table:
-    titles = ("Context", "Sequences", "FLOPs per token", "Bytes read", "Of it weights", "Cache", "FLOPs per byte")
+    titles = ("Context", "Sequences", "FLOPs per token", "Bytes read", "Weights", "Cache", "FLOPs per byte")
     lines = [
         (Cell(f"{row['tokens']:,}"), Cell(f"{row['batch']:,}"), Cell(format_count(row["flops"] / row["new_tokens"])),
          Cell(format_bytes(row["bytes_read"])), Cell(format_bytes(row["weight_bytes"])),

@@ -95,7 +95,7 @@ FORMATS: dict[str, Format] = {format.name: format for format in _declared_format
 OTHERS: dict[str, tuple[Format, ...]] = {
     COMPARISON: (
         Format("html", ".html", "one page, offline", home="comparison.page:render_page"),
-        Format("json", ".json", "all of it", home="comparison.document:render_json"),
+        Format("json", ".json", "everything", home="comparison.document:render_json"),
         Format("md", ".md", "tables for a pull request", home="formats.markdown:write_sections"),
         Format("csv", ".csv", "one row per module", "a line per module", home="comparison.document:render_csv"),
         Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
@@ -108,7 +108,7 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("text", ".txt", "the report of the terminal"),
     ),
     FIT: (
-        Format("json", ".json", "all of it", home="documents:render_json"),
+        Format("json", ".json", "everything", home="documents:render_json"),
         Format("html", ".html", "one page, offline", home="documents:render_page"),
         Format("svg", ".svg", "memory by class over a step, verdicts by batch", home="documents:render_picture"),
         Format("md", ".md", "tables", home="formats.markdown:write_sections"),
@@ -116,7 +116,7 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
     ),
     FORECAST: (
-        Format("json", ".json", "all of it", home="documents:render_json"),
+        Format("json", ".json", "everything", home="documents:render_json"),
         Format("html", ".html", "one page, offline", home="documents:render_page"),
         Format("svg", ".svg", "throughput against batch, time against energy", home="documents:render_picture"),
         Format("csv", ".csv", "one row per device and batch", "a line per device", home="documents:render_csv"),
@@ -125,7 +125,7 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
     ),
     LLM: (
-        Format("json", ".json", "all of it", home="documents:render_json"),
+        Format("json", ".json", "everything", home="documents:render_json"),
         Format("html", ".html", "one page, offline", home="documents:render_page"),
         Format("svg", ".svg", "what fits, cost against context, rooflines", home="documents:render_picture"),
         Format("csv", ".csv", "one row per pass", "a line per pass", home="documents:render_csv"),
@@ -133,7 +133,7 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("latex", ".tex", "tables", home="formats.latex:write_sections"),
         Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
     ),
-    SYSTEM: (Format("json", ".json", "all of it"), Format("text", ".txt", "the report of the terminal")),
+    SYSTEM: (Format("json", ".json", "everything"), Format("text", ".txt", "the report of the terminal")),
 }
 
 

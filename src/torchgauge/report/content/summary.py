@@ -316,7 +316,7 @@ def adapter_facts(found: AdapterRecord | None) -> list[Fact]:
     scale = {"rank": found.rank, "alpha": found.alpha}
     known = ", ".join(f"{name} {_value_text(value)}" for name, value in scale.items() if value is not None)
     targets = f"targets {', '.join(found.targets)}; " if found.targets else ""
-    facts.append(("Adapts", known, f"{targets}{format_exact(found.modules)} modules have tensors of it"))
+    facts.append(("Adapts", known, f"{targets}{format_exact(found.modules)} modules have adapter tensors"))
     shares = []
     if found.trainable_share is not None:
         whole = format_exact((found.base_params or 0) + found.trainable_params)

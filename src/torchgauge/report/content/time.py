@@ -84,7 +84,7 @@ def _circumstances(measured: Measurements) -> Iterator[Fact]:
     if around := measured.get("surroundings"):
         own, others = format_percent(around.get("own_share")), format_percent(around.get("other_processes_share"))
         governor = f"governor {around['governor']}" if around.get("governor") else "governor unknown"
-        yield "Machine", "", f"this process used {own} of it, others {others}, {governor}"
+        yield "Machine", "", f"this process used {own} of the CPU, others {others}, {governor}"
     if settings := {name: value for name, value in (measured.get("settings") or {}).items() if value is not None}:
         yield "Settings", "", ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
 

@@ -128,7 +128,7 @@ def _total_facts(view: View, total: Members, scan: Members) -> Iterator[Fact]:
     if broken:
         yield "Not finite", " and ".join(broken), "left out of all figures"
     if total.get("not_unpacked"):
-        yield "Left out", format_exact(total["not_unpacked"]), "tensors, packed in a way that is not known"
+        yield "Left out", format_exact(total["not_unpacked"]), "tensors in an unknown packing"
     if total["entropy_bits"] is not None:
         bits = f"{format_value(total['entropy_bits'])} of {format_value(total['entropy_symbol_bits'])} bits"
         yield "Entropy", bits, f"{format_percent(total['compressibility'])} compressible without loss"
@@ -227,7 +227,7 @@ def _structures(view: View) -> Iterator[Section]:
     ]
     if rows:
         names = [row["name"].removesuffix(".weight") for row in rows]
-        title = "Structured pruning: what can go at 1 % relative error"
+        title = "Structured pruning: what can be removed at 1 % relative error"
         yield _section(title, _table("Tensor", names, rows, columns))
 
 

@@ -34,7 +34,7 @@
       area.append(box);
       bars(box, rows, figure, { estimated, noun, title, byCategory: rows === data.categories });
     }
-    if (figure.key === "time_s") area.append(tg.el("div", {}, tg.note("Measured, not scaled: ops in profiled runs, layers by their own time without what is below; the two need not add up to the same.")));
+    if (figure.key === "time_s") area.append(tg.el("div", {}, tg.note("Measured, not scaled: ops in profiled runs, layers by own time without submodules; the two sums may differ.")));
     if (!area.firstChild) area.append(tg.note("This figure is unknown."));
   }
 

@@ -2,7 +2,7 @@
 (() => {
   // actions: {toggle(item), setFold(first, isUnfolded), go(item)}
   tg.graph.details = (graph, scene, words, item, actions) => {
-    if (!item) return [tg.note("Choose something in the graph: a click or Enter opens and closes a module.")];
+    if (!item) return [tg.note("Select something in the graph: a click or Enter opens and closes a module.")];
     const isOp = item.kind === "step";
     return [
       tg.el("h3", {}, tg.name(words.label(item).title, 80)),

@@ -49,7 +49,7 @@
       width: 980, height: 280, x: { scale: "linear", domain: [0, Math.max(indices.length - 1, 1)], label: "op, in order of execution", format: (value) => tg.format.exact(Math.round(value)) },
       y: { scale: "linear", domain: [0, top * 1.06], label: data.gradients ? "live memory" : "live activations", format: "bytes" },
       label: data.gradients ? "Live memory over the step, op by op" : "Live activations over the run, op by op",
-      caption: measured ? "Measured: what torch's allocator held at each op, the inputs added; workspace is what an op took and gave back while it worked."
+      caption: measured ? "Measured: what torch's allocator held at each op, plus the inputs; workspace is memory that an op allocated and freed while it ran."
         : "From the shapes alone: storages that are neither parameters nor buffers, inputs included.",
     });
     drawPhases(frame, data.phases);
@@ -99,7 +99,7 @@
     ].filter((row) => row.value > 0);
     tg.chart.bars(element, rows.map((row) => ({ ...row, text: tg.format.bytes(row.value), share: row.value / data.peak_bytes })), {
       label: "What is alive at the peak, by kind",
-      caption: found.other_bytes > 0 ? "What no later op reads is still held by a variable of the model's code, a cache, or a second output of an op." : null,
+      caption: found.other_bytes > 0 ? "Tensors that no later op reads are still held by a variable of the model's code, a cache, or a second output of an op." : null,
     });
     element.append(tg.heading("The tensors"), tensorTable(found), moduleBars(found, data.peak_bytes));
   }

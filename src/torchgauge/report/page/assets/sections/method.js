@@ -76,7 +76,7 @@
 
   function drawUnused(element, { count, modules }) {
     if (!count) return;
-    element.append(tg.heading("Never used in this run"), tg.rowTable("Modules that took no part", [
+    element.append(tg.heading("Never used in this run"), tg.rowTable("Unused modules", [
       { label: "Module", isText: true, cell: (row) => tg.place(row.path) },
       { label: "Parameters", cell: (row) => tg.format.count(row.params) },
     ], modules, { onClick: (row) => tg.selection.set(row.path, "method") }));
@@ -85,12 +85,12 @@
 
   function drawAbsent(element, absent) {
     if (!absent.length) return;
-    element.append(tg.heading("What is not here, and why"), tg.el("dl", { class: "facts" }, absent.map(({ name, reason }) => [tg.el("dt", {}, tg.name(name, 80)), tg.el("dd", {}, tg.name(reason, 400))])));
+    element.append(tg.heading("Not available, and why"), tg.el("dl", { class: "facts" }, absent.map(({ name, reason }) => [tg.el("dt", {}, tg.name(name, 80)), tg.el("dd", {}, tg.name(reason, 400))])));
   }
 
   function drawPickle(element, { executed, imports }) {
     element.append(tg.heading("What the pickles would import"),
-      tg.note(executed ? "The pickle was run, because --allow-pickle was given." : "Nothing of it was run: these are the names in the file."),
+      tg.note(executed ? "The pickle was run, because --allow-pickle was given." : "Nothing in it was run; these are the names in the file."),
       tg.rowTable("Imports of the pickles", [
         { label: "Name", isText: true, cell: (row) => tg.name(row.name, 120) },
         { label: "Verdict", isText: true, cell: (row) => tg.el("span", { class: row.verdict === "expected" ? "faint" : "assumed" }, row.verdict) },

@@ -63,7 +63,7 @@
     const frame = tg.chart.frame(element, {
       width: 560, height: 240, x: { scale: "linear", domain: [0, most * 1.05], label: "threads", format: "exact", ticks: rows.map((row) => row.threads) },
       y: { scale: "linear", domain: [0, Math.max(most, ...rows.map((row) => row.speedup)) * 1.05], label: "speed-up over one thread", format: "value" },
-      label: "Speed-up by threads", caption: "Dashed: as many times faster as there are threads.",
+      label: "Speed-up by threads", caption: "Dashed: ideal speed-up, in proportion to the threads.",
     });
     frame.plot.append(tg.svg("line", { x1: frame.x(0), y1: frame.y(0), x2: frame.x(most), y2: frame.y(most), "stroke-dasharray": "4 4", style: { stroke: "var(--ink-faint)" } }));
     tg.chart.line(frame, rows.map((row) => [row.threads, row.speedup]), { label: "measured" });

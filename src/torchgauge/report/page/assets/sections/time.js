@@ -84,7 +84,7 @@
     tg.chart.bars(area, rows.slice(0, SHOWN).map((row) => ({
       label: tg.place(row.paths), value: row.self_time_s, text: tg.format.seconds(row.self_time_s), share: row.share, note: row.count > 1 ? `${row.kind} ×${row.count}` : row.kind,
       tip: [row.paths || "the model itself", ["own time", tg.format.seconds(row.self_time_s)], ["of the undisturbed run", tg.format.percent(row.share)], ["FLOPs", tg.format.count(row.flops)]],
-    })), { label: "Slowest modules", caption: "Their own time, without the modules below; equal places of repeated blocks together. Measured, not scaled to the whole." });
+    })), { label: "Slowest modules", caption: "Own time, without submodules; equal places of repeated blocks are grouped. Measured, not scaled to the whole." });
   }
 
   function opTable(area, rows) {
@@ -107,7 +107,7 @@
       { label: "Module", isText: true, cell: (row) => tg.place(row.paths) },
       { label: "×", cell: (row) => tg.format.exact(row.count) },
       ...names.map((name) => ({ label: name, cell: (row) => tg.format.seconds(row.seconds[name]) })),
-    ], rows), tg.note("Their own measured time in each phase."));
+    ], rows), tg.note("Own measured time in each phase."));
   }
 
   function drawResidue(element, residue) {

@@ -43,7 +43,7 @@
   function pruningFrame(box, caption) {
     return tg.chart.frame(box, {
       width: 520, height: 220, x: { scale: "log", domain: [ERRORS[0], 1], label: "relative error (L2)", format: percentTick },
-      y: { scale: "linear", domain: [0, 1], label: "share removed", format: percentTick }, label: "Share of values that may go by relative error", caption,
+      y: { scale: "linear", domain: [0, 1], label: "share removed", format: percentTick }, label: "Share of values that can be pruned, by relative error", caption,
     });
   }
 
@@ -90,7 +90,7 @@
     const frame = tg.chart.frame(area, {
       width: 520, height: 240, x: { scale: "linear", domain: [0, 60], label: "signal to noise, at least", format: "decibels" },
       y: { scale: "linear", domain: [0, 1.001], label: "share of the parameters", format: percentTick, ticks: [0, 0.25, 0.5, 0.75, 1] },
-      label: "Share of the parameters kept above a signal-to-noise ratio, by format", caption: "Each tensor quantized and brought back for real; a lossless one counts as kept.",
+      label: "Share of the parameters kept above a signal-to-noise ratio, by format", caption: "Each tensor was quantized and dequantized; a lossless one counts as kept.",
     });
     formats.forEach((format, place) => {
       const kept = rows.map((row) => [store.get(row, "sqnr")[grain * formats.length + place] ?? Infinity, store.get(row, "elements")]).sort(([a], [b]) => b - a);

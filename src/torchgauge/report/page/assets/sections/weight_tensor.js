@@ -16,7 +16,7 @@
   };
 
   const one = (store, row) => ({ get: (key) => store.get(row, key), title: store.get(row, "name"), note: `${store.get(row, "shape")} ${store.get(row, "dtype")}` });
-  const whole = (total) => ({ get: (key) => total[key] ?? null, title: "All parameters together", note: "", isWhole: true });
+  const whole = (total) => ({ get: (key) => total[key] ?? null, title: "All parameters", note: "", isWhole: true });
 
   function drawOne(area, tensor, state) {
     area.append(tg.el("h3", {}, tg.name(tensor.title, 140), " ", tg.el("small", {}, tensor.note)));

@@ -56,7 +56,7 @@
       ["Zeros", percent(total.sparsity), `${percent(total.near_zero)} below 1 % of the std`],
       tg.isKnown(total.entropy_bits) ? ["Entropy", `${value(total.entropy_bits)} of ${value(total.entropy_symbol_bits)} bits`, `${percent(total.compressibility)} compressible without loss`] : null,
       broken.length ? ["Not finite", broken.join(" and "), "left out of all figures"] : null,
-      total.not_unpacked ? ["Left out", exact(total.not_unpacked), "tensors, packed in a way that is not known"] : null,
+      total.not_unpacked ? ["Left out", exact(total.not_unpacked), "tensors in an unknown packing"] : null,
     ];
   }
 
