@@ -139,3 +139,8 @@ def test_only_the_edge_prints() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     }
     assert printing <= PRINTING
+
+
+def test_a_progress_callback_has_one_type() -> None:
+    spelled = [path for path in FILES if "Callable[[int, int, str], None]" in path.read_text(encoding="utf-8")]
+    assert spelled == [SOURCE / "progress.py"]

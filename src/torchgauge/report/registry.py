@@ -91,6 +91,25 @@ def _declared_formats() -> Iterator[Format]:
 
 FORMATS: dict[str, Format] = {format.name: format for format in _declared_formats()}
 
+
+def _prediction_formats(picture: str, table: tuple[str, str] | None = None) -> tuple[Format, ...]:
+    """Of `fit`, `forecast` and `llm`: what the picture shows, and what a row of the CSV file is, in full and short."""
+    tables: tuple[Format, ...] = ()
+    if table is not None:
+        tables = (
+            Format("csv", ".csv", f"one row per {table[0]}", f"a line per {table[1]}", home="documents:render_csv"),
+        )
+    return (
+        Format("json", ".json", "everything", home="documents:render_json"),
+        Format("html", ".html", "one page, offline", home="documents:render_page"),
+        Format("svg", ".svg", picture, home="documents:render_picture"),
+        *tables,
+        Format("md", ".md", "tables", home="formats.markdown:write_sections"),
+        Format("latex", ".tex", "tables", home="formats.latex:write_sections"),
+        Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
+    )
+
+
 # What is written of other results; a name there may be any, and `home` is what renders them.
 OTHERS: dict[str, tuple[Format, ...]] = {
     COMPARISON: (
@@ -107,32 +126,9 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("json", ".json", "the verdicts"),
         Format("text", ".txt", "the report of the terminal"),
     ),
-    FIT: (
-        Format("json", ".json", "everything", home="documents:render_json"),
-        Format("html", ".html", "one page, offline", home="documents:render_page"),
-        Format("svg", ".svg", "memory by class over a step, verdicts by batch", home="documents:render_picture"),
-        Format("md", ".md", "tables", home="formats.markdown:write_sections"),
-        Format("latex", ".tex", "tables", home="formats.latex:write_sections"),
-        Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
-    ),
-    FORECAST: (
-        Format("json", ".json", "everything", home="documents:render_json"),
-        Format("html", ".html", "one page, offline", home="documents:render_page"),
-        Format("svg", ".svg", "throughput against batch, time against energy", home="documents:render_picture"),
-        Format("csv", ".csv", "one row per device and batch", "a line per device", home="documents:render_csv"),
-        Format("md", ".md", "tables", home="formats.markdown:write_sections"),
-        Format("latex", ".tex", "tables", home="formats.latex:write_sections"),
-        Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
-    ),
-    LLM: (
-        Format("json", ".json", "everything", home="documents:render_json"),
-        Format("html", ".html", "one page, offline", home="documents:render_page"),
-        Format("svg", ".svg", "what fits, cost against context, rooflines", home="documents:render_picture"),
-        Format("csv", ".csv", "one row per pass", "a line per pass", home="documents:render_csv"),
-        Format("md", ".md", "tables", home="formats.markdown:write_sections"),
-        Format("latex", ".tex", "tables", home="formats.latex:write_sections"),
-        Format("text", ".txt", "the report of the terminal", home="formats.text:write_sections"),
-    ),
+    FIT: _prediction_formats("memory by class over a step, verdicts by batch"),
+    FORECAST: _prediction_formats("throughput against batch, time against energy", ("device and batch", "device")),
+    LLM: _prediction_formats("what fits, cost against context, rooflines", ("pass", "pass")),
     SYSTEM: (Format("json", ".json", "everything"), Format("text", ".txt", "the report of the terminal")),
 }
 
