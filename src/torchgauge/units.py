@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 
 from torchgauge.errors import UsageError
@@ -211,6 +210,8 @@ def visible(text: str) -> str:
     which XML forbids."""
     if text.isprintable():
         return text
+    import unicodedata  # a megabyte that few runs need
+
     return "".join(
         char.encode("unicode_escape", "surrogatepass").decode("ascii")
         if unicodedata.category(char) in _HIDDEN or ord(char) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(char) <= 0xFDEF
