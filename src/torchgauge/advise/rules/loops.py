@@ -107,7 +107,8 @@ def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
     first, unit = loop.products[0], loop.products[0].module
     pooled = evidence.flow.source(first)
     if pooled is not None and pooled.category in ("reduction", "pooling"):
-        if pooled.signature.inputs[0].nbytes > _GATE * pooled.signature.outputs[0].nbytes:
+        large, small = pooled.signature.inputs[0].nbytes, pooled.signature.outputs[0].nbytes
+        if large > _GATE * small:
             return False
     while (path := unit.rpartition(".")[0]) in evidence.modules and path:
         if evidence.modules[path].calls < loop.rounds:
