@@ -235,6 +235,20 @@ def test_a_sum_of_parts_is_not_a_scan() -> None:
     assert found.code is None
 
 
+def test_a_search_step_by_step_is_not_a_scan() -> None:
+    """Each step needs the position of the largest element of its state."""
+
+    def forward(_: Any, h: Tensor) -> Tensor:
+        distance, farthest, out = torch.full((32,), 1e9), torch.zeros((), dtype=torch.int64), []
+        for _ in range(12):
+            distance = torch.minimum(distance, (h - h[farthest]).square().sum(-1))
+            farthest = distance.argmax()
+            out.append(farthest)
+        return torch.stack(out)
+
+    assert not advised(Does(forward), x(32, 3), rule="scan-in-python")
+
+
 def test_a_loop_over_samples_in_a_loop_over_steps_has_its_line() -> None:
     def shift(self: Any, h: Tensor) -> Tensor:
         return torch.stack([self.mix(each) for each in h])

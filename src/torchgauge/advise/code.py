@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property
 from textwrap import indent
+from typing import TypeGuard
 
 from torchgauge.advise.listing import literal
 
@@ -21,6 +22,13 @@ _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tu
 # Columns of a line; longer calls are broken.
 _LONG = 100
 _FUNCTIONAL = "torch.nn.functional"
+# Calls that bring values to the host, calls that take lengths and sizes, and what is asked of tensors otherwise.
+_READ = {"item", "tolist", "cpu", "numpy", "int"}
+_TAKE_SIZES = {
+    "range", "arange", "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "split",
+    "repeat", "expand", "view", "reshape", "pad", "topk", "repeat_interleave", "pack_padded_sequence",
+}  # fmt: skip
+_OF_TENSORS = {"shape", "size", "dtype", "device", "dim", "ndim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +225,45 @@ class Source:
             node = self.parents.get(node)
         return False
 
+    def sets_sizes(self, line: int) -> bool:
+        """Whether values that a line brings to the host decide how often a loop runs or how large tensors are: in the
+        same function they reach `range`, a slice, or a call that takes sizes."""
+        node: ast.AST | None = self.statement(line)
+        values, statement = set[str](), node
+        while node is not None and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node = self.parents.get(node)
+        if statement is None or node is None:
+            return False
+        while True:
+            known = len(values)
+            for each in ast.walk(node):
+                if isinstance(each, ast.Assign) and (each is statement or self._reads(each.value, values)):
+                    values |= {name.id for target in each.targets for name in ast.walk(target) if _is_name(name)}
+                elif isinstance(each, ast.For | ast.comprehension) and self._reads(each.iter, values):
+                    values |= {name.id for name in ast.walk(each.target) if _is_name(name)}
+            if len(values) == known:
+                break
+        sizes: list[ast.AST] = [each for each in ast.walk(node) if isinstance(each, ast.Slice)]
+        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call) and called(each) in _TAKE_SIZES]
+        sizes += [given for call in calls for given in (*call.args, *(keyword.value for keyword in call.keywords))]
+        reads_here = (each for each in self.expressions(line) if isinstance(each, ast.Call) and called(each) in _READ)
+        inside = {each for call in reads_here for each in self._around(call)}
+        return any(size in inside or self._reads(size, values) for size in sizes)
+
+    def _reads(self, node: ast.AST, names: set[str]) -> bool:
+        """Whether it has one of the variables in it, other than for its shape or type."""
+        return any(
+            isinstance(each, ast.Name)
+            and each.id in names
+            and not (isinstance(around := self.parents.get(each), ast.Attribute) and around.attr in _OF_TENSORS)
+            for each in ast.walk(node)
+        )
+
+    def _around(self, node: ast.AST) -> Iterator[ast.AST]:
+        while not isinstance(node, ast.stmt) and node in self.parents:
+            yield node
+            node = self.parents[node]
+
     def expressions(self, line: int) -> list[ast.expr]:
         """What the line computes, in the order in which it does."""
         return self._expressions.get(line, [])
@@ -373,6 +420,10 @@ def receiver(call: ast.Call, source: Source) -> ast.expr | None:
             return call.func.value
     named = [keyword.value for keyword in call.keywords if keyword.arg == "input"]
     return next(iter([*call.args, *named]), None)
+
+
+def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
 
 
 def _assigned(node: ast.stmt) -> Iterator[str]:

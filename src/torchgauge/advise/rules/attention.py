@@ -53,21 +53,22 @@ _PASSES = 6
 
 @rule("attention-by-hand", family="fusion")
 def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
-    found = [(op, ops) for op in evidence.flow.named("aten::_softmax") if (ops := _attention(evidence, op))]
-    for op, ops in found:
+    for op, ops, copies in written_attentions(evidence):
         scores = op.signature.outputs[0]
-        # The products stay, in the same kernel: of the work, what is between them goes away, and so do the copies of
-        # turned queries, keys and values that the products want in order.
-        copies = [source for product in (ops[0], ops[-1]) for source in evidence.flow.sources(product)]
-        copies = [copy for copy in copies if copy.op == "aten::clone" and evidence.flow.only_reader(copy) is not None]
+        # The products stay, in the same kernel: of the work, what is between them goes away, and so do the copies.
+        # Of CUDA's kernels those that share keys take 16 bits.
+        is_able = not evidence.is_cuda or op.signature.dtype in ("float16", "bfloat16")
+        shares_keys = is_able and sum(map(_repeats, copies)) >= 2
         whole, between = evidence.share([*copies, *ops]), evidence.share([*copies, *ops[1:-1]])
         spared = between.value * (1 - between.calls) / max(whole.value * (1 - whole.calls), 1e-12)
         yield Advice(
             rule="attention-by-hand",
             where=Where(op.module, tuple(step.index for step in ops)),
             evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
-            recommendation="use scaled_dot_product_attention: the scores are never written to memory",
-            change=_change(evidence, op, ops),
+            recommendation="use scaled_dot_product_attention with enable_gqa=True, and keys and values not repeated"
+            if shares_keys
+            else "use scaled_dot_product_attention: the scores are never written to memory",
+            change=None if shares_keys else _change(evidence, op, ops),
             expected_gain=whole.gain(
                 0.5 * spared,
                 min(spared, 1.0),
@@ -117,6 +118,27 @@ def attention_fast_path(evidence: Evidence) -> Iterator[Advice]:
             risk="rounding differs in the last digits; the fast path is off for every layer of this process",
             confidence="medium",
         )
+
+
+def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRecord], list[OpRecord]]]:
+    """The softmax of each attention, its ops from the first product to the second, and the copies of queries, keys and
+    values that only these products read: repeated for every head, or turned into the order that a product wants."""
+    for op in evidence.flow.named("aten::_softmax"):
+        if ops := _attention(evidence, op):
+            copies: list[OpRecord] = []
+            todo = [source for product in (ops[0], ops[-1]) for source in evidence.flow.sources(product)]
+            while todo:
+                near = todo.pop()
+                if near.op == "aten::clone" and evidence.flow.only_reader(near) is not None:
+                    copies.append(near)
+                    todo += evidence.flow.sources(near)
+            yield op, ops, copies
+
+
+def _repeats(copy: OpRecord) -> bool:
+    """Whether it holds each element of what it reads several times: keys that several heads share."""
+    read = copy.signature.inputs[0]
+    return 2 * read.distinct_numel <= copy.signature.outputs[0].numel
 
 
 def _attention(evidence: Evidence, softmax: OpRecord) -> list[OpRecord]:

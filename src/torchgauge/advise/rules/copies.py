@@ -9,6 +9,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.attention import written_attentions
 from torchgauge.advise.rules.layers import cancelling_copies
 from torchgauge.advise.rules.strides import innermost
 from torchgauge.facts import OpRecord, TensorSpec
@@ -23,9 +24,9 @@ _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
 
 @rule("needless-copy", family="copies")
 def needless_copy(evidence: Evidence) -> Iterator[Advice]:
-    cancelled = {
-        op.index for there, _, back in cancelling_copies(evidence) for op in (there, back)
-    }  # `cancelling-permutes` covers them
+    # `cancelling-permutes` and `attention-by-hand` cover these.
+    cancelled = {op.index for there, _, back in cancelling_copies(evidence) for op in (there, back)}
+    cancelled |= {op.index for _, _, copies in written_attentions(evidence) for op in copies}
     for op in evidence.flow.named(_CLONE):
         why = _why_needless(evidence.flow, op)
         if why is None or op.index in cancelled:

@@ -76,7 +76,11 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 "loop-over-samples",
                 loop,
                 _own_weights(evidence, loop)
-                or "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other",
+                or (
+                    "use index_add or scatter_reduce for all samples at once: the loop selects the rows of each in turn"
+                    if loop.products[0].op in _SELECTIONS
+                    else "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other"
+                ),
                 batched(evidence, loop),
             )
 
@@ -153,7 +157,7 @@ def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
     for group in groups.values():
         if len(group) < _LEAST_ROUNDS or not covered.isdisjoint(op.index for op in group):
             continue
-        for ops in _by_tensor(evidence, group, _slice):
+        for ops in _by_tensor(evidence, group, _rows):
             loop = with_body(evidence, ops)
             weights: dict[tuple[str | None, str], set[tuple[str, ...]]] = {}
             for op in loop.body:
@@ -175,6 +179,19 @@ def _are_independent(evidence: Evidence, loop: Loop) -> bool:
     )
 
 
+def _tables_by_column(evidence: Evidence) -> Iterator[Loop]:
+    """Embeddings of one width, each of which looks up its own column of one tensor."""
+    groups: dict[tuple[object, ...], list[OpRecord]] = {}
+    for op in evidence.flow.of_category("embedding"):
+        column = _slice(evidence, op)
+        if op.source is not None and op.weights and column is not None:
+            width = op.signature.outputs[0].shape[-1]
+            groups.setdefault((op.source, re.sub(r"\d+", "#", op.module), width, column), []).append(op)
+    for ops in groups.values():
+        if len({op.weights for op in ops}) == len(ops) >= LEAST_STEPS:
+            yield with_body(evidence, ops)
+
+
 def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
     """Whether a module is a recurrent layer of torch's: by its name, or by its weights where it is a subclass."""
     record = evidence.modules.get(path)
@@ -184,6 +201,9 @@ def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
 
 @rule("parallel-linears", family="loops")
 def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
+    for loop in _tables_by_column(evidence):
+        words = "join these tables into one and add an offset to each column's indices: one lookup in place of many"
+        yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
     for loop in product_loops(evidence, _whole, one_weight=False):
         if _have_weights_apart(evidence, loop):
             yield loop_advice(
@@ -355,6 +375,15 @@ def _places(evidence: Evidence, op: OpRecord) -> list[int]:
 def _slice(evidence: Evidence, op: OpRecord) -> object | None:
     found = (evidence.dataflow.reads_part(op, place) for place in _places(evidence, op))
     return next((base for base in found if base is not None), None)
+
+
+def _rows(evidence: Evidence, op: OpRecord) -> object | None:
+    """Also a few rows of a tensor that are selected by a list of indices, as the atoms of a molecule."""
+    if op.op not in _SELECTIONS or op.weights:
+        return _slice(evidence, op)
+    base = evidence.dataflow.base(op, 0)
+    is_few = base is not None and 2 * op.signature.outputs[0].numel <= base[1].numel
+    return base[0] if base is not None and is_few else None
 
 
 def _part(evidence: Evidence, op: OpRecord) -> object | None:

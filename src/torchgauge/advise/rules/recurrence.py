@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.code import Patch
+from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -32,6 +33,7 @@ _OF_CELLS = {
     *_ACTIVATIONS,
     *(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "cat", "stack", "clone", "copy", "_to_copy")),
 }
+_POINTWISE = ("elementwise", "activation", "copy")
 # Elements of sigmoids and tanhs may differ by a round from what a formula says.
 _ABOUT = 0.2
 
@@ -44,7 +46,7 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
         covered |= {op.index for op in loop.body}
         words = "call this recurrent layer once on the whole sequence: it is called on one step after the other"
         yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, loop.body))
-    loops = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop)]
+    loops = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop) and not _asks_python(loop)]
     for loop in loops:
         through = carried(loop)
         layer = _layer_of(evidence, loop, through)
@@ -65,6 +67,11 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             yield loop_advice(evidence, "loop-over-steps", loop, words, gain)
 
 
+def _asks_python(loop: Loop) -> bool:
+    """Whether the rounds hand values to Python, by which the next one may be chosen."""
+    return any(op.op in VALUE_READS for op in loop.body)
+
+
 def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
     """Recurrent layers of torch's that are called for each step with the state of the step before, and with inputs that
     do not need it. A layer in both directions sees a single step from both sides."""
@@ -83,7 +90,7 @@ def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
             for op in through
             if f"{prefix}weight_ih_l0" in op.weights
         )
-        if through and all(op.module == path for op in through) and not reads_state:
+        if through and all(op.module == path for op in through) and not reads_state and not _asks_python(loop):
             yield loop
 
 
@@ -188,6 +195,9 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             continue
         loop = with_body(evidence, steps)
         through = carried(loop)
+        # A step that looks for the largest element of its state, or indexes with it, is not a scan.
+        if not through or any(op.category not in _POINTWISE for op in through) or _asks_python(loop):
+            continue
         is_sum = {op.op.rstrip("_") for op in through} == {"aten::add"}
         # A loop with a layer in it is a cell's; it has its own advice. The terms of a sum may come from layers.
         inside = through if is_sum else loop.body

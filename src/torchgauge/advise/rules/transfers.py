@@ -10,7 +10,7 @@ from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import FREE, OpRecord
+from torchgauge.facts import FREE, HostRead, OpRecord
 from torchgauge.units import format_count, format_seconds, format_whole_percent
 
 # A transfer makes host and device wait for each other; PCIe 4 moves about 25 GB/s.
@@ -42,6 +42,11 @@ _READING = Remedy(
     "keep this value on the device: the host waits for .item(), .cpu(), bool() and print",
     "keep this value on the device",
 )
+# Of values that decide how long a loop or how large a tensor is.
+_SIZING = Remedy(
+    "pass these lengths from the host (a list, a CPU tensor): shapes depend on them, so it waits",
+    "pass these lengths from the host",
+)
 _PRINTING = Remedy(
     "print and log outside forward: to format a tensor the host waits for its values", "print and log outside forward"
 )
@@ -49,6 +54,11 @@ _PRINTING = Remedy(
 _ROUTING = Remedy(
     "sort the tokens by expert once and multiply in groups: the host waits for each expert's nonzero",
     "sort tokens by expert, multiply in groups",
+)
+# Of experts whose tokens are sorted already.
+_CAPACITY = Remedy(
+    "give each expert a fixed number of rows (a capacity): the host waits for how many it gets",
+    "give each expert a fixed capacity",
 )
 _TELLING = Remedy(
     "say whether the mask is causal: otherwise this layer compares it at every call, and the host waits",
@@ -95,11 +105,15 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     reads = [read for read in reads if not evidence.is_kept(read.source)]
     if not asking and not reads:
         return
+    asking = [(op, _SIZING if _sets_sizes(evidence, op) else remedy) for op, remedy in asking]
+    told = [_SIZING if _sets_sizes(evidence, r) else _PRINTING if r.call == "print" else _READING for r in reads]
     waits = len(asking) + len(reads)
     on_gpu = _waiting_on_gpu(evidence, waits)
     # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
     alone = min(waits * on_gpu.middle, 1.0)
     then = None if not evidence.waits_for_host else _GRAPH_ALONE if alone < _LEAST_ALONE else _THEN_GRAPH
+    if _SIZING in (*told, *(remedy for _, remedy in asking)):
+        then = None  # a graph has fixed shapes
     shares = {} if then is None else {"share_without_graph": alone}
     if then is not None:
         on_gpu = _without_graph(evidence, waits, on_gpu)
@@ -108,8 +122,7 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
         gain = _waiting(evidence, op) if is_measured else on_gpu
         known = {"op": op.op, "ops_before": op.index, **shares}
         yield _host_advice(remedy, then, Where(op.module, (op.index,)), known, gain)
-    for read in reads:
-        remedy = _PRINTING if read.call == "print" else _READING
+    for read, remedy in zip(reads, told, strict=True):
         known = {"call": read.call, **shares}
         yield _host_advice(remedy, then, Where(read.module, source=read.source), known, on_gpu)
 
@@ -118,6 +131,14 @@ def host_waits(evidence: Evidence) -> bool:
     """Whether the host waits for values in the middle of a run: no graph of it can be captured."""
     reads = any(not _is_made_on_host(evidence, read.made_by) for read in evidence.capture.run.host_reads)
     return reads or any(_remedy(evidence, op) is not None for op in evidence.forward)
+
+
+def _sets_sizes(evidence: Evidence, wait: OpRecord | HostRead) -> bool:
+    """Whether shapes or the rounds of a loop depend on the value that is waited for: it has to be on the host."""
+    if isinstance(wait, OpRecord) and wait.op not in VALUE_READS:
+        return False
+    place = evidence.code_at(wait.source)
+    return place is not None and place[0].sets_sizes(place[1])
 
 
 def _host_advice(remedy: Remedy, then: str | None, where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
@@ -146,8 +167,11 @@ def _remedy(evidence: Evidence, op: OpRecord) -> Remedy | None:
         is_constant = not op.weights and _is_made_on_host(evidence, made)
         return None if is_constant else _READING
     if op.op in _SIZES:
-        is_routing = any(op.module == mixture.module for mixture in evidence.mixtures)
-        return _ROUTING if is_routing else _SELECTING
+        mixture = next((mixture for mixture in evidence.mixtures if mixture.module == op.module), None)
+        if mixture is None:
+            return _SELECTING
+        asked = sum(each.op in _SIZES and each.module == op.module for each in evidence.forward)
+        return _ROUTING if asked >= mixture.experts else _CAPACITY
     # `x[mask]` needs the positions in the mask: it is recorded with an index that no op made.
     if op.op != "aten::index" or not evidence.dataflow.is_known or op.weights:
         return None

@@ -1,0 +1,146 @@
+"""Loops over tables, samples and lengths, and what the host waits for in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, ids, x
+from tests.advise.planted import said, seen
+from tests.advise.test_words import lines_before_code
+from torchgauge.advise import Advice
+
+
+def advised(model: nn.Module, *inputs: Any, rule: str) -> list[Advice]:
+    found = [advice for advice in said(seen(model, inputs=inputs)) if advice.rule == rule]
+    for advice in found:
+        assert len(lines_before_code(advice)) <= 3
+    return found
+
+
+def looked_up(self: Any, columns: Tensor) -> Tensor:
+    return torch.cat([table(columns[:, at]) for at, table in enumerate(self.tables)], -1)
+
+
+def joined(self: Any, columns: Tensor) -> Tensor:
+    return self.table(columns + self.offsets).flatten(1)
+
+
+def test_tables_of_one_width_are_joined() -> None:
+    tables = nn.ModuleList(nn.Embedding(8, 16) for _ in range(12))
+    [found] = advised(Does(looked_up, tables=tables), ids(32, 12), rule="parallel-linears")
+
+    assert found.recommendation.startswith("join these tables into one")
+    assert found.evidence["rounds"] == 12
+    one = Does(joined, table=nn.Embedding(96, 16), offsets=8 * torch.arange(12))
+    assert not advised(one, ids(32, 12), rule="parallel-linears")
+    uneven = nn.ModuleList(nn.Embedding(8, 4 + at) for at in range(12))
+    assert not advised(Does(looked_up, tables=uneven), ids(32, 12), rule="parallel-linears")
+
+
+def test_rows_of_each_sample_are_reduced_at_once() -> None:
+    def forward(self: Any, h: Tensor, *rows: Tensor) -> Tensor:
+        h = self.fc(h)
+        return torch.stack([h[own].mean(0) for own in rows])
+
+    def at_once(self: Any, h: Tensor, sample: Tensor) -> Tensor:
+        return torch.zeros(8, 16).index_add(0, sample, self.fc(h)) / 10
+
+    rows = [torch.arange(10 * at, 10 * at + 10) for at in range(8)]
+    [found] = advised(Does(forward, fc=nn.Linear(16, 16)), x(80, 16), *rows, rule="loop-over-samples")
+
+    assert found.recommendation.startswith("use index_add or scatter_reduce")
+    sample = torch.arange(80) // 10
+    assert not advised(Does(at_once, fc=nn.Linear(16, 16)), x(80, 16), sample, rule="loop-over-samples")
+
+
+def rounds(self: Any, h: Tensor, lengths: Tensor) -> Tensor:
+    for _ in range(int(lengths.max())):
+        h = self.fc(h)
+    return h
+
+
+def cut(self: Any, h: Tensor, lengths: Tensor) -> Tensor:
+    longest = lengths.max().item()
+    kept = longest + 1
+    return self.fc(h[:, :kept])
+
+
+def scaled(self: Any, h: Tensor, lengths: Tensor) -> Tensor:
+    h = self.fc(h) * lengths.max().item()
+    for at in range(h.shape[0]):
+        h = h + at
+    return h
+
+
+@pytest.mark.parametrize(("forward", "is_length"), [(rounds, True), (cut, True), (scaled, False)])
+def test_lengths_that_the_host_needs_are_passed_from_it(forward: Any, is_length: bool) -> None:
+    found = advised(Does(forward, fc=nn.Linear(16, 16)), x(4, 12, 16), torch.tensor([3, 4, 5, 6]), rule="host-wait")
+    assert [advice.recommendation.startswith("pass these lengths from the host") for advice in found] == [is_length]
+
+
+class Experts(nn.Module):
+    """Four experts; `sorts`: their tokens are looked for once, not for each of them."""
+
+    def __init__(self, sorts: bool) -> None:
+        super().__init__()
+        self.router, self.sorts = nn.Linear(16, 4), sorts
+        self.experts = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, h: Tensor) -> Tensor:
+        chosen, out = self.router(h).argmax(-1), torch.zeros_like(h)
+        if not self.sorts:
+            for number, expert in enumerate(self.experts):
+                rows = torch.nonzero(chosen == number).squeeze(-1)
+                out[rows] = expert(h[rows])
+            return out
+        gates = torch.nn.functional.one_hot(chosen, 4)
+        pairs = torch.nonzero(gates.T)
+        parts = pairs[:, 1].split([len(h) // 4] * 4)
+        for rows, expert in zip(parts, self.experts, strict=True):
+            out[rows] = expert(h[rows])
+        return out
+
+
+@pytest.mark.parametrize(("sorts", "remedy"), [(False, "sort the tokens by expert once"), (True, "give each expert a")])
+def test_experts_whose_tokens_are_sorted_need_a_capacity(sorts: bool, remedy: str) -> None:
+    found = advised(Experts(sorts), x(64, 16), rule="host-wait")
+    if sorts and not found:
+        pytest.fail("nonzero makes the host wait")
+    assert {advice.recommendation.startswith(remedy) for advice in found} == {True}
+
+
+class GroupedAttention(nn.Module):
+    """Two heads of keys and values for eight of queries, written out."""
+
+    def __init__(self, repeats: int) -> None:
+        super().__init__()
+        self.repeats = repeats
+        self.q, self.k, self.v = nn.Linear(64, 64), nn.Linear(64, 64 // repeats), nn.Linear(64, 64 // repeats)
+
+    def heads(self, h: Tensor) -> Tensor:
+        return h.view(*h.shape[:2], -1, 8)
+
+    def repeated(self, h: Tensor) -> Tensor:
+        batch, tokens, heads, size = h.shape
+        wide = h[:, :, :, None].expand(batch, tokens, heads, self.repeats, size)
+        return wide.reshape(batch, tokens, heads * self.repeats, size).transpose(1, 2)
+
+    def forward(self, h: Tensor) -> Tensor:
+        q, k, v = self.heads(self.q(h)).transpose(1, 2), self.heads(self.k(h)), self.heads(self.v(h))
+        scores = q @ self.repeated(k).mT / 8**0.5
+        return scores.softmax(-1) @ self.repeated(v)
+
+
+def test_attention_by_hand_with_repeated_keys_shares_them() -> None:
+    def words(repeats: int) -> str:
+        [found] = advised(GroupedAttention(repeats), x(2, 128, 64), rule="attention-by-hand")
+        return found.recommendation
+
+    assert "enable_gqa=True" in words(4)
+    assert "enable_gqa" not in words(1)
+    # One piece of advice for the copies in front of the products.
+    assert not advised(GroupedAttention(4), x(2, 128, 64), rule="needless-copy")
