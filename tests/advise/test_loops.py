@@ -69,6 +69,15 @@ def cut(self: Any, h: Tensor, lengths: Tensor) -> Tensor:
     return self.fc(h[:, :kept])
 
 
+def kept_for_another(self: Any, h: Tensor, lengths: Tensor) -> Tensor:
+    self.sizes = lengths.cumsum(0)[-1].item()
+    return later(self, h)
+
+
+def later(self: Any, h: Tensor) -> Tensor:
+    return self.fc(h).split(self.sizes)[0]
+
+
 def scaled(self: Any, h: Tensor, lengths: Tensor) -> Tensor:
     h = self.fc(h) * lengths.max().item()
     for at in range(h.shape[0]):
@@ -76,7 +85,9 @@ def scaled(self: Any, h: Tensor, lengths: Tensor) -> Tensor:
     return h
 
 
-@pytest.mark.parametrize(("forward", "is_length"), [(rounds, True), (cut, True), (scaled, False)])
+@pytest.mark.parametrize(
+    ("forward", "is_length"), [(rounds, True), (cut, True), (kept_for_another, True), (scaled, False)]
+)
 def test_lengths_that_the_host_needs_are_passed_from_it(forward: Any, is_length: bool) -> None:
     found = advised(Does(forward, fc=nn.Linear(16, 16)), x(4, 12, 16), torch.tensor([3, 4, 5, 6]), rule="host-wait")
     assert [advice.recommendation.startswith("pass these lengths from the host") for advice in found] == [is_length]

@@ -117,9 +117,12 @@ def test_the_cache_holds_keys_and_values_of_every_layer_head_and_token() -> None
 def test_a_decoder_that_is_never_run_token_by_token_has_no_cache() -> None:
     """As a decision transformer or a forecaster: nothing in it generates or keeps keys."""
 
-    class Generates(zoo_memory.Decoder):
+    class Recomputes(zoo_memory.Decoder):
         def generate(self, tokens: torch.Tensor) -> torch.Tensor:
             return torch.cat([tokens, self(tokens)[:, -1:].argmax(-1)], 1)
+
+    class Generates(zoo_memory.Decoder):
+        generation_config = None
 
     class Rotary(zoo_memory.Decoder):
         def __init__(self) -> None:
@@ -131,6 +134,7 @@ def test_a_decoder_that_is_never_run_token_by_token_has_no_cache() -> None:
         return "kv-cache" in {advice.rule for advice in rows}
 
     assert found(Generates(2048, has_cache=False))
+    assert not found(Recomputes(2048, has_cache=False))
     assert not found(zoo_memory.Decoder(2048, has_cache=False))
     assert not found(Rotary())
 

@@ -44,7 +44,7 @@ def test_what_is_compiled_is_what_the_advice_says(rule: str) -> None:
     code = applied(place, row(rule, module=module)).code
 
     assert ("get_submodule(path).compile()" in code) is (rule == "pointwise-chain")
-    assert ("freezing" in code) is (rule == "conv-bn-activation")
+    assert ("freezing" in code) is (rule in ("conv-bn-activation", "linear-activation"))
     assert isinstance(optimised(place.copied(), [code], ()), nn.Module)
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property
 from textwrap import indent
-from typing import TypeGuard
 
 from torchgauge.advise.listing import literal
 
@@ -227,7 +226,7 @@ class Source:
 
     def sets_sizes(self, line: int) -> bool:
         """Whether values that a line brings to the host decide how often a loop runs or how large tensors are: in the
-        same function they reach `range`, a slice, or a call that takes sizes."""
+        same function, or through an attribute, they reach `range`, a slice, or a call that takes sizes."""
         node: ast.AST | None = self.statement(line)
         values, statement = set[str](), node
         while node is not None and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -238,23 +237,23 @@ class Source:
             known = len(values)
             for each in ast.walk(node):
                 if isinstance(each, ast.Assign) and (each is statement or self._reads(each.value, values)):
-                    values |= {name.id for target in each.targets for name in ast.walk(target) if _is_name(name)}
+                    values |= {name for target in each.targets for name in _stored(target)}
                 elif isinstance(each, ast.For | ast.comprehension) and self._reads(each.iter, values):
-                    values |= {name.id for name in ast.walk(each.target) if _is_name(name)}
+                    values |= set(_stored(each.target))
             if len(values) == known:
                 break
-        sizes: list[ast.AST] = [each for each in ast.walk(node) if isinstance(each, ast.Slice)]
-        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call) and called(each) in _TAKE_SIZES]
+        inside_of = self.tree if any(name.startswith(".") for name in values) else node
+        sizes: list[ast.AST] = [each for each in ast.walk(inside_of) if isinstance(each, ast.Slice)]
+        calls = [each for each in ast.walk(inside_of) if isinstance(each, ast.Call) and called(each) in _TAKE_SIZES]
         sizes += [given for call in calls for given in (*call.args, *(keyword.value for keyword in call.keywords))]
         reads_here = (each for each in self.expressions(line) if isinstance(each, ast.Call) and called(each) in _READ)
         inside = {each for call in reads_here for each in self._around(call)}
         return any(size in inside or self._reads(size, values) for size in sizes)
 
     def _reads(self, node: ast.AST, names: set[str]) -> bool:
-        """Whether it has one of the variables in it, other than for its shape or type."""
+        """Whether it has one of the variables or attributes in it, other than for its shape or type."""
         return any(
-            isinstance(each, ast.Name)
-            and each.id in names
+            not names.isdisjoint(_named(each))
             and not (isinstance(around := self.parents.get(each), ast.Attribute) and around.attr in _OF_TENSORS)
             for each in ast.walk(node)
         )
@@ -422,8 +421,19 @@ def receiver(call: ast.Call, source: Source) -> ast.expr | None:
     return next(iter([*call.args, *named]), None)
 
 
-def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name)
+def _named(node: ast.AST) -> Iterator[str]:
+    """The name of a variable, or of an attribute of any object with a dot before it."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield f".{node.attr}"
+
+
+def _stored(target: ast.AST) -> Iterator[str]:
+    """What an assignment binds: variables, and attributes."""
+    for each in ast.walk(target):
+        if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Store):
+            yield from _named(each)
 
 
 def _assigned(node: ast.stmt) -> Iterator[str]:

@@ -17,7 +17,12 @@ _RISK = "compiling takes time at the first call and at every new shape"
 
 @rule("linear-activation", family="fusion", option="compile")
 def linear_activation(evidence: Evidence) -> Iterator[Advice]:
-    """Where few features meet many rows, the activation's pass over memory costs as much as the product's."""
+    """Where few features meet many rows, the activation's pass over memory costs as much as the product's. Plain
+    torch.compile leaves a product to its library (measured on a CPU: no gain): there the weights must be frozen, on
+    CUDA the kernels tuned."""
+    if evidence.is_train and not evidence.is_cuda:
+        return
+    how = 'mode="max-autotune"' if evidence.is_cuda else 'options={"freezing": True}'
     found = [
         [product, op] for op in evidence.flow.of_category("activation") if (product := _product_before(evidence, op))
     ]
@@ -26,10 +31,14 @@ def linear_activation(evidence: Evidence) -> Iterator[Advice]:
             rule="linear-activation",
             where=Where(op.module, (product.index, op.index)),
             evidence={"activation": op.op, "linear": product.module, "activation_bytes_moved": moved(op)},
-            recommendation="compile the model: torch.compile can fuse the activation into the linear layer",
-            change=Patch("model = torch.compile(model)"),
-            expected_gain=evidence.share([op]).gain(0.3, 1.0, "the activation's pass over its input and output"),
-            risk=_RISK,
+            recommendation="compile the model with its kernels tuned: the activation can run with the linear layer"
+            if evidence.is_cuda
+            else "compile the model with its weights frozen: the activation runs with the linear layer",
+            change=Patch(f"model = torch.compile(model{'' if evidence.is_cuda else '.eval()'}, {how})"),
+            expected_gain=evidence.share([op]).gain(
+                0.0 if evidence.is_cuda else 0.3, 1.0, "the activation's pass over its input and output"
+            ),
+            risk=_RISK if evidence.is_cuda else f"for inference under torch.no_grad() only; {_RISK}",
             confidence="medium",
         )
 

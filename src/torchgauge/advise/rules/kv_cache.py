@@ -15,7 +15,7 @@ from torchgauge.facts import TensorSpec
 # Below this part of the parameters the cache is not what fills the memory.
 LEAST_SHARE = 0.25
 _NEEDED = ("depth", "heads", "head_size")
-_GENERATING = ("generate", "prepare_inputs_for_generation", "generation_config")
+_GENERATING = ("prepare_inputs_for_generation", "generation_config")
 # Names of arguments, results, buffers and classes; not the cached sines and cosines of rotary positions.
 _CACHE = re.compile(
     r"past_?key|layer_past|present_key|past_kv|^(use_)?cache$|(kv|keys?|values?|\b[kv])_?caches?|cache_([kv]|key|value)",
@@ -40,8 +40,9 @@ def kv_cache(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _has_cache(evidence: Evidence) -> bool:
-    """Whether anything in the model keeps keys and values: a method that generates, what a module is given or gives
-    back, or buffers. Many a decoder only ever sees whole sequences: in planning, forecasting and scoring."""
+    """Whether anything in the model keeps keys and values: what transformers' models have to generate with, what a
+    module is given or gives back, or buffers. Many a decoder only ever sees whole sequences, in planning, forecasting
+    and scoring, or computes all keys anew for every token."""
     if evidence.model is not None and any(evidence.model.has("", name) for name in _GENERATING):
         return True
     names = [name for name, param in evidence.params.items() if param.is_buffer]

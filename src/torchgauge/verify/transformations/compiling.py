@@ -17,21 +17,18 @@ _WHOLE = "model = torch.compile(model)\n"
 _COMPILERS = ("g++", "clang++", "cl")
 
 
-@transformation("linear-activation", stage="compile")
-def compile_for_activations(trial: Trial) -> Applied:
-    require_compiler(trial.device)
-    return Applied(_WHOLE)
-
-
 @transformation("dispatch-bound", stage="compile")
 def compile_for_dispatch(trial: Trial) -> Applied:
     require_compiler(trial.device)
     return Applied(_WHOLE)
 
 
+@transformation("linear-activation", stage="compile")
 @transformation("conv-bn-activation", stage="compile")
 def compile_frozen(trial: Trial) -> Applied:
     require_compiler(trial.device)
+    if trial.row["rule"] == "linear-activation" and trial.device.type == "cuda":
+        return Applied("model = torch.compile(model, mode='max-autotune')\n")
     return Applied("model = torch.compile(model, options={'freezing': True})  # to be run under torch.no_grad()\n")
 
 
