@@ -159,7 +159,7 @@ def test_what_interrupts_the_measurement_ends_the_verification_too(monkeypatch: 
 
 
 def test_without_advice_there_is_nothing_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchgauge.source.real_model.real_model", lambda *given: pytest.fail("built for nothing"))
+    monkeypatch.setattr("torchgauge.source.load_real_model", lambda *given: pytest.fail("built for nothing"))
     found = torchgauge.analyze(nn.Linear(4, 4), input_size=(1, 4), verify=True, progress=False)
 
     assert (found.advice, found.plan) == ([], None)

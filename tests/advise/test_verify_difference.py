@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from torchgauge.verify import Difference, output_tensors
-from torchgauge.verify.difference import difference
+from torchgauge.verify import Difference, compare_outputs, output_tensors
 
 
 def apart(before: Any, after: Any) -> Difference:
-    return difference(output_tensors(before), output_tensors(after))
+    return compare_outputs(output_tensors(before), output_tensors(after))
 
 
 def test_the_error_is_relative_to_the_norm_of_all_outputs_together() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchgauge.compiled import with_times
 from torchgauge.facts import Compiled, CompiledGraph, CompiledKernel
-from torchgauge.measure.profile import RUN, Event, Kernel, Profiled
+from torchgauge.measure import RUN, DeviceKernel, HostEvent, Profiled
 
 MS = 1_000_000
 
@@ -26,14 +26,14 @@ def profiled(*calls: tuple[str | None, tuple[str, ...]], inner: str = "aten::emp
     """One run: each call (None: launched by no op) with the kernels it launches, 1 ms each."""
     events, kernels, at = [], [], 0
     for name, launched in calls:
-        made = [Kernel(one, (at + 1 + k) * 10 * MS, MS) for k, one in enumerate(launched)]
+        made = [DeviceKernel(one, (at + 1 + k) * 10 * MS, MS) for k, one in enumerate(launched)]
         kernels += made
         if name is not None:
-            events.append(Event(name, at * 10 * MS, at * 10 * MS + 9 * MS, 1, kernels=made[:1]))
+            events.append(HostEvent(name, at * 10 * MS, at * 10 * MS + 9 * MS, 1, kernels=made[:1]))
             # What an op calls itself launches the rest.
-            events.append(Event(inner, at * 10 * MS + MS, at * 10 * MS + 2 * MS, 1, kernels=made[1:]))
+            events.append(HostEvent(inner, at * 10 * MS + MS, at * 10 * MS + 2 * MS, 1, kernels=made[1:]))
         at += len(launched) + 1
-    return Profiled(0, at * 10 * MS, (Event("Torch-Compiled Region: 0/0", 0, 1, 1), *events), tuple(kernels))
+    return Profiled(0, at * 10 * MS, (HostEvent("Torch-Compiled Region: 0/0", 0, 1, 1), *events), tuple(kernels))
 
 
 def compiled() -> Compiled:

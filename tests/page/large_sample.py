@@ -21,8 +21,8 @@ from torchgauge.facts import (
     TargetRecord,
     TensorSpec,
     View,
+    blank_measurements,
 )
-from torchgauge.facts.measurements import blank
 
 KINDS = (("fc", "Linear", "aten::addmm", "matmul"), ("norm", "LayerNorm", "aten::native_layer_norm", "normalization"))
 OPS_PER_BLOCK = 2 * len(KINDS)
@@ -58,7 +58,7 @@ def measured_large_view(blocks: int) -> View:
         {path: {"energy_j": times["time_s"] * 7} for path, times in modules.items()},
         {index: {"energy_j": times["time_s"] * 7} for index, times in ops.items()},
     )
-    return View(replace(capture, measured=Measured(blank(), modules, ops), energy=energy))
+    return View(replace(capture, measured=Measured(blank_measurements(), modules, ops), energy=energy))
 
 
 def _op_times(index: int) -> dict[str, Any]:

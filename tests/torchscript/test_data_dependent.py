@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.analysis.pipeline import MEASURED_OUTSIDE
 from torchgauge.capture.script import compiler
 
 
@@ -88,7 +87,7 @@ def test_with_inference_it_runs_for_real_and_its_ops_are_those_of_that_run(
     found = tg.analyze(tmp_path / "model.pt", inputs=inputs, inference=True, budget_s=0.05)
     assert found.totals.macs == macs == tg.analyze(model, inputs=inputs).totals.macs
     assert (found.capture.run.mode, "looks at the values" in str(found.capture.run.reason)) == ("real", True)
-    assert MEASURED_OUTSIDE in found.capture.run.warnings
+    assert any("outside the isolated process" in warning for warning in found.capture.run.warnings)
     assert found.totals.time_s is not None
     assert found.totals.time_s > 0
 

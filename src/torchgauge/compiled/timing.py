@@ -17,7 +17,7 @@ from torchgauge.measure.joining import align
 from torchgauge.measure.latency import nearest
 from torchgauge.measure.module_times import module_rows
 from torchgauge.measure.parts import PROFILED_RUNS, Work, repeats
-from torchgauge.measure.profile import Event, Kernel, Profiled, profile_runs
+from torchgauge.measure.profile import DeviceKernel, HostEvent, Profiled, profile_runs
 from torchgauge.measure.subject import Subject
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Launch:
     """Kernels that one call launched: of a generated kernel itself, of a library's function all that it needed."""
 
     name: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[DeviceKernel, ...]
 
     @property
     def seconds(self) -> float:
@@ -129,8 +129,8 @@ def _launches(run: Profiled, generated: set[str]) -> list[_Launch]:
     """What was launched, in order: by the outermost op around a kernel, or a kernel that no op launched."""
     found: list[_Launch] = []
     held: set[int] = set()
-    outer: Event | None = None
-    inside: list[Kernel] = []
+    outer: HostEvent | None = None
+    inside: list[DeviceKernel] = []
 
     def close() -> None:
         if outer is not None and inside:

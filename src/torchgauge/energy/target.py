@@ -13,9 +13,8 @@ from torchgauge.energy.energy_window import Effort
 from torchgauge.energy.estimate import Circumstances, Estimate, estimate_energy, module_shares, spread
 from torchgauge.energy.measuring import EnergyOrder, measure_run, unavailable
 from torchgauge.energy.technology import power_of
-from torchgauge.facts import Capture, EnergyFacts, Measured, ModuleRecord, OpRecord
+from torchgauge.facts import Capture, EnergyFacts, Measured, ModuleRecord, OpRecord, blank_measurements
 from torchgauge.facts.figures import ESTIMATED, MEASURED
-from torchgauge.facts.measurements import blank
 from torchgauge.hardware import Peaks, allows_tf32, cpu_name, device_name, has_cuda, peaks_of
 from torchgauge.measure import Subject
 from torchgauge.measure.parts import Work
@@ -59,7 +58,7 @@ def energy_facts(
     """Everything the report says about energy, from the measured energy."""
     name = name_of(device)
     peaks = peaks_of(name, device.type)
-    figures = capture.measured.figures if capture.measured else blank()
+    figures = capture.measured.figures if capture.measured else blank_measurements()
     if facts is None and (failure := figures.get("failure")):
         facts = EnergyFacts(unavailable(f"the measurement ended before: {failure}"))
     threads, latency = figures.get("threads"), figures.get("latency")

@@ -40,7 +40,7 @@ from torchgauge.facts.figures import (
     figures_of,
 )
 from torchgauge.facts.files import AdapterRecord, PickleImport, StoredRecord, StoredTensor, TrainingRecord
-from torchgauge.facts.measurements import EnergyFacts, Measured, TraceRecord
+from torchgauge.facts.measurements import EnergyFacts, Measured, TraceRecord, blank_measurements
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
 from torchgauge.facts.predictions import (
@@ -139,6 +139,7 @@ __all__ = [
     "Unit",
     "View",
     "WeightStatistics",
+    "blank_measurements",
     "build_tree",
     "capture_from_document",
     "contiguous_stride",

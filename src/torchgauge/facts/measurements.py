@@ -44,7 +44,7 @@ class Measured:
     trace: TraceRecord | None = None
 
 
-def blank() -> Measurements:
+def blank_measurements() -> Measurements:
     """`measurements` before anything is measured: every member is there, null until it is known."""
     return {
         "failure": None, "latency": None, "memory": None, "unexplained_s": None, "threads": None, "system": None,

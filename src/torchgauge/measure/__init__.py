@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         refusal,
         uncounted_work,
     )
-    from torchgauge.measure.profile import RUN, profile_runs
+    from torchgauge.measure.profile import RUN, DeviceKernel, HostEvent, Profiled, profile_runs
     from torchgauge.measure.rates import COPY, buffer_bytes, last_cache_bytes, matmul, outcome
     from torchgauge.measure.readings import (
         Quantity,
@@ -69,15 +69,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COPY", "DTYPES", "GENERAL", "MOST_NUMBERS", "MOST_POINTS", "RAW", "RUN", "Absent", "Budget", "Count", "Counted",
-    "Device", "Event", "FloatEvent", "HostWatch", "ModuleWatch", "OpTime", "Order", "ProbeDiedError", "Processor",
-    "Quantity", "Sampler", "Samples", "Series", "Settings", "Subject", "Sweep", "Timed", "Value", "align",
-    "allocation_peak", "applied", "batch_size", "buffer_bytes", "counting", "cuda_quantities", "decode",
-    "device_module_times", "doubts", "float_events", "fragmentation", "join", "last_cache_bytes", "matmul", "measure",
-    "median_interval", "memory_events", "middle_half", "module_paths", "nearest", "nvml_device", "opened", "outcome",
-    "parse_processor", "parse_sweeps", "percentile", "process_quantities", "processor_quantities", "profile_runs",
-    "read_settings", "ready", "rebatched", "refusal", "relative_half_width", "require_device", "sampling",
-    "serial_share", "serial_shares", "tally", "thread_count", "thread_counts", "time_modules", "time_runs",
-    "trace_of", "uncounted_work",
+    "Device", "DeviceKernel", "Event", "FloatEvent", "HostEvent", "HostWatch", "ModuleWatch", "OpTime", "Order",
+    "ProbeDiedError", "Processor", "Profiled", "Quantity", "Sampler", "Samples", "Series", "Settings", "Subject",
+    "Sweep", "Timed", "Value", "align", "allocation_peak", "applied", "batch_size", "buffer_bytes", "counting",
+    "cuda_quantities", "decode", "device_module_times", "doubts", "float_events", "fragmentation", "join",
+    "last_cache_bytes", "matmul", "measure", "median_interval", "memory_events", "middle_half", "module_paths",
+    "nearest", "nvml_device", "opened", "outcome", "parse_processor", "parse_sweeps", "percentile",
+    "process_quantities", "processor_quantities", "profile_runs", "read_settings", "ready", "rebatched", "refusal",
+    "relative_half_width", "require_device", "sampling", "serial_share", "serial_shares", "tally", "thread_count",
+    "thread_counts", "time_modules", "time_runs", "trace_of", "uncounted_work",
 ]  # fmt: skip
 
 _HOMES = {
@@ -98,7 +98,7 @@ _HOMES = {
         "Count", "Event", "FloatEvent", "Processor", "RAW", "decode", "float_events", "parse_processor", "refusal",
         "uncounted_work",
     ),
-    "profile": ("RUN", "profile_runs"),
+    "profile": ("DeviceKernel", "HostEvent", "Profiled", "RUN", "profile_runs"),
     "rates": ("COPY", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
     "readings": (
         "Quantity", "Value", "cuda_quantities", "nvml_device", "process_quantities", "processor_quantities",

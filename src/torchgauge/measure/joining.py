@@ -11,7 +11,7 @@ from torchgauge.facts import FREE, OpRecord
 from torchgauge.facts.figures import Members
 from torchgauge.hardware import Peaks, Roof, allows_tf32
 from torchgauge.hardware.devices import LAUNCH
-from torchgauge.measure.profile import Event, Kernel, Profiled
+from torchgauge.measure.profile import DeviceKernel, HostEvent, Profiled
 
 # How far ahead to search for a static op before giving up: the ops after it must still be found.
 _MAX_CALLS_AHEAD = 2000
@@ -22,8 +22,8 @@ class Joined:
     """A static op and its recorded call; the kernels include those of nested calls."""
 
     index: int
-    event: Event
-    kernels: tuple[Kernel, ...]
+    event: HostEvent
+    kernels: tuple[DeviceKernel, ...]
 
     @property
     def device_ns(self) -> int:
@@ -73,7 +73,7 @@ def _either(name: str) -> str:
     return name.removesuffix("_")
 
 
-def _after(calls: list[Event], at: int) -> int:
+def _after(calls: list[HostEvent], at: int) -> int:
     """The first call that is not inside the one at `at`."""
     end = calls[at].end_ns
     after = at + 1

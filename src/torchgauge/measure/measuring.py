@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from torchgauge.errors import TorchgaugeError
-from torchgauge.facts import Measured, OpRecord
-from torchgauge.facts.measurements import blank
+from torchgauge.facts import Measured, OpRecord, blank_measurements
 from torchgauge.measure.counters import counting
 from torchgauge.measure.latency import Clock, Surroundings, Timed, surroundings_noted, time_runs
 from torchgauge.measure.module_times import ModuleWatch, module_paths, module_rows
@@ -40,7 +39,7 @@ _MAX_DRIFT = 0.05
 
 def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Progress | None = None) -> Measured:
     """Measure everything requested. `failure` says what failed; what was measured before it is kept."""
-    work = Work(subject, subject.run, ops, order, figures=blank())
+    work = Work(subject, subject.run, ops, order, figures=blank_measurements())
     chosen: list[tuple[str, Stage, bool]] = [
         ("latency", measure_latency, True),
         ("phases", measure_phases, order.train),

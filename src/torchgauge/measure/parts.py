@@ -9,9 +9,8 @@ from statistics import fmean
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from torchgauge.facts import Measured, OpRecord, TraceRecord
+from torchgauge.facts import Measured, OpRecord, TraceRecord, blank_measurements
 from torchgauge.facts.figures import Members
-from torchgauge.facts.measurements import blank
 from torchgauge.hardware import Peaks
 from torchgauge.measure.joining import Joined, join, least_time, op_figures, op_times
 from torchgauge.measure.latency import Budget, nearest
@@ -33,7 +32,7 @@ from torchgauge.measure.module_times import (
     own_times,
     script_roots,
 )
-from torchgauge.measure.profile import Event, Profiled, profile_runs
+from torchgauge.measure.profile import HostEvent, Profiled, profile_runs
 from torchgauge.measure.subject import Subject, TrainingStep
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Work:
     ops: Sequence[OpRecord]
     order: Order
     step: TrainingStep | None = None
-    figures: Measurements = field(default_factory=blank)
+    figures: Measurements = field(default_factory=blank_measurements)
     modules: Mapping[str, Members] = field(default_factory=dict)
     op_rows: dict[int, Members] = field(default_factory=dict)
     trace: TraceRecord | None = None
@@ -182,7 +181,7 @@ def device_module_times(runs: Sequence[Profiled]) -> dict[str, ModuleTime]:
     parts: list[dict[str, ModuleTime]] = []
     for run in runs:
         inclusive, own, calls = Counter[str](), Counter[str](), Counter[str]()
-        open_ranges: list[Event] = []
+        open_ranges: list[HostEvent] = []
         for event in run.events:
             while open_ranges and open_ranges[-1].end_ns <= event.start_ns:
                 open_ranges.pop()

@@ -22,7 +22,7 @@ _RUNTIME = re.compile(r"(cuda|cu|hip)[A-Z]")
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class DeviceKernel:
     """Work on the device: a kernel, a copy or a fill; `idle_ns` is how long the device waited for it."""
 
     name: str
@@ -33,7 +33,7 @@ class Kernel:
 
 
 @dataclass(slots=True)
-class Event:
+class HostEvent:
     """A call seen on the CPU: an op, or the range of a module (`path`). `kernels` are those it launched itself."""
 
     name: str
@@ -41,7 +41,7 @@ class Event:
     end_ns: int
     thread: int
     path: str | None = None
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[DeviceKernel] = field(default_factory=list)
 
     @property
     def duration_ns(self) -> int:
@@ -63,8 +63,8 @@ class Profiled:
 
     start_ns: int
     end_ns: int
-    events: tuple[Event, ...]
-    kernels: tuple[Kernel, ...]
+    events: tuple[HostEvent, ...]
+    kernels: tuple[DeviceKernel, ...]
     allocations: tuple[Allocation, ...] = ()
 
 
@@ -108,8 +108,8 @@ def _module_ranges(paths: Mapping[int, str]) -> Iterator[None]:
 
 def _split(raw: Any) -> list[Profiled]:
     """The events of every run; what lies between runs is dropped."""
-    on_cpu: dict[int, Event] = {}
-    launched: list[tuple[int, Kernel]] = []
+    on_cpu: dict[int, HostEvent] = {}
+    launched: list[tuple[int, DeviceKernel]] = []
     allocations: list[Allocation] = []
     for found in raw:
         name = found.name()
@@ -125,17 +125,17 @@ def _split(raw: Any) -> list[Profiled]:
             # that it interrupts: the one that began first is the op.
             known = on_cpu.get(found.correlation_id())
             if known is None or start < known.start_ns:
-                event = Event(name, start, start + found.duration_ns(), found.start_thread_id(), path)
+                event = HostEvent(name, start, start + found.duration_ns(), found.start_thread_id(), path)
                 on_cpu[found.correlation_id()] = event
         else:
             # The device repeats the ranges (ours, the optimizer's, the model's own) around the kernels launched in
             # them; releases before 2.5 do not mark them.
             is_annotation = getattr(found, "is_user_annotation", None)
             if not (is_annotation() if is_annotation else name.startswith(("torchgauge::", "Optimizer."))):
-                kernel = Kernel(name, found.start_ns(), found.duration_ns(), stream=found.device_resource_id())
+                kernel = DeviceKernel(name, found.start_ns(), found.duration_ns(), stream=found.device_resource_id())
                 launched.append((found.linked_correlation_id(), kernel))
     # Kernels in order of their start, each with the time since the device last had something to do.
-    kernels: list[Kernel] = []
+    kernels: list[DeviceKernel] = []
     until: int | None = None
     for correlation, kernel in sorted(launched, key=lambda pair: pair[1].start_ns):
         kernels.append(replace(kernel, idle_ns=0 if until is None else max(0, kernel.start_ns - until)))

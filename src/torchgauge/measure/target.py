@@ -10,8 +10,7 @@ import torch
 
 from torchgauge.capture import Request, Trace, trace
 from torchgauge.errors import UsageError
-from torchgauge.facts import Measured
-from torchgauge.facts.measurements import blank
+from torchgauge.facts import Measured, blank_measurements
 from torchgauge.hardware import Peaks, cpu_name, has_cuda, peaks_of
 from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, failure_text, let_go, measure
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
@@ -51,7 +50,7 @@ def measure_target(
         raise UsageError("a sweep over seq changes inferred inputs: leave out those that you give, or give each length")
     if fixed and BATCH in keys:
         batch_size(traced.candidate)
-    measured = Measured({**blank(), "notes": list(asked.notes)})
+    measured = Measured({**blank_measurements(), "notes": list(asked.notes)})
     settings = asked.settings.figures(profile=asked.profile)
     try:
         require_device(request.device)
@@ -94,7 +93,9 @@ def measure_target(
 
 def refused(reason: str, asked: Asked) -> Measured:
     """Where there is nothing to run."""
-    return Measured({**blank(), "failure": reason, "settings": asked.settings.figures(profile=asked.profile)})
+    return Measured(
+        {**blank_measurements(), "failure": reason, "settings": asked.settings.figures(profile=asked.profile)}
+    )
 
 
 def device_peaks(device: torch.device) -> Peaks | None:

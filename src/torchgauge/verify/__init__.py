@@ -8,7 +8,7 @@ from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.verify.code import function_text, optimised
-    from torchgauge.verify.difference import Difference, output_tensors
+    from torchgauge.verify.difference import Difference, compare_outputs, output_tensors
     from torchgauge.verify.judging import Verdict, compared, confirmed, judge
     from torchgauge.verify.pairs import LEAST_PAIRS, ROUNDS, Paired, Switches, switches_kept, time_pairs
     from torchgauge.verify.planning import no_plan
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST_PAIRS", "REASONS", "ROUNDS", "TRANSFORMATIONS", "Applied", "Bench", "Difference", "Job",
-    "NotApplicableError", "Paired", "Setup", "Side", "Switches", "Trial", "Verdict", "compared", "confirmed",
-    "function_text", "judge", "load_transformations", "no_plan", "optimised", "output_tensors", "read_budget",
-    "switches_kept", "time_pairs", "transformation", "verify",
+    "NotApplicableError", "Paired", "Setup", "Side", "Switches", "Trial", "Verdict", "compare_outputs", "compared",
+    "confirmed", "function_text", "judge", "load_transformations", "no_plan", "optimised", "output_tensors",
+    "read_budget", "switches_kept", "time_pairs", "transformation", "verify",
 ]  # fmt: skip
 
 _HOMES = {
     "code": ("function_text", "optimised"),
-    "difference": ("Difference", "output_tensors"),
+    "difference": ("Difference", "compare_outputs", "output_tensors"),
     "judging": ("Verdict", "compared", "confirmed", "judge"),
     "pairs": ("LEAST_PAIRS", "Paired", "ROUNDS", "Switches", "switches_kept", "time_pairs"),
     "planning": ("no_plan",),

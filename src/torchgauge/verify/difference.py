@@ -50,7 +50,7 @@ def _tensors(value: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _tensors(getattr(value, field.name, None), field.name)
 
 
-def difference(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, torch.Tensor]]) -> Difference:
+def compare_outputs(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, torch.Tensor]]) -> Difference:
     if not before:
         return Difference(None, reason="the model returns no tensors to compare")
     shapes = [[tuple(tensor.shape) for _, tensor in side] for side in (before, after)]

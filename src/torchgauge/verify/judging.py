@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from torchgauge.units import format_percent, format_value
-from torchgauge.verify.difference import Difference, difference
+from torchgauge.verify.difference import Difference, compare_outputs
 from torchgauge.verify.pairs import ROUNDS, Paired
 from torchgauge.verify.registry import ROUNDING, ROUNDING_BY_TYPE, Applied
 from torchgauge.verify.sides import SEED, Bench, Side, held_bytes, peak_bytes
@@ -221,17 +221,17 @@ def compared(original: Side, changed: Side, tolerance: float) -> tuple[Differenc
     allowed = max(
         tolerance,
         max((ROUNDING_BY_TYPE.get(str(tensor.dtype), ROUNDING) for _, tensor in expected), default=ROUNDING),
-        _SELF * (difference(expected, original.outputs()).relative or 0.0),
+        _SELF * (compare_outputs(expected, original.outputs()).relative or 0.0),
     )
     outputs = changed.outputs()
     if changed.samples != 1 and len(outputs) == len(expected):
         # Of a larger batch, the samples that the original was given.
         pairs = zip(outputs, expected, strict=True)
         outputs = [(name, tensor[: like.shape[0]] if like.dim() else tensor) for (name, tensor), (_, like) in pairs]
-    found = difference(expected, outputs)
+    found = compare_outputs(expected, outputs)
     if found.reason is None and (found.relative or 0.0) > allowed:
         # The model itself may return something else with other random numbers.
-        apart = difference(expected, original.outputs(SEED + 1)).relative
+        apart = compare_outputs(expected, original.outputs(SEED + 1)).relative
         if apart is not None and apart > allowed:
             return replace(found, reason=_RANDOM), allowed
     return found, allowed

@@ -13,7 +13,7 @@ from torchgauge.errors import UsageError
 from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
 from torchgauge.progress import Progress
 from torchgauge.verify.code import function_text
-from torchgauge.verify.difference import difference
+from torchgauge.verify.difference import compare_outputs
 from torchgauge.verify.judging import TIME, Verdict, confirmed, confirmed_elsewhere, failed, judge, measured
 from torchgauge.verify.pairs import ROUNDS
 from torchgauge.verify.planning import Candidate, Note, Plan, again, draft, member, no_plan, ordered, tolerance
@@ -159,7 +159,7 @@ def _own_failure(work: _Verification) -> str | None:
         with silenced(), cleaned_up(work.bench, []):
             outputs = work.bench.original().outputs()
             work.bench = work.bench.with_floor()
-        return difference(outputs, outputs).reason
+        return compare_outputs(outputs, outputs).reason
     except NotApplicableError as error:
         return str(error)
     # The model's own code may raise anything.
