@@ -250,8 +250,9 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         code = "\n".join(line for line in (row["code"] or "").splitlines() if line.strip())
         if code.count("\n") >= CODE_LINES_BESIDE:
             title = f"Code for advice {number}: {row['rule']}"
-            below.append(Section(title, (Code(code),), Topic.ADVICE, page_part="advice"))
-            code = ""
+            risk = tuple(Text(f"{name}: {text}", is_remark=True) for name, text in after if name == "risk")
+            below.append(Section(title, (*risk, Code(code)), Topic.ADVICE, page_part="advice"))
+            code, after = "", [each for each in after if each[0] != "risk"]
         after += [("", measured)] if (measured := measured_text(row)) else []
         items.append(Item(f"{effect_text(row)}: {row['recommendation']}", facts, code, after=after))
     blocks: list[Block] = [Listing(items, mark="1.", max_lines=MOST_LINES)] if items else []
