@@ -15,7 +15,7 @@ from torchgauge.advise.code import Source, SourceEdit
 from torchgauge.advise.dataflow import Dataflow
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.least_time import LeastTime
-from torchgauge.advise.op_time import OpTimes, Queues, fresh_memory, predicted_times
+from torchgauge.advise.op_time import OpTimes, Queues, combined, fresh_memory, predicted_times
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
 from torchgauge.facts.experts import Mixture
@@ -408,9 +408,10 @@ class Evidence:
         times = self.times
         low, high = gain.low, gain.high
         if gain.touched is not None:
-            share, (least, most) = times.share(gain.touched), times.saved_range(gain.touched)
-            low, high = (min(end / share, 1.0) * of if share else 0.0 for end, of in ((low, least), (high, most)))
-            low = min(low, high)
+            share, saved = times.share(gain.touched), times.saved_range(gain.touched)
+            parts = (min(low / share, 1.0), min(high / share, 1.0)) if share else (0.0, 0.0)
+            low, high = combined(parts, saved)
+            high = min(high, parts[1] * saved[1])
         is_measured = times.basis == "measured" or gain.basis == "measured"
         basis = "bound" if low == 0 else "measured" if is_measured else "predicted"
         amount = (low + high) / 2 * times.whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
+from math import exp, hypot, log, prod, sqrt
 
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.facts import FREE, OpRecord
@@ -27,11 +27,21 @@ _NS_PER_ELEMENT = {
     "tanh": 3.3, "exp": 1.1, "log": 1.1, "sin": 1.7, "cos": 1.7, "erf": 1.1, "pow": 5.0, "sigmoid": 1.0, "silu": 1.0,
     "gelu": 1.1, "native_batch_norm": 0.37, "var": 7.0, "std": 7.0, "var_mean": 7.0,
     "native_layer_norm": 0.5, "native_group_norm": 0.5, "_fused_rms_norm": 0.5, "linalg_vector_norm": 0.13,
-    "tril": 0.6, "triu": 0.6, "cumsum": 1.0, "where": 0.7, "masked_fill": 1.5,
-    "index": 1.2, "gather": 1.2, "scatter": 1.2, "embedding": 0.2,
+    "tril": 0.7, "triu": 0.7, "cumsum": 1.0, "where": 1.3, "masked_fill": 1.7,
+    "index": 1.2, "gather": 1.2, "scatter": 1.2, "embedding": 0.2, "topk": 11.0, "_euclidean_dist": 1.7,
 }  # fmt: skip
 _NS_BY_CATEGORY = {"softmax": 1.25, "resize": 2.5, "sort": 20.0}
-_NS_TURNED_COPY = 0.7
+# A copy of rows that lie apart, one that turns the innermost dimension around (0.7 to 1.5 for 11 shapes), and one whose
+# elements lie a multiple of 4 KiB apart, so that they share the few lines of one set of the cache (2.3 to 3.4).
+_NS_STRIDED_COPY, _NS_TURNED_COPY, _NS_ALIASED_COPY, _ALIASED_BYTES = 0.25, 1.0, 2.7, 4096
+# torch has no vector code for these: a mask of bools as numbers, comparisons of floats, logic of masks that are
+# broadcast; integers as floats.
+_NS_OF_MASKS, _NS_OF_INTEGERS = 1.1, 0.7
+_COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
+_LOGIC = {"bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor"}
+# Numbers of 16 bits are widened and rounded again: functions of them take so many times as long, sums and products of
+# two so many nanoseconds.
+_NARROW_FUNCTIONS, _NS_NARROW = 1.5, 0.3
 # Kernels of products compute blocks: a shorter side than this takes as long (32 × 512 × 3 to 256 × 512 × 48 there).
 _LEAST_SIDE = 12
 # A pooling window is looked through element by element.
@@ -45,17 +55,17 @@ _ELEMENTS_PER_THREAD = 32768
 # A core of a current server without a calibration: 16 float32 multiply-adds a cycle at 2.5 GHz; two channels of memory.
 _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
 # The time of some ops beside that of others is predicted to within this factor (docs/advice.md).
-UNSURE = 1.6
+UNSURE = 1.75
 # On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
 # them. Of 40 changes that mostly leave ops out the median is 1.25; the third set of gains (docs/advice.md) is not
 # among them.
-BESIDES = 1.2
+BESIDES = 1.35
 # The first write to a page that the allocator got from Linux: 2 µs per 4 KiB in a virtual machine without huge pages
 # (40 to 128 MiB, torch 2.13); a tenth of that with huge pages, nothing where the process has kept the memory.
 _FRESH_S_PER_BYTE = 0.5e-9
-# glibc takes larger blocks from Linux at each call and gives them back (DEFAULT_MMAP_THRESHOLD_MAX of malloc.c);
-# smaller ones stay with the process until twice the size of the largest one freed is unused at the end of its heap. Of
-# 47 models none that needed less than 8 MiB got many fresh pages in later runs.
+# glibc takes blocks from this size on from Linux at each call and gives them back (DEFAULT_MMAP_THRESHOLD_MAX of
+# malloc.c); smaller ones stay with the process until twice the size of the largest one freed is unused at the end of
+# its heap. Of 47 models none that needed less than 8 MiB got many fresh pages in later runs.
 _NEVER_KEPT, _LEAST_KEPT = 32 << 20, 4 << 20
 # Tensors that fit into the caches, a core's or the shared one, are read faster than from memory.
 _CACHES = ((1 << 20, 3.0), (8 << 20, 1.7))
@@ -158,22 +168,32 @@ class OpTimes:
         if self.fresh_s:
             fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
             shares.append((shares[0] * self.total + fresh) / (self.total + sum(self.fresh_s.values())))
-        least, most = min(shares), max(shares)
-        low, high = besides * least / unsure, besides * most * unsure
-        return low / (low + 1 - least), high / (high + 1 - most)
+        least, most = (besides * share / max(1 - share, 1e-9) for share in (min(shares), max(shares)))
+        low, high = combined((least, most), (1 / unsure, unsure))
+        return low / (low + 1), high / (high + 1)
+
+
+def combined(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """The range of a product of two figures that are wrong independently of each other: the logarithms of their widths
+    add up as errors do, by their squares. Both at their ends at once would be a rare case."""
+    middle = sqrt(one[0] * one[1] * other[0] * other[1])
+    if not middle:
+        return 0.0, one[1] * other[1]
+    width = exp(hypot(log(one[1] / one[0]), log(other[1] / other[0])) / 2)
+    return middle / width, middle * width
 
 
 def fresh_memory(ops: Iterable[OpRecord]) -> dict[int, float]:
     """By the index of the op, the seconds for pages that no earlier run has left in the process: those of large
     results, and those by which the heap grows again after glibc has given its unused end back."""
     made = [(op, op.signature.activation_bytes) for op in ops]
-    largest = max((nbytes for _, nbytes in made if nbytes <= _NEVER_KEPT), default=0)
+    largest = max((nbytes for _, nbytes in made if nbytes < _NEVER_KEPT), default=0)
     most_unused, heap = 2 * max(largest, _LEAST_KEPT), 0
     found: dict[int, float] = {}
     for _ in range(2):  # the second run finds what the first has left
         found = {}
         for op, nbytes in made:
-            fresh = nbytes if nbytes > _NEVER_KEPT else max(op.live_bytes - heap, 0)
+            fresh = nbytes if nbytes >= _NEVER_KEPT else max(op.live_bytes - heap, 0)
             if fresh:
                 found[op.index] = fresh * _FRESH_S_PER_BYTE
             if op.live_bytes > heap or heap - op.live_bytes > most_unused:
@@ -245,9 +265,25 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
     if op.category == "pooling":
         window = op.signature.attributes.get("kernel_size")
         return _NS_PER_POOLED * (prod(window) if isinstance(window, list | tuple) else 1)
-    is_turned = op.category == "copy" and op.signature.inputs and op.signature.inputs[0].stride is not None
-    known = _NS_PER_ELEMENT.get(name) or _NS_BY_CATEGORY.get(op.category)
-    return known or (_NS_TURNED_COPY if is_turned else 0.0)
+    inputs, made = op.signature.inputs, op.signature.dtype
+    known = _NS_PER_ELEMENT.get(name) or _NS_BY_CATEGORY.get(op.category) or 0.0
+    is_narrow = made in ("bfloat16", "float16") and op.category in ("elementwise", "activation")
+    if known or is_narrow or not inputs:
+        return max(known * _NARROW_FUNCTIONS, _NS_NARROW) if is_narrow else known
+    first = inputs[0]
+    is_broadcast = all(spec.numel < op.signature.outputs[0].numel for spec in inputs)
+    if (name in _COMPARISONS and first.is_floating) or (name in _LOGIC and is_broadcast):
+        return _NS_OF_MASKS
+    if op.category != "copy":
+        return 0.0
+    if first.dtype != made and first.dtype in ("bool", "int64", "int32"):
+        return _NS_OF_MASKS if first.dtype == "bool" else _NS_OF_INTEGERS
+    step = next(
+        (step for size, step in zip(first.shape[::-1], (first.stride or ())[::-1], strict=False) if size > 1), 1
+    )
+    if step <= 1:
+        return 0.0 if first.stride is None else _NS_STRIDED_COPY
+    return _NS_TURNED_COPY if step * first.itemsize % _ALIASED_BYTES else _NS_ALIASED_COPY
 
 
 def _reached(op: OpRecord) -> float:

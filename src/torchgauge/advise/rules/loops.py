@@ -267,14 +267,15 @@ def _by_tensor(evidence: Evidence, ops: Sequence[OpRecord], read: Reading) -> It
 
 def with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
     """What runs between the first and the last about as often as the products. The next layer of a stack runs the same
-    lines in another loop."""
+    lines in another loop, before or after this one; the next layer of a Sequential runs in every round."""
     begin, end = products[0].index, products[-1].index
     own = {path for op in products for path in _path_and_parents(op.module)}
     kinds = {re.sub(r"\d+", "#", path) for path in own}
     near = [op for op in evidence.forward if begin - _MOST_BETWEEN <= op.index <= end + _MOST_BETWEEN]
+    inside = {op.module for op in near if begin <= op.index <= end}
     others = {
         module
-        for module in {op.module for op in near}
+        for module in {op.module for op in near} - inside
         if any(path not in own and re.sub(r"\d+", "#", path) in kinds for path in _path_and_parents(module))
     }
     near = [op for op in near if op.module not in others]
