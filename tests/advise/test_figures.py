@@ -12,6 +12,7 @@ from tests.advise.zoo_runs import precise
 from torchgauge.advise import Advice, Evidence, Machine
 from torchgauge.advise.evidence import moved
 from torchgauge.advise.least_time import LeastTime
+from torchgauge.advise.op_time import combined
 from torchgauge.advise.rules.strides import innermost, step
 from torchgauge.facts import TensorSpec
 from torchgauge.hardware import Peaks
@@ -46,8 +47,9 @@ def test_a_kernel_that_copies_first_moves_its_input_twice_more() -> None:
 
     gain = gain_of(only(evidence, "strided-access"))
 
-    most, work = evidence.times.saved_range([norm.index])[1], 1 - evidence.share([norm]).calls
-    assert gain.high == pytest.approx(0.5 * extra / (moved(norm) + extra) * work * most)
+    saved, work = evidence.times.saved_range([norm.index]), 1 - evidence.share([norm]).calls
+    wasted = extra / (moved(norm) + extra) * work
+    assert (gain.low, gain.high) == pytest.approx(combined((0.1 * wasted, 0.5 * wasted), saved))
 
 
 def test_the_least_time_is_that_of_the_slower_of_arithmetic_and_memory() -> None:
@@ -90,11 +92,22 @@ def test_a_chain_in_one_kernel_reads_its_input_and_writes_its_output() -> None:
     chain = only(evidence, "pointwise-chain")
     nbytes = 2 * 64 * 64 * 4
 
-    spared = 1 - 2 * nbytes / chain.evidence["bytes_moved"]
     ops = [op for op in evidence.forward if op.index in chain.where.ops]
-    share, most = evidence.share(ops), evidence.times.saved_range(chain.where.ops)[1]
-    of_them = share.calls * (1 - 1 / len(ops)) + (1 - share.calls) * spared
-    assert gain_of(chain).high == pytest.approx(of_them * most)
+    work = [evidence.share([op]).value * (1 - evidence.share([op]).calls) for op in ops]
+    # The longest function is still computed.
+    spared = 1 - max(2 * nbytes / chain.evidence["bytes_moved"], max(work) / sum(work))
+    share, saved = evidence.share(ops), evidence.times.saved_range(chain.where.ops)
+    fewer = share.calls * (1 - 1 / len(ops))
+    parts = (0.8 * fewer + (1 - share.calls) * 0.7 * spared, fewer + (1 - share.calls) * spared)
+    assert gain_of(chain).high == pytest.approx(min(combined(parts, saved)[1], parts[1] * saved[1]))
+
+
+def test_errors_that_are_independent_add_up_by_their_squares() -> None:
+    assert combined((0.2, 0.8), (0.5, 0.5)) == pytest.approx((0.1, 0.4))  # one of them is known
+    low, high = combined((0.2, 0.8), (0.1, 0.4))
+    assert low * high == pytest.approx(0.16 * 0.04)
+    assert high / low == pytest.approx(4**2**0.5)
+    assert combined((0.0, 0.8), (0.1, 0.4)) == pytest.approx((0.0, 0.32))
 
 
 @pytest.mark.parametrize("stacked", [False, True])

@@ -156,6 +156,88 @@ def test_memory_that_no_run_keeps_is_part_of_what_a_copy_may_cost() -> None:
     assert large.times.saved_range([clone])[1] > kept[1]
 
 
+def test_a_block_of_exactly_32_mib_is_not_kept() -> None:
+    large = seen(nn.Sequential(nn.ReLU(), nn.Linear(2048, 4)), 4096, 2048)
+    relu = next(op for op in large.forward if op.op == "aten::relu")
+    assert relu.signature.activation_bytes == 32 << 20
+    assert fresh_memory(large.forward)[relu.index] > 0.01
+
+
+class OneByOne(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16), nn.Sigmoid())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([self.body(row) for row in x])
+
+
+def test_all_layers_of_a_sequential_are_of_the_loop_that_calls_it() -> None:
+    found = next(advice for advice in said(seen(OneByOne(), 24, 4, 16)) if advice.rule == "loop-over-samples")
+    assert found.evidence["ops"] >= 4 * 24
+    assert found.expected_gain is not None
+    assert found.expected_gain.high > 0.8
+
+
+class WrittenGelu(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(64, 2048)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.fc(x)
+        return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def test_the_function_of_a_gelu_is_still_computed() -> None:
+    evidence = seen(WrittenGelu(), 256, 64)
+    found = next(advice for advice in said(evidence) if advice.rule == "gelu-by-hand")
+    tanh = next(op for op in evidence.forward if op.op == "aten::tanh")
+    assert found.expected_gain is not None
+    assert found.expected_gain.touched is not None
+    rest = found.expected_gain.touched - {tanh.index}
+    assert found.expected_gain.high < evidence.times.saved_range(rest)[1]
+
+
+class HandFrozen(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.var = nn.Parameter(torch.ones(8)), nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (self.weight * (self.var + 1e-5).rsqrt()).view(1, -1, 1, 1)
+
+
+def test_what_makes_a_folded_scale_goes_away_with_it() -> None:
+    evidence = seen(nn.Sequential(nn.Conv2d(3, 8, 1), HandFrozen()), 1, 3, 8, 8)
+    found = next(advice for advice in said(evidence) if advice.rule == "affine-after-layer")
+    root = next(op for op in evidence.forward if op.op == "aten::rsqrt")
+    assert found.expected_gain is not None
+    assert found.expected_gain.touched is not None
+    assert root.index in found.expected_gain.touched
+
+
+class Turns(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2).contiguous() + 1
+
+
+class Masks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x > 0).to(torch.float32)
+
+
+def longest_copy_s(model: nn.Module, *size: int) -> float:
+    evidence = seen(model, *size)
+    seconds = predicted_times(evidence.forward, None, "cpu", 1, None)
+    return max(seconds[op.index] for op in evidence.forward if op.category == "copy")
+
+
+def test_copies_of_masks_and_of_elements_4_kib_apart_take_longer_than_their_bytes() -> None:
+    assert longest_copy_s(Turns(), 1, 512, 1024) > 2 * longest_copy_s(Turns(), 1, 512, 1000)
+    assert longest_copy_s(Masks(), 1, 512, 1024) > 2 * (1 + 4) * 512 * 1024 / 20e9
+
+
 def test_a_heap_that_shrinks_between_runs_grows_again() -> None:
     """Thirteen results of 1 MiB that live at once: more than glibc leaves unused at the end of the heap."""
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.trying import advised, apart, bench, changed, not_applicable, row, x
+from torchgauge.analysis.advice import ModelInMemory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -74,3 +75,18 @@ def test_models_of_timm_are_switched_to_fused_attention() -> None:
 
     assert side.subject.model[0].fused_attn is True  # type: ignore[index]
     assert "edit its source" in not_applicable(bench(nn.ReLU(), x(2, 2)), row("attention-by-hand"))
+
+
+def test_a_switch_is_shown_only_where_the_class_has_a_fused_form() -> None:
+    """Classes of transformers without one take the setting and go on as before."""
+
+    class Plain(nn.Module):
+        _supports_sdpa = False
+
+    class Fused(nn.Module):
+        _supports_sdpa = True
+
+    for kind in (Plain, Fused):
+        model = ModelInMemory(nn.Sequential(kind()))
+        assert model.has("0", "_supports_sdpa")
+        assert model.has("0", "_supports_sdpa", is_set=True) is kind._supports_sdpa

@@ -53,12 +53,13 @@ class ModelInMemory:
         is_seen = square == 0 if square.is_floating_point() and bool((square < 0).any()) else square != 0
         return bool(torch.equal(is_seen, lower) or torch.equal(~is_seen, lower))
 
-    def has(self, path: str, attribute: str) -> bool:
-        """Whether the module or one that it is in has it."""
+    def has(self, path: str, attribute: str, *, is_set: bool = False) -> bool:
+        """Whether the module or one that it is in has it; `is_set`: and it is true there."""
         parts = path.split(".") if path else []
         paths = [".".join(parts[:count]) for count in range(len(parts) + 1)]
         modules = dict(self._model.named_modules())
-        return any(hasattr(modules.get(each), attribute) for each in paths)
+        found = [getattr(modules[each], attribute) for each in paths if hasattr(modules.get(each), attribute)]
+        return any(found) if is_set else bool(found)
 
     def are_equal(self, pairs: Sequence[tuple[str, str]]) -> bool:
         """Whether the two parameters of every pair hold the same values, and not only zeros or ones, as layers start

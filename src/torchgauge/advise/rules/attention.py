@@ -19,16 +19,19 @@ _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _PLAIN_PRODUCTS = _PRODUCTS - {"aten::baddbmm"}
 _MOST_BETWEEN = 8
 _MASKS = {"aten::masked_fill", "aten::where", "aten::add"}
-# Libraries that have both forms, and the attribute of a module that says so.
+# Libraries that have both forms, the attribute of a module that says so, and whether it must be true: in transformers a
+# class without a fused form takes the setting and goes on as before.
 _SWITCHES = {
     "timm": (
         "fused_attn",
+        False,
         "for module in model.modules():  # of models to come: timm.layers.set_fused_attn(True)\n"
         "    if hasattr(module, 'fused_attn'):\n"
         "        module.fused_attn = True",
     ),
     "transformers": (
-        "config",
+        "_supports_sdpa",
+        True,
         "for module in model.modules():  # or from_pretrained(..., attn_implementation='sdpa')\n"
         "    if hasattr(module, 'set_attn_implementation'):\n"
         "        module.set_attn_implementation('sdpa')",
@@ -191,9 +194,9 @@ def _is_over_scores(product: OpRecord, direction: int, elements: int) -> bool:
 
 
 def _change(evidence: Evidence, op: OpRecord, ops: Sequence[OpRecord]) -> Patch | SourceEdit | None:
-    attribute, switch = _SWITCHES.get(evidence.library_of(op) or "", ("", ""))
+    attribute, is_set, switch = _SWITCHES.get(evidence.library_of(op) or "", ("", False, ""))
     if switch:
-        has_switch = evidence.model is not None and evidence.model.has(op.module, attribute)
+        has_switch = evidence.model is not None and evidence.model.has(op.module, attribute, is_set=is_set)
         return Patch(switch) if has_switch else None
     record = evidence.modules.get(op.module)
     if record is not None and record.type == "MultiheadAttention":

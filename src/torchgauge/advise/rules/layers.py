@@ -71,10 +71,24 @@ def affine_after_layer(evidence: Evidence) -> Iterator[Advice]:
             evidence={"layer": layer.module, "ops": [op.op for op in chain]},
             recommendation="fold this scale by channel into the layer before it: inference does not change it",
             change=_folded(evidence, layer, chain),
-            expected_gain=evidence.share(chain).gain(0.7, 1.0, "the passes of the scale and the shift"),
+            expected_gain=evidence.share([*chain, *_made_for(evidence, chain)]).gain(
+                0.7, 1.0, "the passes of the scale and the shift, and the ops that compute these"
+            ),
             risk="for inference only; rounding differs in the last digits",
             confidence="high",
         )
+
+
+def _made_for(evidence: Evidence, chain: list[OpRecord]) -> list[OpRecord]:
+    """The ops that make a constant scale or shift of parameters, for this chain alone."""
+    found, todo = dict[int, OpRecord](), list(chain)
+    while todo:
+        for source in evidence.flow.sources(todo.pop()):
+            is_own = source.index in evidence.dataflow.constants and source.index not in found
+            if is_own and all(user.index in found or user in chain for user in evidence.flow.users(source)):
+                found[source.index] = source
+                todo.append(source)
+    return list(found.values())
 
 
 def _folded(evidence: Evidence, layer: OpRecord, chain: list[OpRecord]) -> Patch | None:
