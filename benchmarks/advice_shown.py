@@ -405,6 +405,93 @@ class TokenMixer(nn.Module):
         return h + self.down(self.act(self.up(self.norm(h))))
 
 
+class Retriever(nn.Module):
+    """A cosine classifier behind a pooled text, whose weight is normalised in every forward."""
+
+    def __init__(self, fix: str = "") -> None:
+        super().__init__()
+        self.fix = fix
+        self.table, self.query = nn.Embedding(4000, 128), nn.Linear(128, 128)
+        self.classes = nn.Parameter(x(2500, 128))
+
+    def forward(self, text: Tensor) -> Tensor:
+        h = self.query(self.table(text)).mean(1)
+        classes = self.classes if self.fix == "recomputed-weight" else F.normalize(self.classes, dim=-1)
+        return F.normalize(h, dim=-1) @ classes.T
+
+
+class HeadByHead(nn.Module):
+    """Attention over the slots of a scene, one head after the other."""
+
+    def __init__(self, fix: str = "") -> None:
+        super().__init__()
+        self.fix = fix
+        self.q, self.k, self.v, self.out = (nn.Linear(128, 128) for _ in range(4))
+
+    def forward(self, h: Tensor) -> Tensor:
+        q, k, v = self.q(h), self.k(h), self.v(h)
+        if self.fix == "loop-over-samples":
+            q, k, v = (t.unflatten(-1, (8, 16)).transpose(1, 2) for t in (q, k, v))
+            weights = torch.softmax(q @ k.transpose(-2, -1) / 4.0, -1)
+            return self.out((weights @ v).transpose(1, 2).flatten(2))
+        found = []
+        for at in range(0, 128, 16):
+            weights = torch.softmax(q[..., at : at + 16] @ k[..., at : at + 16].transpose(1, 2) / 4.0, -1)
+            found.append(weights @ v[..., at : at + 16])
+        return self.out(torch.cat(found, -1))
+
+
+class SharedTower(nn.Module):
+    """A convolution whose result is computed for both branches."""
+
+    def __init__(self, fix: str = "") -> None:
+        super().__init__()
+        self.fix = fix
+        self.body = nn.Conv2d(24, 48, 3, padding=1)
+        self.boxes, self.scores = nn.Conv2d(48, 16, 1), nn.Conv2d(48, 8, 1)
+
+    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        if self.fix == "repeated-work":
+            made = F.relu(self.body(h))
+            return self.boxes(made), self.scores(made)
+        return self.boxes(F.relu(self.body(h))), self.scores(F.relu(self.body(h)))
+
+
+class RelativeBias(nn.Module):
+    """A bias of positions that is computed from shapes in every layer."""
+
+    def __init__(self, fix: str = "") -> None:
+        super().__init__()
+        self.fix = fix
+        self.qkv = nn.ModuleList(nn.Linear(96, 288) for _ in range(2))
+        self.register_buffer("kept", self.bias(144), persistent=False)
+
+    def bias(self, length: int, device: torch.device | None = None) -> Tensor:
+        at = torch.arange(length, device=device)
+        far = (at[:, None] - at[None, :]).abs().float()
+        return -torch.log1p(far) * torch.tensor([1.0, 0.5, 0.25, 0.125], device=device)[:, None, None]
+
+    def forward(self, h: Tensor) -> Tensor:
+        for qkv in self.qkv:
+            q, k, v = qkv(h).unflatten(-1, (3, 4, 24)).permute(2, 0, 3, 1, 4)
+            bias = self.kept if self.fix == "recomputed-constant" else self.bias(h.shape[1], h.device)
+            h = h + F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2)
+        return h
+
+
+class ErfMlp(nn.Module):
+    """An exact GELU that is written out, between two linear layers."""
+
+    def __init__(self, fix: str = "") -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(128, 640), nn.Linear(640, 128)
+
+    def forward(self, h: Tensor) -> Tensor:
+        h = self.up(h)
+        h = h * 0.5 * (1.0 + torch.erf(h / math.sqrt(2.0)))
+        return self.down(h)
+
+
 @dataclass(frozen=True)
 class Subject:
     """`made` builds the model by the name of the rule whose advice it follows ("" for none)."""
@@ -472,6 +559,15 @@ SUBJECTS = [
                                **_SMALL), lambda scale: (ids(2000, scale, 128),)),
     Subject("CodeGen", text_model("CodeGenModel", "CodeGenConfig", n_embd=256, n_layer=4, n_head=4, rotary_dim=32,
                                   **_SMALL), lambda scale: (ids(2000, scale, 128),)),
+    # A second set, written and predicted after the first was measured.
+    Subject("retriever", Retriever, lambda scale: (ids(4000, 8 * scale, 30),)),
+    Subject("head by head", HeadByHead, lambda scale: (x(2 * scale, 64, 128),)),
+    Subject("shared tower", SharedTower, lambda scale: (x(scale, 24, 40, 40),)),
+    Subject("relative bias", RelativeBias, lambda scale: (x(2 * scale, 144, 96),)),
+    Subject("exact GELU", ErfMlp, lambda scale: (x(256 * scale, 128),)),
+    *(Subject(name, timm_model(name), images(224)) for name in (
+        "dla34", "skresnet18", "fbnetc_100", "semnasnet_075", "hardcorenas_a", "lcnet_100", "selecsls42b",
+    )),
 ]  # fmt: skip
 
 
