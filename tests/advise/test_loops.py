@@ -155,3 +155,43 @@ def test_attention_by_hand_with_repeated_keys_shares_them() -> None:
     assert "enable_gqa" not in words(1)
     # One piece of advice for the copies in front of the products.
     assert not advised(GroupedAttention(4), x(2, 128, 64), rule="needless-copy")
+
+
+def test_one_hot_rows_of_a_recurrent_layer_are_an_embedding() -> None:
+    def forward(self: Any, items: Tensor) -> Tensor:
+        rows = self.rows.zero_()
+        return self.layer(rows.scatter_(1, items[:, None], 1)[None])[0]
+
+    def embedded(self: Any, items: Tensor) -> Tensor:
+        return self.layer(self.table(items)[None])[0]
+
+    for kind in (nn.GRU, nn.LSTM):
+        parts: dict[str, Any] = {"layer": kind(2000, 32), "rows": torch.zeros(16, 2000)}
+        [found] = advised(Does(forward, **parts), ids(16), rule="one-hot-product")
+        assert found.recommendation.startswith("give this layer an embedding in place of one-hot rows")
+        table = Does(embedded, layer=kind(64, 32), table=nn.Embedding(2000, 64))
+        assert not advised(table, ids(16), rule="one-hot-product")
+
+
+def test_real_and_imaginary_parts_are_two_tensors() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        z = torch.fft.rfft(self.fc(h))
+        return z.real * self.scale + z.imag * self.scale
+
+    model = Does(forward, fc=nn.Linear(64, 64), scale=nn.Parameter(torch.ones(33)))
+    assert not advised(model, x(64, 64), rule="repeated-work")
+
+
+def test_permutes_around_a_scan_in_place_are_needed() -> None:
+    def forward(_: Any, h: Tensor) -> Tensor:
+        h = h.transpose(1, 2).contiguous()
+        pairs = h.view(h.shape[0], h.shape[1], -1, 2)
+        pairs[..., 1].mul_(pairs[..., 0])
+        return torch.relu(h.transpose(1, 2).contiguous())
+
+    def pointwise(_: Any, h: Tensor) -> Tensor:
+        h = torch.tanh(torch.exp(h).transpose(1, 2).contiguous())
+        return torch.relu(h.transpose(1, 2).contiguous())
+
+    assert not advised(Does(lambda self, h: forward(self, h + 1)), x(4, 64, 64), rule="cancelling-permutes")
+    assert advised(Does(pointwise), x(4, 64, 64), rule="cancelling-permutes")

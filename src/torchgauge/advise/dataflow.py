@@ -87,8 +87,9 @@ class Dataflow:
     def reads_whole(self, op: OpRecord, place: int) -> object | None:
         """A key for the tensor that is read as a whole at this place: the op that made it, or the model's input. None
         where a part of it is read, or its origin is unknown. Two reads of the same tensor have equal keys."""
-        base = self.base(op, place)
-        if base is None or base[1].numel != op.signature.inputs[place].distinct_numel:
+        base, read = self.base(op, place), op.signature.inputs[place]
+        # Of complex numbers the real parts are as many elements, of another type.
+        if base is None or base[1].numel != read.distinct_numel or base[1].dtype != read.dtype:
             return None
         return base[0]
 

@@ -11,6 +11,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.casts import CASTS
+from torchgauge.advise.rules.loops import is_recurrent_layer
 from torchgauge.facts import OpRecord
 
 _CAT = ("aten::cat",)
@@ -18,7 +19,7 @@ _CAT = ("aten::cat",)
 _LEAST_GROWTH = 3
 _CASTS = {"aten::_to_copy", "aten::clone"}
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
-_ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like"}
+_ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like", "aten::zero_"}
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like"}
 _FEW = 2
 # So many tensors of one kind, and this part of the peak: less is what local variables hold anyway.
@@ -220,18 +221,25 @@ def _is_double(op: OpRecord) -> bool:
 @rule("one-hot-product", family="memory")
 def one_hot_product(evidence: Evidence) -> Iterator[Advice]:
     """A product with rows of which one element is 1: a lookup."""
-    for op in evidence.flow.named(*_PRODUCTS):
+    for op in (*evidence.flow.named(*_PRODUCTS), *evidence.flow.of_category("recurrent")):
         made = next((chain for source in evidence.flow.sources(op) if (chain := _one_hot(evidence, source))), None)
         if made is None:
             continue
-        touched = [*made, op]
+        touched, words = [*made, op], "look the rows up: a product with one-hot rows multiplies with zeros"
+        low, high, how = 0.8, 1.0, "the one-hot rows and the product become a lookup"
+        if is_recurrent_layer(evidence, op.module):
+            words = "give this layer an embedding in place of one-hot rows: most of its product is with zeros"
+            if op.category == "recurrent":  # one op for the products with inputs and states
+                sizes = [evidence.params[name].spec.numel for name in op.weights if name in evidence.params]
+                low, high = (share * max(sizes, default=0) / max(sum(sizes), 1) for share in (0.6, 1.0))
+                how = "the product with the one-hot rows becomes a lookup"
         yield Advice(
             rule="one-hot-product",
             where=Where(op.module, tuple(each.index for each in touched), op.weights[0] if op.weights else None),
             evidence={"one_hot_shape": list(made[-1].signature.outputs[0].shape), "macs": op.cost.macs},
-            recommendation="look the rows up: a product with one-hot rows multiplies with zeros",
+            recommendation=words,
             change=_looked_up(evidence, made, op),
-            expected_gain=evidence.share(touched).gain(0.8, 1.0, "the one-hot rows and the product become a lookup"),
+            expected_gain=evidence.share(touched).gain(low, high, how),
             risk="none",
             confidence="high",
         )

@@ -421,7 +421,10 @@ def cancelling_copies(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRec
         ):
             between.append(near)
             near = evidence.flow.source(near)
-        if near is not None and near.op == "aten::clone" and _undoes(evidence, near, back):
+        if near is None or near.op != "aten::clone" or not _undoes(evidence, near, back):
+            continue
+        # Ops on views and slices, as of a scan in place, are written for this order of dimensions.
+        if all(op.signature.outputs[0].shape == near.signature.outputs[0].shape for op in between):
             yield near, between, back
 
 
