@@ -135,6 +135,18 @@ def one_gate(self: Any, h: Tensor) -> Tensor:
     return state
 
 
+class OwnCell(nn.Module):
+    """With the names of torch's parameters and exponential gates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight_ih, self.weight_hh = (nn.Parameter(torch.randn(3 * WIDTH, WIDTH)) for _ in range(2))
+
+    def forward(self, each: Tensor, state: Tensor) -> Tensor:
+        i, f, o = (each @ self.weight_ih.T + state @ self.weight_hh.T).chunk(3, -1)
+        return torch.sigmoid(o) * (torch.exp(f) * state + torch.exp(i) * each)
+
+
 def two_layers_deep(self: Any, h: Tensor) -> Tensor:
     state = zeros()
     for each in h:
@@ -151,6 +163,7 @@ def two_layers_deep(self: Any, h: Tensor) -> Tensor:
         Does(with_images, mix=nn.Conv1d(BATCH, BATCH, 3, padding=1)),
         Does(exponential_gates, **wide(4)),
         Does(one_gate, **wide(2)),
+        Does(by_cell, cell=OwnCell()),
         Does(two_layers_deep, first=nn.Linear(WIDTH, WIDTH), second=nn.Linear(WIDTH, WIDTH)),
     ],
 )

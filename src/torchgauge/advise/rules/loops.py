@@ -23,7 +23,7 @@ _MOST_PER_ROUND = 24
 _LEAST_APART = 0.8
 # So far back two calls are looked at for one depending on the other.
 _MOST_ANCESTORS = 500
-_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU", "ParametrizedRNN"}
+RECURRENT_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU", "ParametrizedRNN"}
 # A layer that is given so many times less than what it was pooled from is a gate.
 _GATE = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
@@ -195,7 +195,7 @@ def _tables_by_column(evidence: Evidence) -> Iterator[Loop]:
 def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
     """Whether a module is a recurrent layer of torch's: by its name, or by its weights where it is a subclass."""
     record = evidence.modules.get(path)
-    is_named = record is not None and record.type in _LAYERS
+    is_named = record is not None and record.type in RECURRENT_LAYERS
     return is_named or f"{path}.weight_hh_l0".removeprefix(".") in evidence.params
 
 

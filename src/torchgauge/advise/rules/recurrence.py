@@ -11,6 +11,7 @@ from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.loops import (
     LEAST_STEPS,
+    RECURRENT_LAYERS,
     Loop,
     carried,
     is_recurrent,
@@ -24,6 +25,7 @@ from torchgauge.advise.rules.loops import (
 )
 from torchgauge.facts import OpRecord
 
+_CELLS = ("LSTMCell", "GRUCell", "RNNCell")
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::linear", "aten::matmul"}
 _ACTIVATIONS = {"aten::tanh", "aten::sigmoid", "aten::relu"}
 # What the state of a recurrent layer of torch's goes through. Anything else (a softmax over an encoder, a convolution,
@@ -76,7 +78,7 @@ def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
     """Recurrent layers of torch's that are called for each step with the state of the step before, and with inputs that
     do not need it. A layer in both directions sees a single step from both sides."""
     for path, record in evidence.modules.items():
-        if record.calls < LEAST_STEPS or not is_recurrent_layer(evidence, path):
+        if record.calls < LEAST_STEPS or record.type not in RECURRENT_LAYERS:
             continue
         prefix = f"{path}.".removeprefix(".")
         steps = [op for op in evidence.flow.steps if f"{prefix}weight_hh_l0" in op.weights]
@@ -98,12 +100,12 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
     """The layer of torch's that runs the steps of a loop whose state goes through these ops. None where a step computes
     something else, or where its input needs the state of the step before."""
     path = loop.products[0].module
-    hidden = evidence.params.get(f"{path}.weight_hh".removeprefix("."))
-    if hidden is not None:  # a cell of torch's
+    record = evidence.modules.get(path)
+    if record is not None and record.type in _CELLS:
         is_fed_back = any(name.endswith("_ih") for op in through for name in op.weights)
         if is_fed_back or any(op.module != path and op.category != "copy" for op in through):
             return None
-        return {4: "LSTM", 3: "GRU"}.get(hidden.spec.shape[0] // hidden.spec.shape[1], "RNN")
+        return record.type.removesuffix("Cell")
     names = [op.op.rstrip("_") for op in through]
     scales = [op for op, name in zip(through, names, strict=True) if name == "aten::mul"]
     # A product of a product is a longer chain than a cell's, and a scale of its own a peephole.
