@@ -42,7 +42,7 @@ def budget_section(report: BudgetReport) -> Section:
     blocks: list[Block] = [Table("", (*texts("Figure"), *figures("Value", "Limit", "used"), *texts("")), rows)]
     for verdict in report.broken:
         key = verdict.limit.key
-        who = "the modules in which more than that is alive:" if key in PEAKS else "the largest contributors:"
+        who = "modules with more than that alive:" if key in PEAKS else "the largest contributors:"
         blocks.append(Text(f"{key} is {verdict.over_text} over its limit; {who}"))
         blamed = tuple(
             (

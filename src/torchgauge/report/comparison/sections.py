@@ -123,7 +123,7 @@ EQUAL = "×n: n modules with the same figures, shown once with those of one"
 NO_INTERVAL = "Times and energies of modules have no interval: read their differences with that of the whole run"
 _NOTES = {
     INDISTINCT: "no difference: the 95 % intervals of the two overlap (of estimates: their ranges)",
-    UNCERTAIN: "?: measured once; how much it varies is not known",
+    UNCERTAIN: "?: measured once; its variation is unknown",
     INCOMPARABLE: "not comparable: one is measured, the other estimated",
 }
 

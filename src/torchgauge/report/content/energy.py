@@ -86,7 +86,7 @@ def _measured_facts(found: EnergyFigures) -> Iterator[Fact]:
         note = f"mean; {format_watts(found.get('watts_peak'))} at most"
         yield "Power", format_watts(found["watts_mean"]), note + (f", limit {format_watts(limit)}" if limit else "")
     if (efficiency := found.get("flops_per_joule")) is not None:
-        best, note = found.get("device_best"), "the device's best is not known"
+        best, note = found.get("device_best"), "the device's best is unknown"
         if best:
             share = format_percent(efficiency / best["flops_per_joule"])
             note = f"{share} of the device's best in {best['dtype']}: {best['source']}"
@@ -205,7 +205,7 @@ def _thermal(found: Thermal) -> Iterator[Section]:
 
 def _carbon(found: Carbon) -> Iterator[Section]:
     """Grams, and all they rest on."""
-    yearly = f"at {format_value(found['rate_per_s'])} per second without a stop"
+    yearly = f"at {format_value(found['rate_per_s'])} per second, continuously"
     facts: list[Fact] = []
     for name, grams, spread, at in (
         ("Per 1,000 samples", found.get("grams_per_1000"), found.get("estimated_grams_per_1000"), ""),

@@ -80,7 +80,7 @@ def _process_facts(figures: Memory) -> Iterator[Fact]:
     if pattern.get("reuse"):
         note += f"; each byte of the peak used {format_count(pattern['reuse'])} times"
     if pattern.get("fragmentation") is not None:
-        note += f"; {format_percent(pattern['fragmentation'])} of the reserved memory lay in free pieces"
+        note += f"; {format_percent(pattern['fragmentation'])} of the reserved memory was in free blocks"
     yield "Allocations", format_exact(pattern["allocations"]), note
 
 

@@ -262,7 +262,7 @@ def quantization_facts(view: View) -> Iterator[Fact]:
         note = (
             f"by {format_exact(restoring['ops'])} ops in each run, {format_percent(moved / whole)} of the bytes moved; "
         )
-        note += f"the largest tensor that they make has {format_bytes(restoring['largest_bytes'])}"
+        note += f"the largest tensor they create has {format_bytes(restoring['largest_bytes'])}"
         if restoring["time_s"] is not None:
             note += f"; {format_seconds(restoring['time_s'])}"
         yield "Dequantizing", format_bytes(moved), note

@@ -255,6 +255,6 @@ def _predicted_times(view: View, options: Options) -> Iterator[Section]:
         ]  # fmt: skip
         lines.append((Cell(f" {shapes_text(*shapes)}", signature.op), *map(Cell, cells)))
     headings = (*texts("Op"), *figures("×", "Time", "share", "on device", "of roof", "Bound", "Source"))
-    note = "Predicted, not measured; equal calls together. Time includes what an op waits for the host."
+    note = "Predicted, not measured; equal calls together. Time includes waiting for the host."
     table = Table("", headings, tuple(lines), (*more(len(ranked) - limit, "kinds of calls"), note))
     yield Section(f"Where the time goes on {first['title']}, predicted", (table,), Topic.TIME, name="predicted-time")

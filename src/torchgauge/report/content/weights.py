@@ -291,7 +291,7 @@ def _heat_map(found: HeatMap, page_width: int) -> Section:
     axis = f"{first}{' ' * gap}{last}" if gap > 0 else first.ljust(width * times)
     headings = (*texts("Weight"), *figures(axis, "Median", "Largest"))
     together = -(-len(found.columns) // width)
-    merged = f", up to {together} layers a column, of which the one that differs most shows" if together > 1 else ""
+    merged = f", up to {together} layers per column; the one that differs most is shown" if together > 1 else ""
     title = f"{found.figure.capitalize()} by layer, {found.stem}{merged}"
     return _section(title, Table("", headings, tuple(cells), (*more(len(found.rows) - len(rows), "weights"), LEGEND)))
 

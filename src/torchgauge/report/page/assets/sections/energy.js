@@ -32,7 +32,7 @@
       tg.isKnown(data.joules_per_sample) && data.joules_per_sample !== data.joules ? ["Per sample", joules(data.joules_per_sample)] : null,
       tg.isKnown(data.joules_per_token) ? ["Per token", joules(data.joules_per_token)] : null,
       tg.isKnown(data.watts_mean) ? ["Power", watts(data.watts_mean), `mean; ${watts(data.watts_peak)} at most${data.power_limit_watts ? `, limit ${watts(data.power_limit_watts)}` : ""}`] : null,
-      tg.isKnown(data.flops_per_joule) ? ["Efficiency", `${tg.format.count(data.flops_per_joule)}FLOP/J`, best ? `${tg.format.percent(data.flops_per_joule / best.flops_per_joule)} of the device's best in ${best.dtype}: ${best.source}` : "the device's best is not known"] : null,
+      tg.isKnown(data.flops_per_joule) ? ["Efficiency", `${tg.format.count(data.flops_per_joule)}FLOP/J`, best ? `${tg.format.percent(data.flops_per_joule / best.flops_per_joule)} of the device's best in ${best.dtype}: ${best.source}` : "the device's best is unknown"] : null,
       meters.length ? ["Meter", "", `${meters.join(", ")}; ${data.boundary}`] : null,
     ];
   }

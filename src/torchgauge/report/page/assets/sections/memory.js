@@ -144,7 +144,7 @@
   function patternText(pattern) {
     const parts = [`${tg.format.bytes(pattern.total_bytes)} in all`, `median ${tg.format.bytes(pattern.median_bytes)}`, `largest ${tg.format.bytes(pattern.largest_bytes)}`];
     if (pattern.reuse) parts.push(`each byte of the peak used ${tg.format.count(pattern.reuse)} times`);
-    if (tg.isKnown(pattern.fragmentation)) parts.push(`${tg.format.percent(pattern.fragmentation)} of the reserved memory lay in free pieces`);
+    if (tg.isKnown(pattern.fragmentation)) parts.push(`${tg.format.percent(pattern.fragmentation)} of the reserved memory was in free blocks`);
     return parts.join(", ");
   }
 })();

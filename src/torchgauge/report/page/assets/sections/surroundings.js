@@ -51,7 +51,7 @@
     const isEstimated = Object.keys(carbon).some((key) => key.startsWith("estimated_"));
     element.append(tg.heading("Carbon dioxide equivalents", isEstimated ? tg.estimated() : null), tg.facts([
       amount(carbon, "Per 1,000 samples", "grams_per_1000", ""),
-      amount(carbon, "Per year", "grams_per_year", `at ${tg.format.value(carbon.rate_per_s)} per second without a stop`),
+      amount(carbon, "Per year", "grams_per_year", `at ${tg.format.value(carbon.rate_per_s)} per second, continuously`),
       ["Grid", "", `${tg.format.value(carbon.g_per_kwh)} g per kWh: ${carbon.place}${carbon.year ? `, ${carbon.year}` : ""} (${carbon.source})${carbon.assumed ? `; ${carbon.assumed}` : ""}`],
       ["PUE", tg.format.value(carbon.pue), "the data centre's overhead"],
       ["Boundary", "", carbon.boundary],
