@@ -27,6 +27,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "import_module(TEXT)": OWN,
     },
     "analysis/advice.py": {
+        "getattr(modules[each], attribute)": OWN,
         "hasattr(modules.get(each), attribute)": OWN,
         "self._model.get_submodule(path)": PATHS,
         "self._model.get_buffer(name)": PATHS,
@@ -38,11 +39,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "analysis/fitting.py": {
         "getattr(config, name, None)": OWN,
-        "getattr(self, item.name)": OWN,
     },
     "analysis/forecasting.py": {
         "getattr(row, name)": DATACLASS,
-        "getattr(self, item.name)": OWN,
     },
     "analysis/isolated.py": {
         "importlib.import_module(TEXT)": OWN,
@@ -65,10 +64,10 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(module, loader)": OWN,
         "getattr(getattr(torch.ops, namespace), schema.partition('(')[0])": OWN,
         "getattr(place, name)": OWN,
-        "getattr(torch.Tensor, name)": OWN,
+        "getattr(kind, name)": OWN,
         "setattr(kind, _PRINTS, printed(vars(kind)[_PRINTS]))": OWN,
         "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
-        "setattr(torch.Tensor, name, noted(name, original))": OWN,
+        "setattr(kind, name, noted(name, getattr(kind, name)))": OWN,
     },
     "capture/failures.py": {
         "getattr(module, attribute, None)": OWN,
@@ -217,6 +216,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "facts/measurements.py": {
         "getattr(trace, name)": OWN,
     },
+    "facts/predictions.py": {
+        "getattr(facts, item.name)": DATACLASS,
+    },
     "facts/view.py": {
         "getattr(env, name)": OWN,
     },
@@ -252,7 +254,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "language/answers.py": {
         "whole.get_submodule(inside)": PATHS,
         "getattr(cost, name)": OWN,
-        "getattr(found, name)": OWN,
     },
     "language/costs.py": {
         "getattr(cost, name)": OWN,
@@ -299,6 +300,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "report/escape.py": {
         "re.compile(TEXT)": OWN,
+    },
+    "report/fit.py": {
+        "getattr(row, key)": OWN,
     },
     "report/formats/latex.py": {
         "_PREAMBLE.format(version=prose(view.capture.version))": OWN,
