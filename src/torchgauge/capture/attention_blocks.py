@@ -1,7 +1,7 @@
 """FlexAttention by the blocks that it computes: its block mask lists them for each block of queries.
 
 A block at the end of a sequence counts as far as the sequence goes. Where the lists are not known, because the mask has
-too many elements to be known beside fake tensors, the mask function is evaluated one row of blocks at a time.
+too many elements to be computed, the mask function is evaluated one row of blocks at a time.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _evaluated(mask: BlockMask, lengths: tuple[int, int], content_of: ContentOf)
     batch, heads = mask.counts.shape[:2]
     if batch * heads * queries * keys > _MOST_EVALUATED:
         return None
-    from torch.nn.attention.flex_attention import create_mask  # whoever made the mask has loaded it
+    from torch.nn.attention.flex_attention import create_mask  # loaded already: the mask was made with it
 
     def content(tensor: Tensor) -> Tensor:
         known = content_of(tensor)

@@ -117,7 +117,7 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
             is_true = _price(recorder, yes, operands) >= _price(recorder, no, operands)
             where = f" in '{recorder.path}'" if recorder.path else ""
             recorder.warn(
-                f"which branch torch.cond{where} takes depends on data: the more expensive one was assumed, the one "
+                f"the branch that torch.cond{where} takes depends on data: the more expensive one was assumed, the one "
                 f"for {'true' if is_true else 'false'}"
             )
         return (yes if is_true else no)(*operands)

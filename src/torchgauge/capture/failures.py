@@ -1,8 +1,8 @@
-"""Calls the model, and says where it failed: the module, what it was given, the op and its shapes.
+"""Calls the model, and reports where it failed: the module, its inputs, the op and its shapes.
 
-A layer that was given the wrong size is named with the input of the model that would fit. What a layer takes is one of
-its attributes. Which input leads there is found by trying: a size that the layer gets straight from the input can be
-set, and sizes that shrink on their way through the model (pixels, samples) bisected.
+For a layer that got the wrong size, an input of the model that would fit is suggested. The size that a layer takes is
+one of its attributes. The input that leads to it is found by trying: a size that the layer gets straight from the input
+is set, and sizes that shrink on their way through the model (pixels, samples) are bisected.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def call_model(
 
 @contextmanager
 def step_errors(recorder: Recorder) -> Iterator[None]:
-    """Errors of a backward pass or an optimizer, raised as those of the forward are."""
+    """Errors of a backward pass or an optimizer, raised like those of the forward."""
     try:
         yield
     except (DataDependent, TorchgaugeError):
@@ -148,7 +148,7 @@ def find_misfit(module: object, path: str, spec: TensorSpec | None) -> Misfit | 
     return None
 
 
-# Runs a candidate: None where it works, the misfit where a layer complains, False where anything else is wrong.
+# Runs a candidate: None where it works, the misfit where a layer got the wrong size, False for any other error.
 Trial = Callable[[Candidate], "Misfit | bool | None"]
 
 
@@ -181,7 +181,7 @@ def fitting_input(candidate: Candidate, misfit: Misfit, attempt: Trial) -> Candi
 
 
 def _direct(shape: tuple[int, ...], misfit: Misfit) -> Iterator[tuple[int, ...]]:
-    """Shapes in which the size that was wrong is the one that is taken."""
+    """Shapes in which the wrong size is replaced by the needed one."""
     if len(shape) > 2 and prod(shape[1:]) == misfit.needed:
         yield (shape[0], misfit.needed)
     if misfit.unit == "channels" and len(shape) >= 3:
@@ -196,7 +196,7 @@ def _direct(shape: tuple[int, ...], misfit: Misfit) -> Iterator[tuple[int, ...]]
 
 
 def _by_size(candidate: Candidate, misfit: Misfit, tried: Trial) -> Candidate | None:
-    """Pixels of a square image, samples of a signal: what arrives at the layer grows with them, so bisect them."""
+    """Bisect the pixels of a square image or the samples of a signal: the size at the layer grows with them."""
     shape = _shape(candidate)
     if len(shape) < 3:
         return None

@@ -1,7 +1,7 @@
 """The run on fake tensors: every op the model calls is answered from metadata, its cost recorded, nothing computed.
 
 Exceptions are small tensors whose content is known (constants, given integer inputs, results computed from them):
-models look at their masks and positions, so those are computed for real beside the fake tensor (`values.py`).
+models look at their masks and positions, so those are computed for real as well (`values.py`).
 """
 
 from __future__ import annotations

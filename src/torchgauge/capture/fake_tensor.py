@@ -54,8 +54,8 @@ class Spec:
         self.dtype = dtype
         self.device = device
         self.sparse = sparse
-        told = None if sparse is not None or is_contiguous(shape, stride) else stride
-        self.record = TensorSpec(shape, dtype_name(dtype), told, *(sparse or ()))
+        odd_stride = None if sparse is not None or is_contiguous(shape, stride) else stride
+        self.record = TensorSpec(shape, dtype_name(dtype), odd_stride, *(sparse or ()))
         self.nbytes = self.record.distinct_bytes
 
 
@@ -153,7 +153,7 @@ class FakeTensor(torch.Tensor):
         cls, func: object, types: Sequence[type], args: object = (), kwargs: object = None
     ) -> object:
         if any(kind is not FakeTensor for kind in types):
-            return NotImplemented  # another class is asked, as it would be beside a plain tensor
+            return NotImplemented  # another class is asked, as it would be for a plain tensor
         raise RuntimeError(f"{func} was called on a tensor of an analysis that has ended; it holds no data")
 
     def __repr__(self, **_: object) -> str:  # type: ignore[override]

@@ -149,7 +149,7 @@ def _adding_line(kind: type, attribute: str) -> str | None:
 
 
 def _change(node: ast.AST, myself: str, attribute: str) -> str | None:
-    """What a statement does to an attribute."""
+    """The effect of a statement on an attribute: "adds", "empties", or None."""
 
     def is_own(value: ast.AST) -> bool:
         """The attribute, or an item of it."""

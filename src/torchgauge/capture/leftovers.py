@@ -104,7 +104,7 @@ class Variables:
                     slot.__set__(holder, before[slot])
                 elif _is_set(slot, holder):
                     slot.__delete__(holder)
-            remarks += take_out(holder, poisoned)  # of one that has a __dict__ besides
+            remarks += take_out(holder, poisoned)  # it may have a __dict__ too
         elif id(holder) in self._namespaces:
             # Only what is poisoned: a flag set in the run may stand for what cannot be undone (a library is loaded).
             existing = self._namespaces[id(holder)][1]
@@ -120,7 +120,7 @@ class Variables:
                     del holder[name]
                 else:
                     holder[name] = value
-            remarks += take_out(holder, poisoned)  # what the code does not name in so many words
+            remarks += take_out(holder, poisoned)  # names that the code computes
         else:
             holder.clear()
             holder.update(before) if isinstance(holder, dict | set) else holder.extend(before)

@@ -101,7 +101,7 @@ def is_composite(func: Op) -> bool:
     # One with a decomposition in Python (upsampling into an index) has kernels too, and eager mode runs those.
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     if not isinstance(func, torch._ops.OpOverload) or not torch._C._dispatch_has_kernel(func.name()):
-        return False  # `prim::device` and its like are not in the dispatcher
+        return False  # `prim::device` and similar ops are not in the dispatcher
     return func._can_decompose() and composite not in func.py_kernels
 
 

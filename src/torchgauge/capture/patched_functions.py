@@ -1,7 +1,7 @@
-"""Functions of torch that read values where no dispatch mode sees it, patched for the time of a run.
+"""Functions of torch that read values without passing a dispatch mode, patched during a run.
 
-`torch.tensor([a, b])` of fake tensors reads their memory; `one_hot` of them leaves out the checks that it makes of
-others.
+`torch.tensor([a, b])` of fake tensors reads their memory; `one_hot` of them skips the checks that it makes for
+other tensors.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _libraries: list[torch.library.Library] = []  # their ops go when they go
 
 @contextmanager
 def hub_functions_given() -> Iterator[None]:
-    """Only modules that are loaded can ask for a kernel."""
+    """Replace the loaders in modules that are loaded: no others can ask for a kernel."""
     with ExitStack() as stack:
         for module_name, loader, namespace, schemas in _LOADERS:
             module: Any = sys.modules.get(module_name)

@@ -107,7 +107,7 @@ class ModulePaths:
 
     def path_of(self, module: AnyModule) -> str | None:
         """The path of a module of this model, which may be given as torch's inner object of a script module; None for
-        a stranger, which belongs to whoever called it."""
+        a module of another model, whose ops belong to its caller."""
         key = _key(module)
         member = self._members.get(self._copies.get(key, key))
         return None if member is None else member.path

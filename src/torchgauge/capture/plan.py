@@ -326,9 +326,9 @@ def describe(
 
 def _assess(call: OpCall[SomeTensor], priced: Call, result: object) -> Assessment:
     """Our own formula first; one that the user registered with torch where we have none."""
-    # Whoever registered a formula has imported the module; importing it here would cost every analysis.
+    # A registered formula implies that the module is loaded; importing it here would cost every analysis.
     counter = sys.modules.get("torch.utils.flop_counter")
-    # Of a Triton kernel the formula wants the grid too.
+    # A formula for a Triton kernel takes the grid too.
     if counter is not None and isinstance(call.func, torch._ops.OpOverload):
         rule = counter.flop_registry.get(call.func._overloadpacket)
         if rule is not None and find(priced.op, priced.arguments) is None:

@@ -39,7 +39,7 @@ _LEAST_BITS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """`logical` is 0 for what serves another tensor; `stored` is empty where the tensor itself is all there is."""
+    """`logical` is 0 for a tensor that serves another (scales); `stored` is empty where it is stored as it stands."""
 
     logical: int
     stored: tuple[TensorSpec, ...] = ()
@@ -81,7 +81,7 @@ def find_quantized(paths: ModulePaths) -> Mapping[str, Quantized]:
 
 
 def is_linear(module: object) -> bool:
-    """By the sizes it states; libraries have classes of their own."""
+    """By the sizes it states; libraries define their own classes."""
     return any(all(type(getattr(module, name, None)) is int for name in names) for names in _LINEAR_SIZES)
 
 

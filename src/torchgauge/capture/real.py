@@ -1,4 +1,4 @@
-"""The run for real, for models whose path depends on their data: same recorder, real arithmetic, no trace left."""
+"""The real run, for models whose path depends on their data: same recorder, real arithmetic, everything restored."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class RealRun(TorchDispatchMode):
         self._writers: dict[int, int] = {}
         # Of the storages alive: what allocated them, and their bytes.
         self._allocations: dict[int, Allocation] = {}
-        # What the model writes to tensors that it did not make is put back: first content by storage. They are copied
-        # when an op is about to write to them or their memory is asked for, buffers at once: batch norm writes to its
-        # statistics and does not say so.
+        # Tensors that the model did not make are restored: their first content by storage. It is copied when an op is
+        # about to write to them or their memory is handed out; that of buffers at once, because batch norm writes to
+        # its statistics without declaring it.
         self._foreign: dict[int, object] = {}  # storages by key, kept so that no other gets their key
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         for owned in paths.owned:
@@ -150,7 +150,7 @@ class RealRun(TorchDispatchMode):
         return key not in self._alive and key not in self._foreign
 
     def _note_foreign(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor was there before the run: no memory that the model takes, and to be left as it is."""
+        """Note that a tensor existed before the run: its memory is not the model's, and its content is restored."""
         self._foreign[storage_key(tensor)] = storage_of(tensor) if tensor.layout is torch.strided else tensor
 
     def _track(self, tensor: torch.Tensor, *, is_input: bool = False) -> int:

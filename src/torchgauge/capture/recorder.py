@@ -204,7 +204,7 @@ Spend = Callable[[int], None]
 
 
 def _free(count: int) -> None:
-    """Nobody limits how long a description may be."""
+    """No limit on the length of a description."""
 
 
 def describe_call(args: tuple[object, ...], kwargs: Mapping[str, object], spend: Spend = _free) -> object:

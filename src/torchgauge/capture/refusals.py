@@ -1,11 +1,11 @@
-"""What torch's kernels refuse and its meta kernels let pass: mixed types, wrong channels, indices out of range.
+"""Calls that torch's kernels refuse and its meta kernels accept: mixed types, wrong channels, indices out of range.
 
 An analysis must not report figures for a call that fails in torch. The words are close to torch's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -41,6 +41,12 @@ _NORMS = {
     )
 }  # fmt: skip
 _HALVES = (torch.float16, torch.bfloat16)
+# Ops with other conditions on their arguments.
+_BY_SHAPE = frozenset(
+    f"aten::{name}"
+    for name in ("convolution", "_convolution", "nll_loss_forward", "nll_loss2d_forward", "multinomial", "roll", "max",
+                 "min")
+)  # fmt: skip
 _TOGETHER = _MATRICES | _NORMS
 
 
@@ -56,9 +62,8 @@ def refuse_call(call: FakeCall) -> None:
             raise RuntimeError(f"{', '.join(names)} must have the same dtype, but got {said}")
     if "pointwise" in call.info.tags:
         _refuse_elements(call)
-    other = _BY_SHAPE.get(call.info.name)
-    if other is not None:
-        other(call.bind())
+    if call.info.name in _BY_SHAPE:
+        _refuse_shapes(call.info.name, call.bind())
 
 
 # Kernels for these exist on every device; of the narrower ones some exist on a GPU alone, and fp8 hardly anywhere.
@@ -94,54 +99,35 @@ def _refuse_elements(call: FakeCall) -> None:
         _accepted.add((call.func, types))
 
 
-def _convolved(arguments: Arguments) -> None:
-    image, weight = arguments["input"], arguments["weight"]
-    if not arguments["transposed"]:
-        return
-    channels = image.shape[1] if image.dim() == weight.dim() else None
-    if channels is not None and channels != weight.shape[0]:
-        raise RuntimeError(
-            f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(image.shape)} to have "
-            f"{weight.shape[0]} channels, but got {channels} channels instead"
-        )
-    steps = zip(arguments["output_padding"], arguments["stride"], arguments["dilation"], strict=False)
-    if any(padding >= max(stride, dilation) for padding, stride, dilation in steps):
-        raise RuntimeError("output padding must be smaller than either stride or dilation")
-
-
-def _class_numbers(arguments: Arguments) -> None:
-    kind = arguments["target"].dtype
-    if kind not in (torch.int64, torch.uint8):
-        raise RuntimeError(f"expected target dtype to be int64 or uint8, but got {dtype_name(kind)}")
-
-
-def _drawn(arguments: Arguments) -> None:
-    choices, count = arguments["self"].shape[-1], arguments["num_samples"]
-    if not arguments["replacement"] and count > choices:
-        raise RuntimeError(f"cannot draw {count} samples of {choices} without replacement")
-
-
-def _rolled(arguments: Arguments) -> None:
-    shifts, dims = arguments["shifts"], arguments["dims"]
-    if len(shifts) != len(dims) and (dims or len(shifts) != 1):
-        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
-
-
-def _largest(arguments: Arguments) -> None:
-    if "dim" not in arguments and "other" not in arguments and not arguments["self"].numel():
-        raise RuntimeError("max() and min() of no elements need a dimension")
-
-
-_BY_SHAPE: dict[str, Callable[[Arguments], None]] = {
-    "aten::convolution": _convolved,
-    "aten::_convolution": _convolved,
-    "aten::nll_loss_forward": _class_numbers,
-    "aten::nll_loss2d_forward": _class_numbers,
-    "aten::multinomial": _drawn,
-    "aten::roll": _rolled,
-    "aten::max": _largest,
-    "aten::min": _largest,
-}
+def _refuse_shapes(op: str, arguments: Arguments) -> None:
+    """Arguments that do not go together, by op."""
+    match op.removeprefix("aten::"):
+        case "convolution" | "_convolution" if arguments["transposed"]:
+            image, weight = arguments["input"], arguments["weight"]
+            channels = image.shape[1] if image.dim() == weight.dim() else None
+            if channels is not None and channels != weight.shape[0]:
+                raise RuntimeError(
+                    f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(image.shape)} "
+                    f"to have {weight.shape[0]} channels, but got {channels} channels instead"
+                )
+            steps = zip(arguments["output_padding"], arguments["stride"], arguments["dilation"], strict=False)
+            if any(padding >= max(stride, dilation) for padding, stride, dilation in steps):
+                raise RuntimeError("output padding must be smaller than either stride or dilation")
+        case "nll_loss_forward" | "nll_loss2d_forward":
+            kind = arguments["target"].dtype
+            if kind not in (torch.int64, torch.uint8):
+                raise RuntimeError(f"expected target dtype to be int64 or uint8, but got {dtype_name(kind)}")
+        case "multinomial":
+            choices, count = arguments["self"].shape[-1], arguments["num_samples"]
+            if not arguments["replacement"] and count > choices:
+                raise RuntimeError(f"cannot draw {count} samples of {choices} without replacement")
+        case "roll":
+            shifts, dims = arguments["shifts"], arguments["dims"]
+            if len(shifts) != len(dims) and (dims or len(shifts) != 1):
+                raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
+        case "max" | "min" if "dim" not in arguments and "other" not in arguments:
+            if not arguments["self"].numel():
+                raise RuntimeError("max() and min() of no elements need a dimension")
 
 
 def refuse_indices(call: FakeCall) -> None:
@@ -155,9 +141,8 @@ def refuse_indices(call: FakeCall) -> None:
             wrong &= value != allowed
         if wrong.any():
             raise IndexError(f"index {int(value[wrong][0])} is out of range for a dimension of size {size}")
-    other = _BY_VALUE.get(call.info.name)
-    if other is not None:
-        other(call.bind())
+    if call.info.name in _BY_VALUE:
+        _refuse_values(call.info.name, call.bind())
 
 
 def refuse_classes(index: FakeTensor, classes: int) -> None:
@@ -194,10 +179,15 @@ _ROWS = frozenset(("aten::embedding", "aten::_embedding_bag", "aten::_embedding_
 _FLAT = frozenset(("aten::take", "aten::put", "aten::put_"))
 _BY_TENSORS = frozenset(("aten::index", "aten::index_put", "aten::index_put_"))
 _UNPOOLING = frozenset(("aten::max_unpool2d", "aten::max_unpool3d"))
+_BY_VALUE = frozenset(
+    f"aten::{name}"
+    for name in ("_embedding_bag", "_embedding_bag_forward_only", "masked_scatter", "masked_scatter_", "segment_reduce",
+                 "_pack_padded_sequence")
+)  # fmt: skip
 
 
 def _indexed(call: FakeCall) -> Iterator[tuple[FakeTensor, int, int, int | None]]:
-    """Index tensors of a call, the size of what they index, the lowest that is allowed, and one number besides."""
+    """Index tensors of a call, the size that they index, the lowest index, and another value that is allowed."""
     arguments, name = call.bind(), call.info.name
     source: Any = arguments.get("self")
     if name in _ROWS:
@@ -224,47 +214,36 @@ def _indexed(call: FakeCall) -> Iterator[tuple[FakeTensor, int, int, int | None]
                     yield index, size, -size, None
 
 
-def _bag_offsets(arguments: Arguments) -> None:
-    offsets, count = _known(arguments["offsets"]), arguments["indices"].numel()
-    if offsets is None or not offsets.numel():
-        return
-    if int(offsets[0]):
-        raise RuntimeError(f"offsets[0] has to be 0, but it is {int(offsets[0])}")
-    if int(offsets[-1]) > count:
-        raise RuntimeError(f"offsets[-1] is {int(offsets[-1])}, greater than the {count} indices")
+def _refuse_values(op: str, arguments: Arguments) -> None:
+    """Offsets, masks and lengths that are known and do not fit, by op."""
+    match op.removeprefix("aten::").removesuffix("_"):
+        case "_embedding_bag" | "_embedding_bag_forward_only":
+            offsets, count = _known(arguments["offsets"]), arguments["indices"].numel()
+            if offsets is None or not offsets.numel():
+                return
+            if int(offsets[0]):
+                raise RuntimeError(f"offsets[0] has to be 0, but it is {int(offsets[0])}")
+            if int(offsets[-1]) > count:
+                raise RuntimeError(f"offsets[-1] is {int(offsets[-1])}, greater than the {count} indices")
+        case "masked_scatter":
+            mask, source = _known(arguments["mask"]), arguments["source"]
+            if mask is None:
+                return
+            count = int(mask.expand(torch.broadcast_shapes(mask.shape, arguments["self"].shape)).sum())
+            if count > source.numel():
+                raise RuntimeError(f"the mask has {count} true elements, and the source only {source.numel()} elements")
+        case "segment_reduce":
+            lengths, size = _known(arguments["lengths"]), arguments["data"].shape[arguments["axis"]]
+            if lengths is not None and not arguments["unsafe"] and (lengths.sum(-1) != size).any():
+                raise RuntimeError(f"the lengths of the segments must sum to {size}, the size of the data")
+        case "_pack_padded_sequence":
+            lengths = _known(arguments["lengths"])
+            if lengths is None or not lengths.numel():
+                return
+            if int(lengths.min()) <= 0:
+                raise RuntimeError(f"lengths of sequences have to be greater than 0, but one is {int(lengths.min())}")
+            if (lengths[1:] > lengths[:-1]).any():
+                raise RuntimeError("lengths of sequences must be in decreasing order unless enforce_sorted=False")
 
 
-def _scattered_by_mask(arguments: Arguments) -> None:
-    mask, source = _known(arguments["mask"]), arguments["source"]
-    if mask is None:
-        return
-    count = int(mask.expand(torch.broadcast_shapes(mask.shape, arguments["self"].shape)).sum())
-    if count > source.numel():
-        raise RuntimeError(f"the mask has {count} true elements, and the source only {source.numel()} elements")
-
-
-def _segments(arguments: Arguments) -> None:
-    lengths, data, axis = _known(arguments["lengths"]), arguments["data"], arguments["axis"]
-    if lengths is not None and not arguments["unsafe"] and (lengths.sum(-1) != data.shape[axis]).any():
-        raise RuntimeError(f"the lengths of the segments must sum to {data.shape[axis]}, the size of the data")
-
-
-def _packed_lengths(arguments: Arguments) -> None:
-    lengths = _known(arguments["lengths"])
-    if lengths is None or not lengths.numel():
-        return
-    if int(lengths.min()) <= 0:
-        raise RuntimeError(f"lengths of sequences have to be greater than 0, but one is {int(lengths.min())}")
-    if (lengths[1:] > lengths[:-1]).any():
-        raise RuntimeError("lengths of sequences must be in decreasing order unless enforce_sorted=False")
-
-
-_BY_VALUE: dict[str, Callable[[Arguments], None]] = {
-    "aten::_embedding_bag": _bag_offsets,
-    "aten::_embedding_bag_forward_only": _bag_offsets,
-    "aten::masked_scatter": _scattered_by_mask,
-    "aten::masked_scatter_": _scattered_by_mask,
-    "aten::segment_reduce": _segments,
-    "aten::_pack_padded_sequence": _packed_lengths,
-}
-INDEXING = _ALONG_DIM | _CLASSES | _MARGINS | _ROWS | _FLAT | _BY_TENSORS | _UNPOOLING | _BY_VALUE.keys()
+INDEXING = _ALONG_DIM | _CLASSES | _MARGINS | _ROWS | _FLAT | _BY_TENSORS | _UNPOOLING | _BY_VALUE

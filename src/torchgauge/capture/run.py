@@ -120,7 +120,7 @@ def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request:
 
 
 def _misfit_of(model: nn.Module, candidate: Candidate, request: Request) -> Misfit | bool | None:
-    """None where the model takes the candidate, what does not fit, or False where something else is wrong."""
+    """None where the model accepts the candidate; else the misfit, or False where something else is wrong."""
     try:
         _fake(model, candidate, request)
     except DataDependent:
@@ -393,7 +393,7 @@ def module_records(paths: ModulePaths, owned: tuple[ParamRecord, ...], recorder:
     return tuple(records)
 
 
-# What the model was given, by the names that its forward declares, and which ops read it.
+# The inputs of the model, by the names that its forward declares, and the ops that read them.
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def gather_parameters(model: nn.Module, copier: Copier) -> None:
 
 
 def is_split(model: nn.Module) -> bool:
-    """Whether other processes have parts of the parameters."""
+    """Whether other processes hold parts of the parameters."""
     if _STATE not in sys.modules:
         return False
     return any(

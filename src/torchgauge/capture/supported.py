@@ -31,8 +31,8 @@ def missing_arithmetic(dtype: torch.dtype | None, device: torch.device) -> str |
 
 
 def unsupported(model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> str | None:
-    """The same of a model's parameters, were they of `dtype`: an instruction that the processor lacks would end the
-    user's program, not raise."""
+    """The same for the types of a model's parameters, or for `dtype`: an instruction that the processor lacks would end
+    the user's program, not raise."""
     kinds = dict.fromkeys(dtype or parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     return next(filter(None, (missing_arithmetic(kind, device) for kind in kinds)), None)
 
@@ -48,7 +48,7 @@ def _probe(name: str) -> str | None:
 
 
 def death_text(code: int) -> str:
-    """What the exit status of a process means."""
+    """The meaning of the exit status of a process."""
     if code == -signal.SIGILL:
         return "the processor lacks an instruction that torch uses for it (SIGILL)"
     if sys.platform != "win32" and code == -signal.SIGKILL:

@@ -53,8 +53,8 @@ def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Mo
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Outside whatever the caller is inside of: modes that see every op, a trace, a compiled region. A transform of
-    torch.func changes what tensors are, so there is no outside of it."""
+    """Outside the caller's modes that see every op, its trace and its compiled region. A transform of torch.func cannot
+    be left: it changes what tensors are."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise InputError(
             "an analysis cannot run inside a transform of torch.func (vmap, grad, jvp, functionalize): call it outside"

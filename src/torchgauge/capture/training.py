@@ -35,11 +35,11 @@ def train_step(
     if not roots:
         raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
     gradients = [gradient_of(root) for root in roots]
-    # What torch imports at its first step runs ops, so this is not the first.
+    # The first step makes torch import code that runs ops: it is taken here, outside the run.
     optimizer = make_optimizer([torch.nn.Parameter(torch.empty(0))])
     optimizer.step()
     recorder.begin_backward()
-    # Other threads would not be seen.
+    # Ops of other threads would not be recorded.
     with step_errors(recorder), run, torch.autograd.set_multithreading_enabled(False):
         torch.autograd.backward(roots, gradients)
         recorder.phase = "optimizer"

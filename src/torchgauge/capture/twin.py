@@ -33,7 +33,7 @@ MOST_OBJECTS = 20_000
 LONGEST_CONTAINER = 10_000
 LARGEST_ARRAY_BYTES = 1 << 20
 
-# Shared as they are: most attributes of most modules.
+# Shared, not copied: most attributes of most modules.
 _ATOMS: frozenset[type] = frozenset(
     (
         *(bool, int, float, complex, str, bytes, type(None), type, range, types.ModuleType, types.BuiltinFunctionType),
@@ -328,25 +328,23 @@ def slots(kind: type) -> list[types.MemberDescriptorType]:
 def is_plain(kind: type) -> bool:
     """Whether all that an instance is lies in its attributes, and it stands for nothing but itself."""
     found = _plain.get(kind)
-    if found is None:
-        found = _plain[kind] = _has_only_attributes(kind)
-    return found
-
-
-def _has_only_attributes(kind: type) -> bool:
+    if found is not None:
+        return found
     package = kind.__module__.partition(".")[0]
     if package in sys.stdlib_module_names and package != "__main__":
-        return issubclass(kind, _RECORDS)
-    if package in ("torch", "torchgauge"):  # what torch keeps beside a model is not for its forward to change
-        # Where its module is not loaded, nothing is one.
-        return kind is getattr(sys.modules.get("torchgauge.source.exported.model"), "Engine", None)
-    if issubclass(kind, enum.Enum | type | BaseException) or hasattr(kind, "__del__"):
-        return False
-    try:
-        object.__new__(kind)
-    except TypeError:  # written in C
-        return False
-    return True
+        found = issubclass(kind, _RECORDS)
+    elif package in ("torch", "torchgauge"):  # a forward does not change torch's own objects
+        # Where its module is not loaded, no object is one.
+        found = kind is getattr(sys.modules.get("torchgauge.source.exported.model"), "Engine", None)
+    elif issubclass(kind, enum.Enum | type | BaseException) or hasattr(kind, "__del__"):
+        found = False
+    else:
+        try:
+            found = object.__new__(kind) is not None
+        except TypeError:  # written in C
+            found = False
+    _plain[kind] = found
+    return found
 
 
 _slots_of: weakref.WeakKeyDictionary[type, list[types.MemberDescriptorType]] = weakref.WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""Known content: small tensors made from constants or given inputs are computed for real beside their fake tensors.
+"""Known content: small tensors made from constants or given inputs are computed for real along with their fake tensors.
 
 Integers and booleans, and floats where the forward itself makes them (a mask of ones that is resized): never a model's
 float parameters or inputs. `Knowledge` says how much.
@@ -29,8 +29,8 @@ FINITE_CHECKS = frozenset(("aten::eq", "aten::ne", "aten::isfinite", "aten::isin
 
 _CPU = torch.device("cpu")
 _BALANCED = (
-    "what topk or argmax chooses depends on data and was assumed balanced: every choice is taken equally often "
-    "(in a mixture of experts, each expert is given its equal share of the tokens)"
+    "the choice of topk or argmax depends on data and was assumed balanced: every choice is taken equally often "
+    "(in a mixture of experts, each expert gets an equal share of the tokens)"
 )
 
 _FINITE = "a check for infinite or undefined values depends on data; all values were assumed finite"
@@ -160,53 +160,34 @@ def look(run: FakeRun, call: FakeCall) -> object:
         raise DataDependent(call.info.name)
     if (assumption := assumption_of(call.tensors)) not in ("", MADE_UP):
         run.recorder.warn(assumption)
-    shape_of = _SHAPES.get(call.info.name)
-    if shape_of is None:
-        if call.info.name not in _BOUNDED:
-            raise DataDependent(call.info.name)
+    described = _result_shape(call.info.name, map_tensors(call.bind(), _content))
+    if described is None and call.info.name not in _BOUNDED:
+        raise DataDependent(call.info.name)
+    if described is None or run.knowledge.has_room(prod(described[0]), described[1]):
         return run.conclude(call, _compute(call))
-    shape, dtype = shape_of(map_tensors(call.bind(), _content))
-    if run.knowledge.has_room(prod(shape), dtype):
-        return run.conclude(call, _compute(call))
-    return run.conclude(call, torch.empty(shape, dtype=dtype, device="meta"))
+    return run.conclude(call, torch.empty(described[0], dtype=described[1], device="meta"))
 
 
-# What the contents of the arguments say about the result before it is made: a few numbers can ask for any size.
-Described = tuple[tuple[int, ...], torch.dtype]
+def _result_shape(op: str, given: Arguments) -> tuple[tuple[int, ...], torch.dtype] | None:
+    """What the contents of the arguments say about the result before it is made: a few numbers can ask for any size.
+    None for other ops."""
+    x = given.get("self")
+    match op:
+        case "aten::nonzero" | "aten::argwhere":
+            return (int(x.count_nonzero()), x.dim()), torch.int64
+        case "aten::masked_select":
+            return (torch.broadcast_shapes(x.shape, given["mask"].shape).numel(),), x.dtype
+        case "aten::repeat_interleave":
+            return (int(given["repeats"].sum()),), given["repeats"].dtype
+        case "aten::bincount":
+            largest = int(x.max()) + 1 if x.numel() else 0
+            return (max(largest, given["minlength"]),), torch.float64 if given["weights"] is not None else torch.int64
+        case "aten::one_hot":
+            classes = given["num_classes"]
+            return (*x.shape, int(x.max()) + 1 if classes == -1 and x.numel() else classes), torch.int64
+    return None
 
 
-def _nonzero(given: Arguments) -> Described:
-    return (int(given["self"].count_nonzero()), given["self"].dim()), torch.int64
-
-
-def _masked_select(given: Arguments) -> Described:
-    shape = torch.broadcast_shapes(given["self"].shape, given["mask"].shape)
-    return (shape.numel(),), given["self"].dtype
-
-
-def _repeat_interleave(given: Arguments) -> Described:
-    return (int(given["repeats"].sum()),), given["repeats"].dtype
-
-
-def _bincount(given: Arguments) -> Described:
-    largest = int(given["self"].max()) + 1 if given["self"].numel() else 0
-    return (max(largest, given["minlength"]),), torch.float64 if given["weights"] is not None else torch.int64
-
-
-def _one_hot(given: Arguments) -> Described:
-    classes = given["num_classes"]
-    count = int(given["self"].max()) + 1 if classes == -1 and given["self"].numel() else classes
-    return (*given["self"].shape, count), torch.int64
-
-
-_SHAPES: dict[str, Callable[[Arguments], Described]] = {
-    "aten::nonzero": _nonzero,
-    "aten::argwhere": _nonzero,
-    "aten::masked_select": _masked_select,
-    "aten::repeat_interleave": _repeat_interleave,
-    "aten::bincount": _bincount,
-    "aten::one_hot": _one_hot,
-}
 # Their results are numbers, or no larger than what they are given.
 _BOUNDED = frozenset(
     f"aten::{name}"
@@ -363,7 +344,7 @@ def _is_float(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
-# How much tensor content a run may know: what is computed beside fake tensors takes real memory and real time.
+# How much tensor content a run may know: computing it takes real memory and real time.
 
 # Of one tensor. Integers and truth values are masks and positions; floats only what the forward itself makes.
 LIMIT = 1 << 22
@@ -390,7 +371,7 @@ class Knowledge:
 
     def affords(self, read: Iterable[FakeTensor], made: Iterable[FakeTensor], macs: int = 0) -> bool:
         """Whether an op may be computed for real; its work is added to the account if so. An expanded tensor is small
-        in memory and as large as its shape for whoever reads it."""
+        in memory and as large as its shape for a kernel that reads it."""
         sizes = [fake.numel() for fake in read]
         made = list(made)
         work = macs + sum(sizes) + sum(fake.numel() for fake in made)

@@ -49,13 +49,13 @@ def run_isolated(
     needs_fresh_process: bool = False,
     is_torch_unused: bool = False,
 ) -> bytes:
-    """What `work` returns, done by a process without rights.
+    """The result of `work`, done by a process without rights.
 
-    `subject` is what errors call the file. `writable` are the files that the reader may have written for it, besides
-    journals of scans; `services` are further requests that the parent answers; `importers` are the packages that it
-    imports for a reader that may not write what their import writes. Where the process can fork, `work` may
-    be any callable; `needs_fresh_process` (and platforms that cannot fork safely) start a new interpreter, to which it
-    is pickled. `is_torch_unused`: torch has not computed anything here yet, so a fork may use its threads.
+    `subject` names the file in errors. `writable` are the files that the parent writes for the reader on request, in
+    addition to journals of scans; `services` are further requests that the parent answers; `importers` import packages
+    whose import writes files, which the reader may not. Where the process can fork, `work` may be any callable;
+    `needs_fresh_process` (and platforms that cannot fork safely) start a new interpreter, to which it is pickled.
+    `is_torch_unused`: torch has not computed anything here yet, so a fork may use its threads.
     """
     waiting, needed_packages = dict(importers or {}), list[Callable[[], object]]()
     while True:

@@ -99,7 +99,7 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
         channel.send("crash", type=type(error).__name__, message=str(error), traceback=text)
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # nobody may read it any more
+            with suppress(OSError, ValueError):  # the other end may be closed
                 stream.flush()
 
 

@@ -77,7 +77,7 @@ def _landlock_version() -> int:
 
 
 def end_with_parent() -> None:
-    """A reader whose parent was killed has nobody left to answer to, or to limit it."""
+    """A reader whose parent was killed must end too: nothing reads its answer or limits it."""
     if sys.platform.startswith("linux"):
         _libc().prctl(_SET_DEATH_SIGNAL, _SIGKILL)
 

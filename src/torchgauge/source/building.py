@@ -45,7 +45,7 @@ class Recipe:
                 return builder(self.factory)
         except TargetError:
             raise
-        # The constructor is someone else's code, given someone's config: it may raise anything.
+        # The constructor is third-party code, given an arbitrary config: it may raise anything.
         except Exception as error:
             raise TargetError(f"{self.name} could not be built: {type(error).__name__}: {error}") from error
 

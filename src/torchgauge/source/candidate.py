@@ -86,7 +86,7 @@ def model_dtype(model: nn.Module) -> torch.dtype:
         frozen = (each.tensor for each in frozen_tensors(model._c._get_method("forward").graph))
     held = (t for name in ("_parameters", "_buffers") for module in modules for t in getattr(module, name).values())
     tensors = chain((t for t in held if t is not None), frozen)
-    # Packed weights of 8 bits and less are storage: no one calls a model with inputs of their type.
+    # Packed weights of 8 bits and less are storage: inputs do not have their type.
     return next((t.dtype for t in tensors if t.is_floating_point() and t.dtype.itemsize > 1), torch.get_default_dtype())
 
 
@@ -127,7 +127,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ForwardSignature:
-    """The parameters of forward; `*args` and `**kwargs` are flags beside them."""
+    """The parameters of forward; `*args` and `**kwargs` are flags."""
 
     parameters: tuple[Parameter, ...]
     takes_any_positional: bool = False

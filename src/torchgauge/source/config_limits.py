@@ -1,4 +1,4 @@
-"""What a config may make transformers build. Its numbers are a stranger's: a billion layers are ten letters."""
+"""Limits on what a config may make transformers build. Its numbers are untrusted: a billion layers take ten letters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST_NUMBER = 1 << 24
 # Of what each is a module: hundreds of layers and thousands of experts are the most there are.
 LARGEST_COUNT = 1 << 13
 _COUNTS = re.compile(r"layer|block|depth|expert|stage|stack|repeat|n_head|num_.*heads")
-# Numbers that nothing is made of: periods, identifiers, lengths that only bound others.
+# Numbers that are not sizes: periods, identifiers, lengths that only bound others.
 _NO_SIZE = re.compile(r"theta|base|seed|token|(^|_)ids?$|length|len$|parameters|factor|version|scale|window|^max_")
 # Of tensors that a constructor makes for real because it looks at them; weights are on the meta device.
 MOST_REAL_BYTES = 4 << 30

@@ -75,7 +75,7 @@ def _open_code(index: Index, opening: Opening) -> Source:
         decoder, reason = build_model(index, logical_shapes(index))
         if decoder is None:
             return Source(None, _record(index, opening), index=index, warnings=(reason,))
-        remark = f"code: a decoder as its metadata describe it ({index.gguf['general.architecture']})"
+        remark = f"code: a decoder built from its metadata ({index.gguf['general.architecture']})"
         return Source(decoder.half(), _record(index, opening, remark), index=index)
     return _open_given_code(index, opening) or _identify(index, opening)
 
@@ -124,7 +124,7 @@ def _identify(index: Index, opening: Opening) -> Source:
 
 
 def _open_huggingface(path: Path, opening: Opening) -> Source:
-    """The architecture from the config, the weights beside it where there are any. Code of others is never run."""
+    """The architecture from the config, and the weights in its folder if there are any. Remote code is never run."""
     config = path if path.is_file() else path / "config.json"
     folder = path if path.is_dir() else path.parent
     index = open_checkpoint(folder, progress=opening.progress) if path.is_dir() and sniff(folder) else None

@@ -72,7 +72,7 @@ def candidate_inputs(
     seq: int | None = None,
     specs: Sequence[InputSpec] = (),
 ) -> Iterator[Candidate]:
-    """What the user gave, or what the model lets one infer, at most a dozen.
+    """The inputs that the user gave, else inferred ones, at most a dozen.
 
     `inputs` are values: a tuple holds the positional arguments, a dict the keywords, anything else (a list too, as
     detection models want) is one argument. `input_size` is one shape, a list of shapes, or shapes by name. `specs` are
@@ -148,7 +148,7 @@ def _inferred(
 def _placed(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
 ) -> Iterator[tuple[tuple[object, ...], dict[str, object], Assignment]]:
-    """From those who know the model best to those who look at its layers."""
+    """The most specific sources first (transformers configs), the layers last."""
     for assignment in huggingface_assignments(model, signature, defaults, given):
         yield (), _values(assignment), assignment
     for find in (vision_assignments, script_assignments, layer_assignments):

@@ -1,7 +1,7 @@
-"""Packages a target may need, imported when it does; torchvision also beside a torch that its compiled extension was
-not built for.
+"""Optional packages that a target needs, imported on demand; torchvision even with a torch that its compiled extension
+was not built for.
 
-The common case is a CUDA build of torchvision beside a CPU build of torch: the extension does not load, and importing
+The common case is a CUDA build of torchvision with a CPU build of torch: the extension does not load, and importing
 torchvision (or timm, which needs it) stops at "operator torchvision::nms does not exist". With the two schemas that its
 import asks for defined here, everything but the compiled operators works. Of those, non-maximum suppression gets a
 kernel in plain PyTorch, because every detection model calls it; torchvision brings its own RoI align.
@@ -52,7 +52,7 @@ _SCHEMAS = (
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
 _WARNING = (
-    "torchvision's compiled operators do not load beside this torch: non-maximum suppression runs in plain PyTorch, "
+    "torchvision's compiled operators do not load with this torch: non-maximum suppression runs in plain PyTorch, "
     "others (deformable convolution, RoI pooling) cannot run. Install the torchvision build that matches torch."
 )
 
@@ -78,7 +78,7 @@ def ensure_torchvision_imports() -> None:
 
 @contextmanager
 def torchvision_importable() -> Iterator[None]:
-    """Inside, whoever imports torchvision finds it importable; without such an import nothing is said."""
+    """Inside, torchvision can be imported; the warning is shown only if it is."""
     finder = _DefineBeforeImport()
     sys.meta_path.insert(0, finder)
     try:

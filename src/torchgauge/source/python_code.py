@@ -111,7 +111,7 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    # Someone else's code: it may raise anything, and a script without a main guard may exit.
+    # User code: it may raise anything, and a script without a main guard may exit.
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise _failed(f"'{path}' failed while it was loaded", error, path) from error

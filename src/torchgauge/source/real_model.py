@@ -38,7 +38,7 @@ _MEMORY_MARGIN = 1.2
 
 @dataclass(frozen=True, slots=True)
 class RealModel:
-    """A model with values; `notes` are what is to be known of them. `is_owned`: it was made here, for this."""
+    """A model with values; `notes` say where they come from. `is_owned`: it was made here."""
 
     model: nn.Module
     notes: tuple[str, ...] = ()

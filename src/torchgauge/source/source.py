@@ -1,4 +1,4 @@
-"""What a target turned out to be."""
+"""The outcome of resolving a target: a model, stored weights, or both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRAMS = ("torchscript", "exported")
 
 
 def stored_target(index: Index, name: str, remark: str = "") -> TargetRecord:
-    """What a file or folder of weights is; `remark` says where the code came from."""
+    """The record of a file or folder of weights; `remark` says where the code came from."""
     kind = index.format if index.format in PROGRAMS else "folder" if Path(index.path).is_dir() else "checkpoint"
     text = f"{index.format}, {remark}" if remark else index.format
     return TargetRecord(name, kind, text, index.files, index.archive)
@@ -31,11 +31,10 @@ def stored_target(index: Index, name: str, remark: str = "") -> TargetRecord:
 class Source:
     """A model, stored weights, or both, and where they came from.
 
-    `model` is None where a file holds weights and nothing says what computes with them. A registry model may have its
-    parameters on the meta device; `build_real` then builds it once more with real ones. None where the parameters are
-    what the user's own code made. `is_unpickled`: a file's own
-    code made the model. `is_inferred`: the model is a conclusion from the names and shapes of the weights,
-    which leave the hyperparameters in `assumed` open: their values are those it was built with.
+    `model` is None for a file of weights without code. A registry model may have its parameters on the meta device;
+    `build_real` then builds it again with real ones. It is None where the user's own code made the parameters.
+    `is_unpickled`: the model was made by a file's own code. `is_inferred`: the model was identified by the names and
+    shapes of the weights, which do not determine the hyperparameters in `assumed` (given with the values used).
     """
 
     model: nn.Module | None

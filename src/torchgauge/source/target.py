@@ -134,8 +134,8 @@ def find_model(target: object) -> HeldModel | None:
         return None
     if not path:
         return HeldModel(value)
-    among = f", the largest beside {', '.join(others)}" if others else ""
-    said = f"the target is a {type(target).__name__}: the model in its attribute '{'.'.join(path)}' was taken{among}"
+    among = f", the largest of several (also: {', '.join(others)})" if others else ""
+    said = f"the target is a {type(target).__name__}: its attribute '{'.'.join(path)}' is analyzed{among}"
     return HeldModel(value, (said,))
 
 

@@ -1,4 +1,4 @@
-"""What can be said of a target's text before torch is imported: that it names nothing, and what was probably meant."""
+"""Checks of a target's text that need no torch: whether it names anything, and suggestions if not."""
 
 from __future__ import annotations
 

@@ -170,6 +170,8 @@ _KEEPS = frozenset(
     for name in names
 )  # fmt: skip
 
+_MOVES = ("aten::transpose", "aten::permute", "aten::unsqueeze")
+
 
 def first_uses(module: torch.jit.ScriptModule) -> dict[str, FirstUse]:
     """For each parameter of forward that reaches a weight: how. Names are those of the schema."""
@@ -249,8 +251,8 @@ class _Walk:
                 self._same(node.output(), value)
         elif kind == "aten::t" and (held := self._weights.get(inputs[0].debugName())) is not None:
             self._weights[node.output().debugName()] = Weight(held.name, held.tensor.detach().t())
-        elif kind in _UNDONE and (flow := self._flows.get(inputs[0].debugName())) is not None:
-            change = _UNDONE[kind](*(plain_value(value) for value in inputs[1:]))
+        elif kind in _MOVES and (flow := self._flows.get(inputs[0].debugName())) is not None:
+            change = _undo(kind, *(plain_value(value) for value in inputs[1:]))
             if change is not None:
                 self._flows[node.output().debugName()] = (flow[0], (change, *flow[1]))
 
@@ -272,24 +274,14 @@ def plain_value(value: torch._C.Value) -> Any:
     return value.toIValue()
 
 
-def _untransposed(first: int | None, second: int | None) -> Undo | None:
-    return None if first is None or second is None else lambda tensor: tensor.transpose(first, second)
-
-
-def _unpermuted(order: list[int] | None) -> Undo | None:
-    if order is None:
+def _undo(kind: str, *arguments: Any) -> Undo | None:
+    """The inverse of an op that moves dimensions; None where the graph computes which."""
+    if any(argument is None for argument in arguments):
         return None
+    if kind == "aten::transpose":
+        return lambda tensor: tensor.transpose(*arguments)
+    if kind == "aten::unsqueeze":
+        return lambda tensor: tensor.squeeze(*arguments)
+    (order,) = arguments
     places = [axis % len(order) for axis in order]
-    back = [places.index(axis) for axis in range(len(places))]
-    return lambda tensor: tensor.permute(back)
-
-
-def _squeezed(dim: int | None) -> Undo | None:
-    return None if dim is None else lambda tensor: tensor.squeeze(dim)
-
-
-_UNDONE: dict[str, Callable[..., Undo | None]] = {
-    "aten::transpose": _untransposed,
-    "aten::permute": _unpermuted,
-    "aten::unsqueeze": _squeezed,
-}
+    return lambda tensor: tensor.permute([places.index(axis) for axis in range(len(places))])

@@ -86,9 +86,10 @@ def _typed(
         tensors = [make_tensor(s.shape, dtype, value=value) for s, dtype in zip(specs, dtypes, strict=True)]
         # Integers that the user did not ask for are an assumption; the model's own floating type is not.
         assumed = [
-            f"{name or 'input'} {str(dtype).removeprefix('torch.')}: {_integer_source(name)}"
+            f"{name or 'input'} {str(dtype).removeprefix('torch.')}: {source}"
             for spec, name, dtype in zip(specs, names, dtypes, strict=True)
             if spec.dtype is None and not dtype.is_floating_point
+            for source in ["from its name" if is_ids(name) or is_mask(name) else "the model has an embedding"]
         ]
         yield Candidate(
             tuple(tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name is None),
@@ -105,10 +106,6 @@ def _dtypes(spec: InputSpec, name: str, looks_up: bool, defaults: Defaults) -> t
     if is_mask(name):
         return (torch.bool, defaults.dtype, torch.int64)
     return (defaults.dtype, torch.int64) if looks_up and defaults.dtype.is_floating_point else (defaults.dtype,)
-
-
-def _integer_source(name: str) -> str:
-    return "from its name" if is_ids(name) or is_mask(name) else "the model has an embedding"
 
 
 def holds_tensor(value: object) -> bool:

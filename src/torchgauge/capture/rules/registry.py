@@ -1,6 +1,6 @@
-"""Shape rules for ops whose meta kernel is slow or missing. A rule returns None where it would rather not say.
+"""Shape rules for ops whose meta kernel is slow or missing. A rule returns None where it does not apply.
 
-A rule never reports an error: what looks wrong is left to torch's own kernel, so that the user sees torch's message.
+A rule never reports an error: arguments that look wrong are left to torch's own kernel, for torch's message.
 Results are `Spec`s (or tuples of them), the same that the real kernel's output would have, strides included.
 """
 

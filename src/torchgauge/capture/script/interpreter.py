@@ -1,6 +1,6 @@
 """Runs script modules node by node, so that every op is seen in the module it belongs to.
 
-Nothing is written to the modules: what a method sets on one is kept beside it and forgotten after the run.
+Nothing is written to the modules: attributes that a method sets are kept here and forgotten after the run.
 """
 
 from __future__ import annotations

@@ -44,17 +44,9 @@ def plain(value: Value) -> Value:
     return value
 
 
-def _size(tensor: torch.Tensor, dim: int | None = None) -> int | list[int]:
-    return list(tensor.shape) if dim is None else tensor.shape[dim]
-
-
-def _strides(tensor: torch.Tensor, dim: int | None = None) -> int | list[int]:
-    return list(tensor.stride()) if dim is None else tensor.stride(dim)
-
-
 QUESTIONS: dict[str, Run] = {
-    "aten::size": _size,
-    "aten::stride": _strides,
+    "aten::size": lambda tensor, dim=None: list(tensor.shape) if dim is None else tensor.shape[dim],
+    "aten::stride": lambda tensor, dim=None: list(tensor.stride()) if dim is None else tensor.stride(dim),
     "aten::dim": torch.Tensor.dim,
     "aten::len": len,
     "aten::numel": torch.Tensor.numel,

@@ -191,7 +191,7 @@ def _is_diffusion_transformer(evidence: Evidence) -> bool:
 
 @family_rule("hybrid")
 def _is_hybrid(evidence: Evidence) -> bool:
-    """Attention beside a convolutional backbone (DETR), or beside state spaces (Jamba)."""
+    """Attention with a convolutional backbone (DETR) or with state spaces (Jamba)."""
     if not evidence.has_attention:
         return False
     backbone = [layer for layer in spatial_convolutions(evidence) if layer.kind == "Conv2d"]

@@ -271,7 +271,7 @@ def _parts(name: str, values: Values | None) -> tuple[ProgramDocument, StoredTen
         return document, StoredTensors(None, {}, {}, values=values)
     models = [record for record in records.names if record.startswith("models/") and record.endswith(".json")]
     if len(models) != 1:
-        raise FormatError(f"'{name}' holds {len(models)} exported programs; one is needed")
+        raise FormatError(f"'{name}' contains {len(models)} exported programs; expected one")
     record = models[0]
     model = record.removeprefix("models/").removesuffix(".json")
     configs: list[dict[str, StoredEntry]] = []

@@ -283,7 +283,7 @@ def _with_autocast(
 
 
 def _cond(condition: Any, yes: Body, no: Body, operands: object = ()) -> Any:
-    """Torch's own op, so that whoever follows the run sees a branch."""
+    """Torch's own op, so that a recorder of the run sees a branch."""
     _require_bodies(yes, no)
     return cond_op(condition, yes, no, operands)
 

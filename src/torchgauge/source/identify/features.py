@@ -1,4 +1,4 @@
-"""What a state dict has in common with the code it came from: the words of its names and the numbers of its shapes."""
+"""Features that a state dict shares with the code it came from: words of its names, numbers of its shapes."""
 
 from __future__ import annotations
 

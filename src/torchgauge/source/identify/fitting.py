@@ -61,7 +61,7 @@ class NamedClass:
 
 @contextmanager
 def quiet(transformers: ModuleType) -> Iterator[None]:
-    """Configs that do not fit are part of the search: no one need hear of them."""
+    """Without the warnings of transformers: configs that do not fit are part of the search."""
     before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     try:

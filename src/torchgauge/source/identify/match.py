@@ -1,4 +1,4 @@
-"""What identification answers with."""
+"""The result of an identification."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Match:
     unused: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """What a report must say about a model that is a conclusion."""
+        """The remark of a report on a model that was inferred."""
         which = "all tensors but the head's" if self.is_headless else "all tensors"
         if self.unused:
             which = f"all tensors but {len(self.unused)}, which it does not use (as '{self.unused[0]}'),"
@@ -44,7 +44,7 @@ class Match:
             parts.append(f"assumed, not determined by shapes ({values})")
         config, names = self.defaults
         if names:
-            parts.append(f"no tensor shows {_listed(names)}: those are the defaults of {config}")
+            parts.append(f"not visible in any tensor, defaults of {config}: {_listed(names)}")
         return "; ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What a solver looks at of a state dict: each kind of tensor once, and how many there are of it."""
+"""The outline of a state dict for a solver: each kind of tensor once, and how many there are of it."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _as_stored(model: nn.Module, state: dict[str, torch.Tensor]) -> Mapping[str,
         return state
     if any("experts" in name and value.dim() == 3 and value.shape[0] > _MOST_EXPERTS for name, value in state.items()):
         return state  # a file may claim any size: these would become tensors one by one
-    # Conversions are someone else's code, given sizes that may not go together.
+    # Conversions are third-party code, given sizes that may not go together.
     try:
         with torch.no_grad():
             reverted: Mapping[str, torch.Tensor] = loading.revert_weight_conversion(model, state)

@@ -54,7 +54,7 @@ def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budge
     matches: list[Match] = []
     likeness: dict[str, list[float]] = {}
     while ranked and len(matches) < _MAX_TWINS:
-        # Many groups tried, and none of them resembles the state dict: it is someone's own.
+        # Many groups tried, and none of them resembles the state dict: it is a custom model.
         if len(likeness) >= _MIN_GROUPS_TRIED and max(map(max, likeness.values())) < _RELATED_LIKENESS:
             break
         if not budget.spend():

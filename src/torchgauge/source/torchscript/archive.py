@@ -222,7 +222,7 @@ def _check_graphs(unit: Any, name: str) -> None:
             sizes[done] = nodes[done] + sum(sizes.get(callee, 1) for callee in calls[done])
             if sizes[done] > INLINED_NODES:
                 raise FormatError(
-                    f"'{name}' ({done.removeprefix('__torch__.')}): with all that it calls it has more than "
+                    f"'{name}' ({done.removeprefix('__torch__.')}): inlined with everything it calls it has more than "
                     f"{INLINED_NODES:,} nodes, so it is not run"
                 )
 

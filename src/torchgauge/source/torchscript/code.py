@@ -1,4 +1,4 @@
-"""Reads the source in an archive, Python's grammar with TorchScript's meaning, and refuses what may do harm."""
+"""Scans the source in an archive (Python's grammar, TorchScript's meaning) and refuses code that may do harm."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _check_members(node: ast.ClassDef, where: str) -> None:
                 names = [each.slice.value for each in targets
                          if isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Constant)]  # fmt: skip
         if is_module and not _PLUMBING.isdisjoint(names):
-            raise FormatError(f"{where} has a member called {names[0]}, which only Python may have, so it is not read")
+            raise FormatError(f"{where} defines the reserved member {names[0]}, so it is not read")
         if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
             _check_default(statement.value, where)
 
@@ -154,7 +154,7 @@ def _check_getattr(call: ast.Call, where: str) -> None:
     names = {node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)}
     texts = [node.value for node in call.args[1:] if isinstance(node, ast.Constant)]
     if names & _ROOTS or len(texts) != 1 or texts[0] in DENIED_NAMES:
-        raise FormatError(f"{where} reaches for something by getattr, which torchgauge does not support")
+        raise FormatError(f"{where} uses getattr in a way that torchgauge does not support")
 
 
 def _check_unpacking(function: ast.FunctionDef, where: str, methods: dict[str, ast.FunctionDef]) -> None:
