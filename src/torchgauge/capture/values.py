@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -171,7 +171,7 @@ def look(run: FakeRun, call: FakeCall) -> object:
 def _result_shape(op: str, given: Arguments) -> tuple[tuple[int, ...], torch.dtype] | None:
     """What the contents of the arguments say about the result before it is made: a few numbers can ask for any size.
     None for other ops."""
-    x = given.get("self")
+    x: Any = given.get("self")
     match op:
         case "aten::nonzero" | "aten::argwhere":
             return (int(x.count_nonzero()), x.dim()), torch.int64
