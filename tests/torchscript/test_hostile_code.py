@@ -167,7 +167,7 @@ def test_a_member_in_the_place_of_what_python_needs_is_refused(name: str, folder
     def change(code: str) -> str:
         return code.replace("  training : bool\n", f"  training : bool\n  {name} : int\n")
 
-    with pytest.raises(tg.FormatError, match="has a member called"):
+    with pytest.raises(tg.FormatError, match="defines the reserved member"):
         load_torchscript(rewritten(saved(Doubles(), folder), change))
 
 
