@@ -53,6 +53,13 @@ def test_rows_of_each_sample_are_reduced_at_once() -> None:
     [found] = advised(Does(forward, fc=nn.Linear(16, 16)), x(80, 16), *rows, rule="loop-over-samples")
 
     assert found.recommendation.startswith("use index_add or scatter_reduce")
+
+    def gathers(self: Any, h: Tensor, *rows: Tensor) -> Tensor:
+        h = self.fc(h)
+        return torch.stack([h[own] for own in rows])
+
+    [gather] = advised(Does(gathers, fc=nn.Linear(16, 16)), x(80, 16), *rows, rule="loop-over-samples")
+    assert gather.recommendation.startswith("do this once for the whole tensor")
     sample = torch.arange(80) // 10
     assert not advised(Does(at_once, fc=nn.Linear(16, 16)), x(80, 16), sample, rule="loop-over-samples")
 

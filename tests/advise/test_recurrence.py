@@ -211,7 +211,7 @@ def test_layers_beside_the_state_leave_the_loop() -> None:
     def forward(self: Any, h: Tensor) -> Tensor:
         state, out = zeros(), []
         for each in h:
-            new = self.of_input(each)
+            new = self.of_input(torch.relu(each))
             gate = torch.softmax(self.of_state(state), -1)
             state = gate * new + state
             out.append(self.head(state))

@@ -48,8 +48,8 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
     same = product_loops(evidence)
     steps = {op.source for loop in same if is_recurrent(evidence, loop) for op in loop.products}
     by_parts = [
-        *product_loops(evidence, _part, one_weight=False),
-        *product_loops(evidence, _part),
+        *product_loops(evidence, part, one_weight=False),
+        *product_loops(evidence, part),
         *_loops_over_parts(evidence),
     ]
     covered: set[int] = set()
@@ -78,7 +78,7 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
                 _own_weights(evidence, loop)
                 or (
                     "use index_add or scatter_reduce for all samples at once: the loop selects the rows of each in turn"
-                    if loop.products[0].op in _SELECTIONS
+                    if _reduces_selected(evidence, loop)
                     else "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other"
                 ),
                 batched(evidence, loop),
@@ -242,7 +242,7 @@ def product_loops(evidence: Evidence, read: Reading | None = None, *, one_weight
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.of_category(*TENSOR_CORES):
         is_wanted = op.source is not None and op.cost.macs and not is_recurrent_layer(evidence, op.module)
-        if is_wanted and (op.weights or (read is _part and one_weight)):
+        if is_wanted and (op.weights or (read is part and one_weight)):
             path = re.sub(r"\d+", "#", op.module)
             # A kernel may only write to its arguments. Experts get different numbers of tokens.
             shapes = tuple(output.shape if one_weight else output.shape[-1:] for output in op.signature.outputs)
@@ -378,6 +378,13 @@ def _slice(evidence: Evidence, op: OpRecord) -> object | None:
     return next((base for base in found if base is not None), None)
 
 
+def _reduces_selected(evidence: Evidence, loop: Loop) -> bool:
+    """Whether each round selects rows and takes their sum or mean; to select alone is one gather for all rounds."""
+    is_selection = loop.products[0].op in _SELECTIONS
+    readers = [user for op in loop.products for user in evidence.flow.users(op)]
+    return is_selection and sum(user.category == "reduction" for user in readers) >= loop.rounds - 1
+
+
 def _rows(evidence: Evidence, op: OpRecord) -> object | None:
     """Also a few rows of a tensor that are selected by a list of indices, as the atoms of a molecule."""
     if op.op not in _SELECTIONS or op.weights:
@@ -387,7 +394,7 @@ def _rows(evidence: Evidence, op: OpRecord) -> object | None:
     return base[0] if base is not None and is_few else None
 
 
-def _part(evidence: Evidence, op: OpRecord) -> object | None:
+def part(evidence: Evidence, op: OpRecord) -> object | None:
     """Also rows that were selected, as the tokens of an expert are."""
     dataflow = evidence.dataflow
     found = [dataflow.reads_part(op, place) for place in _places(evidence, op)]

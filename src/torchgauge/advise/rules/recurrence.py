@@ -19,6 +19,7 @@ from torchgauge.advise.rules.loops import (
     kind_of,
     links,
     loop_advice,
+    part,
     product_loops,
     reached,
     with_body,
@@ -151,6 +152,7 @@ def _beside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tup
     """Layers that a loop over steps calls in each of them, though the state does not go through them: those that make
     its inputs, and those that read it alone."""
     states = {kind_of(op) for loop in loops for op in carried(loop)}
+    lines = {op.source for loop in loops for op in loop.products}
     repeated = {op.index for op in evidence.dataflow.repeated} if loops else set()  # `repeated-work` covers them
     for loop in loops:
         before, behind = links(loop)
@@ -165,7 +167,9 @@ def _beside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tup
         ):
             products = [op for op in ops if op.weights and op.cost.macs]
             first = [op for op in products if kind_of(op) == kind_of(products[0])]
-            if len(first) >= loop.rounds - 1 and repeated.isdisjoint(op.index for op in first):
+            # `loop-over-samples` covers those that take the parts of a tensor on another line than the state.
+            is_covered = bool(first) and first[0].source not in lines and part(evidence, first[0]) is not None
+            if len(first) >= loop.rounds - 1 and repeated.isdisjoint(op.index for op in first) and not is_covered:
                 yield Loop(tuple(first), tuple(ops)), words
 
 
