@@ -3,7 +3,7 @@
     python benchmarks/forecast.py predict -o predictions.json     here: no GPU, a CPU build of torch
     python benchmarks/forecast.py measure -o FOLDER               on the device
     python benchmarks/forecast.py estimate -o FOLDER              there too: what torch's RuntimeEstimator says
-    python benchmarks/forecast.py compare predictions.json FOLDER the tables
+    python benchmarks/forecast.py compare predictions.json FOLDER [predictions.json FOLDER …]    the tables
 
 The models are in forecast_models.py: no table was collected from them.
 """

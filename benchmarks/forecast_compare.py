@@ -80,13 +80,17 @@ def work_of(places: Sequence[Place]) -> dict[str, float]:
     return found
 
 
-def compare(predictions: Path, folder: Path) -> int:
-    """A row per model, then the error of each figure: mean, 90th percentile, how many are within their interval."""
-    predicted = json.loads(predictions.read_text())
-    measured, estimated = (
-        {row["name"]: row for row in map(json.loads, (folder / name).read_text().splitlines())}
-        for name in ("proof.jsonl", "estimator.jsonl")
-    )
+def compare(*paths: Path) -> int:
+    """A row per model, then the error of each figure: mean, 90th percentile, how many are within their interval. Of
+    several sets, predictions and folders take turns."""
+    predicted: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
+    estimated: dict[str, Any] = {}
+    for predictions, folder in zip(paths[::2], paths[1::2], strict=True):
+        predicted |= json.loads(predictions.read_text())
+        for found, name in ((measured, "proof.jsonl"), (estimated, "estimator.jsonl")):
+            if (folder / name).exists():
+                found |= {row["name"]: row for row in map(json.loads, (folder / name).read_text().splitlines())}
     errors: dict[str, list[tuple[float, bool]]] = {}
     head = ("model", "graph, ms", "error", "eager, ms", "packaged host", "calibrated", "beside", "energy, J", "error",
             "roofline", "RuntimeEstimator")  # fmt: skip
