@@ -213,19 +213,19 @@ def test_a_calibration_of_a_gpu_is_carried_as_a_file(tmp_path: Path) -> None:
 
 def test_the_two_queues() -> None:
     # The device is idle until the first launch, then works off what was launched.
-    never = [False, False]
-    assert _simulate([5.0, 5.0], [1.0, 1.0], never, [1, 1], is_serial=False) == [6.0, 11.0]
-    assert _simulate([1.0, 1.0], [5.0, 5.0], never, [1, 1], is_serial=False) == [6.0, 11.0]
-    assert _simulate([1.0, 0.0], [5.0, 2.0], never, [1, 1], is_serial=True) == [6.0, 8.0]
+    never, at_once = [False, False], [0.0, 0.0]
+    assert _simulate([5.0, 5.0], [1.0, 1.0], at_once, never, is_serial=False) == [6.0, 11.0]
+    assert _simulate([1.0, 1.0], [5.0, 5.0], at_once, never, is_serial=False) == [6.0, 11.0]
+    assert _simulate([1.0, 0.0], [5.0, 2.0], at_once, never, is_serial=True) == [6.0, 8.0]
     # The host asks for a value after the first op, and launches the second when it has it.
-    assert _simulate([5.0, 5.0], [1.0, 1.0], [True, False], [1, 1], is_serial=False) == [6.0, 12.0]
+    assert _simulate([5.0, 5.0], [1.0, 1.0], at_once, [True, False], is_serial=False) == [6.0, 12.0]
     # Behind a long kernel the queue is full after 1,024 launches: the host makes the last ones ready afterwards.
     devices, hosts = [1e6, *[1.0] * 1030], [*[1.0] * 1030, 5000.0]
-    ends = _simulate(devices, hosts, [False] * 1031, [1] * 1031, is_serial=False)
+    ends = _simulate(devices, hosts, [0.0] * 1031, [False] * 1031, is_serial=False)
     assert ends[-1] == pytest.approx(1e6 + 5000, abs=20)
     # Of ten kernels of one op the device runs the first while the host launches the others.
-    assert _simulate([8.0], [10.0], [False], [10], is_serial=False) == [10.0]
-    assert _simulate([30.0], [10.0], [False], [10], is_serial=False) == [31.0]
+    assert _simulate([8.0], [10.0], [9.0], [False], is_serial=False) == [10.0]
+    assert _simulate([30.0], [10.0], [9.0], [False], is_serial=False) == [31.0]
 
 
 def test_interpolation_finds_what_was_measured_and_a_line_between() -> None:

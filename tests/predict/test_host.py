@@ -115,7 +115,7 @@ def test_a_captured_run_hears_that_it_is_captured() -> None:
 
 def test_calibration_measures_the_sample() -> None:
     clock = iter(range(100_000))
-    found = host_speed("cpu", clock=lambda: float(next(clock)), rounds=3)
+    found = host_speed("cpu", clock=lambda: float(next(clock)), rounds=2)
     assert found == {"forward_s": 1.0, "train_s": 1.0, "plan_s": 0.0, "spread": 0.0}
     host = Host.of(found | {"spread": 0.3})
     assert host.source == "as calibration measured it"

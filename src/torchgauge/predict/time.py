@@ -18,7 +18,7 @@ from torchgauge.facts.predictions import Bound
 from torchgauge.hardware import Peaks, published_peaks
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
 from torchgauge.predict.devices import Device, find_device
-from torchgauge.predict.host import CUDNN_ATTENTION, Host, launches
+from torchgauge.predict.host import CUDNN_ATTENTION, Host
 from torchgauge.predict.kernel_tables import DISTANCES, Estimate, KernelTable, Rates, load_table
 from torchgauge.predict.published import published_seconds
 
@@ -340,21 +340,22 @@ def predict_ops(
         ops = fused(ops) if compiled is None else fused_by(compiled, ops)
     kernels = _kernels(profile, ops)
     devices = [kernel.seconds if kernel is not None else 0.0 for kernel, _ in kernels]
-    hosts = [0.0] * len(ops)
+    hosts, later = [0.0] * len(ops), [0.0] * len(ops)
     if execution == EAGER and ops:
         hosts = _hosts(profile, ops, module_calls, new_lengths)
+        trains = any(op.phase == "backward" for op in ops)
+        later = [profile.host.later_seconds(op, trains=trains) for op in ops]
     share = _interval(kernels)
     # Python asks for a value: the host goes on when the device has computed it.
     waits = [op.op == "aten::_local_scalar_dense" and op.phase == "forward" for op in ops]
-    counts = [launches(op.signature) for op in ops]
-    ends = _simulate(devices, hosts, waits, counts, is_serial=profile.is_serial)
+    ends = _simulate(devices, hosts, later, waits, is_serial=profile.is_serial)
     total = ends[-1] if ends else 0.0
     low, high = (
         _simulate(
             [s * exp2(sign * share) for s in devices],
             [s * times for s in hosts],
+            [s * times for s in later],
             waits,
-            counts,
             is_serial=profile.is_serial,
         )
         for sign, times in ((-1, profile.host.low), (1, profile.host.high))
@@ -452,21 +453,20 @@ _QUEUE = 1024
 
 
 def _simulate(
-    devices: Sequence[float], hosts: Sequence[float], waits: Sequence[bool], counts: Sequence[int], *, is_serial: bool
+    devices: Sequence[float], hosts: Sequence[float], later: Sequence[float], waits: Sequence[bool], *, is_serial: bool
 ) -> list[float]:
     """When each op is done: the host launches one after the other, the device works off what was launched. Of an op
-    with several kernels (`counts`) the device runs the first while the host launches the others. On a CPU one waits for
-    the other."""
+    with several kernels the device runs the first while the host launches the others, which takes it `later` of the
+    op's time. On a CPU one waits for the other."""
     ends, host, busy = [], 0.0, 0.0
     done: list[float] = []  # of the device's kernels
-    for device_s, host_s, is_waiting, count in zip(devices, hosts, waits, counts, strict=True):
+    for device_s, host_s, later_s, is_waiting in zip(devices, hosts, later, waits, strict=True):
         host += host_s
         if is_serial:
             host += device_s
         elif device_s:
             host = max(host, done[-_QUEUE]) if len(done) >= _QUEUE else host
-            first = host if count == 1 else host - host_s * (1 - 1 / count)
-            busy = max(max(busy, first) + device_s, host)
+            busy = max(max(busy, host - later_s) + device_s, host)
             done.append(busy)
         host = max(host, busy) if is_waiting else host
         ends.append(max(host, busy))
