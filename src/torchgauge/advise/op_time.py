@@ -57,8 +57,8 @@ _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
 # The time of some ops beside that of others is predicted to within this factor (docs/advice.md).
 UNSURE = 1.75
 # On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
-# them. The median of the 66 changes of the first three sets (docs/advice.md).
-BESIDES = 1.35
+# them. About the median of 109 changes (docs/advice.md).
+BESIDES = 1.25
 # The first write to a page that the allocator got from Linux: 2 µs per 4 KiB in a virtual machine without huge pages
 # (40 to 128 MiB, torch 2.13); a tenth of that with huge pages, nothing where the process has kept the memory.
 _FRESH_S_PER_BYTE = 0.5e-9

@@ -110,7 +110,8 @@ def _advice(
         return
     are_plain = [is_plain(pair) for pair in pairs]
     for pair, has_code in zip(pairs, are_plain, strict=True):
-        # On CUDA a convolution adds its bias in a separate kernel; one without a bias gets one from the norm.
+        # On CUDA a convolution adds its bias in a separate kernel; one without a bias gets one from the norm. The call
+        # of the norm goes away all the same.
         weights = [evidence.params[name].spec for name in pair.layer.weights if name in evidence.params]
         has_bias = any(len(spec.shape) == 1 for spec in weights)
         adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not has_bias
@@ -129,6 +130,7 @@ def _advice(
                 low,
                 high,
                 _HOW + (", less the bias's" if adds_bias else ""),
+                fewer_calls=1.0 if adds_bias else None,
             ),
             risk=_RISK,
             confidence="high",
