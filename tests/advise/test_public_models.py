@@ -292,3 +292,27 @@ def test_maps_are_not_joined_for_their_gate() -> None:
 
     assert of_rule(Does(gated, gate=Gate()), "loop-over-samples", x(4, 64, 64, 32)) == []
     assert of_rule(Does(gated, gate=nn.Conv2d(64, 64, 1)), "loop-over-samples", x(1, 64, 8, 8))
+
+
+class Packing(nn.Module):
+    def __init__(self, lengths: str) -> None:
+        super().__init__()
+        self.lengths, self.rnn = lengths, nn.LSTM(32, 64, batch_first=True)
+
+    def forward(self, a: Tensor, lengths: Tensor) -> Tensor:
+        if self.lengths == "computed":
+            lengths = (a[..., 0] < 9).sum(-1)
+        elif self.lengths == "brought":
+            lengths = (a[..., 0] < 9).sum(-1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(a, lengths, batch_first=True, enforce_sorted=False)
+        return torch.relu(self.rnn(packed)[1][0])
+
+
+@pytest.mark.parametrize(("lengths", "waits"), [("given", 0), ("computed", 1), ("brought", 1)])
+def test_packed_sequences_wait_for_their_lengths_alone(lengths: str, waits: int) -> None:
+    """Their batch sizes are on the host, on whatever device the sequences are."""
+    found = of_rule(Packing(lengths), "host-wait", x(8, 40, 32), torch.full((8,), 40))
+
+    assert [advice.recommendation.split(":")[0] for advice in found] == [
+        "pass these lengths from the host (a list, a CPU tensor)"
+    ] * waits

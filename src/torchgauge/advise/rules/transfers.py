@@ -27,6 +27,9 @@ _SIZES = {
 }  # fmt: skip
 
 
+_PACK = "aten::_pack_padded_sequence"
+
+
 class Remedy(NamedTuple):
     """What to do, with the reason; and in a few words, to be followed by what a CUDA graph gains then."""
 
@@ -46,6 +49,11 @@ _READING = Remedy(
 _SIZING = Remedy(
     "pass these lengths from the host (a list, a CPU tensor): shapes depend on them, so it waits",
     "pass these lengths from the host",
+)
+# `pad_packed_sequence` brings the order of the samples to the host.
+_SORTING = Remedy(
+    "sort the samples by length before the model and pass enforce_sorted=True: to unsort them the host waits",
+    "sort the samples by length before the model",
 )
 _PRINTING = Remedy(
     "print and log outside forward: to format a tensor the host waits for its values", "print and log outside forward"
@@ -106,7 +114,7 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     if not asking and not reads:
         return
     asking = [(op, _SIZING if _sets_sizes(evidence, op) else remedy) for op, remedy in asking]
-    told = [_SIZING if _sets_sizes(evidence, r) else _PRINTING if r.call == "print" else _READING for r in reads]
+    told = [_remedy_of_read(evidence, read) for read in reads]
     waits = len(asking) + len(reads)
     on_gpu = _waiting_on_gpu(evidence, waits)
     # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
@@ -131,6 +139,24 @@ def host_waits(evidence: Evidence) -> bool:
     """Whether the host waits for values in the middle of a run: no graph of it can be captured."""
     reads = any(not _is_made_on_host(evidence, read.made_by) for read in evidence.capture.run.host_reads)
     return reads or any(_remedy(evidence, op) is not None for op in evidence.forward)
+
+
+def _remedy_of_read(evidence: Evidence, read: HostRead) -> Remedy:
+    place = evidence.code_at(read.source)
+    if place is not None and place[0].calls(place[1], "pad_packed_sequence"):
+        return _SORTING
+    packed = {_lengths_of(evidence, op) for op in evidence.flow.named(_PACK)} - {None}
+    if _sets_sizes(evidence, read) or not packed.isdisjoint(read.made_by or ()):
+        return _SIZING
+    return _PRINTING if read.call == "print" else _READING
+
+
+def _lengths_of(evidence: Evidence, pack: OpRecord) -> int | None:
+    """The op that made the lengths of packed sequences, before they were sorted; None where they were given."""
+    made = evidence.flow.source(pack, 1)
+    while made is not None and made.op in ("aten::sort", "aten::_to_copy"):
+        made = evidence.flow.source(made)
+    return None if made is None else made.index
 
 
 def _sets_sizes(evidence: Evidence, wait: OpRecord | HostRead) -> bool:
@@ -162,10 +188,17 @@ def _remedy(evidence: Evidence, op: OpRecord) -> Remedy | None:
         record = evidence.modules.get(op.module)
         if record is not None and record.type in _MASK_READERS:
             return _TELLING
+        source = evidence.flow.source(op)
+        if source is not None and source.op == _PACK and op.signature.inputs[0].dtype == "int64":
+            return None  # the batch sizes of packed sequences, which are always on the host
         reads = evidence.dataflow.input_reads
         made = [source for at, source in enumerate(op.producers) if source is not None or (op.index, at) in reads]
         is_constant = not op.weights and _is_made_on_host(evidence, made)
         return None if is_constant else _READING
+    if op.op == _PACK:
+        lengths = _lengths_of(evidence, op)
+        is_read = any(lengths in (read.made_by or ()) for read in evidence.capture.run.host_reads)
+        return None if lengths is None or is_read or lengths in evidence.dataflow.constants else _SIZING
     if op.op in _SIZES:
         mixture = next((mixture for mixture in evidence.mixtures if mixture.module == op.module), None)
         if mixture is None:
