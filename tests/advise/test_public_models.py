@@ -316,3 +316,27 @@ def test_packed_sequences_wait_for_their_lengths_alone(lengths: str, waits: int)
     assert [advice.recommendation.split(":")[0] for advice in found] == [
         "pass these lengths from the host (a list, a CPU tensor)"
     ] * waits
+
+
+def test_steps_whose_results_are_stacked_are_not_held() -> None:
+    """A list of a layer's steps is stacked, and the next layer reads the stack to its last step."""
+
+    def layers(self: Any, a: Tensor) -> Tensor:
+        for layer in self.layers:
+            state, out = torch.zeros_like(a[:, 0]), []
+            for t in range(a.shape[1]):
+                state = torch.tanh(layer(a[:, t]) + state)
+                out.append(state)
+            a = torch.stack(out, 1)
+        return a
+
+    def held(self: Any, a: Tensor) -> Tensor:
+        kept = []
+        for _ in range(24):
+            a = torch.tanh(a)
+            kept.append(a)
+        return self.layers[0](a)
+
+    two = nn.ModuleList(nn.Linear(64, 64) for _ in "ab")
+    assert of_rule(Does(layers, layers=two), "held-activations", x(64, 12, 64)) == []
+    assert of_rule(Does(held, layers=two), "held-activations", x(64, 12, 64))

@@ -5,6 +5,7 @@ Outputs follow from the metadata of the inputs: our shape rule, else torch's met
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -239,6 +240,7 @@ def infer(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
     if _is_factory(func) or "device" in changed:
         changed["device"] = _META
     changed.pop("pin_memory", None)
+    modules = len(sys.modules)
     try:
         return func(*map_tensors(args, on_meta), **map_tensors(changed, on_meta))
     except (NotImplementedError, AttributeError):  # a few meta kernels ask for the device that a fake tensor stands for
@@ -259,6 +261,11 @@ def infer(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
                 return func(*map_tensors(args, as_fake), **map_tensors(kwargs, as_fake))
             except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
                 raise DataDependent(str(func)) from None
+    finally:
+        # What torch imports at the first call of an op leaves cycles of frames, which would keep the tensors of the
+        # model's own frames: garbage is not collected during a capture.
+        if len(sys.modules) != modules:
+            gc.collect(0)
 
 
 def meta_tensor(spec: Spec) -> torch.Tensor:

@@ -110,13 +110,20 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
             key = (op.source, op.op, op.signature.outputs[0].shape, re.sub(r"\d+", "#", op.module))
             groups.setdefault(key, []).append(op)
     groups = {key: ops for key, ops in groups.items() if len(ops) >= _LEAST_HELD}
-    excess = _excess(evidence, last_use, {op.index for ops in groups.values() for op in (ops[0], ops[-1])})
+    times = {key: [ops[at].index for at in (0, len(ops) // 2, -1)] for key, ops in groups.items()}
+    excess = _excess(evidence, last_use, {time for each in times.values() for time in each})
     found: tuple[int, list[OpRecord]] = (0, [])
-    for ops in groups.values():
+    for key, ops in groups.items():
         dead = [op for op in ops if last_use[op.index] <= ops[-1].index]
         held = sum(op.signature.activation_bytes for op in dead)
-        growth = excess[ops[-1].index] - excess[ops[0].index]
-        is_held = len(dead) >= _LEAST_HELD - 1 and held >= _LEAST_EXCESS * peak and growth >= 0.7 * held
+        # Already half way: at the end something else may be free to go.
+        start, *later = times[key]
+        is_growing = all(
+            excess[time] - excess[start]
+            >= 0.7 * sum(op.signature.activation_bytes for op in dead if last_use[op.index] <= time)
+            for time in later
+        )
+        is_held = len(dead) >= _LEAST_HELD - 1 and held >= _LEAST_EXCESS * peak and is_growing
         if is_held and not _is_beside_script(evidence, ops[0]):
             found = max(found, (held, dead), key=lambda each: each[0])
     held, dead = found
