@@ -107,8 +107,8 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.steps:
         if op.signature.activation_bytes * _LEAST_HELD >= _LEAST_EXCESS * peak / 8 and not evidence.flow.is_result(op):
-            key = (op.source, op.op, op.signature.outputs[0].shape, re.sub(r"\d+", "#", op.module))
-            groups.setdefault(key, []).append(op)
+            kind = (op.source, op.op, op.signature.outputs[0].shape, re.sub(r"\d+", "#", op.module))
+            groups.setdefault(kind, []).append(op)
     groups = {key: ops for key, ops in groups.items() if len(ops) >= _LEAST_HELD}
     times = {key: [ops[at].index for at in (0, len(ops) // 2, -1)] for key, ops in groups.items()}
     excess = _excess(evidence, last_use, {time for each in times.values() for time in each})
