@@ -30,7 +30,7 @@ from torchgauge.energy.measuring import EnergyOrder, measure_run
 from torchgauge.measure import Subject, ready
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import Device
-from torchgauge.measure.readings.cuda import nvml_device
+from torchgauge.measure.readings import nvml_device
 from torchgauge.source import Candidate
 
 OF_PLAIN = 0.05

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import gain_of, on_cuda, said, seen
+from torchgauge import analyze
 from torchgauge.advise import Advice, advise
 
 
@@ -340,3 +342,26 @@ def test_steps_whose_results_are_stacked_are_not_held() -> None:
     two = nn.ModuleList(nn.Linear(64, 64) for _ in "ab")
     assert of_rule(Does(layers, layers=two), "held-activations", x(64, 12, 64)) == []
     assert of_rule(Does(held, layers=two), "held-activations", x(64, 12, 64))
+
+
+def test_lengths_that_the_model_computes_cannot_come_from_the_host() -> None:
+    def routed(self: Any, a: Tensor) -> Tensor:
+        sizes = torch.bincount(self.gate(a).argmax(-1), minlength=4).tolist()
+        return torch.cat([part.relu() for part in a.split(sizes)])
+
+    found = of_rule(Does(routed, gate=nn.Linear(32, 4)), "host-wait", x(64, 32))
+
+    assert not any("from the host" in advice.recommendation for advice in found)
+
+
+@pytest.mark.parametrize(("is_sent", "is_said"), [(True, False), (False, True)])
+def test_no_graph_is_promised_where_a_transfer_is_in_the_way(is_sent: bool, is_said: bool) -> None:
+    def sent(self: Any, a: Tensor) -> Tensor:
+        for layer in self.layers:
+            a = layer(a).relu()
+        return a + a.new_tensor(numpy.ones(32)) if is_sent else a
+
+    model = Does(sent, layers=nn.ModuleList(nn.Linear(32, 32) for _ in range(12)))
+    found = {row["rule"] for row in analyze(model.eval(), inputs=x(8, 32), on="h200").advice}
+
+    assert ("launch-bound" in found) == is_said

@@ -20,6 +20,8 @@ _STALL_S, _LAUNCH_S = 15e-6, 6e-6
 _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
 # So many ops back a value that is read is followed.
 _NEAR = 20
+# And so many to see whether the model computed it with its weights.
+_FAR = 200
 # The host asks for the number of rows of a result.
 _SIZES = {
     "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
@@ -49,6 +51,10 @@ _READING = Remedy(
 _SIZING = Remedy(
     "pass these lengths from the host (a list, a CPU tensor): shapes depend on them, so it waits",
     "pass these lengths from the host",
+)
+_FIXING = Remedy(
+    "give these tensors a fixed size (a capacity, padding): the host waits for lengths that the model computes",
+    "give these tensors a fixed size",
 )
 # `pad_packed_sequence` brings the order of the samples to the host.
 _SORTING = Remedy(
@@ -113,14 +119,14 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     reads = [read for read in reads if not evidence.is_kept(read.source)]
     if not asking and not reads:
         return
-    asking = [(op, _SIZING if _sets_sizes(evidence, op) else remedy) for op, remedy in asking]
+    asking = [(op, _sizing(evidence, [op]) if _sets_sizes(evidence, op) else remedy) for op, remedy in asking]
     told = [_remedy_of_read(evidence, read) for read in reads]
     waits = len(asking) + len(reads)
     on_gpu = _waiting_on_gpu(evidence, waits)
     # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
     alone = min(waits * on_gpu.middle, 1.0)
     then = None if not evidence.waits_for_host else _GRAPH_ALONE if alone < _LEAST_ALONE else _THEN_GRAPH
-    if _SIZING in (*told, *(remedy for _, remedy in asking)):
+    if {_SIZING, _FIXING}.intersection((*told, *(remedy for _, remedy in asking))):
         then = None  # a graph has fixed shapes
     shares = {} if then is None else {"share_without_graph": alone}
     if then is not None:
@@ -136,7 +142,9 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
 
 
 def host_waits(evidence: Evidence) -> bool:
-    """Whether the host waits for values in the middle of a run: no graph of it can be captured."""
+    """Whether the host waits for values in the middle of a run, or sends some: no graph of it can be captured."""
+    if any(_other_device(evidence, op) is not None for op in evidence.flow.named("aten::_to_copy")):
+        return True
     reads = any(not _is_made_on_host(evidence, read.made_by) for read in evidence.capture.run.host_reads)
     return reads or any(_remedy(evidence, op) is not None for op in evidence.forward)
 
@@ -147,7 +155,8 @@ def _remedy_of_read(evidence: Evidence, read: HostRead) -> Remedy:
         return _SORTING
     packed = {_lengths_of(evidence, op) for op in evidence.flow.named(_PACK)} - {None}
     if _sets_sizes(evidence, read) or not packed.isdisjoint(read.made_by or ()):
-        return _SIZING
+        makers = (evidence.flow.op(index) for index in read.made_by or () if index is not None)
+        return _sizing(evidence, [op for op in makers if op is not None])
     return _PRINTING if read.call == "print" else _READING
 
 
@@ -165,6 +174,12 @@ def _sets_sizes(evidence: Evidence, wait: OpRecord | HostRead) -> bool:
         return False
     place = evidence.code_at(wait.source)
     return place is not None and place[0].sets_sizes(place[1])
+
+
+def _sizing(evidence: Evidence, made_by: Sequence[OpRecord]) -> Remedy:
+    """Lengths of the inputs can be passed from the host, those that the model computes cannot."""
+    near = (each for op in made_by for each in (op, *evidence.dataflow.ancestors(op, _FAR)))
+    return _FIXING if any(op.weights for op in near) else _SIZING
 
 
 def _host_advice(remedy: Remedy, then: str | None, where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
