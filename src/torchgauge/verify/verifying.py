@@ -37,6 +37,7 @@ _LOOP = "it is about the training loop, which is not part of the model"
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         "affine-after-layer": _FORWARD,
+        "attention-fast-path": "the switch is one for the whole process, and so for the model beside it",
         "batch-statistics-in-evaluation": _FORWARD,
         "bias-before-norm": _FORWARD,
         "cancelling-permutes": _FORWARD,
