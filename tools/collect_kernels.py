@@ -4,6 +4,8 @@
     python tools/collect_kernels.py measure calls.jsonl.xz -o FOLDER on the device; --seconds ends it in time; resumes
     python tools/collect_kernels.py second calls.jsonl.xz FOLDER -o more.jsonl.xz   here: what to measure next
     python tools/collect_kernels.py third -o more.jsonl.xz           here: drawn sizes of long attention and the like
+    python tools/collect_kernels.py fourth tools/kernel_calls.jsonl.xz times.jsonl.xz -o more.jsonl.xz
+                                                                     here: what no run has measured yet, and drawn sizes
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
     python tools/collect_kernels.py table benchmarks/kernel_times.jsonl.xz          here: the table of the package
     python tools/collect_kernels.py energy benchmarks/forecast_work.json benchmarks/forecast_measured/proof.jsonl
@@ -38,7 +40,7 @@ SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phase", choices=("calls", "measure", "second", "third", "gather", "table", "energy"))
+    parser.add_argument("phase", choices=("calls", "measure", "second", "third", "fourth", "gather", "table", "energy"))
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/kernels"))
     parser.add_argument("--seconds", type=float, default=400)
@@ -57,6 +59,9 @@ def main() -> int:
         return second_list(first, folder, args.output)
     if args.phase == "third":
         return write_calls(import_module("kernel_draws").third_draw(), args.output)
+    if args.phase == "fourth":
+        listed, times = args.paths
+        return fourth_list(listed, times, args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS,
@@ -122,6 +127,23 @@ def second_list(first: Path, folder: Path, output: Path) -> int:
             calls.append((late, json.loads(line) | {"signature": signature, "models": models}))
     calls += [(choose.random(), call) for call in draws.second_draw()]
     calls.sort(key=lambda pair: pair[0])
+    return write_calls([call for _, call in calls], output)
+
+
+def fourth_list(listed: Path, times: Path, output: Path) -> int:
+    """Drawn sizes, and what the device left of the list that all models were collected into. In random order, ops that
+    only stream their tensors rather at the end."""
+    draws: Any = import_module("kernel_draws")
+    measured = [one.signature for one in import_module("kernel_tables").read_times(times)]
+    with lzma.open(listed, "rt") as file:
+        left = draws.left_over(map(json.loads, file), measured, again=0.03)
+    choose = random.Random(6)
+    calls = [(choose.random(), call) for call in draws.fourth_draw()]
+    for call in left:
+        is_streamed = not any(name in call["op"] for name in ("convolution", "mm", "attention", "_cudnn_rnn"))
+        calls.append((0.5 + choose.random() if is_streamed else choose.random(), call))
+    calls.sort(key=lambda pair: pair[0])
+    print(f"{len(left)} of the list, {len(calls) - len(left)} drawn")
     return write_calls([call for _, call in calls], output)
 
 

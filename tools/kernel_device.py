@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +33,8 @@ from torch import Tensor
 ROTATED_BYTES = 120_000_000
 MOST_COPIES = 24
 LEAST_COLD_BYTES = 1 << 16  # less is read within a launch
+# What workers may hold together between two kernels; the largest kernel takes 14 GB beside that.
+MOST_MEMORY = 40e9
 # Of one timed graph.
 GRAPH_S = 3e-4
 PARTS = ("whole", "host", "energy", "kernels")
@@ -83,18 +86,27 @@ class Timer:
 
     def __init__(self, device: str, lock: Path | None = None) -> None:
         self.is_cuda = device != "cpu"
+        self.keeper: torch.cuda.CUDAGraph | None = None
         self.lock = lock.open("w") if lock is not None else None  # whoever holds it is the only one to time
         if self.is_cuda:
             self.stream = torch.cuda.Stream()
             torch.cuda.set_stream(self.stream)
-            self.pool = torch.cuda.graph_pool_handle()
             self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            # A pool lives as long as a graph that was captured with it.
-            self.keeper = torch.cuda.CUDAGraph()
-            held = torch.zeros(1, device=device)
-            self.keeper.capture_begin(pool=self.pool)
-            held.add_(1)
-            self.keeper.capture_end()
+            self.renew()
+
+    def renew(self) -> None:
+        """A new pool for graphs. A pool lives as long as a graph that was captured with it, and keeps all memory that
+        its graphs ever had."""
+        if not self.is_cuda:
+            return
+        self.keeper = None
+        torch.cuda.empty_cache()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.keeper = torch.cuda.CUDAGraph()
+        held = torch.zeros(1, device="cuda")
+        self.keeper.capture_begin(pool=self.pool)
+        held.add_(1)
+        self.keeper.capture_end()
 
     def elapsed(self, run: Callable[[], Any]) -> float:
         if not self.is_cuda:
@@ -108,15 +120,24 @@ class Timer:
         return self.begin.elapsed_time(self.end) * 1e-3
 
     def seconds(self, launch: Callable[[int], Any], copies: int, *, is_long: bool = True) -> tuple[float, float]:
-        """The time of a launch, and how far the slowest of three replays is from the fastest. Long kernels need no
+        """The time of a launch, and how far the fourth of the replays is from the fastest. Long kernels need no
         graph; a call that is many short ones (not `is_long`) waits for the host without one."""
         launch(0)
-        if self.lock is None:
+        if self.is_cuda:
+            torch.cuda.synchronize()
+        with self.alone():
             return self._seconds(launch, copies, is_long=is_long)
-        torch.cuda.synchronize()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Without the other workers, until what was launched is done."""
+        if self.lock is None:
+            yield
+            return
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         try:
-            return self._seconds(launch, copies, is_long=is_long)
+            yield
+            torch.cuda.synchronize()
         finally:
             fcntl.flock(self.lock, fcntl.LOCK_UN)
 
@@ -138,9 +159,11 @@ class Timer:
         finally:
             graph.capture_end()
         graph.replay()
-        times = sorted(self.elapsed(graph.replay) / count for _ in range(4))
+        # Beside other workers, which launch each kernel once to have it chosen, more replays: those two in which
+        # nothing else ran are the fastest.
+        times = sorted(self.elapsed(graph.replay) / count for _ in range(4 if self.lock is None else 8))
         graph.reset()
-        return (times[0] + times[1]) / 2, times[-1] / times[0] - 1
+        return (times[0] + times[1]) / 2, times[3] / times[0] - 1
 
 
 def make_tensor(spec: list[Any], device: str, below: int = 2) -> Tensor:
@@ -317,7 +340,8 @@ def kernels(path: Path, output: Path, ends: float, device: str, share: int = 0, 
             with marker.open("w") as told:
                 told.write(str(number))
             try:
-                call = Call(row, device)
+                with timer.alone():  # filling tensors would disturb what another worker times
+                    call = Call(row, device)
                 run = through_torch(call, row["op"].removeprefix("aten::"))
                 took, spread = timer.seconds(run, call.copies, is_long="_cudnn_rnn" not in row["op"])
                 file.write(f"[{number},{took:.4g},{spread:.2f}]\n")
@@ -334,10 +358,10 @@ def kernels(path: Path, output: Path, ends: float, device: str, share: int = 0, 
             file.flush()
             if number // workers % 500 == 0:
                 print(f"kernels: {number} done, {failures} failed, {ends - time.monotonic():.0f} s left", flush=True)
-            if number // workers % (1000 // workers) == 999 // workers:
+            is_full = device != "cpu" and torch.cuda.memory_reserved() > MOST_MEMORY / workers
+            if is_full or number // workers % (1000 // workers) == 999 // workers:
                 gc.collect()
-                if device != "cpu":
-                    torch.cuda.empty_cache()
+                timer.renew()
     marker.unlink(missing_ok=True)
     return 0
 
@@ -348,7 +372,7 @@ def is_broken(device: str) -> bool:
         return False
     try:
         torch.cuda.synchronize()
-        torch.zeros(1, device=device).add_(1).item()
+        torch.randn(1, device=device).add_(1).item()  # a capture that failed may leave the generator in it
     except RuntimeError:
         return True
     return False

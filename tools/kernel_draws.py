@@ -1,19 +1,24 @@
 """Calls of kernels in sizes drawn at random, where the models of the collection leave gaps.
 
-`first_draw` belongs to the list that the package's first table was measured from, `second_draw` and `third_draw` to
-those after it: each always draws the same calls.
+`first_draw` belongs to the list that the package's first table was measured from, `second_draw`, `third_draw` and
+`fourth_draw` to those after it: each always draws the same calls.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from importlib import import_module
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torchgauge.facts import Signature
 
 Tensor = list[Any]  # shape, stride, type
 HALF_TYPES = ("bfloat16", "bfloat16", "float16")
+UNNAMED = "a model of the list"  # where a list of calls does not say which
 
 
 class Drawn(NamedTuple):
@@ -136,7 +141,65 @@ def third_draw() -> list[dict[str, Any]]:
     return [described(one, draw) for one in found]
 
 
-def convolution(draw: Draw) -> Iterator[Drawn]:
+# Channels that published image models have, in their stages and in the bottlenecks and expansions between them.
+CHANNELS = (8, 12, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 144, 160, 168, 176, 184, 192,
+            200, 208, 216, 224, 232, 240, 256, 272, 288, 304, 320, 336, 352, 368, 384, 400, 408, 432, 448, 464, 480,
+            496, 512, 528, 544, 560, 576, 608, 624, 640, 672, 696, 720, 736, 768, 784, 816, 832, 864, 888, 896, 912,
+            960, 1008, 1024, 1056, 1088, 1104, 1152, 1200, 1232, 1280, 1344, 1392, 1440, 1536, 1632, 1664, 1728,
+            1792, 1824, 1920, 2016, 2048, 2304, 2560, 2688, 3072, 3200, 4096)  # fmt: skip
+
+
+def fourth_draw() -> list[dict[str, Any]]:
+    """More of all that is not streamed: convolutions with the channels of image models and with few, wide groups,
+    products, attention and recurrent layers."""
+    draw = Draw(4)
+    found = [
+        *(one for _ in range(12_500) for one in convolution(draw, image_convolution(draw))),
+        *(one for _ in range(8_500) for one in product(draw)),
+        *(one for _ in range(2_200) for one in attention(draw)),
+        *(one for _ in range(800) for one in long_attention(draw)),
+        *(one for _ in range(420) for one in recurrent(draw)),
+    ]
+    draw.random.shuffle(found)
+    return [described(one, draw) for one in found]
+
+
+class Convolved(NamedTuple):
+    """What a convolution is drawn with."""
+
+    form: str
+    side: int
+    channels: int
+    made: int
+    groups: int
+
+
+def image_convolution(draw: Draw) -> Convolved:
+    """The channels of a layer of an image model, and the ratios between its two sides that blocks have. Groups are
+    narrow and many, or 2 to 64 wide ones, whose result may be wider than what they read."""
+    pick = draw.pick
+    form = pick(("pointwise", "pointwise", "pointwise", "full", "full", "full", "grouped", "grouped", "grouped",
+                 "depthwise", "depthwise", "stem", "other"))  # fmt: skip
+    side = pick((4, 7, 7, 7, 8, 8, 9, 10, 12, 12, 14, 14, 14, 16, 16, 18, 20, 24, 24, 28, 28, 28, 32, 32, 36, 40, 48,
+                 56, 56, 56, 64, 72, 80, 96, 112, 112, 128, 144, 160, 192))  # fmt: skip
+    most = 4096 if side <= 10 else 2048 if side <= 20 else 1024 if side <= 36 else 512 if side <= 72 else 256
+    known = [channels for channels in CHANNELS if channels <= most]
+    channels = pick(known)
+    if form == "grouped":
+        if draw.chance(0.5):
+            width = pick((4, 8, 8, 16, 16, 24, 32, 32, 40, 48, 56, 64, 64, 72, 80, 96, 112, 120, 128))
+            groups = max(2, channels // width)
+            return Convolved(form, side, groups * width, groups * width, groups)
+        groups = pick((2, 2, 2, 3, 4, 4, 8, 16, 32, 64))
+        width, wider = max(channels // groups, 4), pick((1, 1, 2, 2, 0.5))
+        return Convolved(form, side, groups * width, groups * max(int(width * wider), 4), groups)
+    near = [other for other in known if 1 / 7 < other / channels < 7]
+    made = pick((channels, channels, pick(near), min(known, key=lambda other: abs(other - channels * pick((2, 4, 6)))),
+                 min(known, key=lambda other: abs(other - channels / pick((2, 4, 6))))))  # fmt: skip
+    return Convolved(form, side, channels, made, 1)
+
+
+def convolution(draw: Draw, given: Convolved | None = None) -> Iterator[Drawn]:
     """As image models have them: plain, pointwise, grouped, depthwise, the first layer, now and then of one dimension
     or transposed."""
     size, pick = draw.size, draw.pick
@@ -150,9 +213,13 @@ def convolution(draw: Draw) -> Iterator[Drawn]:
     step = pick((8, 8, 16, 32, 64))
     channels, made = size(3.5, widest, step), size(3.5, widest, step)
     kernel, stride, groups, transposed = [pick((3, 3, 3, 3, 5, 7))] * 2, pick((1, 1, 1, 2)), 1, False
+    if given is not None:
+        form, side, channels, made, groups = given
     image = [side, side]
     if form == "pointwise":
         kernel, stride = [1, 1], pick((1, 1, 1, 1, 1, 2))
+    elif form == "grouped" and given is not None:
+        kernel = pick(([3, 3], [3, 3], [3, 3], [3, 3], [1, 1], [5, 5]))
     elif form == "grouped":
         width = pick((4, 8, 16, 24, 32, 40, 48, 56, 64, 112))
         groups = max(2, channels // width)
@@ -394,6 +461,27 @@ def recurrent(draw: Draw) -> Iterator[Drawn]:
 
 def described(drawn: Drawn, draw: Draw) -> dict[str, Any]:
     """A row of the list of calls, with its signature."""
+    tensors: list[Tensor] = []
+    owners: list[str] = []
+    args: dict[str, Any] = {}
+    for name, given in drawn.tensors.items():
+        is_list = len(given) != 3 or isinstance(given[2], list)
+        several = given if is_list else [given]
+        numbers = [{"tensor": len(tensors) + place} for place in range(len(several))]
+        owners += [name] * len(several)
+        tensors += several
+        args[name] = numbers if is_list else numbers[0]
+    args |= drawn.settings
+    name = f"aten::{drawn.op}"
+    # Weights come from memory more often than what the op before made.
+    weights = {"mat2", "weight"} if drawn.op != "bmm" else set()
+    cold = [draw.chance(0.6 if owner in weights else 0.2) for owner in owners]
+    return {"op": name, "overload": "", "dtype": tensors[0][2], "tensors": tensors, "args": args, "cold": cold,
+            "models": [], "signature": asdict(signature_of(name, "", tensors, args, drawn.outputs))}  # fmt: skip
+
+
+def signature_of(op: str, overload: str, tensors: list[Tensor], args: dict[str, Any], outputs: list[Tensor]) -> Any:
+    """What a row of the list of calls is for the tables; tensors of `args` are numbers."""
     from torchgauge.cost import Call, assess
     from torchgauge.facts import Signature, TensorSpec
     from torchgauge.facts.tensor import is_contiguous
@@ -402,26 +490,41 @@ def described(drawn: Drawn, draw: Draw) -> dict[str, Any]:
         laid = None if is_contiguous(tuple(shape), tuple(stride)) else tuple(stride)
         return TensorSpec(tuple(shape), dtype, laid)
 
-    tensors: list[Tensor] = []
-    owners: list[str] = []
-    args: dict[str, Any] = {}
-    arguments: dict[str, Any] = {}
-    for name, given in drawn.tensors.items():
-        is_list = len(given) != 3 or isinstance(given[2], list)
-        several = given if is_list else [given]
-        numbers = [{"tensor": len(tensors) + place} for place in range(len(several))]
-        owners += [name] * len(several)
-        tensors += several
-        specs = [spec(*one) for one in several]
-        args[name], arguments[name] = (numbers, specs) if is_list else (numbers[0], specs[0])
-    inputs = tuple(spec(*one) for one in tensors)
-    outputs = tuple(spec(*one) for one in drawn.outputs)
-    name = f"aten::{drawn.op}"
-    found = assess(Call(name, arguments | drawn.settings, outputs, inputs))
-    plain = {key: value for key, value in drawn.settings.items() if value is not None}
-    signature = Signature(name, "", found.category, found.status, (), inputs, outputs, plain, found.cost, 0)
-    # Weights come from memory more often than what the op before made.
-    weights = {"mat2", "weight"} if drawn.op != "bmm" else set()
-    cold = [draw.chance(0.6 if owner in weights else 0.2) for owner in owners]
-    return {"op": name, "overload": "", "dtype": inputs[0].dtype, "tensors": tensors, "args": args | drawn.settings,
-            "cold": cold, "models": [], "signature": asdict(signature)}  # fmt: skip
+    inputs, made = (tuple(spec(*one) for one in several) for several in (tensors, outputs))
+
+    def bound(value: Any) -> Any:
+        if isinstance(value, dict):
+            return inputs[value["tensor"]] if "tensor" in value else value["torch"]
+        return [bound(item) for item in value] if isinstance(value, list) else value
+
+    found = assess(Call(op, {name: bound(value) for name, value in args.items()}, made, inputs))
+    plain = {name: value for name, value in args.items() if value is not None and "tensor" not in str(value)}
+    return Signature(op, overload, found.category, found.status, (), inputs, made, plain, found.cost, 0)
+
+
+def left_over(listed: Iterable[dict[str, Any]], measured: Iterable[Signature], again: float) -> list[dict[str, Any]]:
+    """Calls of an earlier list that were not measured, and this share of the others, to see how far two measurements of
+    one kernel differ. Their results are those of a run on meta tensors."""
+    import torch
+
+    call: Any = import_module("kernel_device").Call
+    draw = Draw(5)
+    done = {(one.op, tuple((spec.shape, spec.dtype) for spec in one.inputs)) for one in measured}
+    found = []
+    for row in listed:
+        key = row["op"], tuple((tuple(shape), dtype) for shape, _, dtype in row["tensors"])
+        if key in done and not draw.chance(again):
+            continue
+        try:
+            made = call(row | {"cold": []}, "meta")()
+        except (RuntimeError, NotImplementedError, KeyError, TypeError):
+            continue  # an op that meta tensors do without
+        several = made if isinstance(made, tuple | list) else () if made is None else (made,)
+        outputs = [
+            [list(one.shape), list(one.stride()), str(one.dtype).removeprefix("torch.")]
+            for one in several
+            if isinstance(one, torch.Tensor)
+        ]
+        signature = signature_of(row["op"], row["overload"], row["tensors"], row["args"], outputs)
+        found.append(row | {"models": [UNNAMED], "signature": asdict(signature)})
+    return found

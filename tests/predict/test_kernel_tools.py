@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from torchgauge.errors import FormatError
 from torchgauge.facts import Cost, Signature, TensorSpec
 from torchgauge.predict import (
     ATTENTION_DEFAULTS,
     DEFAULTS,
     BlockModel,
+    Grown,
     KernelTable,
     Place,
     Product,
@@ -28,6 +30,7 @@ from torchgauge.predict import (
     attention_microseconds,
     combined_error,
     locate,
+    planted,
     read_table,
     write_table,
 )
@@ -123,7 +126,7 @@ def test_a_product_takes_another_wave_when_it_no_longer_fits() -> None:
 
     def seconds(rows: int) -> float:
         tiling = Tiling((Product("plain half rc", rows, 4096, 4096, 1),), 16)
-        return float(2 ** model.octaves([Tiled(tiling, 989e12, 0.0, 1e6)], 4.8e12)[0])
+        return float(2 ** model.octaves([Tiled(tiling, 989e12, 0.0, 1e6)], 4.8e12)[0][0])
 
     assert seconds(128) == pytest.approx(seconds(100), rel=0.02)  # the same tiles
     assert seconds(8192) == pytest.approx(2 * seconds(4096), rel=0.1)
@@ -135,8 +138,48 @@ def test_a_group_that_was_not_measured_takes_the_most_similar_one() -> None:
     slow[30] += 3.0  # the launch
     model = TileModel({"plain half rc": DEFAULTS, "plain float32 rc": slow})
     tilings = [Tiling((Product(group, 512, 512, 512, 1),), 16) for group in ("plain float32 rc", "plain float32 rr")]
-    known, unknown = model.octaves([Tiled(tiling, 67e12, 0.0, 1e6) for tiling in tilings], 4.8e12)
+    (known, unknown), _ = model.octaves([Tiled(tiling, 67e12, 0.0, 1e6) for tiling in tilings], 4.8e12)
     assert known == unknown
+
+
+def test_trees_say_what_their_thresholds_say_and_a_table_keeps_them() -> None:
+    """Two trees, one of a single leaf: a value that equals a threshold goes left."""
+    deep = Grown(feature=1, threshold=2.0, children=(Grown(-0.5), Grown(feature=0, threshold=4.0, children=(
+        Grown(0.25), Grown(1.0)))))  # fmt: skip
+    forest = planted([deep, Grown(0.125)])
+    rows = np.array([[9.0, 2.0], [4.0, 2.5], [4.5, 2.5]], np.float32)
+    assert forest.octaves(rows).tolist() == [-0.375, 0.375, 1.125]
+    table = KernelTable("x", Rates({"float32": 67e12}, 4.8e12, 2e-6), {}, trees={"matmul": forest})
+    read = read_table(write_table(table), "x")
+    assert read.trees["matmul"].octaves(rows).tolist() == [-0.375, 0.375, 1.125]
+
+
+def test_trees_that_point_outside_are_refused() -> None:
+    forest = planted([Grown(feature=0, threshold=1.0, children=(Grown(1.0), Grown(2.0)))])
+    bad = replace(forest, child=np.array([200, 0, 0], np.uint8))
+    table = KernelTable("x", Rates({"float32": 67e12}, 4.8e12, 2e-6), {}, trees={"matmul": bad})
+    with pytest.raises(FormatError, match="point outside"):
+        read_table(write_table(table), "x")
+
+
+def test_an_estimate_lies_between_neighbours_and_trees_unless_the_kernel_was_measured() -> None:
+    rates = Rates({"float32": 67e12}, 4.8e12, 2e-6)
+    tiles = TileModel({"plain float32 rr": DEFAULTS})
+    measured, other = locate(product(512, 512, 512)), locate(product(512, 768, 512))
+    plain = KernelTable.of("x", rates, [(measured, 1e-4)], tiles=tiles)
+    with_trees = replace(plain, trees={"matmul": planted([Grown(0.0)])})  # at the plain model
+    assert with_trees.estimate(measured) == plain.estimate(measured)
+    modelled, neighbours = plain.modelled([other])[0], plain.estimate(other).log_s
+    assert modelled < with_trees.estimate(other).log_s < neighbours
+
+
+@pytest.mark.parametrize(("width", "kind"), [(32, "grouped"), (48, "odd-grouped")])
+def test_groups_as_wide_as_a_power_of_two_are_a_kind_of_their_own(width: int, kind: str) -> None:
+    data, weight = TensorSpec((8, 4 * width, 14, 14)), TensorSpec((4 * width, width, 3, 3))
+    settings = {"groups": 4, "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False}
+    call = Signature("aten::convolution", "", "convolution", "counted", (), (data, weight), (data,), settings,
+                     Cost(0, 0, 0, 0), 0)  # fmt: skip
+    assert f" {kind} " in locate(call).kind
 
 
 def test_tiles_are_fitted_to_measured_products(tools: Any) -> None:

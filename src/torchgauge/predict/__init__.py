@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torchgauge.predict.steps import CudaRun, Trace
     from torchgauge.predict.tiles import DEFAULTS, Product, Tiled, TileModel, Tiling
     from torchgauge.predict.time import MEASURED, RunTime, combined_error, predict_kernel, predict_ops, profile_of
+    from torchgauge.predict.trees import Grown, planted
     from torchgauge.predict.workspaces import (
         Chip,
         Recurrent,
@@ -64,6 +65,7 @@ __all__ = [
     "Convolution",
     "CudaRun",
     "Event",
+    "Grown",
     "Host",
     "HostSample",
     "KernelTable",
@@ -97,6 +99,7 @@ __all__ = [
     "make_optimizer",
     "only_place",
     "open_table",
+    "planted",
     "predict_kernel",
     "predict_ops",
     "profile_of",
@@ -127,6 +130,7 @@ _HOMES = {
     "steps": ("CudaRun", "Trace"),
     "tiles": ("DEFAULTS", "Product", "TileModel", "Tiled", "Tiling"),
     "time": ("MEASURED", "RunTime", "combined_error", "predict_kernel", "predict_ops", "profile_of"),
+    "trees": ("Grown", "planted"),
     "workspaces": (
         "Chip", "Recurrent", "attention_backward_cudnn", "attention_backward_efficient", "embedding_backward",
         "reduction",

@@ -45,6 +45,7 @@ class Place:
     sizes: tuple[int, ...] = ()
     tiling: Tiling | None = None  # of products and convolutions
     work: Attention | Recurrence | None = None
+    traits: tuple[float, ...] = ()  # what trees see beside the coordinates
 
 
 def is_silent(op: OpRecord | Signature) -> bool:
@@ -92,7 +93,7 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
                 waste = _WASTE * _unused(*made.sizes[:3]) if family == "attention" else 0.0
                 return Place(
                     family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, made.launches,
-                    waste, made.sizes, made.tiling, made.work,
+                    waste, made.sizes, made.tiling, made.work, made.traits,
                 )  # fmt: skip
     # A fused kernel streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
@@ -116,6 +117,7 @@ class Made:
     tiling: Tiling | None = None
     work: Attention | Recurrence | None = None
     launches: int = 1
+    traits: tuple[float, ...] = ()
 
 
 def _orientation(spec: TensorSpec) -> str:
@@ -131,6 +133,29 @@ def _orientation(spec: TensorSpec) -> str:
 def _alignment(*sizes: int) -> int:
     """The largest power of two, up to 16, that divides them all: loads are as wide as that allows."""
     return next(width for width in (16, 8, 4, 2, 1) if all(size % width == 0 for size in sizes))
+
+
+_TYPES = ("float32", "bfloat16", "float16")
+
+
+def _type_number(dtype: str) -> float:
+    return float(_TYPES.index(dtype)) if dtype in _TYPES else float(len(_TYPES))
+
+
+def _divisors(*sizes: int) -> tuple[float, ...]:
+    """Base-2 logarithms of the largest power of two that divides each, up to 256."""
+    return tuple(_log(min(size & -size, 256)) for size in sizes)
+
+
+def _wholeness(rows: int, columns: int, batch: int) -> tuple[float, ...]:
+    """How much larger whole waves of common tiles are, and sides in whole tiles."""
+    found = []
+    for across, down in ((128, 128), (256, 128), (128, 256), (64, 64), (128, 64), (64, 128)):
+        count = -(-rows // across) * -(-columns // down) * batch
+        waves = count / _MULTIPROCESSORS
+        found += [min(-(-waves // 1) / waves, 3.3), _log(count)]
+    sides = (-(-size // tile) * tile / size for tile in (128, 64) for size in (rows, columns))
+    return (*found, *sides)
 
 
 def _tiles(rows: float, columns: float, batch: float, depth: float) -> tuple[float, ...]:
@@ -166,7 +191,13 @@ def _matmul(name: str, signature: Signature) -> Made | None:
     )  # fmt: skip
     group = f"{'batched' if batch > 1 else 'plain'} {_kind_of(dtype)} {_orientation(left)}{_orientation(right)}"
     tiling = Tiling((Product(group, rows, columns, depth, batch),), aligned)
-    return Made(kind, at, dtype, 2.0 * batch * rows * columns * depth, (rows, columns, depth), tiling)
+    traits = (
+        _type_number(dtype), float("rcs".index(_orientation(left)) * 3 + "rcs".index(_orientation(right))),
+        float(plus != ""), float(form == "batched"), _log(depth), *_divisors(rows, columns, depth),
+        _log(rows * columns * batch), log2(rows / columns), *_wholeness(rows, columns, batch),
+    )  # fmt: skip
+    flops = 2.0 * batch * rows * columns * depth
+    return Made(kind, at, dtype, flops, (rows, columns, depth), tiling, traits=traits)
 
 
 def _kind_of(dtype: str) -> str:
@@ -199,6 +230,9 @@ def _convolution(name: str, signature: Signature) -> Made | None:
     depthwise = groups > 1 and groups == channels
     layout = "last" if _is_channels_last(data) or _is_channels_last(weight) else "first"
     shape = "depthwise" if depthwise else "grouped" if groups > 1 else "pointwise" if kernel == 1 else "full"
+    if shape == "grouped" and any(width & (width - 1) for width in (channels // groups, made // groups)):
+        # cuDNN has kernels for groups as wide as a power of two; others are up to twenty times slower on the H200.
+        shape = "odd-grouped"
     mask = "".join("01"[bool(x)] for x in _list(attributes.get("output_mask"))) if is_backward else ""
     mask = mask[:2]  # the bias is a sum beside the others
     turned = " transposed" if is_transposed else ""
@@ -229,7 +263,20 @@ def _convolution(name: str, signature: Signature) -> Made | None:
         )
         products = [product for product, flag in zip(gradients, mask, strict=False) if flag == "1"]
     tiling = Tiling(tuple(products), _alignment(each, columns), stride > 1)
-    return Made(kind, at, rate, flops, tiling=tiling)
+    wide, padding = weight.shape[2:], [int(pad) for pad in _list(attributes.get("padding"))]
+    dilation = max((int(d) for d in _list(attributes.get("dilation"))), default=1)
+    shapes = ("depthwise", "odd-grouped", "grouped", "pointwise", "full")
+    traits = (
+        _type_number(data.dtype), float(shapes.index(shape)), float(layout == "last"),
+        *(float(flag) for flag in (is_backward, mask[:1] == "1", mask[1:] == "1", len(inputs) > len(specs))),
+        float(is_transposed), float(len(sides)), _log(batch), _log(channels), _log(made), _log(each), _log(columns),
+        _log(kernel), _log(max(wide)), _log(min(wide)), float(stride), float(max(padding, default=0)), float(dilation),
+        _log(prod(sides)), float(sides[-1]), float(out.shape[-1]), _log(depth), float(each == columns),
+        *(_log(1 << (size - 1).bit_length()) - _log(size) for size in (each, columns)),
+        *_divisors(each, columns, channels, made, sides[-1], prod(sides), out.shape[-1]),
+        *_wholeness(rows, columns, groups),
+    )  # fmt: skip
+    return Made(kind, at, rate, flops, tiling=tiling, traits=traits)
 
 
 def _list(value: object) -> list[Any]:
@@ -264,7 +311,20 @@ def _attention(name: str, signature: Signature) -> Made | None:
         kind, batch * heads, length, key.shape[2], width, shared, query.itemsize, is_causal, is_masked, is_backward
     )
     work = replace(work, group=f"{kind} decoding") if work.is_decoding else work
-    return Made(kind, at, query.dtype, flops * (2.5 if is_backward else 1.0), sizes, work=work)
+    blocks: list[float] = []
+    for tile in (64, 128, 256):
+        count = batch * heads * -(-length // tile)
+        filled = -(-count // _MULTIPROCESSORS) * _MULTIPROCESSORS / count
+        blocks += [min(filled, 3.3), _log(count), *(-(-size // tile) * tile / size for size in (length, key.shape[2]))]
+    libraries = ("cudnn", "flash", "efficient")
+    library = next((place for place, known in enumerate(libraries) if known in name), len(libraries))
+    traits = (
+        _type_number(query.dtype), float(library), float(is_backward), float(is_causal), float(is_masked),
+        float(shared), _log(batch), _log(heads), _log(length), _log(key.shape[2]), _log(width),
+        *_divisors(length, key.shape[2], width), *(float(spec.stride is not None) for spec in specs[:3]),
+        _log(batch * heads / shared), *blocks,
+    )  # fmt: skip
+    return Made(kind, at, query.dtype, flops * (2.5 if is_backward else 1.0), sizes, work=work, traits=traits)
 
 
 # Queries and keys that one block of an attention kernel takes; multiprocessors of the H200 that the tables are of.
@@ -317,7 +377,14 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
     # The standard algorithm launches its steps one after the other, the others a layer.
     launches = layers * directions * (steps if algorithm == "standard" else 1)
     sizes, work = (steps, layers, directions), replace(work, group=kind)
-    return Made(kind, at, rate, flops * (2 if is_backward else 1), sizes, work=work, launches=launches)
+    algorithms = ("small", "spilled", "persistent", "standard")
+    traits = (
+        _type_number(data.dtype), float(algorithms.index(algorithm)), float(is_backward), float(work.keeps_state),
+        float(gates), _log(steps), float(layers), float(directions), _log(batch), _log(features), _log(units),
+        *_divisors(batch, units, features), float(features == units), _log(units * batch),
+    )  # fmt: skip
+    flops *= 2 if is_backward else 1
+    return Made(kind, at, rate, flops, sizes, work=work, launches=launches, traits=traits)
 
 
 _LSTM, _GRU = 2, 3  # modes of cuDNN; 0 and 1 are plain layers

@@ -32,6 +32,7 @@ from torchgauge.predict.blocks import (
 )
 from torchgauge.predict.coordinates import Place
 from torchgauge.predict.tiles import DEFAULTS, Tiled, TileModel
+from torchgauge.predict.trees import Forest
 
 FOLDER = Path(__file__).parent / "tables"
 Floats = NDArray[np.float32]
@@ -83,6 +84,7 @@ class KernelTable:
     tiles: TileModel | None = None
     attention: BlockModel | None = None
     recurrent: BlockModel | None = None
+    trees: Mapping[str, Forest] = field(default_factory=dict)  # by family
     # By family, kind and number of coordinates: the rows of similar kinds, which take long to find.
     _near: dict[tuple[str, str, int], tuple[Floats, Floats] | None] = field(
         default_factory=dict, init=False, repr=False
@@ -117,10 +119,25 @@ class KernelTable:
         return replace(table, rows=rows)
 
     def modelled(self, places: Sequence[Place]) -> list[float]:
-        """What the plain models say: base-2 logarithms of seconds. All of a model are computed at once: one by one,
-        numpy's calls would take most of the time of a forecast."""
+        """What the plain models say: base-2 logarithms of seconds."""
+        return self._modelled(places)[0]
+
+    def features(self, places: Sequence[Place]) -> tuple[list[float], list[NDArray[np.float32]]]:
+        """What the plain models say, and of each place all that trees see."""
+        octaves, views = self._modelled(places)
+        rows = []
+        for number, (place, modelled) in enumerate(zip(places, octaves, strict=True)):
+            work = (log2(max(amount, 1.0)) for amount in (place.flops, place.nbytes, place.cold_bytes))
+            own = np.array([*place.at, modelled, *work, *place.traits], np.float32)
+            rows.append(np.concatenate([own, views[number]]) if number in views else own)
+        return octaves, rows
+
+    def _modelled(self, places: Sequence[Place]) -> tuple[list[float], dict[int, NDArray[np.float32]]]:
+        """All of a model at once: one by one, numpy's calls would take most of the time of a forecast. The second is
+        what trees see of the tiles, by number."""
         rates = self.rates
         found = [0.0] * len(places)
+        views: dict[int, NDArray[np.float32]] = {}
         tiled: dict[int, Tiled] = {}
         blocks: dict[str, dict[int, Blocks]] = {"attention": {}, "recurrent": {}}
         models = {"attention": self.attention, "recurrent": self.recurrent}
@@ -133,21 +150,30 @@ class KernelTable:
             else:
                 found[number] = log2(rates.seconds(place)) + place.waste
         if self.tiles is not None and tiled:
-            for number, octaves in zip(tiled, self.tiles.octaves([*tiled.values()], rates.bytes_per_s), strict=True):
-                found[number] = float(octaves)
+            each, seen = self.tiles.octaves([*tiled.values()], rates.bytes_per_s)
+            for number, octaves, view in zip(tiled, each, seen, strict=True):
+                found[number], views[number] = float(octaves), view
         for family, model in models.items():
             own = blocks[family]
             if model is not None and own:
                 for number, octaves in zip(own, model.octaves([*own.values()], rates.bytes_per_s), strict=True):
                     found[number] = float(octaves)
-        return found
+        return found, views
 
     def estimates(self, places: Sequence[Place]) -> list[Estimate]:
-        found = []
-        for place, modelled in zip(places, self.modelled(places), strict=True):
-            offset, reach = self.offset(place.family, place.kind, np.array(place.at, np.float32))
-            found.append(Estimate(modelled + offset, reach))
-        return found
+        """The kernel itself where it was measured, else between its neighbours and what the trees say."""
+        octaves, features = self.features(places) if self.trees else (self.modelled(places), [])
+        offsets = [self.offset(place.family, place.kind, np.array(place.at, np.float32)) for place in places]
+        for family, forest in self.trees.items():
+            chosen = [
+                number for number, place in enumerate(places) if place.family == family and offsets[number][1] > 0
+            ]
+            if chosen:
+                said = forest.octaves(np.stack([features[number] for number in chosen]))
+                for number, value in zip(chosen, said, strict=True):
+                    between, reach = offsets[number]
+                    offsets[number] = (blended(family, between, float(value)), reach)
+        return [Estimate(modelled + offset, reach) for modelled, (offset, reach) in zip(octaves, offsets, strict=True)]
 
     def estimate(self, place: Place) -> Estimate:
         return self.estimates([place])[0]
@@ -186,6 +212,16 @@ class KernelTable:
         return np.concatenate([at for at, _ in chosen]), np.concatenate([offsets for _, offsets in chosen])
 
 
+# What trees say counts so much, and the neighbours the rest. Found on held-out kernels.
+_TREES_SHARE = {"matmul": 0.8, "convolution": 0.6, "attention": 0.6, "recurrent": 0.5}
+
+
+def blended(family: str, between: float, said: float) -> float:
+    """What neighbours and trees say together, in octaves from the plain model."""
+    share = _TREES_SHARE.get(family, 0.5)
+    return (1 - share) * between + share * said
+
+
 Errors = dict[str, list[tuple[float, int]]]
 Spread = dict[str, Sequence[Sequence[float]]]
 Report = dict[str, dict[str, float]]
@@ -203,8 +239,11 @@ def part_of(at: Floats) -> int:
     return crc32(np.round(at[:4], 1).tobytes()) % 10
 
 
-def held_out_errors(table: KernelTable, parts: Iterable[int]) -> Errors:
-    """By family, the error of each kernel of these parts in octaves, and how far its nearest neighbour was."""
+def held_out_errors(
+    table: KernelTable, parts: Iterable[int], said: Mapping[str, Mapping[str, Floats]] | None = None
+) -> Errors:
+    """By family, the error of each kernel of these parts in octaves, and how far its nearest neighbour was. `said` is
+    what trees that were fitted without a kernel say about it, by family and kind in the order of the rows."""
     rows = [(family, kind) for family, kinds in table.rows.items() for kind in kinds]
     numbers = {(family, kind): np.array([part_of(at) for at in table.rows[family][kind][0]]) for family, kind in rows}
     errors: Errors = {}
@@ -220,6 +259,8 @@ def held_out_errors(table: KernelTable, parts: Iterable[int]) -> Errors:
             at, offsets = table.rows[family][kind]
             for number in np.flatnonzero(numbers[family, kind] == part):
                 offset, reach = others.offset(family, kind, at[number])
+                if said is not None and family in said and reach > 0:
+                    offset = blended(family, offset, float(said[family][kind][number]))
                 errors.setdefault(family, []).append((offset - float(offsets[number]), reach))
     return errors
 
@@ -309,6 +350,13 @@ def read_table(data: bytes, name: str) -> KernelTable:
                 if name in found.files
             }
             sizes = {"tiles": DEFAULTS, "attention": ATTENTION_DEFAULTS, "recurrent": RECURRENT_DEFAULTS}
+            parts: dict[str, dict[str, Any]] = {}
+            for name in found.files:
+                start, _, rest = name.partition(".")
+                if start == "trees":
+                    family, _, part = rest.partition(".")
+                    parts.setdefault(family, {})[part] = found[name]
+            trees = {family: Forest.of_arrays(arrays) for family, arrays in parts.items()}
             if any(len(row) != len(sizes[name]) for name, rows_of in fitted.items() for row in rows_of.values()):
                 raise ValueError("parameters of another model")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -322,6 +370,7 @@ def read_table(data: bytes, name: str) -> KernelTable:
         TileModel(fitted["tiles"]) if "tiles" in fitted else None,
         BlockModel(fitted["attention"], attention_microseconds) if "attention" in fitted else None,
         BlockModel(fitted["recurrent"], recurrent_microseconds) if "recurrent" in fitted else None,
+        trees,
     )
 
 
@@ -349,6 +398,8 @@ def write_table(table: KernelTable) -> bytes:
             facts[name] = sorted(model.parameters)
             parameters = np.array([model.parameters[group] for group in facts[name]])
             arrays[name] = np.round(parameters * _MODEL_UNIT).astype(np.int16)
+    for family, forest in table.trees.items():
+        arrays |= {f"trees.{family}.{part}": values for part, values in forest.arrays().items()}
     arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)

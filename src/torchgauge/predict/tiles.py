@@ -66,12 +66,13 @@ def sizes_of(product: Product, tiling: Tiling, flops_per_s: float, cold_bytes: f
     return [*map(float, work), flops_per_s * 1e-6, cold_bytes, max(nbytes - cold_bytes, 1.0), *flags]
 
 
-def microseconds(parameters: Array, sizes: Array, bytes_per_s: float, numeric: Any = np) -> Array:
-    """By row; `numeric` is numpy, or torch where the parameters are fitted."""
+def choice_microseconds(parameters: Array, sizes: Array, numeric: Any = np) -> Array:
+    """By row and by choice of a tile and of parts of the depth, what the multiprocessors take; `numeric` is numpy, or
+    torch where the parameters are fitted."""
     across, down, split = (numeric.asarray(value) for value in (_TILE_ROWS, _TILE_COLUMNS, _SPLIT))
     rows, columns, depth, batch, rate = (sizes[:, place : place + 1] for place in range(5))
     efficiency, around, sharing = (parameters[:, _TILE_OF + start * _COUNT] for start in range(3))
-    launch, summing, memory, cache = (parameters[:, 3 * _COUNT + place] for place in range(4))
+    summing = parameters[:, 3 * _COUNT + 1]
     blocks = numeric.ceil(rows / across) * numeric.ceil(columns / down) * batch * split
     together = 1 + 3 / (1 + numeric.exp(-sharing))
     waves = blocks / (_MULTIPROCESSORS * together)
@@ -86,11 +87,29 @@ def microseconds(parameters: Array, sizes: Array, bytes_per_s: float, numeric: A
     # Partial sums in float32, at about 3 TB/s.
     parts = numeric.exp(summing)[:, None] + rows * columns * batch * split * (4 / 3e6)
     took = took + numeric.where(split > 1, parts, numeric.zeros_like(parts))
-    took = numeric.where((split > 1) & (depth / split < _LEAST_DEPTH), took * 1e6, took)
+    return numeric.where((split > 1) & (depth / split < _LEAST_DEPTH), took * 1e6, took)
+
+
+def microseconds(parameters: Array, sizes: Array, bytes_per_s: float, took: Array, numeric: Any = np) -> Array:
+    """By row, from what each choice takes."""
+    launch, memory, cache = (parameters[:, 3 * _COUNT + place] for place in (0, 2, 3))
     best = (took**-_MINIMUM).sum(-1) ** (-1 / _MINIMUM)
     from_memory = sizes[:, 5] / (bytes_per_s * 1e-6) * numeric.exp(memory)
     moved = from_memory + sizes[:, 6] / _L2_BYTES_PER_US * numeric.exp(cache)
     return (best**_MAXIMUM + moved**_MAXIMUM) ** (1 / _MAXIMUM) + numeric.exp(launch)
+
+
+def views(took: NDArray[np.float64]) -> NDArray[np.float32]:
+    """What trees see of the choices: the fastest tile and number of parts, and in octaves how much slower the fastest
+    choice with each tile and with each number of parts is."""
+    best = took.argmin(1)
+    fastest = np.log2(took[np.arange(len(took)), best])
+    by_tile = np.log2(took.reshape(len(took), _COUNT, len(_SPLITS)))
+    slower = np.concatenate([by_tile.min(2), by_tile.min(1)], 1) - fastest[:, None]
+    found: NDArray[np.float32] = np.column_stack(
+        [_TILE_OF[best], np.log2(_SPLIT[best]), np.minimum(slower, 20.0), fastest]
+    ).astype(np.float32)
+    return found
 
 
 class Tiled(NamedTuple):
@@ -106,12 +125,16 @@ class Tiled(NamedTuple):
 class TileModel:
     parameters: Mapping[str, NDArray[np.float64]]  # by group
 
-    def octaves(self, tiled: Sequence[Tiled], bytes_per_s: float) -> NDArray[np.float64]:
-        """The base-2 logarithm of seconds, of each."""
+    def octaves(self, tiled: Sequence[Tiled], bytes_per_s: float) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+        """Of each, the base-2 logarithm of seconds and the views of its first and its last product."""
         rows = [(number, one, product) for number, one in enumerate(tiled) for product in one.tiling.products]
+        owners = np.array([number for number, _, _ in rows])
         given = np.array([closest(self.parameters, product.group) for _, _, product in rows])
         sizes = np.array(
             [sizes_of(product, one.tiling, one.flops_per_s, one.cold_bytes, one.nbytes) for _, one, product in rows]
         )
-        took = np.bincount([number for number, _, _ in rows], microseconds(given, sizes, bytes_per_s))
-        return np.log2(took * 1e-6)
+        took = choice_microseconds(given, sizes)
+        whole = np.bincount(owners, microseconds(given, sizes, bytes_per_s, took))
+        seen, numbers = views(took), np.arange(len(tiled))
+        first, last = np.searchsorted(owners, numbers), np.searchsorted(owners, numbers, "right") - 1
+        return np.log2(whole * 1e-6), np.concatenate([seen[first], seen[last]], 1)

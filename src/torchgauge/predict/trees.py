@@ -1,0 +1,100 @@
+"""Regression trees over what a kernel is: how far its time lies from the plain model (`tiles`, `blocks`).
+
+Libraries choose among their kernels by thresholds of sizes, alignments and types. Trees find such thresholds, which no
+interpolation between neighbours can see; many small ones are added up, each fitted to what those before it left over
+(gradient boosting). tools/kernel_tables.py fits them, this is all that predicting needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A leaf's value in these parts of an octave.
+_VALUE_UNIT = 8192.0
+
+
+@dataclass(frozen=True)
+class Forest:
+    """All nodes of all trees in one row, each tree from its root on. Of a node: the number of a feature, a threshold,
+    how many nodes later its left child comes (the right one follows it), and of a leaf, which has no child, the value
+    in octaves."""
+
+    roots: NDArray[np.int64]
+    feature: NDArray[np.uint8]
+    threshold: NDArray[np.float32]
+    child: NDArray[np.uint8]
+    value: NDArray[np.float32]
+    depth: int
+
+    def octaves(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """By row of features, the sum of what the trees say."""
+        rows = np.arange(len(features))[:, None]
+        node = np.broadcast_to(self.roots, (len(features), len(self.roots)))
+        for _ in range(self.depth):
+            ahead = self.child[node]
+            # A leaf stays where it is; a feature that equals the threshold goes left.
+            is_right = (features[rows, self.feature[node]] > self.threshold[node]) & (ahead > 0)
+            node = node + ahead + is_right
+        found: NDArray[np.float64] = self.value[node].sum(1, dtype=np.float64)
+        return found
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """As a table keeps it."""
+        return {
+            "roots": self.roots.astype(np.int32), "feature": self.feature, "threshold": self.threshold,
+            "child": self.child, "value": np.round(self.value * _VALUE_UNIT).astype(np.int16),
+            "depth": np.array([self.depth], np.uint8),
+        }  # fmt: skip
+
+    @classmethod
+    def of_arrays(cls, found: Mapping[str, NDArray[np.generic]]) -> Forest:
+        count = len(found["feature"])
+        roots, child = found["roots"].astype(np.int64), found["child"].astype(np.uint8)
+        if any(len(found[name]) != count for name in ("threshold", "child", "value")):
+            raise ValueError("trees of different lengths")
+        if count == 0 or roots.min() < 0 or (np.arange(count) + child + (child > 0)).max() >= count:
+            raise ValueError("trees that point outside")
+        return cls(
+            roots, found["feature"].astype(np.uint8), found["threshold"].astype(np.float32), child,
+            found["value"].astype(np.float32) / _VALUE_UNIT, int(found["depth"].astype(np.uint8)[0]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Grown:
+    """One tree as nested nodes, for `planted`: a leaf has a value, another node a feature, a threshold and two
+    children."""
+
+    value: float = 0.0
+    feature: int = 0
+    threshold: float = 0.0
+    children: tuple[Grown, Grown] | None = None
+
+
+def planted(trees: Sequence[Grown]) -> Forest:
+    """Trees as one `Forest`, level by level, so that the two children of a node lie side by side."""
+    roots: list[int] = []
+    nodes: list[tuple[int, float, int, float]] = []
+    deepest = 0
+    for tree in trees:
+        roots.append(len(nodes))
+        levels = [[tree]]
+        while levels[-1]:
+            levels.append([child for node in levels[-1] if node.children for child in node.children])
+        deepest = max(deepest, len(levels) - 2)
+        order = [node for level in levels for node in level]
+        place = {id(node): number for number, node in enumerate(order)}
+        for number, node in enumerate(order):
+            ahead = place[id(node.children[0])] - number if node.children else 0
+            nodes.append((node.feature, node.threshold, ahead, 0.0 if node.children else node.value))
+    feature, threshold, child, value = (np.array(column) for column in zip(*nodes, strict=True))
+    if child.max() > 255:
+        raise ValueError("a tree with more than 255 nodes between a node and its children")
+    return Forest(
+        np.array(roots, np.int64), feature.astype(np.uint8), threshold.astype(np.float32), child.astype(np.uint8),
+        value.astype(np.float32), deepest,
+    )  # fmt: skip
