@@ -481,7 +481,8 @@ def test_narrow_groups_are_told_where_wider_ones_are_predicted_to_be_faster() ->
     def body(channels: int, width: int) -> nn.Module:
         layers = [nn.Conv2d(width, width, 3, padding=1, groups=width // channels) for _ in range(3)]
         # In NCHW cuDNN takes as long with groups of 4 channels as with 16: changes of layout take most of the time.
-        return nn.Sequential(nn.Conv2d(4, width, 3), *layers).half().to(memory_format=torch.channels_last)
+        model = nn.Sequential(nn.Conv2d(4, width, 3), *layers).half()
+        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     images = x(32, 4, 98, 98).half().to(memory_format=torch.channels_last)
     large = [told(body(each, 256), images, on="h200") for each in (4, 64)]
