@@ -1,10 +1,10 @@
 """Every piece of advice that is shown on a set of models, against what its change brings.
 
     python benchmarks/advice_shown.py predict [--on h200] -o predictions.json     # static analysis, no runs
-    python benchmarks/advice_shown.py measure predictions.json [--cuda] -o measured.json
+    python benchmarks/advice_shown.py measure predictions.json [--cuda] -o measured.json     # check: nothing is timed
     python benchmarks/advice_shown.py compare predictions.json measured.json
 
-A patch is run on a copy of the model, an edit is applied to a copy of this file, and where advice has neither, the
+A patch is run on a copy of the model, an edit is applied to a copy of its file, and where advice has neither, the
 change is written here (`fix`). The models were not among those of `advice_gains.py`. Predictions hold the code, so that
 what is measured is what was shown, and are committed before anything is measured. One thread; processor time on a CPU,
 wall clock around a synchronized run on CUDA; old and new in turns, four rounds.
@@ -500,6 +500,7 @@ class Subject:
     made: Callable[[str], nn.Module]
     inputs: Callable[[int], Inputs]
     cuda_scale: int = 8
+    is_for_cuda: bool = True
 
 
 def timm_model(name: str) -> Callable[[str], nn.Module]:
@@ -507,6 +508,15 @@ def timm_model(name: str) -> Callable[[str], nn.Module]:
         from torchgauge.source.packages import import_optional
 
         return import_optional("timm", "the benchmark").create_model(name)
+
+    return made
+
+
+def vision_model(name: str) -> Callable[[str], nn.Module]:
+    def made(fix: str) -> nn.Module:
+        from torchgauge.source.packages import import_optional
+
+        return getattr(import_optional("torchvision.models", "the benchmark"), name)(weights=None)
 
     return made
 
@@ -608,13 +618,13 @@ def changed(subject: Subject, row: dict[str, Any], inputs: Inputs, device: str) 
         exec(row["code"], names)
         return names["model"].eval(), names["inputs"]
     if row["code_kind"] == "edit":
-        return built(subject, source=edited(row["code"])), inputs
+        return built(subject, source=edited(row["code"], Path(row["source"].partition(":")[0]).name)), inputs
     return built(subject, row["rule"]), inputs
 
 
-def edited(diff: str) -> ModuleType:
-    """This file with the changes of a diff without context."""
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+def edited(diff: str, file: str) -> ModuleType:
+    """A file of models with the changes of a diff without context."""
+    lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
     hunks = re.split(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@\n", diff, flags=re.MULTILINE)[1:]
     for start, count, body in reversed(list(zip(hunks[::3], hunks[1::3], hunks[2::3], strict=True))):
         old = int(count or 1) if count is not None else 1
@@ -658,6 +668,25 @@ def measure(chosen: list[Subject], expected: dict[str, Any], *, cuda: bool) -> d
     return found
 
 
+def check(chosen: list[Subject], expected: dict[str, Any]) -> dict[str, Any]:
+    """Whether each change that can be made on a CPU can be applied and agrees with the model; nothing is timed."""
+    found: dict[str, Any] = {}
+    for subject in chosen:
+        inputs = subject.inputs(1)
+        for row in expected.get(subject.name, []):
+            if "cuda" in (row["code"] or ""):
+                continue
+            try:
+                new, given = changed(subject, row, inputs, "cpu")
+                with torch.inference_mode():
+                    what = "agrees" if _agrees([built(subject), new], inputs, given) else "DIFFERS"
+            except Exception as error:
+                what = f"{type(error).__name__}: {error}"[:300]
+            found[f"{subject.name}: {row['rule']}"] = what
+            print(subject.name, row["rule"], row["code_kind"], what, flush=True)
+    return found
+
+
 def _agrees(sides: list[nn.Module], inputs: Inputs, given: Inputs) -> bool:
     one, other = (side(*own) for side, own in zip(sides, (inputs, given), strict=True))
     one, other = (value if isinstance(value, Tensor) else value[0] for value in (one, other))
@@ -693,8 +722,9 @@ def compare(expected: dict[str, Any], measured: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("predict", "measure", "compare"))
+    parser.add_argument("what", choices=("predict", "check", "measure", "compare"))
     parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--set", choices=("first", "third"), default="first", help="first: with the second")
     parser.add_argument("--on")
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--part", default="1/1", help="of the models, as 2/3")
@@ -704,8 +734,11 @@ def main() -> int:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     part, parts = map(int, options.part.split("/"))
-    names = options.only.split(",") if options.only else [subject.name for subject in SUBJECTS]
-    chosen = [subject for subject in SUBJECTS if subject.name in names][part - 1 :: parts]
+    subjects = importlib.import_module("advice_shown_third").SUBJECTS if options.set == "third" else SUBJECTS
+    names = options.only.split(",") if options.only else [subject.name for subject in subjects]
+    on_cuda = options.cuda or options.on is not None
+    able = [subject for subject in subjects if subject.is_for_cuda or not on_cuda]
+    chosen = [subject for subject in able if subject.name in names][part - 1 :: parts]
     known = [json.loads(path.read_text(encoding="utf-8")) for path in options.files]
     if options.what == "compare":
         merged: dict[str, Any] = {}
@@ -714,7 +747,12 @@ def main() -> int:
         compare(known[0], merged)
         return 0
     started = time.monotonic()
-    result = predict(chosen, options.on) if options.what == "predict" else measure(chosen, known[0], cuda=options.cuda)
+    if options.what == "predict":
+        result = predict(chosen, options.on)
+    elif options.what == "check":
+        result = check(chosen, known[0])
+    else:
+        result = measure(chosen, known[0], cuda=options.cuda)
     print(f"{time.monotonic() - started:.0f} s", flush=True)
     if options.output:
         options.output.write_text(json.dumps(result, indent=1), encoding="utf-8")
