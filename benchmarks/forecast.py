@@ -21,7 +21,10 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--host", type=Path, metavar="FOLDER", help="of the device's run: eager time with its host")
     parser.add_argument(
-        "--proof", choices=("first", "second", "third", "fourth", "fifth"), default="first", help="which set of models"
+        "--proof",
+        choices=("first", "second", "third", "fourth", "fifth", "sixth"),
+        default="first",
+        help="which set of models",
     )
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/forecast"))

@@ -23,6 +23,7 @@ from fit_configurations import (
     Configuration,
     Denoiser,
     Recurrent,
+    ResidualBlock,
     Tagger,
     UNet,
     clip,
@@ -111,6 +112,217 @@ class Clicks(nn.Module):
         products = torch.bmm(every, every.transpose(1, 2)).flatten(1)[:, self.pairs]
         out: Tensor = self.top(torch.cat([first, products], dim=1))
         return out
+
+
+class CrossAttention(nn.Module):
+    """Queries of pixels; keys and values of the pixels themselves or of a text."""
+
+    def __init__(self, width: int, context: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width, bias=False)
+        self.key, self.value = (nn.Linear(context, width, bias=False) for _ in range(2))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        def split(y: Tensor) -> Tensor:
+            return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+        query, key, value = split(self.query(x)), split(self.key(context)), split(self.value(context))
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+        out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+class TextBlock(nn.Module):
+    """A transformer's block over pixels that also attends to a text, with a gated linear unit."""
+
+    def __init__(self, width: int, context: int, heads: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(32, width)
+        self.enter, self.leave = nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 1)
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(3)])
+        self.own, self.text = CrossAttention(width, width, heads), CrossAttention(width, context, heads)
+        self.gated, self.down = nn.Linear(width, 8 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor, text: Tensor) -> Tensor:
+        y = self.enter(self.norm(x)).flatten(2).transpose(1, 2)
+        first = self.norms[0](y)
+        y = y + self.own(first, first)
+        y = y + self.text(self.norms[1](y), text)
+        value, gate = self.gated(self.norms[2](y)).chunk(2, dim=-1)
+        y = y + self.down(value * nn.functional.gelu(gate))
+        out: Tensor = x + self.leave(y.transpose(1, 2).reshape(x.shape))
+        return out
+
+
+class LatentUNet(nn.Module):
+    """The denoiser of latent diffusion: two residual blocks a level, attention to a text at all levels but the
+    coarsest."""
+
+    def __init__(self, width: int = 192, factors: tuple[int, ...] = (1, 2, 4, 4), context: int = 768) -> None:
+        super().__init__()
+        time, widths = 4 * width, [width * factor for factor in factors]
+        self.width = width
+        self.embed = nn.Sequential(nn.Linear(width, time), nn.SiLU(), nn.Linear(time, time))
+        self.first = nn.Conv2d(4, width, 3, padding=1)
+        self.down, self.smaller, self.up, self.larger = (nn.ModuleList() for _ in range(4))
+        last = len(widths) - 1
+        for number, (before, own) in enumerate(pairwise([width, *widths])):
+            self.down.append(self._level(before, own, time, context, number < last))
+            self.smaller.append(nn.Conv2d(own, own, 3, 2, 1) if number < last else nn.Identity())
+        for number, (before, own) in enumerate(pairwise([widths[-1], *widths[::-1]])):
+            self.up.append(self._level(before + own, own, time, context, number > 0))
+            self.larger.append(nn.Conv2d(own, own, 3, padding=1) if number < last else nn.Identity())
+        self.head = nn.Sequential(nn.GroupNorm(32, width), nn.SiLU(), nn.Conv2d(width, 4, 3, padding=1))
+
+    def _level(self, inner: int, outer: int, time: int, context: int, attends: bool) -> nn.ModuleDict:
+        blocks = [ResidualBlock(inner, outer, time), ResidualBlock(outer, outer, time)]
+        texts = [TextBlock(outer, context, 8)] if attends else []
+        return nn.ModuleDict({"blocks": nn.ModuleList(blocks), "texts": nn.ModuleList(texts)})
+
+    def _through(self, level: Any, x: Tensor, embedded: Tensor, text: Tensor) -> Tensor:
+        for block in level["blocks"]:
+            x = block(x, embedded)
+        for block in level["texts"]:
+            x = block(x, text)
+        return x
+
+    def forward(self, x: Tensor, time: Tensor, text: Tensor) -> Tensor:
+        angles = time[:, None] * torch.arange(self.width // 2, device=x.device, dtype=x.dtype)
+        embedded = nn.functional.silu(self.embed(torch.cat([angles.sin(), angles.cos()], dim=1)))
+        x, skipped = self.first(x), []
+        for level, smaller in zip(self.down, self.smaller, strict=True):
+            x = self._through(level, x, embedded, text)
+            skipped.append(x)
+            x = smaller(x)
+        for number, (level, larger) in enumerate(zip(self.up, self.larger, strict=True)):
+            x = self._through(level, torch.cat([x, skipped.pop()], dim=1), embedded, text)
+            if number < len(self.up) - 1:
+                x = larger(nn.functional.interpolate(x, scale_factor=2.0, mode="nearest"))
+        out: Tensor = self.head(x)
+        return out
+
+
+class ModulatedBlock(nn.Module):
+    """A transformer's block whose norms are shifted and scaled by a condition, as DiT has it."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = (nn.LayerNorm(width, elementwise_affine=False, eps=1e-6) for _ in range(2))
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+        self.condition = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.condition(condition)[:, None].chunk(6, dim=-1)
+        y = self.norm1(x) * (1 + scale1) + shift1
+        query, key, value = self.qkv(y).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        x = x + gate1 * self.out(mixed)
+        out: Tensor = x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
+        return out
+
+
+class DiffusionTransformer(nn.Module):
+    """DiT-B/2 on latents of 32 x 32."""
+
+    def __init__(self, width: int = 768, depth: int = 12, heads: int = 12, classes: int = 1000) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(4, width, 2, 2)
+        self.places = nn.Parameter(torch.zeros(1, 256, width))
+        self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
+        self.classes = nn.Embedding(classes, width)
+        self.blocks = nn.ModuleList([ModulatedBlock(width, heads) for _ in range(depth)])
+        self.norm, self.head = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6), nn.Linear(width, 32)
+
+    def forward(self, x: Tensor, time: Tensor, label: Tensor) -> Tensor:
+        angles = time[:, None] * torch.arange(128, device=x.device, dtype=x.dtype)
+        condition = self.time(torch.cat([angles.sin(), angles.cos()], dim=1)) + self.classes(label)
+        y = self.patches(x).flatten(2).transpose(1, 2) + self.places
+        for block in self.blocks:
+            y = block(y, condition)
+        out: Tensor = self.head(self.norm(y)).unflatten(1, (16, 16)).unflatten(-1, (2, 2, 8))
+        return out.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)
+
+
+class Ranker(nn.Module):
+    """A DeepFM: one table of embeddings for 39 fields, their products in pairs, dense layers."""
+
+    def __init__(self, rows: int = 1_000_000, fields: int = 39, width: int = 16) -> None:
+        super().__init__()
+        self.table, self.linear = nn.Embedding(rows, width), nn.Embedding(rows, 1)
+        layers: list[nn.Module] = []
+        for inner, outer in pairwise([fields * width, 400, 400, 400]):
+            layers += [nn.Linear(inner, outer), nn.BatchNorm1d(outer), nn.ReLU(), nn.Dropout(0.2)]
+        self.deep = nn.Sequential(*layers, nn.Linear(400, 1))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows = self.table(ids)
+        pairs = 0.5 * (rows.sum(1).square() - rows.square().sum(1)).sum(1, keepdim=True)
+        out: Tensor = self.linear(ids).sum(1) + pairs + self.deep(rows.flatten(1))
+        return out.sigmoid()
+
+
+class Series(nn.Module):
+    """Forecasts of a time series by an LSTM."""
+
+    def __init__(self, features: int = 24, units: int = 320, layers: int = 2, ahead: int = 48) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(features, units, layers, batch_first=True, dropout=0.1)
+        self.head = nn.Sequential(nn.Linear(units, units), nn.ReLU(), nn.Linear(units, ahead))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.lstm(x)[0][:, -1])
+        return out
+
+
+class Upscaler(nn.Module):
+    """EDSR's baseline: residual blocks without norms, then pixels from channels."""
+
+    def __init__(self, width: int = 64, blocks: int = 16, factor: int = 2) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.blocks = nn.ModuleList([
+            nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(inplace=True),
+                          nn.Conv2d(width, width, 3, padding=1))
+            for _ in range(blocks)
+        ])  # fmt: skip
+        self.last = nn.Conv2d(width, width, 3, padding=1)
+        self.larger = nn.Sequential(nn.Conv2d(width, factor**2 * width, 3, padding=1), nn.PixelShuffle(factor))
+        self.head = nn.Conv2d(width, 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        y = x
+        for block in self.blocks:
+            y = y + block(y)
+        out: Tensor = self.head(self.larger(x + self.last(y)))
+        return out
+
+
+def latents(batch: int, side: int, length: int = 77, width: int = 768) -> Callable[[], dict[str, Any]]:
+    return lambda: {
+        "args": (torch.randn(batch, 4, side, side), torch.rand(batch), torch.randn(batch, length, width)),
+        "kwargs": {},
+    }
+
+
+def labelled_latents(batch: int, side: int) -> Callable[[], dict[str, Any]]:
+    return lambda: {
+        "args": (torch.randn(batch, 4, side, side), torch.rand(batch), torch.randint(0, 1000, (batch,))),
+        "kwargs": {},
+    }
+
+
+def residues(batch: int, length: int) -> Callable[[], dict[str, Any]]:
+    """Of a protein."""
+    return lambda: {"args": (), "kwargs": {"input_ids": torch.randint(4, 24, (batch, length))}}
+
+
+def fields(batch: int, count: int = 39) -> Callable[[], dict[str, Any]]:
+    return lambda: {"args": (torch.randint(0, 1_000_000, (batch, count)),), "kwargs": {}}
 
 
 def clicks(batch: int) -> Callable[[], dict[str, Any]]:
@@ -365,12 +577,82 @@ FIFTH_PROOF_TRAINING = (
     Configuration("dilated train fp32 b16 s1024", Dilated, lambda: {"args": (torch.randn(16, 64, 1024),),
                                                                             "kwargs": {}}, TRAIN),
 )  # fmt: skip
+# Written down before anything of the kernel model was changed again, and before any of these was measured: models that
+# people choose hardware for, in no earlier set, no collection and no fit.
+ESM = {"vocab_size": 33, "hidden_size": 640, "num_hidden_layers": 30, "num_attention_heads": 20,
+       "intermediate_size": 2560, "position_embedding_type": "rotary", "pad_token_id": 1, "mask_token_id": 32,
+       "token_dropout": False}  # fmt: skip
+PHI3 = {"hidden_size": 1536, "intermediate_size": 4096, "num_hidden_layers": 12, "num_attention_heads": 16,
+        "num_key_value_heads": 16, "vocab_size": 32064, "pad_token_id": 0}  # fmt: skip
+GPTJ = {"n_embd": 1024, "n_layer": 12, "n_head": 16, "rotary_dim": 64, "vocab_size": 50400}
+SMOLLM3 = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 16, "num_attention_heads": 16,
+           "num_key_value_heads": 4, "vocab_size": 64000, "pad_token_id": 0, "bos_token_id": 1,
+           "eos_token_id": 2}  # fmt: skip
+MT5 = {"d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "vocab_size": 64000,
+       "decoder_start_token_id": 0}  # fmt: skip
+M2M = {"d_model": 1024, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 16,
+       "decoder_attention_heads": 16, "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "vocab_size": 64000,
+       "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}  # fmt: skip
+DPT = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+       "image_size": 384, "backbone_out_indices": [2, 5, 8, 11], "is_hybrid": False}  # fmt: skip
+SIXTH_PROOF = (
+    _timm("seresnext50_32x4d", "bf16 nhwc", 64, options=BF16 | NHWC),
+    _timm("dla34", "fp32", 32),
+    _timm("darknet53", "fp32", 8, 416),
+    _timm("resnetv2_101x1_bit", "fp32", 8),
+    _timm("regnety_040", "fp16 nhwc", 32, options=FP16 | NHWC),
+    _timm("efficientnet_b4", "fp16 nhwc", 16, 380, FP16 | NHWC),
+    _timm("tf_efficientnetv2_b3", "bf16", 32, 300, BF16),
+    _timm("mobilenetv4_hybrid_medium", "bf16", 32, 256, BF16),
+    _timm("mobilevitv2_100", "fp32", 16, 256),
+    _timm("fastvit_sa12", "bf16", 32, 256, BF16),
+    _timm("convnextv2_base", "bf16 nhwc", 32, options=BF16 | NHWC),
+    _timm("convformer_s18", "bf16", 16, options=BF16),
+    _timm("coat_lite_small", "fp32", 16),
+    _timm("pvt_v2_b2", "fp16", 16, options=FP16),
+    _timm("swinv2_small_window16_256", "bf16", 8, 256, BF16),
+    _timm("vit_base_patch16_siglip_224", "bf16", 32, options=BF16),
+    _timm("vit_large_patch14_clip_224", "fp16", 16, options=FP16),
+    Configuration("feature pyramid fp32 b2", of_torchvision("detection.backbone_utils.resnet_fpn_backbone",
+                                                            backbone_name="resnet50"), image(2, 640)),
+    Configuration("deeplabv3_mobilenet fp32 b4",
+                  of_torchvision("segmentation.deeplabv3_mobilenet_v3_large", weights_backbone=None), image(4, 512)),
+    Configuration("r2plus1d_18 fp32 b2", of_torchvision("video.r2plus1d_18"), clip(2, 16, 112)),
+    _hf("esm2 bf16 b8 s512", "EsmModel", "EsmConfig", ESM, residues(8, 512), **BF16),
+    _hf("layoutlm fp32 b4 s512", "LayoutLMModel", "LayoutLMConfig", {}, tokens(4, 512)),
+    _hf("clip text fp16 b64 s77", "CLIPTextModel", "CLIPTextConfig", {}, tokens(64, 77), **FP16),
+    _hf("phi3 bf16 b1 s1024", "Phi3ForCausalLM", "Phi3Config", PHI3, tokens(1, 1024), **BF16),
+    _hf("gptj fp16 b4 s256", "GPTJForCausalLM", "GPTJConfig", GPTJ, tokens(4, 256), **FP16),
+    _hf("smollm3 bf16 b1 s2048", "SmolLM3ForCausalLM", "SmolLM3Config", SMOLLM3, tokens(1, 2048), **BF16),
+    _hf("mt5 bf16 b8 s128+32", "MT5ForConditionalGeneration", "MT5Config", MT5, pairs(8, 128, 32), **BF16),
+    _hf("m2m100 fp16 b4 s128+32", "M2M100ForConditionalGeneration", "M2M100Config", M2M, pairs(4, 128, 32), **FP16),
+    _hf("hubert fp16 b8 2s", "HubertModel", "HubertConfig", {"apply_spec_augment": False}, waves(8, 32000), **FP16),
+    _hf("ast bf16 b8", "ASTModel", "ASTConfig", {},
+        lambda: {"args": (), "kwargs": {"input_values": torch.randn(8, 1024, 128)}}, **BF16),
+    _hf("dpt bf16 b2", "DPTForDepthEstimation", "DPTConfig", DPT, pixels(2, 384, 384), **BF16),
+    Configuration("latent unet fp16 b2", LatentUNet, latents(2, 64), FP16),
+    Configuration("dit bf16 b16", DiffusionTransformer, labelled_latents(16, 32), BF16),
+    Configuration("upscaler fp16 b1", Upscaler, image(1, 360), FP16),
+    Configuration("ranker fp32 b8192", Ranker, fields(8192)),
+    Configuration("series fp32 b128 s168", Series, sequence(128, 168, 24)),
+)  # fmt: skip
+SIXTH_PROOF_TRAINING = (
+    _timm("seresnext50_32x4d", "train bf16 nhwc", 32, options=TRAIN | BF16 | NHWC),
+    _timm("dla34", "train fp32", 32, options=TRAIN),
+    _timm("vit_base_patch16_siglip_224", "train bf16", 32, options=TRAIN | BF16),
+    _hf("esm2 train bf16 b8 s256", "EsmForMaskedLM", "EsmConfig", ESM, residues(8, 256), **TRAIN, **BF16),
+    _hf("phi3 train bf16 b1 s1024", "Phi3ForCausalLM", "Phi3Config", PHI3, tokens(1, 1024, True), **TRAIN, **BF16),
+    Configuration("latent unet train fp32 b2", LatentUNet, latents(2, 32), TRAIN),
+    Configuration("dit train bf16 b16", DiffusionTransformer, labelled_latents(16, 32), TRAIN | BF16),
+    Configuration("series train fp32 b128 s168", Series, sequence(128, 168, 24), TRAIN),
+)  # fmt: skip
 PROOFS = {
     "first": (PROOF, PROOF_TRAINING),
     "second": (SECOND_PROOF, SECOND_PROOF_TRAINING),
     "third": (THIRD_PROOF, THIRD_PROOF_TRAINING),
     "fourth": (FOURTH_PROOF, FOURTH_PROOF_TRAINING),
     "fifth": (FIFTH_PROOF, FIFTH_PROOF_TRAINING),
+    "sixth": (SIXTH_PROOF, SIXTH_PROOF_TRAINING),
 }
 
 _IMAGE_MODELS = (
