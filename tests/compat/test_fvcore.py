@@ -228,7 +228,7 @@ def test_wrong_use_raises_what_fvcore_raises() -> None:
         analysis.tracer_warnings("some")
     with pytest.raises(ValueError, match="narrow"):
         analysis.set_op_handle("aten::linear", lambda i, o: Counter({"linear": torch.ones(1)})).total()
-    with pytest.raises(AttributeError, match=r"torch\.nn\.Module, not a type"):
+    with pytest.raises(AttributeError, match=r"torch\.nn\.Module instance, got type"):
         FlopCountAnalysis(nn.Linear, torch.randn(2, 3))  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from torchgauge.compat.fvcore import nn as ours
 from torchgauge.compat.fvcore.nn.jit_handles import conv_flop_count
-from torchgauge.compat.fvcore.nn.pipe_table import pipe_table
+from torchgauge.compat.fvcore.nn.parameter_count import pipe_table
 
 
 class Wrapped(nn.Module):

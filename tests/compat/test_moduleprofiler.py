@@ -196,6 +196,6 @@ def test_excluded_types_are_not_counted() -> None:
 def test_wrong_use_raises_what_the_real_package_raises(
     profiler: ModuleProfiler, method: str, args: tuple[Any, ...], error: type[Exception]
 ) -> None:
-    words = "pass an instance" if error is AttributeError else None
+    words = "Module instance" if error is AttributeError else None
     with pytest.raises(error, match=words):
         getattr(profiler, method)(*args)

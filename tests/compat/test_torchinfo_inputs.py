@@ -132,7 +132,7 @@ def test_wrong_use_raises_what_torchinfo_raises(error: type[Exception], argument
 
 
 def test_what_is_no_model_is_named() -> None:
-    with pytest.raises(AttributeError, match=r"torch\.nn\.Module, not a type"):
+    with pytest.raises(AttributeError, match=r"torch\.nn\.Module instance, got type"):
         summary(nn.Linear)  # type: ignore[arg-type]
 
 

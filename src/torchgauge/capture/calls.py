@@ -1,7 +1,9 @@
-"""Notifies a recorder when the modules of a twin start and end, without hooks and without changing a class.
+"""Module calls: a recorder is notified when modules start and end; real runs are intercepted class-wide.
 
-Hooks would switch off torch's own fast paths (`nn.TransformerEncoderLayer` looks for them), and a change of the class
-is seen by every thread. The way of `nn.Module.compile()` is used instead: a module calls its `_compiled_call_impl`.
+`watch_modules` works on the copy of a model that an analysis runs, without hooks and without changing a class. Hooks
+would switch off torch's own fast paths (`nn.TransformerEncoderLayer` looks for them), and every thread sees a changed
+class. It uses the mechanism of `nn.Module.compile()` instead: a module calls its `_compiled_call_impl`.
+`intercept_calls` is for runs of the user's own modules, and for modules that are made while the model runs.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._higher_order_ops.associative_scan import AssociativeScanOp, generic_associative_scan
 from torch._higher_order_ops.cond import CondOp
 from torch._higher_order_ops.map import MapImpl
@@ -35,6 +37,24 @@ if TYPE_CHECKING:
 
 # The forward of a module, a branch or the body of a loop: it is called, and its result passed on.
 Function = Callable[..., Any]
+
+
+@contextmanager
+def intercept_calls(intercept: Function) -> Iterator[None]:
+    """Hand every module call of this thread to `intercept(call, module, *args, **kwargs)`, which calls
+    `call(module, *args, **kwargs)`, torch's own."""
+    original, owner = nn.Module.__call__, threading.get_ident()
+
+    def call(module: nn.Module, /, *args: object, **kwargs: object) -> object:
+        if threading.get_ident() != owner:
+            return original(module, *args, **kwargs)
+        return intercept(original, module, *args, **kwargs)
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]
 
 
 @contextmanager

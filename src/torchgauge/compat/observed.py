@@ -1,34 +1,40 @@
-"""A forward pass watched call by call: every module with what it was given, every op as the model's code calls it.
+"""A forward pass observed call by call: every module with its inputs, every op as the model's code calls it.
 
-The capture keeps the ops that reach the kernels and the first call of each module. The interfaces here know the model
-as its code is written: `linear` and not the `addmm` it comes down to, and each call of a module that is used twice.
+The capture keeps the ops that reach the kernels and the first call of each module. The interfaces here show the model
+as its code is written: `linear` and not the `addmm` that it becomes, and each call of a module that is used twice.
+`observe` runs the model on tensors without values, `observe_calls` watches a real run.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge import capture
+from torchgauge.analysis import Analysis, analyze
+from torchgauge.capture.calls import intercept_calls
 from torchgauge.capture.fake_tensor import DataDependent
 from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.structure import map_tensors
 from torchgauge.errors import ForwardError, TorchgaugeError
 from torchgauge.facts import OpRecord
+from torchgauge.measure import Subject, ready
 from torchgauge.source import Candidate
 
 
 def require_module(model: object) -> None:
     """Raise AttributeError like the originals, with a clear message."""
     if not isinstance(model, nn.Module):
-        raise AttributeError(f"the model is a torch.nn.Module, not a {type(model).__name__}; pass an instance")
+        raise AttributeError(f"expected a torch.nn.Module instance, got {type(model).__name__}")
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -37,8 +43,8 @@ def device_of(model: nn.Module) -> torch.device:
 
 @contextmanager
 def every_module_called() -> Iterator[None]:
-    """Attention as `nn.MultiheadAttention` and the encoder layers write it out: their fast path is one op that passes
-    their submodules over, and the originals see it written out."""
+    """Disable the fast path of `nn.MultiheadAttention` and the encoder layers: it is one op that skips their
+    submodules, which the original tools see."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -56,7 +62,7 @@ def softmax_dim(module: nn.Softmax, ndim: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OpCall:
-    """One op call; `records` are the ops it came down to, with their costs."""
+    """One op call; `records` are the ops that it decomposed into, with their costs."""
 
     func: Callable[..., Any]
     args: tuple[object, ...]
@@ -71,7 +77,7 @@ class OpCall:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """One call of a `torch.autograd.Function`; the tensors among its arguments by the names the caller has for them."""
+    """One call of a `torch.autograd.Function`; its tensor arguments by the names of the caller's variables."""
 
     function: type[torch.autograd.Function]
     tensors: tuple[tuple[str, torch.Tensor], ...]
@@ -111,10 +117,10 @@ def observe(
     device: torch.device | None = None,
     whole: bool = False,
 ) -> capture.Trace:
-    """Run the model on tensors without values, in the mode of `train`; None leaves each module in its own.
+    """Run the model on tensors without values, in the mode of `train`; None keeps each module's mode.
 
-    `whole` reports ops as the code calls them and of the autograd functions around them; a model that takes gradients
-    in its forward cannot be run so.
+    `whole` reports ops as the code calls them, and the autograd functions around them; a model that takes gradients in
+    its forward cannot run this way.
     """
     modes = {name: module.training if train is None else train for name, module in model.named_modules()}
     subject = _Subject(model, observer, modes, whole)
@@ -122,16 +128,16 @@ def observe(
     try:
         return capture.trace(subject, [Candidate(args, kwargs, None)], request)
     except ForwardError as error:
-        # The error with the path the module has in the model, not in what stands around it.
+        # The error with the path that the module has in the model, not in the wrapper.
         path = error.module.removeprefix(_Subject.HELD).removeprefix(".")
         text = str(error).replace(f"forward() of '{error.module}'", f"forward() of '{path}'" if path else "forward()")
         raise ForwardError(text, module=path) from error.__cause__
 
 
 class _Subject(nn.Module):
-    """Stands around the model while it is watched."""
+    """Wraps the model while it is observed."""
 
-    HELD = "model"  # the name it holds the model by
+    HELD = "model"  # the attribute that holds the model
 
     def __init__(self, model: nn.Module, observer: Observer, modes: dict[str, bool], whole: bool) -> None:
         super().__init__()
@@ -147,13 +153,26 @@ class _Subject(nn.Module):
         for name, module in self.model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
                 module.training = self.modes[name]
-        original = run.recorder.original_of
-        self.observer.begin(original(self.model))
+        original_of = run.recorder.original_of
+        self.observer.begin(original_of(self.model))
+
+        def call(inner: Callable[..., object], module: nn.Module, /, *args: object, **kwargs: object) -> object:
+            # Class-wide, so that modules made in the forward are seen too; hooks do not see failures.
+            own = original_of(module)
+            self.observer.enter(own)
+            try:
+                output = inner(module, *args, **kwargs)
+            except BaseException:
+                self.observer.fail(own)
+                raise
+            self.observer.leave(own, args, output)
+            return output
+
         with ExitStack() as stack:
             stack.enter_context(every_module_called())
-            stack.enter_context(_observe_modules(self.observer, original))
+            stack.enter_context(intercept_calls(call))
             if self.whole:
-                # Below autograd an op is met before it falls apart into what it is made of.
+                # Below autograd an op is seen before it is decomposed.
                 stack.enter_context(torch._C._AutoDispatchBelowAutograd())
                 stack.enter_context(_observe_functions(self.observer))
             stack.enter_context(_OutermostOps(self.observer, run.recorder))
@@ -161,7 +180,7 @@ class _Subject(nn.Module):
 
 
 class _OutermostOps(TorchDispatchMode):
-    """Reports ops as they are met; what they call in turn only adds to their records."""
+    """Reports the outermost ops; ops that they call only add to their records."""
 
     supports_higher_order_operators = True
 
@@ -173,7 +192,7 @@ class _OutermostOps(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # as the capture's own modes
+        return False  # like the capture's own modes
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: object, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -192,37 +211,11 @@ class _OutermostOps(TorchDispatchMode):
 
     def _run(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> object:
         if isinstance(func, torch._ops.OpOverload) and func._can_decompose():
-            with self:  # what it is made of may have parts in turn
+            with self:  # its parts may decompose in turn
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         return func(*args, **kwargs)
-
-
-@contextmanager
-def _observe_modules(observer: Observer, original_of: Callable[[nn.Module], nn.Module]) -> Iterator[None]:
-    """In the call of the class, so that modules made in the forward are seen too; hooks do not see failures."""
-    original = nn.Module.__call__
-    owner = threading.get_ident()
-
-    def call(module: nn.Module, *args: object, **kwargs: object) -> object:
-        if threading.get_ident() != owner:
-            return original(module, *args, **kwargs)
-        seen = original_of(module)
-        observer.enter(seen)
-        try:
-            output = original(module, *args, **kwargs)
-        except BaseException:
-            observer.fail(seen)
-            raise
-        observer.leave(seen, args, output)
-        return output
-
-    nn.Module.__call__ = call  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -256,9 +249,67 @@ def _observe_functions(observer: Observer) -> Iterator[None]:
 
 
 def own_error(error: TorchgaugeError) -> Exception:
-    """What the model itself raised, with where it happened; else a RuntimeError of the same words."""
+    """The exception that the model raised, with a note on where; otherwise a RuntimeError with the same message."""
     cause = error.__cause__
     if isinstance(cause, Exception) and not isinstance(cause, DataDependent | TorchgaugeError):
         cause.add_note(str(error))
         return cause
     return RuntimeError(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    module: nn.Module
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+    output: object
+
+    def without_values(self) -> ModuleCall:
+        """Costs no memory to keep. Integers stay: models look at their ids, masks and positions."""
+
+        def on_meta(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.detach().to("meta") if tensor.is_floating_point() or tensor.is_complex() else tensor
+
+        args, kwargs, output = map_tensors((self.args, self.kwargs, self.output), on_meta)
+        return replace(self, args=args, kwargs=kwargs, output=output)
+
+    def analyze(self) -> Analysis:
+        """torchgauge's own analysis of this call."""
+        given = self.without_values()
+        return analyze(self.module, inputs=given.args, kwargs=given.kwargs, weights=False, progress=False)
+
+
+@contextmanager
+def running(model: nn.Module, candidate: Candidate, *, evaluate: bool = True) -> Iterator[Subject]:
+    """The model ready to run without gradients, in eval mode or in its own modes; restored at the end."""
+    modes = [module.training for module in model.modules()]
+    with ready(model, candidate, device=device_of(model)) as subject:
+        if not evaluate:
+            for module, training in zip(subject.model.modules(), modes, strict=True):
+                module.training = training
+        yield subject
+
+
+@contextmanager
+def observe_calls(modules: Collection[nn.Module], observer: Callable[[ModuleCall], None]) -> Iterator[None]:
+    """`observer` gets every call of the modules when it has returned, in this thread, inner ones first; not the calls
+    that it makes itself, to analyse what it was given."""
+    known = {id(module) for module in modules}
+    owner = threading.get_ident()
+    is_observing = False
+
+    def hook(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
+        nonlocal is_observing
+        if id(module) in known and threading.get_ident() == owner and not is_observing:
+            is_observing = True
+            try:
+                observer(ModuleCall(module, args, kwargs, output))
+            finally:
+                is_observing = False
+
+    handle = register_module_forward_hook(hook, with_kwargs=True)
+    try:
+        with every_module_called():
+            yield
+    finally:
+        handle.remove()

@@ -3,7 +3,6 @@ the ops that ran outside every call that could be timed."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -12,6 +11,7 @@ from time import perf_counter
 from torch import nn
 from torch.jit import ScriptModule
 
+from torchgauge.capture.calls import intercept_calls
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.facts import OpRecord
 from torchgauge.measure.joining import OpTime
@@ -82,18 +82,15 @@ class ModuleWatch:
         return len(self._watches)
 
     def run(self, run: Callable[[], object]) -> None:
-        watch, original, owner = _Stopwatch(), nn.Module.__call__, threading.get_ident()
+        watch = _Stopwatch()
 
-        def call(module: nn.Module, *args: object, **kwargs: object) -> object:
-            if id(module) not in self.paths or threading.get_ident() != owner:
-                return original(module, *args, **kwargs)
-            return watch.timed(module, lambda: original(module, *args, **kwargs))
+        def timed(call: Callable[..., object], module: nn.Module, /, *args: object, **kwargs: object) -> object:
+            if id(module) not in self.paths:
+                return call(module, *args, **kwargs)
+            return watch.timed(module, lambda: call(module, *args, **kwargs))
 
-        nn.Module.__call__ = call  # type: ignore[method-assign]
-        try:
+        with intercept_calls(timed):
             run()
-        finally:
-            nn.Module.__call__ = original  # type: ignore[method-assign]
         self._watches.append(watch)
 
     def times(self, near_s: float | None = None) -> dict[str, ModuleTime]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
+
+from torchgauge.capture.calls import intercept_calls
 
 RUN = "torchgauge::run"
 MODULE = "torchgauge::module "
@@ -76,34 +77,21 @@ def profile_runs(
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     # Without `acc_events` some versions warn that another cycle would drop the events of this one.
     session = profile(activities=activities, profile_memory=memory, acc_events=True)
-    with _module_ranges(paths), session as profiler:
+
+    def in_range(call: Callable[..., object], module: nn.Module, /, *args: object, **kwargs: object) -> object:
+        path = paths.get(id(module))
+        if path is None:
+            return call(module, *args, **kwargs)
+        with record_function(MODULE + path):
+            return call(module, *args, **kwargs)
+
+    # A compiled model would be compiled again with a range around each module: it has no paths.
+    with intercept_calls(in_range) if paths else nullcontext(), session as profiler:
         for _ in range(runs):
             with record_function(RUN):
                 run()
     results: Any = profiler.profiler
     return _split(results.kineto_results.events())
-
-
-@contextmanager
-def _module_ranges(paths: Mapping[int, str]) -> Iterator[None]:
-    if not paths:  # a compiled model would be compiled again with a range around each module
-        yield
-        return
-    original = nn.Module.__call__
-    owner = threading.get_ident()
-
-    def call(module: nn.Module, *args: object, **kwargs: object) -> object:
-        path = paths.get(id(module))
-        if path is None or threading.get_ident() != owner:
-            return original(module, *args, **kwargs)
-        with record_function(MODULE + path):
-            return original(module, *args, **kwargs)
-
-    nn.Module.__call__ = call  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
 
 
 def _split(raw: Any) -> list[Profiled]:

@@ -3,8 +3,7 @@
 What differs from moduleprofiler 0.0.4, and why, is in docs/migrating/moduleprofiler.md.
 """
 
-from torchgauge.compat.moduleprofiler.io_size import get_default_io_size_map
-from torchgauge.compat.moduleprofiler.ops import get_default_ops_map, own_count
+from torchgauge.compat.moduleprofiler.ops import get_default_io_size_map, get_default_ops_map, own_count
 from torchgauge.compat.moduleprofiler.profiler import ModuleProfiler
 from torchgauge.compat.moduleprofiler.utils import ops_to_flops, realtime_factor
 

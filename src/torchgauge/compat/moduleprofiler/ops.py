@@ -1,21 +1,36 @@
-"""moduleprofiler's formulas for the operations of a layer; users can add formulas for their own modules to the map."""
+"""moduleprofiler's maps from module types to functions: operations of a call, sizes of its inputs and outputs. Users
+can add functions for their own modules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from torchgauge.compat.module_calls import ModuleCall
-from torchgauge.compat.observed import softmax_dim
+from torchgauge.compat.observed import ModuleCall, softmax_dim
 from torchgauge.errors import TorchgaugeError
 
 Input = tuple[Any, ...]
 OpsFn = Callable[..., "int | None"]
 OpsMap = dict[type[nn.Module] | str, OpsFn]
+IoSizeFn = Callable[..., tuple[object, object]]
+IoSizeMap = dict[type[nn.Module] | str, IoSizeFn]
+
+_LAYERS: OpsMap = {}
+
+
+def _counts(*kinds: type[nn.Module]) -> Callable[[OpsFn], OpsFn]:
+    """Register the formula of these modules."""
+
+    def register(formula: OpsFn) -> OpsFn:
+        _LAYERS.update(dict.fromkeys(kinds, formula))
+        return formula
+
+    return register
+
 
 # Operations per element.
 RATES: dict[type[nn.Module], int] = {
@@ -29,19 +44,27 @@ RATES: dict[type[nn.Module], int] = {
     nn.SELU: 7,
     nn.Tanh: 7,
 }
-# One step of one unit: products of a weight, and what is left with and without biases.
+# One step of one unit: operations per weight, and the remaining ones with and without biases.
 GRU, LSTM = (6, 21, 15), (8, 31, 23)
 
 
 def get_default_ops_map() -> OpsMap:
     """A new map: module type -> fn(module, input, output) -> operations."""
-    return {"default": _no_count, "excluded": _no_count, **_LAYERS, **{kind: _rate(r) for kind, r in RATES.items()}}
+
+    def no_count(module: nn.Module, input: Input, output: object) -> None:
+        """Containers and layers without a formula have none: the sum over all modules counts every layer once."""
+
+    def per_element(rate: int) -> OpsFn:
+        return lambda module, input, output: rate * output.numel()
+
+    rates: OpsMap = {kind: per_element(rate) for kind, rate in RATES.items()}
+    return {"default": no_count, "excluded": no_count, **_LAYERS, **rates}
 
 
 def own_count(module: nn.Module, input: Input, output: object) -> int | None:
-    """torchgauge's FLOPs of one call, all inside included; None if unknown.
+    """torchgauge's FLOPs of one call, submodules included; None if unknown.
 
-    For those who want it as the "default" entry of the map, where the original has None.
+    It can be the "default" entry of the map, which is None in the original.
     """
     try:
         return int(ModuleCall(module, input, {}, output).analyze().totals.flops)
@@ -49,32 +72,24 @@ def own_count(module: nn.Module, input: Input, output: object) -> int | None:
         return None
 
 
-def _no_count(module: nn.Module, input: Input, output: object) -> None:
-    """Containers and layers without a formula have none: the sum over all modules counts every layer once."""
-    return None
-
-
-def _identity(module: nn.Identity, input: Input, output: object) -> int:
+@_counts(nn.Identity)
+def identity(module: nn.Identity, input: Input, output: object) -> int:
     return 0
 
 
-def _rate(rate: int) -> OpsFn:
-    def per_element(module: nn.Module, input: Input, output: Tensor) -> int:
-        return rate * output.numel()
-
-    return per_element
-
-
-def _linear(module: nn.Linear, input: Input, output: Tensor) -> int:
+@_counts(nn.Linear)
+def linear(module: nn.Linear, input: Input, output: Tensor) -> int:
     return output.numel() * (2 * module.in_features - (module.bias is None))
 
 
-def _convolution(module: nn.Conv1d | nn.Conv2d, input: Input, output: Tensor) -> int:
+@_counts(nn.Conv1d, nn.Conv2d)
+def convolution(module: nn.Conv1d | nn.Conv2d, input: Input, output: Tensor) -> int:
     products = prod(module.kernel_size) * module.in_channels // module.groups
     return output.numel() * (2 * products - (module.bias is None))
 
 
-def _transposed_convolution(module: nn.ConvTranspose1d | nn.ConvTranspose2d, input: Input, output: Tensor) -> int:
+@_counts(nn.ConvTranspose1d, nn.ConvTranspose2d)
+def transposed_convolution(module: nn.ConvTranspose1d | nn.ConvTranspose2d, input: Input, output: Tensor) -> int:
     dims = len(module.kernel_size)
     positions = prod(output.shape[-dims:])
     samples = output.numel() // (module.out_channels * positions)
@@ -93,26 +108,26 @@ def _transposed_convolution(module: nn.ConvTranspose1d | nn.ConvTranspose2d, inp
     return products - (output.numel() if module.bias is None else 0)
 
 
-def _recurrent(unit: tuple[int, int, int]) -> OpsFn:
-    def count(module: nn.GRU | nn.LSTM, input: Input, output: object) -> int:
-        products, biased, unbiased = unit
-        layers, hidden = module.num_layers, module.hidden_size
-        below = (3 * layers - 2 if module.bidirectional else 2 * layers - 1) * hidden
-        rest = (biased if module.bias else unbiased) * layers
-        steps = _rows(input[0], module.input_size) * (2 if module.bidirectional else 1)
-        return steps * hidden * (products * (module.input_size + below) + rest)
-
-    return count
+_LAYERS[nn.GRU] = lambda module, input, output: _recurrent(module, input, GRU)
+_LAYERS[nn.LSTM] = lambda module, input, output: _recurrent(module, input, LSTM)
+_LAYERS[nn.GRUCell] = lambda module, input, output: _recurrent_cell(module, input, GRU)
+_LAYERS[nn.LSTMCell] = lambda module, input, output: _recurrent_cell(module, input, LSTM)
 
 
-def _recurrent_cell(unit: tuple[int, int, int]) -> OpsFn:
-    def count(module: nn.GRUCell | nn.LSTMCell, input: Input, output: object) -> int:
-        products, biased, unbiased = unit
-        hidden = module.hidden_size
-        rest = biased if module.bias else unbiased
-        return _rows(input[0], module.input_size) * hidden * (products * (module.input_size + hidden) + rest)
+def _recurrent(module: nn.GRU | nn.LSTM, input: Input, unit: tuple[int, int, int]) -> int:
+    products, biased, unbiased = unit
+    layers, hidden = module.num_layers, module.hidden_size
+    below = (3 * layers - 2 if module.bidirectional else 2 * layers - 1) * hidden
+    rest = (biased if module.bias else unbiased) * layers
+    steps = _rows(input[0], module.input_size) * (2 if module.bidirectional else 1)
+    return steps * hidden * (products * (module.input_size + below) + rest)
 
-    return count
+
+def _recurrent_cell(module: nn.GRUCell | nn.LSTMCell, input: Input, unit: tuple[int, int, int]) -> int:
+    products, biased, unbiased = unit
+    hidden = module.hidden_size
+    rest = biased if module.bias else unbiased
+    return _rows(input[0], module.input_size) * hidden * (products * (module.input_size + hidden) + rest)
 
 
 def _rows(given: Tensor | PackedSequence, width: int) -> int:
@@ -121,53 +136,58 @@ def _rows(given: Tensor | PackedSequence, width: int) -> int:
     return data.numel() // width
 
 
-def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, input: Input, output: Tensor) -> int:
+@_counts(nn.BatchNorm1d, nn.BatchNorm2d)
+def batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, input: Input, output: Tensor) -> int:
     per_channel = input[0].numel() // module.num_features
     return int(module.num_features * ((7 if module.affine else 5) * per_channel + 4))
 
 
-def _layer_norm(module: nn.LayerNorm, input: Input, output: Tensor) -> int:
+@_counts(nn.LayerNorm)
+def layer_norm(module: nn.LayerNorm, input: Input, output: Tensor) -> int:
     size = prod(module.normalized_shape)
     rate = 5 if not module.elementwise_affine else 6 if module.bias is None else 7
     return int(input[0].numel() // size * (rate * size + 4))
 
 
-def _average_pool(module: nn.AvgPool1d | nn.AvgPool2d, input: Input, output: Tensor) -> int:
+@_counts(nn.AvgPool1d, nn.AvgPool2d)
+def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, input: Input, output: Tensor) -> int:
     dims = 2 if isinstance(module, nn.AvgPool2d) else 1
     size = module.kernel_size
     return output.numel() * (size**dims if isinstance(size, int) else prod(size))
 
 
-def _per_output(module: nn.Module, input: Input, output: Any) -> int:
-    values = output[0] if isinstance(output, tuple) else output  # indices beside the values
+@_counts(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d)
+def per_output(module: nn.Module, input: Input, output: Any) -> int:
+    values = output[0] if isinstance(output, tuple) else output  # values, indices
     return int(values.numel())
 
 
-def _softmax(module: nn.Softmax, input: Input, output: Tensor) -> int:
+@_counts(nn.Softmax)
+def softmax(module: nn.Softmax, input: Input, output: Tensor) -> int:
     length = output.shape[softmax_dim(module, output.ndim)]
     return output.numel() // length * (4 * length - 1)
 
 
-_LAYERS: dict[type[nn.Module] | str, OpsFn] = {
-    nn.Identity: _identity,
-    nn.Linear: _linear,
-    nn.Conv1d: _convolution,
-    nn.Conv2d: _convolution,
-    nn.ConvTranspose1d: _transposed_convolution,
-    nn.ConvTranspose2d: _transposed_convolution,
-    nn.GRUCell: _recurrent_cell(GRU),
-    nn.GRU: _recurrent(GRU),
-    nn.LSTMCell: _recurrent_cell(LSTM),
-    nn.LSTM: _recurrent(LSTM),
-    nn.BatchNorm1d: _batch_norm,
-    nn.BatchNorm2d: _batch_norm,
-    nn.LayerNorm: _layer_norm,
-    nn.AvgPool1d: _average_pool,
-    nn.AvgPool2d: _average_pool,
-    nn.AdaptiveMaxPool1d: _per_output,
-    nn.AdaptiveMaxPool2d: _per_output,
-    nn.AdaptiveAvgPool2d: _per_output,
-    nn.MaxPool1d: _per_output,
-    nn.MaxPool2d: _per_output,
-    nn.Softmax: _softmax,
-}
+def get_default_io_size_map() -> IoSizeMap:
+    """A new map: module type -> fn(module, input, output) -> (input size, output size)."""
+    recurrent = (nn.GRUCell, nn.GRU, nn.LSTMCell, nn.LSTM)
+    return {**dict.fromkeys(recurrent, default_io_size), "default": default_io_size}
+
+
+def default_io_size(module: nn.Module, input: tuple[object, ...], output: object) -> tuple[object, object]:
+    """The size of the first positional input, and of the output in its structure."""
+    return (sizes_of(input[0]) if input else None), sizes_of(output)
+
+
+def sizes_of(value: object) -> object:
+    """Tensors become their sizes, containers keep their structure, other values become None."""
+    if isinstance(value, PackedSequence):
+        return tuple(value.data.size())
+    if isinstance(value, Tensor):
+        return tuple(value.size())
+    if isinstance(value, Mapping):
+        return {key: sizes_of(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        sizes = [sizes_of(item) for item in value]
+        return sizes if isinstance(value, list) else tuple(sizes)
+    return None

@@ -1,5 +1,4 @@
-"""moduleprofiler's one class: five questions about a model, each module by its name; answers as dicts, DataFrame, CSV,
-HTML and LaTeX."""
+"""moduleprofiler's class: five analyses of a model by module name; results as dicts, DataFrame, CSV, HTML and LaTeX."""
 
 from __future__ import annotations
 
@@ -18,10 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 
-from torchgauge.compat.module_calls import ModuleCall, observe_calls, running
-from torchgauge.compat.moduleprofiler.io_size import IoSizeMap, get_default_io_size_map
-from torchgauge.compat.moduleprofiler.ops import OpsMap, get_default_ops_map
-from torchgauge.compat.observed import every_module_called, require_module
+from torchgauge.compat.moduleprofiler.ops import IoSizeMap, OpsMap, get_default_io_size_map, get_default_ops_map
+from torchgauge.compat.observed import ModuleCall, every_module_called, observe_calls, require_module, running
 from torchgauge.errors import MissingDependencyError
 from torchgauge.hardware import total_memory
 from torchgauge.measure import Subject
@@ -171,7 +168,7 @@ FIGURES: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def summarise(times_ms: Sequence[float], order: Sequence[str]) -> dict[str, float | None]:
-    """None of what was never timed; the spread of a single run is not a number."""
+    """None where nothing was timed; the standard deviation of a single run is NaN."""
     found: dict[str, float | None] = {}
     for name in order:
         key = f"inference_time_{name}_ms"
@@ -204,7 +201,7 @@ def param_spec(module: nn.Module, *, size: bool, dtype: bool) -> Spec:
 
 
 def shares(spec: Spec, total: int) -> dict[str, float]:
-    """Of the parameters of the whole model; none of a model that has none."""
+    """Shares of the model's parameters; 0 where the model has none."""
     keys = ("trainable_params", "nontrainable_params")
     return {f"{key}_percent": spec[key] / total if total else 0.0 for key in keys}
 
@@ -224,8 +221,8 @@ T = TypeVar("T")
 
 
 class ModuleProfiler(OutputForms):
-    """Nothing is set on the modules: the names of attributes are taken so that scripts that give them run, and are
-    refused where a module has such an attribute, as ever."""
+    """Nothing is set on the modules. Attribute names are accepted so that existing scripts run; like the original, the
+    methods raise ValueError where a module already has an attribute of that name."""
 
     def __init__(
         self,
@@ -290,7 +287,7 @@ class ModuleProfiler(OutputForms):
 
         def look(call: ModuleCall) -> None:
             kind = type(call.module) if type(call.module) in self.ops_fn_map else "default"
-            # As the original: what the map does not know is left to "default", excluded or not.
+            # Like the original: types that are not in the map use "default", excluded or not.
             is_excluded = kind != "default" and kind in (self.exclude_from_ops or ())
             count = self.ops_fn_map["excluded" if is_excluded else kind]
             ops[id(call.module)] = count(call.module, call.args, call.output)
@@ -341,14 +338,25 @@ class ModuleProfiler(OutputForms):
         for member in module.modules():
             for name in attributes:
                 if hasattr(member, name):
-                    raise ValueError(f"'{type(member).__name__}' has an attribute '{name}': choose another name for it")
+                    raise ValueError(
+                        f"'{type(member).__name__}' already has an attribute '{name}': choose another name"
+                    )
         self._log(f"{what} <b>{type(module).__name__}</b>")
 
     @contextmanager
     def _running(
         self, module: nn.Module, input: object, pred_fn: Callable[..., object] | None = None, *, evaluate: bool
     ) -> Iterator[Subject]:
-        with running(module, _candidate(input, pred_fn or module.forward), evaluate=evaluate) as subject:
+        # A dict is the keyword arguments, a tuple the positional ones, anything else (a packed sequence) one argument.
+        # A function with a single parameter gets a tuple of several whole: code for the original must take it so.
+        args, kwargs = ((), input) if isinstance(input, dict) else ((input,), {})
+        if type(input) is tuple:
+            try:
+                signature = inspect.signature(pred_fn or module.forward)
+                args = input if _binds(signature, input) or not _binds(signature, (input,)) else (input,)
+            except ValueError:  # written in C
+                args = input
+        with running(module, Candidate(args, kwargs, None), evaluate=evaluate) as subject:
             if evaluate:
                 self._log(f"Setting module <b>{type(module).__name__}</b> to <b>eval</b> mode")
             yield subject
@@ -381,21 +389,6 @@ def _specs(module: nn.Module, figures: Callable[[str], dict[str, object]]) -> Sp
     return {name: {"type": type(member).__name__, **figures(name)} for name, member in _named(module)}
 
 
-def _candidate(input: object, called: Callable[..., object]) -> Candidate:
-    """A dict is the keyword arguments, a tuple the positional ones, anything else (a packed sequence) one argument. A
-    function with one place only takes a tuple of several whole, as what was written for the release must."""
-    if isinstance(input, dict):
-        return Candidate((), input, None)
-    if type(input) is not tuple:
-        return Candidate((input,), {}, None)
-    try:
-        signature = inspect.signature(called)
-        is_whole = not _binds(signature, input) and _binds(signature, (input,))
-    except ValueError:  # written in C
-        is_whole = False
-    return Candidate((input,) if is_whole else input, {}, None)
-
-
 def _binds(signature: inspect.Signature, args: tuple[object, ...]) -> bool:
     try:
         signature.bind(*args)
@@ -411,4 +404,4 @@ def _run_observed(subject: Subject, pred_fn: Callable[..., object] | None, look:
 
 def _check_iterations(num_iters: int, drop_first: int) -> None:
     if num_iters <= drop_first:
-        raise ValueError(f"num_iters={num_iters} should be greater than drop_first={drop_first}: no run would be left")
+        raise ValueError(f"num_iters={num_iters} must be greater than drop_first={drop_first}: no run would be left")

@@ -28,7 +28,14 @@ class LayerInfo:
         scripted = isinstance(module, torch.jit.ScriptModule)
         self.class_name = str(module.original_name) if scripted else type(module).__name__
         self.is_leaf_layer = not any(module.children())
-        self.kernel_size = _kernel_size(module)
+        size: Any = getattr(module, "kernel_size", None)
+        if isinstance(size, torch.Tensor):
+            size = size.tolist()
+        elif isinstance(size, Iterable):
+            size = list(size)
+        elif size is not None and not isinstance(size, int):
+            raise TypeError(f"kernel_size of {self.class_name} is a {type(size).__name__}, not a number or a tuple")
+        self.kernel_size: int | list[int] | None = size
         groups = getattr(module, "groups", None)
         self.groups = groups if isinstance(groups, int) else None
         self.inner_layers: dict[str, dict[ColumnSettings, str]] = {}
@@ -150,14 +157,3 @@ def kept_elements(module: nn.Module, name: str, param: torch.Tensor) -> tuple[in
 
 def _is_bias(name: str) -> bool:
     return name.startswith("bias") or name.endswith("bias")
-
-
-def _kernel_size(module: nn.Module) -> int | list[int] | None:
-    size: Any = getattr(module, "kernel_size", None)
-    if size is None or isinstance(size, int):
-        return size
-    if isinstance(size, torch.Tensor):
-        return size.tolist()
-    if not isinstance(size, Iterable):
-        raise TypeError(f"kernel_size of {type(module).__name__} is a {type(size).__name__}, not a number or a tuple")
-    return list(size)

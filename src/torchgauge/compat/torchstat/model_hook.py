@@ -1,4 +1,4 @@
-"""One look at a model's leaves: what went in and came out, what it cost, how long it took."""
+"""One run of a model, leaf by leaf: shapes, costs and times."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from math import prod
 from torch import nn
 
 from torchgauge.capture import Request, trace
-from torchgauge.compat.module_calls import ModuleCall, observe_calls, running
-from torchgauge.compat.observed import device_of, every_module_called
-from torchgauge.compat.torchstat.compute_flops import FLOPS, compute_flops, own_flops
-from torchgauge.compat.torchstat.compute_madd import compute_madd, own_madd
-from torchgauge.compat.torchstat.compute_memory import compute_memory, item_bytes, own_memory
-from torchgauge.compat.torchstat.layer_table import first_tensor, is_in_table, tensors_in
+from torchgauge.compat.observed import ModuleCall, device_of, every_module_called, observe_calls, running
+from torchgauge.compat.torchstat.formulas import (
+    compute_flops,
+    compute_madd,
+    compute_memory,
+    find_formulas,
+    first_tensor,
+    item_bytes,
+    own_flops,
+    own_madd,
+    own_memory,
+    tensors_in,
+)
 from torchgauge.errors import InputError
 from torchgauge.measure.module_times import time_modules
 from torchgauge.source import candidate_inputs
@@ -24,7 +31,7 @@ from torchgauge.source import candidate_inputs
 TIMED_RUNS = 4
 # torchstat counts activations as four bytes an element, whatever their type.
 MEMORY_BYTES = 4
-# Layers whose parts only hold weights: the layer itself does the work.
+# Layers that do the work themselves; their children only hold weights.
 ATOMIC = (nn.MultiheadAttention,)
 
 
@@ -43,7 +50,7 @@ class LeafStat:
 
 
 class ModelHook:
-    """`stats` has the figures of every leaf by name; the model carries nothing."""
+    """`stats` has the figures of every leaf by name; nothing is attached to the model."""
 
     def __init__(self, model: nn.Module, input_size: Sequence[int]) -> None:
         check_request(model, input_size)
@@ -91,9 +98,9 @@ def _leaves(model: nn.Module) -> OrderedDict[str, nn.Module]:
 
 def check_request(model: nn.Module, input_size: Sequence[int]) -> None:
     if not isinstance(model, nn.Module):
-        raise AssertionError(f"the model is a torch.nn.Module, not a {type(model).__name__}; pass an instance")
+        raise AssertionError(f"expected a torch.nn.Module instance, got {type(model).__name__}")
     if not isinstance(input_size, list | tuple) or not all(isinstance(size, int) for size in input_size):
-        raise AssertionError(f"input_size is a tuple like (3, 224, 224), without the batch, not {input_size!r}")
+        raise AssertionError(f"input_size must be a tuple like (3, 224, 224), without the batch, not {input_size!r}")
 
 
 def _leaf_stat(leaf: nn.Module, call: ModuleCall | None, seconds: float) -> LeafStat:
@@ -103,11 +110,11 @@ def _leaf_stat(leaf: nn.Module, call: ModuleCall | None, seconds: float) -> Leaf
         return LeafStat(params)
     given = (*call.args, *call.kwargs.values())
     module, out = call.module, call.output
-    if is_in_table(FLOPS, module):
+    if find_formulas(module) is not None:
         (read, written), width = compute_memory(module, given, out), item_bytes(given)
         madd, flops = compute_madd(module, given, out), compute_flops(module, given, out)
         memory_bytes = (read * width, written * width)
-    else:  # the project's own, from one analysis
+    else:  # torchgauge's figures, all from one analysis
         analysis = call.analyze()
         madd, flops, memory_bytes = own_madd(analysis), own_flops(analysis), own_memory(analysis, 1)
     return LeafStat(

@@ -18,7 +18,7 @@ from torch.jit._trace import TracerWarning
 from torchgauge import capture
 from torchgauge.capture.recorder import describe_value
 from torchgauge.compat.fvcore.nn.jit_handles import Handle
-from torchgauge.compat.fvcore.nn.pipe_table import with_owners
+from torchgauge.compat.fvcore.nn.parameter_count import with_owners
 from torchgauge.compat.observed import FunctionCall, Observer, OpCall, observe, own_error, require_module
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import TensorSpec

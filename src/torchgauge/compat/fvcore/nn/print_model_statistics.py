@@ -12,8 +12,14 @@ from torch import nn
 from torchgauge.compat.fvcore.nn.activation_count import ActivationCountAnalysis
 from torchgauge.compat.fvcore.nn.flop_count import FlopCountAnalysis
 from torchgauge.compat.fvcore.nn.jit_analysis import JitModelAnalysis
-from torchgauge.compat.fvcore.nn.parameter_count import parameter_count, parameter_shapes
-from torchgauge.compat.fvcore.nn.pipe_table import members, pipe_table, scaled, with_owners
+from torchgauge.compat.fvcore.nn.parameter_count import (
+    members,
+    parameter_count,
+    parameter_shapes,
+    pipe_table,
+    scaled,
+    with_owners,
+)
 
 Numbers = dict[str, dict[str, Any]]
 Texts = dict[str, dict[str, str]]
@@ -79,18 +85,14 @@ def _quiet(analyses: Mapping[str, JitModelAnalysis | None]) -> dict[str, JitMode
     return given
 
 
-def _format_size(x: float, sig_figs: int = 3, hide_zero: bool = False) -> str:
-    if hide_zero and x == 0:
-        return ""
-    number, unit = scaled(x)
-    return f"{number:.{sig_figs}f}".rstrip("0").rstrip(".") + unit if unit else str(x)
-
-
 def _pretty_statistics(statistics: Numbers, sig_figs: int = 3, hide_zero: bool = False) -> Texts:
-    return {
-        name: {title: _format_size(number, sig_figs, hide_zero) for title, number in figures.items()}
-        for name, figures in statistics.items()
-    }
+    def text(count: float) -> str:
+        if hide_zero and count == 0:
+            return ""
+        number, unit = scaled(count)
+        return f"{number:.{sig_figs}f}".rstrip("0").rstrip(".") + unit if unit else str(count)
+
+    return {name: {title: text(number) for title, number in figures.items()} for name, figures in statistics.items()}
 
 
 def _group_by_module(statistics: Numbers) -> Numbers:
