@@ -20,18 +20,17 @@ from torchgauge.energy import (
     ReplayClock,
     ReplayMeter,
     Unwrapped,
-    amd,
     apple,
     battery,
     choose,
     counting,
+    gpu,
     meter,
     meters,
     meters_of,
     of_device,
     offer,
-    perf_power,
-    rapl,
+    processor,
 )
 from torchgauge.measure import Absent, Count, opened, readings
 
@@ -46,7 +45,7 @@ def domain(folder: Path, entry: str, name: str, energy_uj: int, range_uj: int = 
 
 def rapl_of(folder: Path) -> dict[str, Meter]:
     with ExitStack() as stack:
-        return {found.name: found for found in rapl.rapl_meters("cpu", stack, folder)}
+        return {found.name: found for found in processor.rapl_meters("cpu", stack, folder)}
 
 
 def joules(found: Meter) -> float:
@@ -109,7 +108,7 @@ def test_files_that_root_alone_may_read_say_what_would_help(tmp_path: Path, monk
     def refuse(path: Path) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(rapl, "_number", refuse)
+    monkeypatch.setattr(processor, "_number", refuse)
     assert "root only" in str(rapl_of(tmp_path)["RAPL"].available())
 
 
@@ -123,7 +122,7 @@ def test_a_counter_file_that_goes_away_is_absent_from_then_on(tmp_path: Path) ->
 
 def test_rapl_tells_of_the_processor_only() -> None:
     with ExitStack() as stack:
-        assert list(rapl.rapl_meters("cuda:0", stack)) == []
+        assert list(processor.rapl_meters("cuda:0", stack)) == []
 
 
 class FakeKernel:
@@ -167,7 +166,7 @@ def power_folder(folder: Path) -> Path:
 def test_perf_counts_the_packages_of_every_socket_in_joules(tmp_path: Path) -> None:
     kernel = FakeKernel()
     with ExitStack() as stack:
-        (found,) = perf_power.perf_meters("cpu", stack, power_folder(tmp_path / "power"), kernel)
+        (found,) = processor.perf_meters("cpu", stack, power_folder(tmp_path / "power"), kernel)
         assert joules(found) == 0.5 * (1000 + 2000)
         assert [(event.kind, event.config, event.machine_cpu) for event in kernel.opened] == [(22, 2, 0), (22, 2, 32)]
     assert sorted(kernel.closed) == [0, 1]
@@ -177,12 +176,12 @@ def test_perf_says_why_it_may_not_count(tmp_path: Path) -> None:
     kernel = FakeKernel()
     kernel.refusal = Absent("not permitted")
     with ExitStack() as stack:
-        (found,) = perf_power.perf_meters("cpu", stack, power_folder(tmp_path / "power"), kernel)
+        (found,) = processor.perf_meters("cpu", stack, power_folder(tmp_path / "power"), kernel)
         assert found.available() == "not permitted"
-        (none,) = perf_power.perf_meters("cpu", stack, tmp_path / "nowhere", kernel)
+        (none,) = processor.perf_meters("cpu", stack, tmp_path / "nowhere", kernel)
         assert none.available() == "the kernel shows no power events"
         (tmp_path / "power" / "type").write_text("unknown")
-        (spoilt,) = perf_power.perf_meters("cpu", stack, tmp_path / "power", kernel)
+        (spoilt,) = processor.perf_meters("cpu", stack, tmp_path / "power", kernel)
         assert "cannot be read" in str(spoilt.available())
 
 
@@ -310,7 +309,7 @@ def test_amd_counts_in_its_own_resolution(monkeypatch: pytest.MonkeyPatch) -> No
     used = SimpleNamespace(pci_domain_id=0, pci_bus_id=0x83, pci_device_id=0)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: used)
     with ExitStack() as stack:
-        (found,) = amd.amd_meters("cuda:0", stack, lambda: library)
+        (found,) = gpu.amd_meters("cuda:0", stack, lambda: library)
         assert joules(found) == pytest.approx(30.6)
     assert closed == [True]
 
@@ -320,7 +319,7 @@ def test_amd_without_its_package_says_so() -> None:
         raise ImportError("No module named 'amdsmi'")
 
     with ExitStack() as stack:
-        (found,) = amd.amd_meters("cuda:0", stack, missing)
+        (found,) = gpu.amd_meters("cuda:0", stack, missing)
         assert "does not import" in str(found.available())
 
 

@@ -13,11 +13,10 @@ from torchgauge.capture import Request
 from torchgauge.compiled.inductor import Options, Recording, compile_parts, recording, require_compiler
 from torchgauge.compiled.run import finished
 from torchgauge.facts import EXTERN, Compiled, CompiledKernel, Recompilation
-from torchgauge.measure.joining import align
 from torchgauge.measure.latency import nearest
 from torchgauge.measure.module_times import module_rows
 from torchgauge.measure.parts import PROFILED_RUNS, Work, repeats
-from torchgauge.measure.profile import DeviceKernel, HostEvent, Profiled, profile_runs
+from torchgauge.measure.profile import DeviceKernel, HostEvent, Profiled, align, profile_runs
 from torchgauge.measure.subject import Subject
 
 if TYPE_CHECKING:

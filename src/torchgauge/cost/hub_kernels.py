@@ -121,30 +121,22 @@ def sage_attention(call: Call) -> Work:
 # Activations
 
 
-def _register_activation(name: str, rate: int) -> None:
-    @kernel(name, arguments="out input", category="activation")
-    def activation(call: Call) -> Work:
+for _name, _rate in _ACTIVATION_FLOPS.items():
+
+    @kernel(_name, arguments="out input", category="activation")
+    def activation(call: Call, rate: int = _rate) -> Work:
         return _work(call, "out", flops=rate * call["out"].numel)
 
-    @kernel(f"{name}_and_mul", f"mul_and_{name}", arguments="out input", category="activation")
-    def gated_activation(call: Call) -> Work:
+    @kernel(f"{_name}_and_mul", f"mul_and_{_name}", arguments="out input", category="activation")
+    def gated_activation(call: Call, rate: int = _rate) -> Work:
         return _work(call, "out", flops=(rate + 1) * call["out"].numel)
-
-
-for _name, _rate in _ACTIVATION_FLOPS.items():
-    _register_activation(_name, _rate)
 
 
 # Normalization and positions
 
 
-def _rms_outputs(call: Call) -> Sequence[TensorSpec]:
-    x = call["hidden_states"]
-    return [x, TensorSpec(x.shape[:-1], "float32")]
-
-
 @kernel("apply_rms_norm", arguments="hidden_states weight variance_epsilon", category="normalization",
-        outputs=_rms_outputs)  # fmt: skip
+        outputs=lambda call: [x := call["hidden_states"], TensorSpec(x.shape[:-1], "float32")])  # fmt: skip
 @kernel("rms_norm", arguments="result input weight epsilon", category="normalization")
 @kernel("rms_norm", arguments="out input weight epsilon", category="normalization")
 @kernel("rmsnorm", arguments="output input weight eps", category="normalization")

@@ -33,15 +33,12 @@ _SQUARE: Mapping[str, Callable[[int], int]] = {
 }
 
 
-def _register(name: str, flops: Callable[[int], int]) -> None:
-    @formula(f"aten::{name}", category="other")
-    def factorise(call: Call) -> Work:
+for _name, _flops in _SQUARE.items():
+
+    @formula(f"aten::{_name}", category="other")
+    def factorise(call: Call, flops: Callable[[int], int] = _flops) -> Work:
         matrix = call.first
         return arithmetic(call, prod(matrix.shape[:-2]) * flops(matrix.shape[-1]), COMPLEX_SOLVER)
-
-
-for _name, _flops in _SQUARE.items():
-    _register(_name, _flops)
 
 
 @formula("aten::_linalg_eigh", category="other")

@@ -39,22 +39,17 @@ _MARGIN_FLOPS = 4
 _CTC_FLOPS = 13
 
 
-def _register(name: str, rate: Rate) -> None:
-    @formula(f"aten::{name}", category="loss")
-    def forward(call: Call) -> Work:
-        return _reduced(call, argument(call, "self", "input").numel, rate.forward + _weights(call))
-
-
-def _register_backward(name: str, rate: int) -> None:
-    @formula(f"aten::{name}_backward", category="loss")
-    def backward(call: Call) -> Work:
-        return arithmetic(call, (rate + _weights(call)) * call["self"].numel)
-
-
 for _name, _rate in _ELEMENTWISE.items():
-    _register(_name, _rate)
+
+    @formula(f"aten::{_name}", category="loss")
+    def forward(call: Call, rate: int = _rate.forward) -> Work:
+        return _reduced(call, argument(call, "self", "input").numel, rate + _weights(call))
+
     if _rate.backward is not None:
-        _register_backward(_name, _rate.backward)
+
+        @formula(f"aten::{_name}_backward", category="loss")
+        def backward(call: Call, rate: int = _rate.backward) -> Work:
+            return arithmetic(call, (rate + _weights(call)) * call["self"].numel)
 
 
 @formula(

@@ -78,17 +78,12 @@ _ONE_FLOP = (
 _RATES = {**dict.fromkeys(_ONE_FLOP, 1), "sigmoid": 4, "lerp": 3, "max": 1, "clone": 0}
 
 
-def _register(name: str, rate: int) -> None:
-    category = "copy" if name == "clone" else "reduction" if name == "max" else "elementwise"
-
-    @formula(f"aten::_foreach_{name}", category=category)
-    def foreach(call: Call) -> Work:
-        scaled = call.get("alpha", 1) != 1
-        return _over_lists(call, rate + scaled)
-
-
 for _name, _rate in _RATES.items():
-    _register(_name, _rate)
+
+    @formula(f"aten::_foreach_{_name}", category={"clone": "copy", "max": "reduction"}.get(_name, "elementwise"))
+    def foreach(call: Call, rate: int = _rate) -> Work:
+        is_scaled = call.get("alpha", 1) != 1
+        return _over_lists(call, rate + is_scaled)
 
 
 @formula("aten::_foreach_addcmul", "aten::_foreach_addcdiv", category="elementwise")

@@ -72,14 +72,11 @@ per_input(
 )
 
 
-def _register(name: str, rate: Rate) -> None:
-    @formula(f"aten::{name}", category="reduction")
-    def reduction(call: Call) -> Work:
-        return arithmetic(call, rate.per_element * call["self"].numel + rate.per_result * call.out.numel)
-
-
 for _name, _rate in _REDUCTIONS.items():
-    _register(_name, _rate)
+
+    @formula(f"aten::{_name}", category="reduction")
+    def reduction(call: Call, rate: Rate = _rate) -> Work:
+        return arithmetic(call, rate.per_element * call["self"].numel + rate.per_result * call.out.numel)
 
 
 @formula("aten::max", "aten::min", category="reduction")

@@ -66,13 +66,19 @@ def _has_complex(value: Any) -> bool:
 def per_output(category: str, rates: Mapping[str, int]) -> None:
     """Register aten ops that cost a fixed number of flops per element of their first output."""
     for name, rate in rates.items():
-        _register_output_rate(category, name, rate)
+
+        @formula(f"aten::{name}", category=category)
+        def output_rate(call: Call, rate: int = rate) -> Work:
+            return arithmetic(call, rate * call.out.stored_numel)
 
 
 def per_input(category: str, rates: Mapping[str, int]) -> None:
     """Register aten ops that cost a fixed number of flops per element of their first input."""
     for name, rate in rates.items():
-        _register_input_rate(category, name, rate)
+
+        @formula(f"aten::{name}", category=category)
+        def input_rate(call: Call, rate: int = rate) -> Work:
+            return arithmetic(call, rate * call.first.stored_numel)
 
 
 def argument(call: Call, *names: str) -> Any:
@@ -121,15 +127,3 @@ def each(value: int | Sequence[int], rank: int) -> list[int]:
 
 def is_in_place(call: Call) -> bool:
     return call.op.endswith("_")
-
-
-def _register_output_rate(category: str, name: str, rate: int) -> None:
-    @formula(f"aten::{name}", category=category)
-    def output_rate(call: Call) -> Work:
-        return arithmetic(call, rate * call.out.stored_numel)
-
-
-def _register_input_rate(category: str, name: str, rate: int) -> None:
-    @formula(f"aten::{name}", category=category)
-    def input_rate(call: Call) -> Work:
-        return arithmetic(call, rate * call.first.stored_numel)

@@ -33,7 +33,18 @@ if TYPE_CHECKING:
         measure_energy,
         measure_energy_window,
     )
-    from torchgauge.energy.estimate import NO_POWER, NO_TIME, Circumstances, estimate_energy, module_shares
+    from torchgauge.energy.estimate import (
+        NO_POWER,
+        NO_TIME,
+        PICO,
+        Circumstances,
+        Range,
+        estimate_energy,
+        module_shares,
+        power_of,
+        technology_of,
+    )
+    from torchgauge.energy.gpu import of_device
     from torchgauge.energy.measuring import EnergyOrder, blank, measure_run, tokens_per_run, unavailable
     from torchgauge.energy.meter import (
         FINDERS,
@@ -52,11 +63,9 @@ if TYPE_CHECKING:
         offer,
         offered,
     )
-    from torchgauge.energy.nvml_meter import of_device
     from torchgauge.energy.op_replay import Collector, Play, collect, prepare
     from torchgauge.energy.replay import ReplayClock, ReplayMeter
     from torchgauge.energy.target import Analysed, completed, front, mark_efficient, noted
-    from torchgauge.energy.technology import PICO, Range, power_of, technology_of
     from torchgauge.energy.thermal import drift, quantities, thermal_figures
     from torchgauge.facts.figures import MEASURED
 
@@ -80,17 +89,19 @@ _HOMES = {
     "energy_window": (
         "Effort", "RunEnergy", "Span", "Trial", "mean_interval", "measure_energy", "measure_energy_window",
     ),
-    "estimate": ("Circumstances", "NO_POWER", "NO_TIME", "estimate_energy", "module_shares"),
+    "estimate": (
+        "Circumstances", "NO_POWER", "NO_TIME", "PICO", "Range", "estimate_energy", "module_shares", "power_of",
+        "technology_of",
+    ),
+    "gpu": ("of_device",),
     "measuring": ("EnergyOrder", "MEASURED", "blank", "measure_run", "tokens_per_run", "unavailable"),
     "meter": (
         "FINDERS", "FunctionMeter", "Integrated", "JOULES", "MACHINE", "Meter", "Reading", "Unwrapped", "WATTS",
         "choose", "counting", "meters", "meters_of", "offer", "offered",
     ),
-    "nvml_meter": ("of_device",),
     "op_replay": ("Collector", "Play", "collect", "prepare"),
     "replay": ("ReplayClock", "ReplayMeter"),
     "target": ("Analysed", "completed", "front", "mark_efficient", "noted"),
-    "technology": ("PICO", "Range", "power_of", "technology_of"),
     "thermal": ("drift", "quantities", "thermal_figures"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.energy.energy_window import Span
 from torchgauge.facts import FREE, OpRecord, Signature
-from torchgauge.measure.joining import OpTime
+from torchgauge.measure.profile import OpTime
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Attribution

@@ -19,12 +19,11 @@ from torchgauge.facts import EnergyFacts, OpRecord
 from torchgauge.facts.figures import MEASURED
 from torchgauge.facts.measurements import UNAVAILABLE
 from torchgauge.measure.absence import Absent
-from torchgauge.measure.joining import OpTime, join, op_times
 from torchgauge.measure.latency import middle_half
 from torchgauge.measure.measuring import failure_text, items_per_run
 from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.nvml import Device
-from torchgauge.measure.profile import profile_runs
+from torchgauge.measure.profile import OpTime, join, op_times, profile_runs
 from torchgauge.measure.readings import nvml_device
 from torchgauge.measure.sampler import Samples, sampling
 from torchgauge.measure.subject import Subject

@@ -78,7 +78,7 @@ def meters(name: str) -> Callable[[F], F]:
 def meters_of(device: str) -> Iterator[list[Meter]]:
     """All meters of a torch device ("cuda:1", "cpu"); open while the block runs."""
     # Each registers its own.
-    from torchgauge.energy import amd, apple, battery, nvml_meter, perf_power, rapl  # noqa: F401
+    from torchgauge.energy import apple, battery, gpu, processor  # noqa: F401
 
     with ExitStack() as stack:
         yield [meter for find in FINDERS.values() for meter in find(device, stack)]

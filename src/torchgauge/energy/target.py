@@ -10,9 +10,8 @@ import torch
 
 from torchgauge.energy.carbon import Footprint
 from torchgauge.energy.energy_window import Effort
-from torchgauge.energy.estimate import Circumstances, Estimate, estimate_energy, module_shares, spread
+from torchgauge.energy.estimate import Circumstances, Estimate, estimate_energy, module_shares, power_of, spread
 from torchgauge.energy.measuring import EnergyOrder, measure_run, unavailable
-from torchgauge.energy.technology import power_of
 from torchgauge.facts import Capture, EnergyFacts, Measured, ModuleRecord, OpRecord, blank_measurements
 from torchgauge.facts.figures import ESTIMATED, MEASURED
 from torchgauge.hardware import Peaks, allows_tf32, cpu_name, device_name, has_cuda, peaks_of

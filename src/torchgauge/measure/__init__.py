@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from torchgauge.measure.absence import Absent
     from torchgauge.measure.calibrate import DTYPES, ProbeDiedError, doubts
     from torchgauge.measure.counters import GENERAL, Counted, counting, memory_events, tally
-    from torchgauge.measure.joining import OpTime, align, join
     from torchgauge.measure.latency import (
         Budget,
         Timed,
@@ -28,10 +27,9 @@ if TYPE_CHECKING:
         time_runs,
     )
     from torchgauge.measure.measuring import HostWatch, Order, measure, module_paths
-    from torchgauge.measure.memory import allocation_peak, fragmentation
     from torchgauge.measure.module_times import ModuleWatch, time_modules
     from torchgauge.measure.nvml import Device, opened
-    from torchgauge.measure.parts import device_module_times, trace_of
+    from torchgauge.measure.parts import allocation_peak, device_module_times, fragmentation, trace_of
     from torchgauge.measure.perf_events import (
         RAW,
         Count,
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
         refusal,
         uncounted_work,
     )
-    from torchgauge.measure.profile import RUN, DeviceKernel, HostEvent, Profiled, profile_runs
+    from torchgauge.measure.profile import RUN, DeviceKernel, HostEvent, OpTime, Profiled, align, join, profile_runs
     from torchgauge.measure.rates import COPY, buffer_bytes, last_cache_bytes, matmul, outcome
     from torchgauge.measure.readings import (
         Quantity,
@@ -84,21 +82,19 @@ _HOMES = {
     "absence": ("Absent",),
     "calibrate": ("DTYPES", "ProbeDiedError", "doubts"),
     "counters": ("Counted", "GENERAL", "counting", "memory_events", "tally"),
-    "joining": ("OpTime", "align", "join"),
     "latency": (
         "Budget", "Timed", "median_interval", "middle_half", "nearest", "percentile", "relative_half_width",
         "time_runs",
     ),
     "measuring": ("HostWatch", "Order", "measure", "module_paths"),
-    "memory": ("allocation_peak", "fragmentation"),
     "module_times": ("ModuleWatch", "time_modules"),
     "nvml": ("Device", "opened"),
-    "parts": ("device_module_times", "trace_of"),
+    "parts": ("allocation_peak", "device_module_times", "fragmentation", "trace_of"),
     "perf_events": (
         "Count", "Event", "FloatEvent", "Processor", "RAW", "decode", "float_events", "parse_processor", "refusal",
         "uncounted_work",
     ),
-    "profile": ("DeviceKernel", "HostEvent", "Profiled", "RUN", "profile_runs"),
+    "profile": ("DeviceKernel", "HostEvent", "OpTime", "Profiled", "RUN", "align", "join", "profile_runs"),
     "rates": ("COPY", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
     "readings": (
         "Quantity", "Value", "cuda_quantities", "nvml_device", "process_quantities", "processor_quantities",

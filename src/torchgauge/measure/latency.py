@@ -136,6 +136,10 @@ def _own_seconds(process: psutil.Process) -> float:
 
 Clock = Callable[[], float]
 
+_WINDOW_RUNS = 5
+_STABLE_WITHIN = 0.05
+_BESIDE_EVERY = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -166,6 +170,14 @@ class Timed:
         return len(self.warm)
 
     @property
+    def is_warm(self) -> bool:
+        """Whether the last two windows of the warm-up agree."""
+        if len(self.warm) < 2 * _WINDOW_RUNS:
+            return False
+        before, after = median(self.warm[-2 * _WINDOW_RUNS : -_WINDOW_RUNS]), median(self.warm[-_WINDOW_RUNS:])
+        return abs(after - before) <= _STABLE_WITHIN * before
+
+    @property
     def is_warmup_only(self) -> bool:
         return bool(self.warm) and not self.seconds
 
@@ -181,6 +193,20 @@ class Timed:
             return None
         before = median(self.seconds[:half])
         return median(self.seconds[half:]) / before - 1 if before > 0 else None
+
+    def is_enough(self, limits: Budget, spent: float) -> bool:
+        """Whether the median is known to the precision of the budget, or the budget is spent."""
+        runs = len(self.seconds)
+        if runs < limits.least:
+            # A run of minutes is not repeated ten times.
+            return runs >= 1 and spent > 2 * limits.seconds
+        if runs >= limits.most or spent >= limits.seconds:
+            return True
+        # Computing the interval costs a sort, so it is done less and less often.
+        if runs % max(1, runs // 10) or sum(self.seconds) < min(limits.settle_s, limits.seconds / 5):
+            return False
+        is_steady = self.drift is not None and abs(self.drift) <= limits.precision
+        return is_steady and relative_half_width(self.seconds) <= limits.precision / 2
 
     def figures(self, items: int = 1) -> Latency | None:
         """The contract's `latency`, `items` being the samples of one run; None where no run was timed."""
@@ -221,12 +247,17 @@ def time_runs(
         try:
             begin = clock()
             timed.cold_s = _once(run, clock)
-            # The first run may take longer than all that follow, so the warm-up's time starts after it. A run longer
+            # Warm up until two neighbouring windows agree: by then caches, clocks and just-in-time compilers have
+            # settled. The first run may take longer than all that follow, so the time starts after it. A run longer
             # than the whole budget is not repeated.
-            if timed.cold_s < limits.seconds:
-                for seconds in _warm_up(run, limits, clock(), clock):
-                    timed.warm.append(seconds)
-            while not _is_enough(timed, limits, clock() - begin):
+            warming = clock()
+            while (
+                timed.cold_s < limits.seconds
+                and clock() - warming < limits.warmup_share * limits.seconds
+                and not timed.is_warm
+            ):
+                timed.warm.append(_once(run, clock))
+            while not timed.is_enough(limits, clock() - begin):
                 timed.seconds.append(_once(run, clock))
                 if beside is not None and len(timed.seconds) % _BESIDE_EVERY == 0:
                     beside()
@@ -234,37 +265,6 @@ def time_runs(
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             timed.failure = error
     return timed
-
-
-def _warm_up(run: Callable[[], object], limits: Budget, begin: float, clock: Clock) -> Iterator[float]:
-    """Run until two neighbouring windows agree: by then caches, clocks and just-in-time compilers have settled."""
-    seconds: list[float] = []
-    while clock() - begin < limits.warmup_share * limits.seconds:
-        seconds.append(_once(run, clock))
-        yield seconds[-1]
-        if len(seconds) >= 2 * _WINDOW_RUNS:
-            before, after = median(seconds[-2 * _WINDOW_RUNS : -_WINDOW_RUNS]), median(seconds[-_WINDOW_RUNS:])
-            if abs(after - before) <= _STABLE_WITHIN * before:
-                return
-
-
-_WINDOW_RUNS = 5
-_BESIDE_EVERY = 3
-_STABLE_WITHIN = 0.05
-
-
-def _is_enough(timed: Timed, limits: Budget, spent: float) -> bool:
-    runs = len(timed.seconds)
-    if runs < limits.least:
-        # A run of minutes is not repeated ten times.
-        return runs >= 1 and spent > 2 * limits.seconds
-    if runs >= limits.most or spent >= limits.seconds:
-        return True
-    # Computing the interval costs a sort, so it is done less and less often.
-    if runs % max(1, runs // 10) or sum(timed.seconds) < min(limits.settle_s, limits.seconds / 5):
-        return False
-    is_steady = timed.drift is not None and abs(timed.drift) <= limits.precision
-    return is_steady and relative_half_width(timed.seconds) <= limits.precision / 2
 
 
 def _once(run: Callable[[], object], clock: Clock) -> float:

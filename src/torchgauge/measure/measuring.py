@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 from time import perf_counter, process_time
-from traceback import clear_frames
 from typing import TYPE_CHECKING
 
 import torch
 
+from torchgauge.capture.failures import let_go
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import Measured, OpRecord, blank_measurements
 from torchgauge.measure.counters import counting
@@ -127,14 +127,6 @@ def failure_text(error: BaseException) -> str:
     if isinstance(error, TorchgaugeError):
         return first
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
-def let_go(error: BaseException) -> None:
-    """The frames of the traceback hold their tensors: after running out of memory, these fill it."""
-    seen: BaseException | None = error
-    while seen is not None:
-        clear_frames(seen.__traceback__)
-        seen.__traceback__, seen = None, seen.__cause__ or seen.__context__
 
 
 def items_per_run(subject: Subject) -> int:

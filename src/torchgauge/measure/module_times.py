@@ -14,8 +14,8 @@ from torch.jit import ScriptModule
 from torchgauge.capture.calls import intercept_calls
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.facts import OpRecord
-from torchgauge.measure.joining import OpTime
 from torchgauge.measure.latency import middle_half, nearest
+from torchgauge.measure.profile import OpTime
 from torchgauge.source.exported.plain_program import is_plain
 
 # As long as the median, for what a module took of it; so many of them are enough.

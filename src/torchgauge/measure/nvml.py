@@ -130,16 +130,12 @@ class Device:
         return out if code == _SUCCESS else _refusal(self._library, code)
 
 
-def _load() -> Any:
-    return ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
-
-
 @contextmanager
-def opened(uuid: str, pci_bus_id: str, load: Callable[[], Any] = _load) -> Iterator[Device | Absent]:
+def opened(uuid: str, pci_bus_id: str, load: Callable[[], Any] | None = None) -> Iterator[Device | Absent]:
     """The device with this UUID (as CUDA writes it), or else at this place on the bus: NVML knows nothing of
     CUDA_VISIBLE_DEVICES, so its numbers are not torch's."""
     try:
-        library = load()
+        library = load() if load else ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
     except OSError:
         yield Absent("NVIDIA's driver library (NVML) is not installed")
         return

@@ -1,12 +1,15 @@
-"""Profiled runs, from torch.profiler (Kineto): the ops that ran with their kernels, inside the modules they ran in."""
+"""Profiled runs, from torch.profiler (Kineto): ops with their kernels, in the modules that called them; matched with
+the static ops by order and name, and their times compared with the roofline of the device."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -14,6 +17,10 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from torchgauge.capture.calls import intercept_calls
+from torchgauge.facts import FREE, OpRecord
+from torchgauge.facts.figures import Members
+from torchgauge.hardware import Peaks, Roof, allows_tf32
+from torchgauge.hardware.devices import LAUNCH
 
 RUN = "torchgauge::run"
 MODULE = "torchgauge::module "
@@ -143,3 +150,186 @@ def _split(raw: Any) -> list[Profiled]:
         for frame in events
         if frame.name == RUN
     ]
+
+
+# How far ahead to search for a static op before giving up: the ops after it must still be found.
+_MAX_CALLS_AHEAD = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A static op and its recorded call; the kernels include those of nested calls."""
+
+    index: int
+    event: HostEvent
+    kernels: tuple[DeviceKernel, ...]
+
+    @property
+    def device_ns(self) -> int:
+        return sum(kernel.duration_ns for kernel in self.kernels)
+
+    @property
+    def idle_ns(self) -> int:
+        """How long the device waited for this op."""
+        return sum(kernel.idle_ns for kernel in self.kernels)
+
+
+def join(ops: Sequence[OpRecord], run: Profiled) -> dict[int, Joined]:
+    """By the static op's index. An op without a counterpart (another kernel was chosen) is left out."""
+    calls = [event for event in run.events if event.path is None]
+    # Each op is the first call of its name after the previous one; nested calls are skipped.
+    found: dict[int, int] = {}
+    place = 0
+    for op in ops:
+        wanted = _either(op.signature.op)
+        within = range(place, min(place + _MAX_CALLS_AHEAD, len(calls)))
+        first = next((i for i in within if _either(calls[i].name) == wanted), None)
+        if first is not None:
+            found[op.index] = first
+            place = _after(calls, first)
+    if len(found) < len(ops):
+        # An op without a counterpart may have been paired with a call far ahead, so that the ops after it found none:
+        # align the ops with the outermost calls of any of their names, as many as agree in order.
+        names = {_either(op.signature.op) for op in ops}
+        outermost: list[int] = []
+        end = 0
+        for at, event in enumerate(calls):
+            if _either(event.name) in names and event.start_ns >= end:
+                outermost.append(at)
+                end = event.end_ns
+        pairs = align([_either(op.signature.op) for op in ops], [_either(calls[at].name) for at in outermost])
+        found = max({ops[i].index: outermost[j] for i, j in pairs.items()}, found, key=len)
+    joined: dict[int, Joined] = {}
+    for index, at in found.items():
+        kernels = tuple(kernel for event in calls[at : _after(calls, at)] for kernel in event.kernels)
+        joined[index] = Joined(index, calls[at], kernels)
+    return joined
+
+
+def _either(name: str) -> str:
+    """The op's name, in place or not: torch may work in place unless a tensor is of a subclass, as in the static
+    pass."""
+    return name.removesuffix("_")
+
+
+def _after(calls: list[HostEvent], at: int) -> int:
+    """The first call that is not inside the one at `at`."""
+    end = calls[at].end_ns
+    after = at + 1
+    while after < len(calls) and calls[after].start_ns < end:
+        after += 1
+    return after
+
+
+# Rows kept for backtracking, of as many bits each: 50 MB. Only very long sequences need several blocks.
+BLOCK = 20_000
+
+
+def align(wanted: Sequence[str], found: Sequence[str], *, block: int = BLOCK) -> dict[int, int]:
+    """Positions in `wanted` to positions in `found`, both rising, as many as there can be within a block; of each block
+    but the last only the first half counts, because its end may depend on what follows."""
+    pairs: dict[int, int] = {}
+    row = column = 0
+    while row < len(wanted) and column < len(found):
+        is_last = row + block >= len(wanted)
+        # The same share of both: with more, later parts could be taken for these.
+        reach = math.ceil(block * (len(found) - column) / (len(wanted) - row))
+        part = found[column:] if is_last else found[column : column + reach]
+        kept = [pair for pair in _pairs(wanted[row : row + block], part) if is_last or pair[0] < block // 2]
+        pairs |= {row + i: column + j for i, j in kept}
+        if is_last:
+            break
+        row += block // 2
+        column += kept[-1][1] + 1 if kept else 0
+    return pairs
+
+
+def _pairs(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[int, int]]:
+    """The longest common sequence. After each of `wanted` a row of bits, 0 where the length of the common sequence
+    grows (Hyyrö 2004, Bit-parallel LCS-length computation revisited); then back through the rows."""
+    every = (1 << len(found)) - 1
+    places: dict[str, int] = {}
+    for j, name in enumerate(found):
+        places[name] = places.get(name, 0) | 1 << j
+    rows = [every]
+    for name in wanted:
+        matching = rows[-1] & places.get(name, 0)
+        rows.append((rows[-1] + matching | rows[-1] - matching) & every)
+    pairs: list[tuple[int, int]] = []
+    i, j = len(wanted), len(found)
+    while i and j:
+        if rows[i] >> (j - 1) & 1:
+            j -= 1
+        elif not rows[i - 1] >> (j - 1) & 1:
+            i -= 1
+        else:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+    return pairs[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """Means over the profiled runs: `time_s` on the device where there is one, else on the CPU; `idle_s` is how long
+    the device waited for the op."""
+
+    time_s: float
+    cpu_s: float
+    idle_s: float
+    kernels: tuple[str, ...]
+
+
+def op_times(runs: Sequence[Mapping[int, Joined]], *, on_device: bool) -> dict[int, OpTime]:
+    """By index, for the ops seen in every run."""
+    common = set(runs[0]).intersection(*runs[1:]) if runs else set()
+    times: dict[int, OpTime] = {}
+    for index in sorted(common):
+        calls = [run[index] for run in runs]
+        cpu = fmean(call.event.duration_ns for call in calls) * 1e-9
+        device = fmean(call.device_ns for call in calls) * 1e-9
+        idle = fmean(call.idle_ns for call in calls) * 1e-9
+        names = tuple(dict.fromkeys(kernel.name for kernel in calls[-1].kernels))
+        times[index] = OpTime(device if on_device else cpu, cpu, idle, names)
+    return times
+
+
+def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: float) -> Members:
+    """The measured members of an op's row; `least_s` is the time of an op that does nothing."""
+    cost = op.signature.cost
+    moved = cost.bytes_read + cost.bytes_written
+    roof = roof_of(peaks, op.signature.dtype, tf32=may_use_tf32(op))
+    seconds = time.time_s
+    works = bool(cost.flops or moved)
+    bound = None
+    if works and seconds:
+        # On a device an op is launch-bound when the device waited longer for it than it worked on it; on the CPU when
+        # it took hardly longer than an op that does nothing.
+        is_launch_bound = time.idle_s > seconds if time.kernels else seconds < 2 * least_s
+        bound = LAUNCH if is_launch_bound else roof.bound(cost.flops, moved) if roof else None
+    return {
+        "time_s": seconds,
+        "cpu_time_s": time.cpu_s,
+        "kernels": list(time.kernels),
+        "flops_per_s": cost.flops / seconds if seconds and cost.flops else None,
+        "bytes_per_s": moved / seconds if seconds and moved else None,
+        "roof_share": roof.least_seconds(cost.flops, moved) / seconds if roof and seconds and works else None,
+        "bound": bound,
+    }
+
+
+def may_use_tf32(op: OpRecord) -> bool:
+    """torch has a switch for matmuls and another for cuDNN's convolutions and RNNs."""
+    return allows_tf32("convolution" if op.signature.category in ("convolution", "recurrent") else "matmul")
+
+
+def roof_of(peaks: Peaks | None, dtype: str | None, *, tf32: bool) -> Roof | None:
+    rate = peaks.rate(dtype, tf32=tf32) if peaks else None
+    if peaks is None or rate is None or peaks.bytes_per_s is None:
+        return None
+    return Roof(rate, peaks.bytes_per_s)
+
+
+def least_time(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> float:
+    """The median time of view ops: the cost of dispatching alone."""
+    seconds = [times[op.index].cpu_s for op in ops if op.signature.status == FREE and op.index in times]
+    return median(seconds) if seconds else 0.0

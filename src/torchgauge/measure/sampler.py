@@ -292,7 +292,17 @@ def sampling(
     """Sample while the block runs; `device` is the one the run uses. What it yields is complete after the block."""
     samples = Samples(period_s)
     with ExitStack() as stack:
-        sampler = Sampler(_all(device, samples, stack) if quantities is None else quantities, samples)
+        if quantities is None:
+            quantities = [*processor_quantities(), *process_quantities()]
+            kind, _, index = str(device or "cpu").partition(":")
+            if kind == "cuda":
+                import torch
+
+                number = int(index) if index else torch.cuda.current_device()
+                quantities += cuda_quantities(stack.enter_context(nvml_device(number)))
+            else:
+                samples.absent["cuda"] = f"the run is on the {kind}"
+        sampler = Sampler(quantities, samples)
         sampler.begin()
         stop = threading.Event()
 
@@ -311,19 +321,6 @@ def sampling(
             stop.set()
             thread.join()
             sampler.end()
-
-
-def _all(device: torch.device | str | None, samples: Samples, stack: ExitStack) -> Iterator[Quantity]:
-    """The machine's quantities, and those of the CUDA device where the run uses one."""
-    yield from (*processor_quantities(), *process_quantities())
-    kind, _, index = str(device or "cpu").partition(":")
-    if kind == "cuda":
-        import torch
-
-        number = int(index) if index else torch.cuda.current_device()
-        yield from cuda_quantities(stack.enter_context(nvml_device(number)))
-    else:
-        samples.absent["cuda"] = f"the run is on the {kind}"
 
 
 def offered(cuda_devices: int) -> list[dict[str, object]]:

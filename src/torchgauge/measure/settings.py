@@ -14,11 +14,10 @@ import torch
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import OpRecord
-from torchgauge.measure.joining import OpTime, join, op_times
 from torchgauge.measure.latency import Budget, time_runs
 from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.parts import Work, repeats
-from torchgauge.measure.profile import profile_runs
+from torchgauge.measure.profile import OpTime, join, op_times, profile_runs
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Scaling

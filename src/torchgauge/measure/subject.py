@@ -80,7 +80,11 @@ def ready(
                 "give it real ones (for example model.to_empty(device='cpu'))"
             )
         real, notes = build_real(), (*notes, "random weights")
-    real = _initialised(real, candidate) if is_lazy(real) else real
+    if is_lazy(real):  # a copy whose lazy modules take their shapes from a call
+        real, cpu = copy.deepcopy(real), torch.device("cpu")
+        args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, cpu, None))
+        with rng_untouched(), torch.no_grad(), in_mode(real, train=False):
+            real(*args, **kwargs)
     is_owned = is_owned or real is not model
     # The model itself where it may be run as it is: a training step writes to the parameters, so it gets a copy.
     tensors = [*real.parameters(), *real.buffers()]
@@ -123,16 +127,6 @@ def require_device(device: torch.device) -> None:
         raise InputError("there is no MPS device here, so nothing can be measured on 'mps'")
     elif device.type not in ("cpu", "mps"):
         raise InputError(f"torchgauge does not measure on '{device}': only on cpu, cuda and mps")
-
-
-def _initialised(model: nn.Module, candidate: Candidate) -> nn.Module:
-    """A copy whose lazy modules have taken their shapes from a call."""
-    duplicate = copy.deepcopy(model)
-    cpu = torch.device("cpu")
-    args, kwargs = map_tensors((candidate.args, candidate.kwargs), lambda tensor: materialise(tensor, cpu, None))
-    with rng_untouched(), torch.no_grad(), in_mode(duplicate, train=False):
-        duplicate(*args, **kwargs)
-    return duplicate
 
 
 @contextmanager

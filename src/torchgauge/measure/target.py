@@ -42,9 +42,16 @@ def measure_target(
     source: Source, traced: Trace, request: Request, given: GivenInputs, asked: Asked, tell: Progress | None = None
 ) -> Measured:
     """The measurement of what was `traced` with these inputs. What fails is said under `failure`; the rest is kept."""
-    inputs = _sweep_inputs(source, traced, request, given)
-    # Before anything is run that takes its time.
-    fixed = _are_given(given) or isinstance(source.model, ExportedModel)
+    fixed = given.has_shapes or holds_tensor(given.kwargs or {}) or isinstance(source.model, ExportedModel)
+
+    def inputs(key: str, value: int) -> Candidate:
+        """Inferred inputs are inferred again; those that were given, or that an export was made for, are repeated."""
+        if fixed:
+            return rebatched(traced.candidate, value)
+        changed = replace(given, batch=value) if key == "batch" else replace(given, seq=value)
+        return trace(source.runnable, changed.candidates(source.runnable), request).candidate
+
+    # Wrong use is reported before anything runs.
     keys = {sweep.key for sweep in asked.sweeps}
     if fixed and SEQ in keys:
         raise UsageError("a sweep over seq changes inferred inputs: leave out those that you give, or give each length")
@@ -120,19 +127,3 @@ def _add_sweep(
         rows.append(row)
         if row["failure"] == INTERRUPTED:
             figures["failure"] = INTERRUPTED
-
-
-def _sweep_inputs(source: Source, traced: Trace, request: Request, given: GivenInputs) -> Inputs:
-    """Inferred inputs are inferred again; those that were given, or that an export was made for, are repeated."""
-
-    def inputs(key: str, value: int) -> Candidate:
-        if _are_given(given) or isinstance(source.model, ExportedModel):
-            return rebatched(traced.candidate, value)
-        changed = replace(given, batch=value) if key == "batch" else replace(given, seq=value)
-        return trace(source.runnable, changed.candidates(source.runnable), request).candidate
-
-    return inputs
-
-
-def _are_given(given: GivenInputs) -> bool:
-    return given.has_shapes or holds_tensor(given.kwargs or {})

@@ -23,8 +23,8 @@ from torchgauge.capture.twin import in_mode, set_mode
 from torchgauge.facts import Capture
 from torchgauge.measure.latency import Clock, surroundings_noted
 from torchgauge.measure.measuring import failure_text, let_go
-from torchgauge.measure.memory import allocation_peak
 from torchgauge.measure.module_times import module_paths
+from torchgauge.measure.parts import allocation_peak
 from torchgauge.measure.profile import profile_runs
 from torchgauge.measure.subject import Subject, TrainingStep
 from torchgauge.source.process_state import rng_untouched

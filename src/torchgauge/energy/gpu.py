@@ -1,4 +1,5 @@
-"""AMD devices, through the `amdsmi` package that ROCm brings."""
+"""Meters of GPUs: NVIDIA's energy counter (from Volta on) and power reading through NVML, AMD's energy counter through
+the `amdsmi` package that is part of ROCm."""
 
 from __future__ import annotations
 
@@ -7,25 +8,57 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from torchgauge.energy.meter import JOULES, FunctionMeter, Meter, meters
+from torchgauge.energy.meter import JOULES, WATTS, FunctionMeter, Meter, Unwrapped, meters
 from torchgauge.measure.absence import Absent
+from torchgauge.measure.nvml import Device
+from torchgauge.measure.readings import nvml_device
+
+# Measured on an H200: the counter changes every 100 ms, in steps of 1 mJ.
+_COUNTER_S = 0.1
+_COUNTER_J = 1e-3
+# NVML API reference: the mean over 1 s from Ampere on; earlier parts update faster, never slower.
+_POWER_S = 1.0
+_POWER_W = 1e-3
+
+
+@meters("nvml")
+def nvml_meters(device: str, stack: ExitStack) -> Iterator[Meter]:
+    kind, _, index = device.partition(":")
+    if kind == "cuda":
+        yield from of_device(stack.enter_context(nvml_device(int(index or 0))), device)
+
+
+def of_device(found: Device | Absent, device: str) -> Iterator[Meter]:
+    """Meters of the one device that the process uses."""
+    unwrapped = Unwrapped()
+
+    def energy() -> float | Absent:
+        raw = found if isinstance(found, Absent) else found.energy_j()
+        return raw if isinstance(raw, Absent) else unwrapped.grown(raw)
+
+    def power() -> float | Absent:
+        return found if isinstance(found, Absent) else found.power_w()
+
+    yield FunctionMeter("NVML energy counter", device, JOULES, _COUNTER_S, _COUNTER_J, energy)
+    yield FunctionMeter("NVML power", device, WATTS, _POWER_S, _POWER_W * _POWER_S, power)
+
 
 # AMD SMI documentation: the accumulator's resolution is given with it, 15.259 µJ on MI200 and MI300; it is kept by
 # the firmware, which updates it about every millisecond.
-_UPDATE_S = 1e-3
-_RESOLUTION_J = 15.259e-6
+_AMD_UPDATE_S = 1e-3
+_AMD_RESOLUTION_J = 15.259e-6
 _MICRO = 1e-6
 
 
 @meters("amdsmi")
 def amd_meters(device: str, stack: ExitStack, load: Callable[[], Any] | None = None) -> Iterator[Meter]:
-    """torch calls AMD's devices cuda too; without ROCm's torch there is none."""
+    """torch calls AMD's devices cuda too, in its ROCm builds only."""
     import torch
 
     kind, _, index = device.partition(":")
     if kind == "cuda" and (torch.version.hip or load):
         ask = _asking(load or (lambda: importlib.import_module("amdsmi")), int(index or 0), stack)
-        yield FunctionMeter("AMD SMI energy counter", device, JOULES, _UPDATE_S, _RESOLUTION_J, ask)
+        yield FunctionMeter("AMD SMI energy counter", device, JOULES, _AMD_UPDATE_S, _AMD_RESOLUTION_J, ask)
 
 
 def _asking(load: Callable[[], Any], index: int, stack: ExitStack) -> Callable[[], float | Absent]:
