@@ -16,7 +16,7 @@ from torchgauge.hardware import Peaks
 DISPATCH_S, VIEW_S = 4e-6, 1.2e-6
 # Of the rate of a large product that kernels of a category reach; what is not listed is bound by memory. From BERT,
 # ResNets, VGG and attention of 49 to 3,136 tokens on one core of an EPYC (AVX2), torch 2.13. The figures below are from
-# 159 single ops of 1,024 to 2,097,152 elements there: docs/advice.md.
+# 159 single ops of 1,024 to 2,097,152 elements there: docs/advice-gains.md.
 _REACHED = {"matmul": 0.88, "convolution": 0.68, "attention": 0.63, "recurrent": 0.6}
 _REACHED_GROUPED = 0.2
 # Of the peak of a GPU's data sheet.
@@ -54,10 +54,10 @@ _EXTRA_GROUPED_S, _STEP_S = 70e-6, 6e-6
 _ELEMENTS_PER_THREAD = 32768
 # A core of a current server without a calibration: 16 float32 multiply-adds a cycle at 2.5 GHz; two channels of memory.
 _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
-# The time of some ops beside that of others is predicted to within this factor (docs/advice.md).
+# The time of some ops beside that of others is predicted to within this factor (docs/advice-gains.md).
 UNSURE = 1.75
 # On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
-# them. About the median of 109 changes (docs/advice.md).
+# them. About the median of 109 changes (docs/advice-gains.md).
 BESIDES = 1.25
 # The first write to a page that the allocator got from Linux: 2 µs per 4 KiB in a virtual machine without huge pages
 # (40 to 128 MiB, torch 2.13); a tenth of that with huge pages, nothing where the process has kept the memory.
