@@ -271,8 +271,10 @@ class Evidence:
         """Of the ops: as a profile measured them, else as they were predicted for the device, or by its roofline. Ops
         of the first call alone take none."""
         if isinstance(self._predicted, Queues):
-            both = self._predicted.seconds
-            queues = Queues({index: (0.0, 0.0) if index in self.kept else pair for index, pair in both.items()})
+            both = {
+                index: (0.0, 0.0) if index in self.kept else pair for index, pair in self._predicted.seconds.items()
+            }
+            queues = Queues(both, self._predicted.fixed_s)
             return OpTimes(queues.critical, "predicted", queues=queues)
         if self.op_times:
             return OpTimes(self.op_times, "measured", self.time_s)

@@ -24,7 +24,7 @@ _REACHED_ON_GPU = 0.4
 # Nanoseconds per element on one core, for what is computed element by element and not bound by memory: by op, by
 # category, and for copies of transposed tensors.
 _NS_PER_ELEMENT = {
-    "tanh": 3.3, "exp": 1.1, "log": 1.1, "sin": 1.7, "cos": 1.7, "erf": 1.1, "pow": 5.0, "sigmoid": 1.0, "silu": 1.0,
+    "tanh": 3.3, "exp": 1.1, "log": 1.1, "sin": 1.7, "cos": 1.7, "erf": 1.5, "pow": 5.0, "sigmoid": 1.0, "silu": 1.0,
     "gelu": 1.1, "native_batch_norm": 0.37, "var": 7.0, "std": 7.0, "var_mean": 7.0,
     "native_layer_norm": 0.5, "native_group_norm": 0.5, "_fused_rms_norm": 0.5, "linalg_vector_norm": 0.13,
     "tril": 0.7, "triu": 0.7, "cumsum": 1.0, "where": 1.3, "masked_fill": 1.7,
@@ -37,6 +37,9 @@ _NS_STRIDED_COPY, _NS_TURNED_COPY, _NS_ALIASED_COPY, _ALIASED_BYTES = 0.25, 1.0,
 # torch has no vector code for these: a mask of bools as numbers, comparisons of floats, logic of masks that are
 # broadcast; integers as floats.
 _NS_OF_MASKS, _NS_OF_INTEGERS = 1.1, 0.7
+# A float32 tensor with one of float64 is widened element by element, 0.55 ns; twice this, as float64 takes twice the
+# time of float32 elsewhere.
+_NS_WIDENED = 0.27
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 _LOGIC = {"bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor"}
 # Numbers of 16 bits are widened and rounded again: functions of them take so many times as long, sums and products of
@@ -54,11 +57,13 @@ _EXTRA_GROUPED_S, _STEP_S = 70e-6, 6e-6
 _ELEMENTS_PER_THREAD = 32768
 # A core of a current server without a calibration: 16 float32 multiply-adds a cycle at 2.5 GHz; two channels of memory.
 _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
-# The time of some ops beside that of others is predicted to within this factor (docs/advice-gains.md).
-UNSURE = 1.75
+# The time of some ops relative to that of others is predicted to within this factor on a processor, and on a GPU with
+# the processor that launches its kernels. Chosen so that ranges hold about 85 % of the changes measured so far, with a
+# median width below a factor of three (docs/advice-gains.md).
+UNSURE, UNSURE_ON_GPU = 1.8, 1.9
 # On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
-# them. About the median of 109 changes (docs/advice-gains.md).
-BESIDES = 1.25
+# them. Near the median of 112 changes (docs/advice-gains.md).
+BESIDES = 1.35
 # The first write to a page that the allocator got from Linux: 2 µs per 4 KiB in a virtual machine without huge pages
 # (40 to 128 MiB, torch 2.13); a tenth of that with huge pages, nothing where the process has kept the memory.
 _FRESH_S_PER_BYTE = 0.5e-9
@@ -77,9 +82,11 @@ _CHEAP_EXPONENTS = (2, 3, 0.5, -0.5, -1, -2)
 @dataclass(frozen=True)
 class Queues:
     """What each op takes of the host, which launches one after the other, and of the device, which works off what was
-    launched: (host, device) seconds by the index of the op, in the order of execution."""
+    launched: (host, device) seconds by the index of the op, in the order of execution. `fixed_s` is what a run takes
+    however few ops it has."""
 
     seconds: Mapping[int, tuple[float, float]]
+    fixed_s: float = 0.0
 
     def run_seconds(self, without: Collection[int] = ()) -> float:
         """The time of a run, or of one that lacks some of the ops."""
@@ -88,7 +95,7 @@ class Queues:
             if index not in without:
                 host += host_s
                 busy = max(busy, host) + device_s if device_s else busy
-        return max(host, busy)
+        return max(host, busy) + self.fixed_s
 
     @cached_property
     def critical(self) -> Mapping[int, float]:
@@ -122,7 +129,7 @@ class OpTimes:
 
     @cached_property
     def total(self) -> float:
-        return sum(self.seconds.values())
+        return sum(self.seconds.values()) + (self.queues.fixed_s if self.queues else 0.0)
 
     @property
     def whole(self) -> float:
@@ -161,7 +168,7 @@ class OpTimes:
     def saved_range(self, ops: Collection[int]) -> tuple[float, float]:
         """The least and the most that it may be, with memory that is kept between runs and with fresh memory: what is
         predicted may be wrong by `UNSURE` either way."""
-        unsure = 1.0 if self.basis == "measured" else UNSURE
+        unsure = 1.0 if self.basis == "measured" else UNSURE if self.queues is None else UNSURE_ON_GPU
         besides = BESIDES if self.basis == "predicted" and self.queues is None else 1.0
         shares = [self.saved(ops)]
         if self.fresh_s:
@@ -274,7 +281,8 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
     if (name in _COMPARISONS and first.is_floating) or (name in _LOGIC and is_broadcast):
         return _NS_OF_MASKS
     if op.category != "copy":
-        return 0.0
+        is_widened = made == "float64" and any(spec.dtype == "float32" for spec in inputs)
+        return _NS_WIDENED if is_widened and op.category == "elementwise" else 0.0
     if first.dtype != made and first.dtype in ("bool", "int64", "int32"):
         return _NS_OF_MASKS if first.dtype == "bool" else _NS_OF_INTEGERS
     step = next(

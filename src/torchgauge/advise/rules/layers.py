@@ -33,6 +33,8 @@ _WHOLE_LAYERS = {"aten::_transformer_encoder_layer_fwd", "aten::_native_multi_he
 _SCORES_RANK = 4
 _ATTENTION = ("scaled_dot_product_attention",)
 _MASK_AT = 3
+# kvSplitSize of torch's FlashAttentionKernel.cpp, the fused attention of a CPU.
+_KEYS_PER_BLOCK = 512
 _FOLD = """\
 layer, affine = model.get_submodule(first), model.get_submodule(second)
 with torch.no_grad():
@@ -247,10 +249,18 @@ def causal_mask(evidence: Evidence) -> Iterator[Advice]:
             change=Patch("torch.backends.mha.set_fastpath_enabled(False)") if is_whole_layer else _causal(evidence, op),
             expected_gain=_causal_layer_gain(evidence, op, share)
             if is_whole_layer
-            else share.gain(0.1, 0.5, "half of the products of the scores and values", fewer_calls=0.0),
+            else _causal_gain(evidence, op, share),
             risk="only where queries and keys start at the same position",
             confidence="high",
         )
+
+
+def _causal_gain(evidence: Evidence, op: OpRecord, share: Share) -> Gain:
+    """Blocks of scores above the diagonal are skipped. A CPU's kernel takes 512 keys as one block, so that with fewer
+    only the mask is not read."""
+    if not evidence.is_cuda and op.signature.inputs[1].shape[-2] <= _KEYS_PER_BLOCK:
+        return share.gain(0.02, 0.15, "the mask is not read; with so few keys no scores are skipped", fewer_calls=0.0)
+    return share.gain(0.1, 0.5, "half of the products of the scores and values", fewer_calls=0.0)
 
 
 def _layer_mask_place(op: OpRecord) -> int | None:

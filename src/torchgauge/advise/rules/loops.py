@@ -31,6 +31,7 @@ _WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}
 # Measured with one thread: 100 to 130 µs, beside 15 to 20 µs for a convolution of one short row.
 _LEAST_GROUPED = 8
 _GROUPED = "use one convolution with groups=batch: the loop takes one sample after the other, with its own weights"
+_JOINS = {"aten::cat", "aten::stack"}
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
 
 
@@ -446,8 +447,15 @@ def is_recurrent(evidence: Evidence, loop: Loop) -> bool:
 
 def batched(evidence: Evidence, loop: Loop) -> Gain:
     """One call in place of each round's: their dispatch goes away, and about as much again for kernels too small for
-    the device and weights that are read again."""
-    share = evidence.share(_side_by_side(loop))
+    the device and weights that are read again. The op that joins the results of all rounds goes away too."""
+    ops = _side_by_side(loop)
+    made = {op.index for op in ops}
+    joins = [
+        op
+        for op in evidence.forward
+        if op.op in _JOINS and op.index not in made and len(made.intersection(op.producers)) >= loop.rounds - 1
+    ]
+    share = evidence.share([*ops, *joins])
     fewer, idle = 1 - 1 / loop.rounds, share.calls
     how = f"one round of ops in place of {loop.rounds}"
     return share.gain(0.7 * fewer * idle, fewer * min(2 * idle, 1.0), how)
