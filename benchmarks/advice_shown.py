@@ -643,7 +643,8 @@ def edited(diff: str, file: str) -> ModuleType:
     return module
 
 
-def measure(chosen: list[Subject], expected: dict[str, Any], *, cuda: bool) -> dict[str, Any]:
+def measure(chosen: list[Subject], expected: dict[str, Any], output: Path | None, *, cuda: bool) -> dict[str, Any]:
+    """`output` is written after each model, so that a run that is stopped keeps what it has measured."""
     from advice_gains import _ratios
 
     torch.set_num_threads(1)
@@ -665,6 +666,8 @@ def measure(chosen: list[Subject], expected: dict[str, Any], *, cuda: bool) -> d
                 real = {"error": f"{type(error).__name__}: {error}"[:300]}
             found[subject.name].append(real)
             print(subject.name, row["rule"], f"{row['low']:.1%} to {row['high']:.1%}", real, flush=True)
+        if output:
+            output.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return found
 
 
@@ -752,7 +755,7 @@ def main() -> int:
     elif options.what == "check":
         result = check(chosen, known[0])
     else:
-        result = measure(chosen, known[0], cuda=options.cuda)
+        result = measure(chosen, known[0], options.output, cuda=options.cuda)
     print(f"{time.monotonic() - started:.0f} s", flush=True)
     if options.output:
         options.output.write_text(json.dumps(result, indent=1), encoding="utf-8")
