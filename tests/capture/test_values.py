@@ -87,6 +87,35 @@ def test_routing_is_assumed_balanced_and_said_so(device: str) -> None:
     assert found.totals.active_params == found.totals.params - 2 * (16 * 16 + 16)
 
 
+def test_the_strongest_frequencies_of_a_signal_are_not_a_choice_of_experts() -> None:
+    def folded(x: Tensor) -> Tensor:
+        strength = torch.fft.rfft(x).abs().mean(0)
+        period = x.shape[1] // int(strength.topk(2).indices.detach().cpu().numpy()[0])
+        return x.reshape(x.shape[0], -1, period)
+
+    signal = torch.sin(torch.arange(32) * (2 * torch.pi * 4 / 32)).repeat(3, 1)
+    found = analyze(folded, signal)
+    assert (found.capture.run.mode, found.ops[-1]["output_shapes"]) == ("real", [[3, 4, 8]])
+
+
+@pytest.mark.parametrize("read", [lambda choice: choice.numpy(), lambda choice: choice.tolist()])
+def test_a_choice_that_is_read_outside_torch_is_said_to_be_assumed(read: Callable[[Tensor], Any]) -> None:
+    found = analyze(lambda x: x * float(read(x.argmax(-1))[1]), torch.ones(4, 8))
+    assert found.capture.run.mode == "fake"
+    assert "assumed balanced" in found.capture.run.warnings[0]
+
+
+def test_a_forward_that_fails_with_an_assumed_choice_is_run_for_real() -> None:
+    def forward(x: Tensor) -> Tensor:
+        sizes = x.argmax(-1).tolist()  # assumed: 0, 1, 2, 3; really 2, 2, 2, 2
+        return torch.cat(x.flatten().split([8 * sizes[0], 16]))
+
+    scores = torch.zeros(4, 8)
+    scores[:, 2] = 1
+    found = analyze(forward, scores)
+    assert found.capture.run.mode == "real"
+
+
 def test_no_choice_of_a_router_is_looked_at_no_warning() -> None:
     found = analyze(lambda x: torch.topk(x, 2).values, torch.ones(4, 8))
     assert found.capture.run.warnings == ()

@@ -48,6 +48,9 @@ def call_model(
         if is_sparse and not is_real:
             # A fake tensor knows how many elements are stored, but C++ code takes it for a dense tensor.
             raise DataDependent(str(error).partition("\n")[0].partition(". ")[0], path, WORKS_ON_SPARSE) from error
+        if recorder.has_read_assumed_values and not is_real:
+            # The values may be what fails: a real run knows.
+            raise DataDependent(first_line(error).rstrip("."), path) from error
         failure = recorder.failure
         where = f"forward() of '{path}' ({failure.type})" if failure and path else "forward()"
         given = failure.inputs if failure else describe_call(args, kwargs)

@@ -198,6 +198,14 @@ class FakeRun(TorchDispatchMode):
     def note_host_read(self, call: str, tensor: torch.Tensor) -> None:
         is_weight = any(fake.storage_.name for fake in fakes_of(tensor))
         self.recorder.note_host_read(call, self.writer_of(tensor), is_weight=is_weight)
+        if call in ("numpy", "tolist"):
+            self.note_assumption(fakes_of(tensor))
+
+    def note_assumption(self, read: Iterable[FakeTensor]) -> None:
+        """The model reads values; say what they rest on where they were assumed."""
+        if (assumption := values.assumption_of(read)) not in ("", MADE_UP):
+            self.recorder.warn(assumption)
+            self.recorder.has_read_assumed_values = True
 
     def storage_of(self, tensor: torch.Tensor) -> tuple[int, Allocation]:
         """A number for the storage of a tensor, and its allocation."""
@@ -265,7 +273,7 @@ class FakeRun(TorchDispatchMode):
                 self.knowledge, OpCall(func, plan.info, args, kwargs, tensors), built, plan.signature.cost.macs
             )
         elif plan.info.name in values.ROUTERS:
-            values.assume_balanced(self.knowledge, OpCall(func, plan.info, args, kwargs, tensors), built)
+            values.assume_balanced(self, OpCall(func, plan.info, args, kwargs, tensors), built)
         elif self.assume and plan.info.name in values.FINITE_CHECKS:
             values.assume_finite(self, OpCall(func, plan.info, args, kwargs, tensors), built)
         return built

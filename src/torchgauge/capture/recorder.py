@@ -70,6 +70,7 @@ class Recorder:
         self.failure: Failure | None = None
         self.failing_op: tuple[str, list[TensorSpec]] | None = None
         self.has_sparse = False
+        self.has_read_assumed_values = False
         self.path = ""
         self.source: str | None = None
         self.phase = "forward"

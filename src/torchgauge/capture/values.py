@@ -106,13 +106,17 @@ def attach(knowledge: Knowledge, built: object, real: object, assumed: str) -> N
             knowledge.hold(fake.storage_, content)
 
 
-def assume_balanced(knowledge: Knowledge, call: FakeCall, built: object) -> None:
+def assume_balanced(run: FakeRun, call: FakeCall, built: object) -> None:
     """Give the unknown choice of a router the content it has when every alternative is chosen equally often."""
     *_, chosen = _fakes(built)  # topk gives the scores first
     shape, dim = call.tensors[0].spec.shape, call.bind()["dim"]
     # A router chooses along the last dimension, and for more than one token.
     if dim is None or dim % max(len(shape), 1) != len(shape) - 1 or chosen.numel() < 2:
         return
+    # Scores without a dimension for tokens are not a router's: the strongest frequencies of a signal, for example.
+    if len(shape) < 2 and not run.assume:
+        return
+    knowledge = run.knowledge
     if not knowledge.affords((), (chosen,)):
         return
     alternatives = shape[-1]
@@ -158,8 +162,7 @@ def look(run: FakeRun, call: FakeCall) -> object:
         return _upper_bound(run, call)
     if not run.knowledge.affords(call.tensors, (), _sorting_steps(call)):
         raise DataDependent(call.info.name)
-    if (assumption := assumption_of(call.tensors)) not in ("", MADE_UP):
-        run.recorder.warn(assumption)
+    run.note_assumption(call.tensors)
     described = _result_shape(call.info.name, map_tensors(call.bind(), _content))
     if described is None and call.info.name not in _BOUNDED:
         raise DataDependent(call.info.name)
