@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,10 +10,14 @@ from math import floor, log10
 from pathlib import Path
 from typing import ClassVar
 
+from torchgauge.facts import Row
+from torchgauge.report.escape import json_value
 from torchgauge.report.layout import PLAIN_WIDTH, Line
 from torchgauge.report.model import Section
 from torchgauge.report.registry import find_format, imported
 from torchgauge.report.saving import write_whole
+from torchgauge.report.table_rows import rows_to_csv
+from torchgauge.units import visible
 
 
 class PredictionReport(ABC):
@@ -70,15 +72,11 @@ class PredictionReport(ABC):
 
 
 def render_json(report: PredictionReport) -> str:
-    return json.dumps(report.document(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(json_value(report.document()), indent=1, allow_nan=False) + "\n"
 
 
 def render_csv(report: PredictionReport) -> str:
-    rows, out = report.table(), io.StringIO()
-    writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)  # None is an empty cell
-    return out.getvalue()
+    return rows_to_csv([Row(row) for row in report.table()])
 
 
 def render_picture(report: PredictionReport) -> str:
@@ -89,7 +87,7 @@ def render_page(report: PredictionReport) -> str:
     """One file that works offline: the picture and the sections."""
     from torchgauge.report.formats.notebook import write_sections
 
-    title = escape(f"{report.target}: {report.title}")
+    title = escaped(f"{report.target}: {report.title}")
     style = "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}svg{max-width:100%}"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -99,9 +97,14 @@ def render_page(report: PredictionReport) -> str:
     )
 
 
+def escaped(text: str) -> str:
+    """Text for HTML and SVG. Names come from files: they show as text, and no control character ends up in XML."""
+    return escape(visible(text))
+
+
 def svg_label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
     named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escaped(text)}</text>'
 
 
 def log_ticks(low: float, high: float) -> list[float]:

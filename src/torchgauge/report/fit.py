@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from torchgauge.facts import FitFacts, Suggestions, fit_row
-from torchgauge.report.documents import PredictionReport, svg_label
+from torchgauge.report.documents import PredictionReport, escaped, svg_label
 from torchgauge.report.model import (
     Block,
     Cell,
@@ -151,7 +150,8 @@ def _blocks(row: FitFacts, suggestions: Suggestions | None) -> Iterator[Block]:
                    "longest sequence that fits": suggestions["max_seq"]}  # fmt: skip
         at_peak += [(name, str(size) if size else "none (1 does not fit)", "") for name, size in largest.items()
                     if size is not None]  # fmt: skip
-    yield Facts(at_peak)
+    if at_peak:
+        yield Facts(at_peak)
     yield from notes(row.warnings, is_remark=True)
     items = []
     for remedy in suggestions["remedies"] if suggestions else ():
@@ -183,7 +183,7 @@ def _matrix(rows: Sequence[FitFacts], top: float) -> tuple[str, float]:
         x, y = across.index(row.batch), down.index((row.title, row.seq))
         left, above = 150 + wide * x, top + 20 + high * y
         place = f'x="{left:.1f}" y="{above:.1f}" width="{wide - 2:.1f}" height="{high - 2}"'
-        title, colour = escape(headline(row)), _COLOURS[row.verdict]
+        title, colour = escaped(headline(row)), _COLOURS[row.verdict]
         pieces.append(f'<rect {place} fill="{colour}" opacity="0.75"><title>{title}</title></rect>')
         pieces.append(svg_label(left + wide / 2, above + 19, format_bytes(row.used_bytes), "middle"))
     return "".join(pieces), 40 + high * len(down) + 20

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from math import log10
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchgauge.report.documents import PredictionReport, log_ticks, svg_label
+from torchgauge.report.documents import PredictionReport, escaped, log_ticks, svg_label
 from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, figures, more, notes, texts
 from torchgauge.report.registry import LLM
 from torchgauge.units import format_bytes, format_count, format_joules, format_percent, format_seconds
@@ -292,7 +291,7 @@ def _heat_map(device: str, rows: Sequence[FitRow], top: float) -> str:
         text = f"{format_bytes(row['used_bytes'])}, {format_percent(row['used_bytes'] / row['capacity_bytes'])}"
         title = f"{row['context']:,} tokens × {row['concurrent']:,}: {row['verdict']}, {text}"
         shade = f'fill="{_COLOURS[row["verdict"]]}" fill-opacity="{0.25 + 0.6 * full:.2f}"'
-        pieces.append(f"<rect {place} {shade}><title>{escape(title)}</title></rect>")
+        pieces.append(f"<rect {place} {shade}><title>{escaped(title)}</title></rect>")
         pieces.append(svg_label(left + wide / 2, above + 19, text, "middle"))
     return "".join(pieces)
 
@@ -383,7 +382,7 @@ def _chart(
             line = " ".join(f"{x_of(mark.x):.1f},{y_of(mark.y):.1f}" for mark in own)
             pieces.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         for mark in own:
-            title = f"<title>{escape(mark.title)}</title>" if mark.title else ""
+            title = f"<title>{escaped(mark.title)}</title>" if mark.title else ""
             at = f'cx="{x_of(mark.x):.1f}" cy="{y_of(mark.y):.1f}" r="4"'
             pieces.append(f'<circle {at} fill="{fill}" stroke="{colour}">{title}</circle>')
     return "".join(pieces)

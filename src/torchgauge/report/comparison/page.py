@@ -12,10 +12,10 @@ from torchgauge.report.comparison.sections import (
     structure_sections,
     weight_sections,
 )
-from torchgauge.report.model import Section, Table
+from torchgauge.report.model import Table
 from torchgauge.report.options import Options
 from torchgauge.report.page.assemble import assemble
-from torchgauge.report.page.payload import plain
+from torchgauge.report.page.payload import plain, section_data
 
 SECTIONS = ("comparison",)
 
@@ -27,11 +27,11 @@ def render_page(compared: Compared, options: Options) -> str:
 
 def page_payload(compared: Compared) -> dict[str, object]:
     differing = circumstance_section(compared)
-    figures = _table(figure_section(compared))
+    (figures,) = (block for block in figure_section(compared).blocks if isinstance(block, Table))
     payload = {
         "comparison": {
             "sides": [asdict(side) for side in compared.sides],
-            "differing": None if differing is None else _table(differing),
+            "differing": None if differing is None else section_data(differing),
             "figures": [
                 {
                     "title": figure.quantity.title,
@@ -46,20 +46,13 @@ def page_payload(compared: Compared) -> dict[str, object]:
                 }
                 for figure in compared.figures
             ],
-            "notes": figures["notes"],
+            "notes": list(figures.notes),
         },
-        "compared_structure": [_table(section) for section in structure_sections(compared)],
+        "compared_structure": [section_data(section) for section in structure_sections(compared)],
         "compared_modules": _modules(compared),
-        "compared_weights": [_table(section) for section in weight_sections(compared)] or None,
+        "compared_weights": [section_data(section) for section in weight_sections(compared)] or None,
     }
     return {name: plain(part) for name, part in payload.items()}
-
-
-def _table(section: Section) -> dict[str, object]:
-    (table,) = (block for block in section.blocks if isinstance(block, Table))
-    headings = [{"title": heading.title, "isFigure": heading.is_figure} for heading in table.headings]
-    rows = [[cell.plain for cell in row] for row in table.rows]
-    return {"title": section.title, "headings": headings, "rows": rows, "notes": list(table.notes)}
 
 
 def _modules(compared: Compared) -> dict[str, object]:

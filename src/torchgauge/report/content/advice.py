@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, Gain, MeasuredTime, OutputError, Plan, Verified
 
 SHOWN = 5
+WITHDRAWN = "Withdrawn: refuted when tried"
 # Before its code, a piece of advice takes no more lines of the terminal.
 MOST_LINES = 3
 # Longer code stands below the list.
@@ -283,4 +284,4 @@ def _choices(view: View) -> Iterator[Section]:
 
 
 def _withdrawn(found: list[str]) -> list[Block]:
-    return [Text("Withdrawn: refuted when tried"), *notes(found, is_remark=True)] if found else []
+    return [Text(WITHDRAWN), *notes(found, is_remark=True)] if found else []

@@ -45,6 +45,16 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     found = energy_of(view)
     if found is None:
         return
+    yield energy_section(view, found)
+    yield from _rankings(view, options.rows(*RANKED))
+    if (thermal := found.get("thermal")) and (heat := thermal_section(thermal)):
+        yield heat
+    if carbon := found.get("carbon"):
+        yield carbon_section(carbon)
+
+
+def energy_section(view: View, found: EnergyFigures) -> Section:
+    """The energy of a run, what it rests on, and why it was not measured."""
     thermal, basis = found.get("thermal"), found.get("estimated_from")
     estimated = is_estimated(view)
     title = "Energy of one run, ESTIMATED: no meter measured it" if estimated else "Energy of one run"
@@ -56,14 +66,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         blocks.append(Course((("Over time", watts, f"up to {format_watts(max(watts))}"),)))
     blocks += notes([f"Not measured: {found['reason']}"] if found["reason"] else [], is_warning=True)
     remarks = [*found["notes"], *(basis["notes"] if basis else ())]
-    yield Section(
-        title, (*blocks, *notes([str(note) for note in remarks], is_remark=True)), Topic.ENERGY, page_part="energy"
-    )
-    yield from _rankings(view, options.rows(*RANKED))
-    if thermal:
-        yield from _thermal(thermal)
-    if carbon := found.get("carbon"):
-        yield from _carbon(carbon)
+    blocks += notes([str(note) for note in remarks], is_remark=True)
+    return Section(title, tuple(blocks), Topic.ENERGY, page_part="energy")
 
 
 def _measured_facts(found: EnergyFigures) -> Iterator[Fact]:
@@ -152,11 +156,11 @@ def _rankings(view: View, limit: int) -> Iterator[Section]:
     )
     if ops:
         title = f"Most energy-hungry ops, equal calls together{suffix}"
-        table = Table("", (*texts("Op"), *columns), ops, _parts_notes(view))
+        table = Table("", (*texts("Op"), *columns), ops, parts_notes(view))
         yield Section(title, (table,), Topic.ENERGY, page_part="energy")
 
 
-def _parts_notes(view: View) -> tuple[str, ...]:
+def parts_notes(view: View) -> tuple[str, ...]:
     found = energy_of(view)
     if found is None:
         return ()
@@ -170,7 +174,7 @@ def _parts_notes(view: View) -> tuple[str, ...]:
     return (f"{whole}; the difference is {format_joules(parts.get('residue_j'))} ({parts.get('method')}).",)
 
 
-def _thermal(found: Thermal) -> Iterator[Section]:
+def thermal_section(found: Thermal) -> Section | None:
     """How warm the device got while its energy was measured, and what that did to it."""
     shown: list[tuple[str, str, Ends | None, Callable[[float], str]]] = [
         ("temperature_c", "Temperature", found.get("temperature_c"), lambda value: f"{format_value(value)} °C"),
@@ -197,13 +201,13 @@ def _thermal(found: Thermal) -> Iterator[Section]:
         note = "of energy, from the first trial to the last"
         note += "" if slope is None else f"; {format_joules(slope)} per °C"
         facts.append(("Drift", f"{'+' if change > 0 else ''}{format_percent(change)}", note))
-    if facts:
-        blocks: list[Block] = [Facts(facts), *([Course(tuple(courses))] if courses else [])]
-        title = "Temperature and clocks, while energy was measured"
-        yield Section(title, tuple(blocks), Topic.ENERGY, page_part="energy")
+    if not facts:
+        return None
+    blocks: list[Block] = [Facts(facts), *([Course(tuple(courses))] if courses else [])]
+    return Section("Temperature and clocks, while energy was measured", tuple(blocks), Topic.ENERGY, page_part="energy")
 
 
-def _carbon(found: Carbon) -> Iterator[Section]:
+def carbon_section(found: Carbon) -> Section:
     """Grams, and all they rest on."""
     yearly = f"at {format_value(found['rate_per_s'])} per second, continuously"
     facts: list[Fact] = []
@@ -225,4 +229,4 @@ def _carbon(found: Carbon) -> Iterator[Section]:
     ]
     estimated = any(key.startswith("estimated_") for key in found)
     title = "Carbon dioxide equivalents" + (", ESTIMATED" if estimated else "")
-    yield Section(title, (Facts(facts),), Topic.ENERGY, page_part="energy")
+    return Section(title, (Facts(facts),), Topic.ENERGY, page_part="energy")

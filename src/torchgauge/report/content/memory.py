@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torchgauge.facts import OpRecord, View
 from torchgauge.facts.measurements import measurements_of
@@ -14,15 +13,12 @@ from torchgauge.report.options import Options
 from torchgauge.report.ranking import share_of
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 
-if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Memory
-
 
 def sections(view: View, options: Options) -> Iterator[Section]:
     figures = measurements_of(view).get("memory")
     if not figures:
         return
-    facts = [*_peak_facts(view), *_process_facts(figures)]
+    facts = [*memory_facts(view)]
     blocks: list[Block] = [Facts(facts)] if facts else []
     run = moments(view)
     # On one scale: what was held after each op, and what it held in addition while it ran.
@@ -39,7 +35,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     yield Section("Measured memory", tuple(blocks), Topic.MEMORY, page_part="memory")
 
 
-def _peak_facts(view: View) -> Iterator[Fact]:
+def memory_facts(view: View) -> Iterator[Fact]:
+    """The measured peak, what was held then, and the memory of the process and of the device."""
     peak, held = find_memory_peak(view), at_peak(view)
     if peak is not None:
         share = peak.difference_share
@@ -59,12 +56,11 @@ def _peak_facts(view: View) -> Iterator[Fact]:
         place = f"{held.op.op} (op {held.op.index}) in {held.op.module or 'the model itself'}"
         sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
         yield "Held then", "", f"{sizes}; at {place}"
-    memory = measurements_of(view).get("memory")
-    if memory and (state := memory.get("optimizer_state_bytes")):
+    figures = measurements_of(view).get("memory")
+    if not figures:
+        return
+    if state := figures.get("optimizer_state_bytes"):
         yield "Optimizer state", format_bytes(state), "kept from step to step, not allocated by a run"
-
-
-def _process_facts(figures: Memory) -> Iterator[Fact]:
     if figures.get("rss_peak_bytes") is not None:
         note = f"it grew by {format_bytes(figures['rss_growth_bytes'])} over a run; {figures['rss_method']}"
         yield "Process", format_bytes(figures["rss_peak_bytes"]), note

@@ -28,7 +28,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         if len(slices := by_phase(view)) > 1:
             yield _distribution("Distribution by phase", "Phase", slices)
         yield from _layers(view)
-        yield from _coverage(view)
+        if view.capture.has_code:
+            yield coverage_section(view)
 
 
 def _rankings(view: View, limit: int) -> Iterator[Section]:
@@ -108,9 +109,7 @@ def _layers(view: View) -> Iterator[Section]:
         yield Section("Layers by kind, from names and shapes", (table,), Topic.LAYERS)
 
 
-def _coverage(view: View) -> Iterator[Section]:
-    if not view.capture.has_code:
-        return
+def coverage_section(view: View) -> Section:
     facts = coverage(view)
     counts = (
         f"{format_exact(view.totals.ops)} in all: {format_exact(facts.counted)} counted, {format_exact(facts.free)} "
@@ -118,17 +117,20 @@ def _coverage(view: View) -> Iterator[Section]:
     )
     blocks: list[Block] = [Text(counts)]
     if facts.uncounted:
-        remark = (
-            f"Without a formula: {format_percent(facts.ops_share)} of the ops, which move "
-            f"{format_percent(facts.bytes_share)} of the bytes; their MACs and FLOPs are missing above."
-        )
         rows = tuple(
             (Cell(name=entry.op), Cell(format_exact(entry.calls)), Cell(format_bytes(entry.bytes_moved)))
             for entry in facts.uncounted_ops
         )
         headings = (*texts("Uncounted op"), *figures("Calls", "Bytes moved"))
-        blocks += [Text(remark, is_warning=True), Table("", headings, rows)]
-    yield Section("Coverage of ops", tuple(blocks), Topic.OPS)
+        blocks += [Text(uncounted_text(facts), is_warning=True), Table("", headings, rows)]
+    return Section("Coverage of ops", tuple(blocks), Topic.OPS)
+
+
+def uncounted_text(facts: Coverage) -> str:
+    return (
+        f"Without a formula: {format_percent(facts.ops_share)} of the ops, which move "
+        f"{format_percent(facts.bytes_share)} of the bytes; their MACs and FLOPs are missing."
+    )
 
 
 def shapes_text(inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]) -> str:

@@ -380,11 +380,15 @@ def _notes(view: View) -> Iterator[Section]:
     yield Section(f"What its pickle {what}", tuple(blocks), Topic.NOTES, page_part="method")
 
 
+def real_run_text(view: View) -> str:
+    return f"The model was run for real: {view.capture.run.reason or 'it cannot be run on fake tensors'}"
+
+
 def note_texts(view: View) -> list[str]:
     run = view.capture.run
     found = []
     if run.mode == "real":
-        found.append(f"The model was run for real: {run.reason or 'it cannot be run on fake tensors'}")
+        found.append(real_run_text(view))
     found += run.warnings
     unused = unused_modules(view)
     if unused:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 TIME: Final = "time_per_sample_s"
 ENERGY: Final = "energy_per_sample_j"
 GUESS: Final = "estimated_energy_per_sample_j"
+PARETO = "Time against energy, per sample"
+NO_FRONT = "Energy is estimated from time, so no Pareto front can be drawn."
+ON_FRONT = "no other point is both faster and more efficient."
 # A larger batch is to raise the throughput; whatever else is varied is to be fast.
 _BY_THROUGHPUT = ("batch", "threads")
 
@@ -126,11 +129,11 @@ def _pareto(view: View) -> Iterator[Section]:
     blocks: list[Block] = [table]
     measured = [row for row in rows if row.get(ENERGY) is not None]
     if not measured:
-        title = "Time against energy, per sample, energy ESTIMATED"
-        blocks.append(Text("Energy is estimated from time, so no Pareto front can be drawn.", is_remark=True))
+        title = f"{PARETO}, energy ESTIMATED"
+        blocks.append(Text(NO_FRONT, is_remark=True))
     else:
-        title = "Time against energy, per sample"
-        blocks.append(Text(f"{MARKED}: no other point is both faster and more efficient.", is_remark=True))
+        title = PARETO
+        blocks.append(Text(f"{MARKED}: {ON_FRONT}", is_remark=True))
     points = tuple(
         Point(seconds, joules, bool(row.get("efficient")))
         for row in measured
@@ -157,12 +160,16 @@ def _thread_scaling(view: View) -> Iterator[Section]:
         for row in scaling
     )
     bars = Bars("speed-up", tuple(row["speedup"] for row in scaling))
-    facts: list[Fact] = []
-    if threads.get("utilisation") is not None:
-        facts.append(("Busy", format_percent(threads["utilisation"]), "of the threads' time in the undisturbed runs"))
-    if serial := {kind: share for kind, share in (threads.get("serial_share") or {}).items() if share is not None}:
-        text = ", ".join(f"{kind} {format_percent(share)}" for kind, share in serial.items())
-        facts.append(("Serial", "", f"{text}: the share that does not run in parallel, by Amdahl's law"))
+    facts = [*thread_facts(view)]
     table = Table("", figures("Threads", "Median", "Speed-up", "Efficiency"), rows, bars=bars)
     blocks: list[Block] = [table, *([Facts(facts)] if facts else [])]
     yield Section("Thread scaling", tuple(blocks), Topic.SWEEP, page_part="sweeps")
+
+
+def thread_facts(view: View) -> Iterator[Fact]:
+    threads = measurements_of(view).get("threads") or {}
+    if threads.get("utilisation") is not None:
+        yield "Busy", format_percent(threads["utilisation"]), "of the threads' time in the undisturbed runs"
+    if serial := {kind: share for kind, share in (threads.get("serial_share") or {}).items() if share is not None}:
+        text = ", ".join(f"{kind} {format_percent(share)}" for kind, share in serial.items())
+        yield "Serial", "", f"{text}: the share that does not run in parallel, by Amdahl's law"

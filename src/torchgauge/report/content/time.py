@@ -15,33 +15,54 @@ from torchgauge.report.ranking import BY_TIME, THE_MODEL, equal_calls, rate, sha
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Latency, Measurements
+    from torchgauge.facts.document_types import Latency
 
-_NO_ROOF = "No roofline: peak unknown; run torchgauge system --calibrate."
+NO_ROOF = "No roofline: peak unknown; run torchgauge system --calibrate."
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:
     yield from _predicted_times(view, options)
     if view.measurements is None:
         return
-    measured = measurements_of(view)
-    facts = [*_latency_facts(measured.get("latency")), *_circumstances(measured)]
-    warnings = [str(note) for note in measured.get("notes") or ()]
-    if measured.get("failure"):
-        warnings.append(f"The measurement ended early: {measured['failure']}")
-    device = measured.get("device")  # none where it did not come to a run
-    title = "Not measured" if device is None else f"Measured on {device}"
-    blocks = (*([Facts(facts)] if facts else []), *notes(warnings, is_warning=True))
-    yield Section(title, blocks, Topic.TIME, page_part="time", name="time")
+    yield measured_section(view)
     yield from _slow_modules(view, options.rows(*RANKED))
     yield from _slow_ops(view, options.rows(*RANKED))
-    if (left := find_residue(view)) is not None:
-        yield _residue(left)
+    if (residue := residue_section(view)) is not None:
+        yield residue
 
 
-def _latency_facts(found: Latency | None) -> Iterator[Fact]:
-    if not found:
-        return
+def measured_section(view: View) -> Section:
+    """The undisturbed runs and the conditions that they ran under."""
+    measured = measurements_of(view)
+    facts = [*_latency_facts(latency)] if (latency := measured.get("latency")) else []
+    if phases := measured.get("phases"):
+        text = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in phases.items())
+        facts.append(("Phases", "", f"{text}, one step, synchronised between phases"))
+    if threads := measured.get("threads"):
+        note = f"intra-op, {format_exact(threads.get('inter_op'))} inter-op"
+        facts.append(("Threads", format_exact(threads.get("intra_op")), note))
+    if around := measured.get("surroundings"):
+        own, others = format_percent(around.get("own_share")), format_percent(around.get("other_processes_share"))
+        governor = f"governor {around['governor']}" if around.get("governor") else "governor unknown"
+        facts.append(("Machine", "", f"this process used {own} of the CPU, others {others}, {governor}"))
+    if settings := {name: value for name, value in (measured.get("settings") or {}).items() if value is not None}:
+        text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
+        facts.append(("Settings", "", text))
+    warnings = [*measurement_warnings(view)]
+    device = measured.get("device")  # none where the model was never run
+    title = "Not measured" if device is None else f"Measured on {device}"
+    blocks = (*([Facts(facts)] if facts else []), *notes(warnings, is_warning=True))
+    return Section(title, blocks, Topic.TIME, page_part="time", name="time")
+
+
+def measurement_warnings(view: View) -> Iterator[str]:
+    measured = measurements_of(view)
+    yield from (str(note) for note in measured.get("notes") or ())
+    if measured.get("failure"):
+        yield f"The measurement ended early: {measured['failure']}"
+
+
+def _latency_facts(found: Latency) -> Iterator[Fact]:
     precision = interval_share(found)
     # One run has no interval: its own time would pass for certainty.
     note = "one undisturbed run: its variation is unknown"
@@ -72,21 +93,6 @@ def interval_share(latency: Latency | None) -> float | None:
         return None
     median, interval = latency["median_s"], latency["ci95_s"]
     return (interval[1] - interval[0]) / 2 / median if median and interval else None
-
-
-def _circumstances(measured: Measurements) -> Iterator[Fact]:
-    if phases := measured.get("phases"):
-        text = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in phases.items())
-        yield "Phases", "", f"{text}, one step, synchronised between phases"
-    if threads := measured.get("threads"):
-        note = f"intra-op, {format_exact(threads.get('inter_op'))} inter-op"
-        yield "Threads", format_exact(threads.get("intra_op")), note
-    if around := measured.get("surroundings"):
-        own, others = format_percent(around.get("own_share")), format_percent(around.get("other_processes_share"))
-        governor = f"governor {around['governor']}" if around.get("governor") else "governor unknown"
-        yield "Machine", "", f"this process used {own} of the CPU, others {others}, {governor}"
-    if settings := {name: value for name, value in (measured.get("settings") or {}).items() if value is not None}:
-        yield "Settings", "", ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
 
 
 def _slow_modules(view: View, limit: int) -> Iterator[Section]:
@@ -141,9 +147,13 @@ def _slow_ops(view: View, limit: int) -> Iterator[Section]:
         )
         for entry in ranked
     )
-    note = "Times of profiled runs." if has_roof else f"Times of profiled runs. {_NO_ROOF}"
-    table = Table("", headings, rows, (note,))
+    table = Table("", headings, rows, (op_times_note(has_roof=has_roof),))
     yield Section("Slowest ops, equal calls together", (table,), Topic.TIME, page_part="time")
+
+
+def op_times_note(*, has_roof: bool) -> str:
+    note = "Times of profiled runs, not scaled to the undisturbed run."
+    return note if has_roof else f"{note} {NO_ROOF}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +214,10 @@ def between_calls_s(trace: TraceRecord) -> float:
     return ((until if trace.kernels else trace.duration_ns) - covered) * 1e-9
 
 
-def _residue(found: Residue) -> Section:
+def residue_section(view: View) -> Section | None:
+    found = find_residue(view)
+    if found is None:
+        return None
     where = "on the device " if found.device_s is not None else ""
     joined = f"{format_exact(found.joined_ops)} of {format_exact(found.static_ops)} ops"
     unexplained = f"{format_percent(found.unexplained_share)} of the run"

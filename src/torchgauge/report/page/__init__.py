@@ -16,7 +16,6 @@ from torchgauge.report.page.parts import (
     measured,
     memory,
     method,
-    more,
     overview,
     rows,
     weights,
@@ -33,7 +32,7 @@ SECTIONS = (
 
 __all__ = [
     "PARTS", "SECTIONS", "advice", "assemble", "build_payload", "columns", "cost", "encode", "graph", "measured",
-    "memory", "method", "more", "overview", "part", "plain", "render_page", "rows", "weights",
+    "memory", "method", "overview", "part", "plain", "render_page", "rows", "weights",
 ]  # fmt: skip
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import FIGURES, MODULES, OPS, Figure, Unit, Use, numbers_in, shown_in
 from torchgauge.facts.rows import bytes_moved
+from torchgauge.report.bars import course_rows, scatter
+from torchgauge.report.content import sections_of
+from torchgauge.report.model import Block, Course, Listing, Scatter, Section, Table
 from torchgauge.report.options import Options
 from torchgauge.units import visible
 
@@ -17,6 +21,7 @@ Part = Callable[[View, Options], object]
 
 PARTS: dict[str, Part] = {}
 _AS_IT_IS = frozenset({int, bool, type(None)})
+_PLOT_WIDTH = 60  # characters
 
 
 def part(name: str) -> Callable[[Part], Part]:
@@ -54,6 +59,33 @@ def plain(value: object) -> Any:
 def _shown(text: str) -> str:
     """Lines stay lines (code is shown too); every other character that would not show as itself is an escape."""
     return "\n".join(map(visible, text.split("\n"))) if "\n" in text else visible(text)
+
+
+def section_data(section: Section, *, has_plots: bool = True) -> dict[str, object]:
+    """A section as the page draws it, title and blocks. `has_plots`: also plots drawn in characters, which the page has
+    no other form of."""
+    blocks = (block for block in section.blocks if has_plots or not isinstance(block, Course | Scatter))
+    return {"title": section.title, "blocks": [_block_data(block) for block in blocks]}
+
+
+def _block_data(block: Block) -> dict[str, object]:
+    match block:
+        case Table():
+            headings = [{"title": heading.title, "is_figure": heading.is_figure} for heading in block.headings]
+            rows = [[cell.plain for cell in row] for row in block.rows]
+            return {"kind": "table", "headings": headings, "rows": rows, "notes": list(block.notes)}
+        case Listing():
+            items = [
+                {"text": item.name + item.text, "facts": list(item.facts), "code": item.code} for item in block.items
+            ]
+            is_numbered = block.mark == "1."
+            return {"kind": "listing", "items": items, "is_numbered": is_numbered, "is_warning": block.is_warning}
+        case Course():
+            return {"kind": "facts", "rows": course_rows(block, _PLOT_WIDTH)}
+        case Scatter():
+            return {"kind": "code", "text": "\n".join(scatter(block, _PLOT_WIDTH))}
+        case _:
+            return {"kind": type(block).__name__.lower(), **asdict(block)}
 
 
 # Of the ends of a range, which only a tooltip shows with three digits.
@@ -122,3 +154,9 @@ def module_figures(view: View, options: Options) -> list[dict[str, object]]:
 def op_figures(view: View, options: Options) -> list[dict[str, object]]:
     """The columns of the op table."""
     return [described(figure) for figure in shown_in(Use.OP_PAGE, OPS)]
+
+
+@part("more")
+def more(view: View, options: Options) -> list[dict[str, object]] | None:
+    """The sections of the report that no other part of the page shows."""
+    return [section_data(section) for section in sections_of(view, options) if not section.page_part] or None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
 from torchgauge.report.content.advice import (
+    WITHDRAWN,
     advice_of,
     effect_text,
     error_text,
@@ -42,7 +43,7 @@ def advice(view: View, options: Options) -> dict[str, object] | None:
             "code": found["code"],
         }
     rows, choices = ([_row(row) for row in some] for some in (advice_of(view), options_of(view)))
-    return {"rows": rows, "options": choices, "plan": plan}
+    return {"rows": rows, "options": choices, "plan": plan, "withdrawn_title": WITHDRAWN}
 
 
 def _row(row: Advice) -> dict[str, object]:

@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import energy_of, measurements_of
+from torchgauge.report.content.energy import carbon_section, energy_section, parts_notes, thermal_section
 from torchgauge.report.content.ops import shapes_text
-from torchgauge.report.content.sweep import ENERGY, GUESS, TIME, points_with_energy, sweep_points
-from torchgauge.report.content.system import counter_facts, plain_name
-from torchgauge.report.content.time import find_residue, interval_share
+from torchgauge.report.content.sweep import (
+    ENERGY,
+    GUESS,
+    NO_FRONT,
+    ON_FRONT,
+    PARETO,
+    TIME,
+    points_with_energy,
+    sweep_points,
+    thread_facts,
+)
+from torchgauge.report.content.system import plain_name
+from torchgauge.report.content.system import sections as system_sections
+from torchgauge.report.content.time import interval_share, measured_section, op_times_note, residue_section
 from torchgauge.report.options import Options
-from torchgauge.report.page.payload import part
+from torchgauge.report.page.payload import part, section_data
 from torchgauge.report.ranking import (
     BY_ENERGY,
     BY_TIME,
@@ -26,7 +38,6 @@ from torchgauge.report.ranking import (
     top_modules,
     top_ops,
     top_phases,
-    whole_joules,
 )
 
 if TYPE_CHECKING:
@@ -41,82 +52,48 @@ def time(view: View, options: Options) -> dict[str, object] | None:
     """Rows are measured and never scaled to the whole."""
     if view.measurements is None:
         return None
-    figures, residue = measurements_of(view), find_residue(view)
-    latency, threads = figures.get("latency"), figures.get("threads") or {}
+    figures, residue = measurements_of(view), residue_section(view)
+    latency, ops = figures.get("latency"), top_ops(view, BY_TIME, _RANKED)
     module_phases = [
         {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds} for entry in top_phases(view, _RANKED)
     ]
-    system, counters = figures.get("system"), figures.get("counters")
-    sampled: dict[str, object] | None = None
-    if system:
-        cost = system.get("cost")
-        sampled = {
-            "duration_s": system["duration_s"],
-            "cost_share": cost and cost["share"],
-            "quantities": [_quantity(name, found) for name, found in system["quantities"].items()],
-            "absent": _reasons(system["absent"]),
-        }
-    counted: dict[str, object] | None = None
-    if counters:
-        counted = {
-            "facts": counter_facts(counters),
-            "notes": list(counters.get("notes") or ()),
-            "absent": _reasons(counters.get("absent") or {}),
-        }
+    system = figures.get("system")
+    quantities = [_quantity(name, found) for name, found in system["quantities"].items()] if system else []
     return {
-        "device": figures.get("device", view.capture.run.device),
-        "failure": figures.get("failure"),
-        "notes": list(figures.get("notes") or ()),
+        "measured": section_data(measured_section(view)),
         "latency": latency and {**latency, "precision": interval_share(latency)},
         "phases": [{"name": name, "time_s": seconds} for name, seconds in (figures.get("phases") or {}).items()],
-        "threads": {
-            "intra_op": threads.get("intra_op"),
-            "inter_op": threads.get("inter_op"),
-            "utilisation": threads.get("utilisation"),
-        },
-        "surroundings": figures.get("surroundings") or {},
-        "modules": _modules(view),
+        "modules": [
+            {
+                "paths": entry.paths,
+                "kind": entry.kind,
+                "count": entry.count,
+                "self_time_s": entry.value,
+                "share": entry.share,
+                "flops": entry.flops,
+            }
+            for entry in top_modules(view, BY_TIME, _RANKED)
+        ],
         "module_phases": module_phases,
-        "ops": _ops(view),
-        "residue": residue and {**asdict(residue), "unexplained_share": residue.unexplained_share},
-        "system": sampled,
-        "counters": counted,
+        "ops": [
+            {
+                "op": entry.op,
+                "shapes": shapes_text(entry.input_shapes, entry.output_shapes),
+                "calls": entry.calls,
+                "time_s": entry.value,
+                "share": entry.share,
+                "flops_per_s": rate(entry, entry.flops),
+                "bytes_per_s": rate(entry, entry.bytes_moved),
+                "roof_share": entry.roof_share,
+                "bound": entry.bound,
+            }
+            for entry in ops
+        ],
+        "ops_note": op_times_note(has_roof=any(entry.roof_share is not None for entry in ops)),
+        "residue": residue and section_data(residue),
+        "quantities": quantities,
+        "machine": [section_data(section) for section in system_sections(view, options)],
     }
-
-
-def _reasons(absent: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"name": plain_name(name), "reason": reason} for name, reason in absent.items()]
-
-
-def _modules(view: View) -> list[dict[str, object]]:
-    return [
-        {
-            "paths": entry.paths,
-            "kind": entry.kind,
-            "count": entry.count,
-            "self_time_s": entry.value,
-            "share": entry.share,
-            "flops": entry.flops,
-        }
-        for entry in top_modules(view, BY_TIME, _RANKED)
-    ]
-
-
-def _ops(view: View) -> list[dict[str, object]]:
-    return [
-        {
-            "op": entry.op,
-            "shapes": shapes_text(entry.input_shapes, entry.output_shapes),
-            "calls": entry.calls,
-            "time_s": entry.value,
-            "share": entry.share,
-            "flops_per_s": rate(entry, entry.flops),
-            "bytes_per_s": rate(entry, entry.bytes_moved),
-            "roof_share": entry.roof_share,
-            "bound": entry.bound,
-        }
-        for entry in top_ops(view, BY_TIME, _RANKED)
-    ]
 
 
 def _quantity(name: str, found: Sampled) -> dict[str, object]:
@@ -150,26 +127,14 @@ def _quantity(name: str, found: Sampled) -> dict[str, object]:
 @part("sweeps")
 def sweeps(view: View, options: Options) -> dict[str, object] | None:
     points = sweep_points(view)
-    threads = measurements_of(view).get("threads") or {}
-    scaling = threads.get("scaling") or []
+    scaling = (measurements_of(view).get("threads") or {}).get("scaling") or []
     if not points and not scaling:
         return None
-    serial = (threads.get("serial_share") or {}).items()
     return {
         "sweeps": [{"key": key, "points": [asdict(point) for point in found]} for key, found in points.items()],
         "scaling": scaling,
-        "utilisation": threads.get("utilisation"),
-        "serial_share": [{"name": kind, "share": share} for kind, share in serial if share is not None],
+        "facts": list(thread_facts(view)),
     }
-
-
-_ATTRIBUTION = ("method", "explained_share", "residue_j", "gap_s", "gap_joules", "waiting_watts", "busy_s")
-_AS_THEY_ARE = (
-    "origin", "reason", "boundary", "meters", "joules", "ci95_j", "net_joules", "watts_mean", "watts_peak",
-    "idle_watts", "flops_per_joule", "joules_per_sample", "joules_per_token", "estimated_joules",
-    "estimated_joules_per_sample", "estimated_watts_mean", "estimated_flops_per_joule", "estimated_from", "trials",
-    "iterations", "window_s", "power_limit_watts", "device_best", "carbon",
-)  # fmt: skip
 
 
 @part("energy")
@@ -177,17 +142,12 @@ def energy(view: View, options: Options) -> dict[str, object] | None:
     figures = energy_of(view)
     if figures is None:
         return None
-    attribution, basis, thermal = (figures.get("attribution"), figures.get("estimated_from"), figures.get("thermal"))
-    heat: dict[str, object] | None = None
-    if thermal:
-        keys = ("series", "temperature_c", "clock_hz", "throttled", "drift", "absent")
-        # That nothing held the device back is an answer.
-        heat = {key: thermal.get(key) or None for key in keys} | {"throttled": thermal.get("throttled")}
+    thermal, carbon = figures.get("thermal"), figures.get("carbon")
+    heat = thermal_section(thermal) if thermal else None
     return {
-        **{key: figures.get(key) for key in _AS_THEY_ARE},
         "is_estimated": is_estimated(view),
-        "whole_joules": whole_joules(view),
-        "notes": [*figures["notes"], *(basis["notes"] if basis else ())],
+        "summary": section_data(energy_section(view, figures), has_plots=False),
+        "range": figures.get("estimated_joules"),
         "modules": [
             {"paths": entry.paths, "kind": entry.kind, "count": entry.count, **_joules(entry)}
             for entry in top_modules(view, BY_ENERGY, _RANKED)
@@ -201,9 +161,13 @@ def energy(view: View, options: Options) -> dict[str, object] | None:
             }
             for entry in top_ops(view, BY_ENERGY, _RANKED)
         ],
-        "attribution": {key: attribution.get(key) for key in _ATTRIBUTION} if attribution else None,
-        "thermal": heat,
+        "ops_notes": list(parts_notes(view)),
+        "thermal": heat and section_data(heat, has_plots=False),
+        "series": thermal.get("series") if thermal else None,
+        "idle_watts": figures.get("idle_watts"),
         "pareto": _pareto(view),
+        "front": {"title": PARETO, "marked": ON_FRONT, "unknown": NO_FRONT},
+        "carbon": carbon and section_data(carbon_section(carbon)),
     }
 
 

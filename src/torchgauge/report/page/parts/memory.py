@@ -9,15 +9,11 @@ from dataclasses import dataclass
 from torchgauge.facts import OpRecord, TensorSpec, View
 from torchgauge.facts.measurements import measurements_of
 from torchgauge.facts.peak_memory import memory_at_peak, memory_over_run
-from torchgauge.report.content.memory import at_peak, find_memory_peak, find_peak, moments
+from torchgauge.report.content.memory import at_peak, find_memory_peak, find_peak, memory_facts, moments
 from torchgauge.report.options import Options, format_shapes
 from torchgauge.report.page.payload import part
 
 _LISTED_TENSORS = 20
-_MEASURED = (
-    "rss_before_bytes", "rss_peak_bytes", "rss_growth_bytes", "rss_method", "cuda_before_bytes",
-    "cuda_allocated_peak_bytes", "cuda_reserved_peak_bytes", "optimizer_state_bytes", "pattern",
-)  # fmt: skip
 
 
 @part("memory")
@@ -122,7 +118,8 @@ def _measured(view: View) -> dict[str, object] | None:
             "gradients": held.gradients_bytes,
             "workspace": held.workspace_bytes,
         },
-        "figures": {key: value for key in _MEASURED if (value := figures.get(key)) is not None},
+        "facts": list(memory_facts(view)),
+        "state_bytes": figures.get("optimizer_state_bytes"),
     }
 
 

@@ -7,22 +7,25 @@ from dataclasses import asdict
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import energy_of, measurements_of
-from torchgauge.report.content.ops import coverage, unused_modules
-from torchgauge.report.content.summary import run_text
+from torchgauge.report.content.ops import coverage_section, unused_modules
+from torchgauge.report.content.summary import real_run_text, run_text
 from torchgauge.report.content.system import plain_name
+from torchgauge.report.content.weights import scan_text
 from torchgauge.report.options import Options
 from torchgauge.report.page.parts.cost import device_peaks
-from torchgauge.report.page.payload import part
+from torchgauge.report.page.payload import part, section_data
 from torchgauge.report.weight_statistics import summary_of
-from torchgauge.units import format_seconds, format_shape
+from torchgauge.units import format_exact, format_seconds, format_shape
 
 _MOST_UNUSED = 40
+_STATIC = "The model was run once on tensors without values: every op was recorded, nothing was computed"
 VERDICTS = ("dangerous", "unknown", "expected")
 
 
 @part("method")
 def method(view: View, options: Options) -> dict[str, object]:
     run = view.capture.run
+    how = run.reason if run.mode is None else _STATIC if run.mode == "fake" else real_run_text(view)
     nodes = unused_modules(view)
     rows = [{"path": node.path, "params": node.record.params} for node in nodes[:_MOST_UNUSED]]
     # What is absent for one reason together.
@@ -38,17 +41,17 @@ def method(view: View, options: Options) -> dict[str, object]:
         }
         for entry in view.capture.inputs
     ]
-    summary = summary_of(view)
-    weights = {"scan": summary["scan"], "failures": list(summary["failures"])} if summary and summary["scan"] else None
+    summary, weights = summary_of(view), None
+    if summary and summary["scan"]:
+        failed = f"; {format_exact(len(summary['failures']))} could not be read" if summary["failures"] else ""
+        weights = f"{scan_text(summary['scan'])}; statistics over finite values{failed}"
     return {
         "has_code": view.capture.has_code,
         "run": run_text(view),
-        "mode": run.mode,
-        "reason": run.reason,
-        "train": run.train,
+        "how": how,
         "warnings": list(run.warnings),
         "inputs": inputs,
-        "coverage": asdict(coverage(view)) if view.capture.has_code else None,
+        "coverage": section_data(coverage_section(view)) if view.capture.has_code else None,
         "unused": {"count": len(nodes), "modules": rows},
         "measured": _measured(view),
         "energy": _energy(view),

@@ -11,7 +11,7 @@ from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.weights import removable
 from torchgauge.report.content.energy import range_text
 from torchgauge.report.content.memory import find_peak
-from torchgauge.report.content.ops import coverage
+from torchgauge.report.content.ops import coverage, uncounted_text
 from torchgauge.report.content.summary import (
     input_facts,
     memory_facts,
@@ -23,7 +23,7 @@ from torchgauge.report.content.summary import (
     run_text,
     stored_facts,
 )
-from torchgauge.report.content.time import interval_share
+from torchgauge.report.content.time import interval_share, measurement_warnings
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import is_estimated
@@ -60,14 +60,8 @@ def warnings(view: View) -> list[str]:
     texts = note_texts(view)
     if view.capture.has_code and (uncounted := coverage(view)).uncounted:
         names = ", ".join(entry.op for entry in uncounted.uncounted_ops[:6])
-        texts.append(
-            f"Without a formula: {format_percent(uncounted.ops_share)} of the ops, which move "
-            f"{format_percent(uncounted.bytes_share)} of the bytes; their MACs and FLOPs are missing: {names}"
-        )
-    figures = measurements_of(view)
-    if figures.get("failure"):
-        texts.append(f"The measurement ended early: {figures['failure']}")
-    texts += map(str, figures.get("notes") or ())
+        texts.append(f"{uncounted_text(uncounted).removesuffix('.')}: {names}")
+    texts += measurement_warnings(view)
     failures = view.capture.statistics.failures if view.capture.statistics else ()
     if failures:
         names = ", ".join(name for name, _ in failures[:6])

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import Members
-from torchgauge.facts.weights import Stem, by_stem, layer_of, quantization_of, removable, value_figures
-from torchgauge.report.content.weights import by_dtype, by_role
+from torchgauge.facts.weights import Stem, by_stem, layer_of, quantization_of, value_figures
+from torchgauge.report.content.weights import by_dtype, by_role, kinds_section, value_facts
 from torchgauge.report.options import Options
-from torchgauge.report.page.payload import columns, part
+from torchgauge.report.page.payload import columns, part, section_data
 from torchgauge.report.weight_statistics import advice, places, sqnr_db, summary_of
 from torchgauge.units import format_shape
 
@@ -46,11 +46,8 @@ def weights(view: View, options: Options) -> dict[str, object] | None:
         "granularities": list(GRANULARITIES),
         "quantiles": list(QUANTILES),
         "structures": list(STRUCTURES),
-        "kinds": [
-            {key: _short(kind.get(key)) for key in ("kind", "tensors", "bytes", "mean", "std", "abs_max", "sparsity")}
-            | {"removable": removable(kind), "int8_db": sqnr_db(kind, "int8")}
-            for kind in (summary.get("by_kind", ()) if summary else ())
-        ],
+        "facts": list(value_facts(view)),
+        "kinds": (kinds := kinds_section(view)) and section_data(kinds),
         "places": [asdict(place) for place in places(view)[:_PLACES]],
         "outliers": list(summary.get("outliers", ()))[:_OUTLIERS] if summary else [],
         "recommendations": [asdict(entry) for entry in advice(view)[:_ADVICE]],

@@ -1,4 +1,4 @@
-// Text in rows: facts, plain tables, rankings; and one colour for each kind of op, the same everywhere.
+// Text in rows: facts, plain tables, blocks of a section; and one colour for each kind of op, the same everywhere.
 (() => {
   const CATEGORY_COLORS = {
     matmul: 0, convolution: 1, attention: 2, normalization: 3, activation: 4, elementwise: 5, softmax: 6, pooling: 7,
@@ -15,11 +15,12 @@
     const kept = rows.filter((row) => row && (tg.isKnown(row[1]) && row[1] !== "" || row[2]));
     return tg.el("dl", { class: "facts" }, kept.map(([name, value, note]) => [
       tg.el("dt", {}, name),
-      tg.el("dd", {}, tg.isKnown(value) && value !== "" ? tg.el("b", { class: "fact" }, shown(value)) : null,
+      tg.el("dd", {}, tg.isKnown(value) && value !== "" ? tg.el("b", { class: isEstimate(value) ? "fact about" : "fact" }, shown(value)) : null,
         tg.isKnown(value) && value !== "" && note ? " " : null, note ? tg.el("span", { class: "faint" }, shown(note)) : null),
     ]));
   };
 
+  const isEstimate = (value) => typeof value === "string" && value.startsWith("≈");
   const shown = (content) => (content instanceof Node || Array.isArray(content) ? content : tg.name(String(content), LONGEST));
 
   // columns: [{label, isText, cell(row)}]. Beyond the first rows a button shows the rest; all of them are printed.
@@ -47,6 +48,32 @@
   // Texts as list items; nothing for none.
   tg.list = (texts, className = "plain") =>
     (texts.length ? tg.el("ul", { class: className }, texts.map((text) => tg.el("li", {}, typeof text === "string" ? tg.short(text, LONGEST) : text))) : null);
+
+  // The blocks of a section that every format has (`report/model.py`), under its title.
+  tg.drawBlocks = (element, { title, blocks }) => {
+    if (title) element.append(tg.heading(title));
+    for (const block of blocks) tg.append(element, ...DRAW[block.kind](block));
+  };
+
+  const DRAW = {
+    table: ({ headings, rows, notes }) => [
+      headings.length ? tg.rowTable(null, headings.map((heading, place) => ({
+        label: heading.title, isText: !heading.is_figure, cell: (row) => (heading.is_figure ? row[place] : tg.name(row[place], 110)),
+      })), rows, { shown: rows.length }) : null,
+      ...notes.map((note) => tg.note(note)),
+    ],
+    facts: ({ rows }) => [tg.facts(rows)],
+    text: ({ text, is_warning: isWarning }) => [isWarning ? tg.warn(tg.short(text, LONGEST)) : tg.el("p", {}, tg.short(text, LONGEST))],
+    listing: ({ items, is_numbered: isNumbered, is_warning: isWarning }) => (isWarning ? items.map(({ text }) => tg.warn(tg.short(text, LONGEST)))
+      : [tg.el(isNumbered ? "ol" : "ul", { class: isNumbered ? null : "plain" }, items.map(({ text, facts, code }) =>
+        tg.el("li", {}, tg.short(text, LONGEST), facts.map(([name, value]) => tg.note(name ? `${name}: ${value}` : value)), code ? tg.el("pre", {}, code) : null)))]),
+    code: ({ text }) => [tg.el("pre", {}, text)],
+    chart: ({ bars }) => {
+      const top = Math.max(...bars.map(([, value]) => value), 0);
+      return [tg.el("table", {}, tg.el("tbody", {}, bars.map(([label, value, text]) => tg.el("tr", {},
+        tg.el("td", {}, label), tg.el("td", {}, tg.el("meter", { min: 0, max: top || 1, value })), tg.el("td", { class: "number" }, text)))))];
+    },
+  };
 
   tg.heading = (text, ...more) => tg.el("h3", {}, text, more);
   tg.place = (path) => (path === "" ? tg.el("span", { class: "faint" }, "the model itself") : tg.name(path, 90));

@@ -12,7 +12,7 @@
           tg.el("ul", { class: "advice" }, data.options.map((row) => tg.el("li", {}, piece(row)))));
       }
       if (!withdrawn.length) return;
-      element.append(tg.heading("Withdrawn: refuted when tried"),
+      element.append(tg.heading(data.withdrawn_title),
         tg.el("ul", { class: "advice withdrawn" }, withdrawn.map((row) => tg.el("li", {}, piece(row)))));
     },
   });

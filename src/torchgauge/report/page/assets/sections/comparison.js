@@ -2,18 +2,8 @@
 (() => {
   const STATES = { added: "good", removed: "warn", renamed: "accent", retyped: "accent", reshaped: "accent", recast: "accent" };
 
-  function plainTable({ headings, rows, notes }, caption) {
-    const table = headings.length ? tg.el("div", { class: "scroll" }, tg.el("table", { "aria-label": caption },
-      tg.el("thead", {}, tg.el("tr", {}, headings.map((heading) =>
-        tg.el("th", { scope: "col", class: heading.isFigure ? "number" : null, style: { "white-space": "nowrap" } }, heading.title)))),
-      tg.el("tbody", {}, rows.map((cells) => tg.el("tr", {}, cells.map((cell, place) =>
-        tg.el("td", { class: headings[place].isFigure ? "number" : null, style: cell.length < 30 ? { "white-space": "nowrap" } : { "min-width": "14em" } },
-          headings[place].isFigure ? cell : tg.name(cell, 110)))))))) : null;
-    return tg.el("div", {}, table, notes.map((note) => tg.note(note)));
-  }
-
   function titledTables(element, tables, prefix) {
-    for (const table of tables) element.append(tg.el("h3", {}, table.title.replace(prefix, "")), plainTable(table, table.title));
+    for (const table of tables) tg.drawBlocks(element, { ...table, title: table.title.replace(prefix, "") });
   }
 
   function changeMark(change) {
@@ -27,17 +17,15 @@
     part: "comparison",
     draw(element, data) {
       const base = data.sides[0].label;
-      element.append(sideList(), ...differing(), tg.el("h3", {}, "Figures"), figures(), ...data.notes.map((note) => tg.note(note)));
+      element.append(sideList());
+      if (data.differing) tg.drawBlocks(element, data.differing);
+      element.append(tg.el("h3", {}, "Figures"), figures(), ...data.notes.map((note) => tg.note(note)));
 
       function sideList() {
         return tg.el("dl", { class: "facts" }, data.sides.map((side, place) => [
           tg.el("dt", {}, tg.el("span", { class: "swatch", style: { "--paint": `var(--c${place % 10})` } }), " ", tg.el("b", {}, side.label)),
           tg.el("dd", {}, tg.name(side.name || side.kind, 160), " ", tg.el("small", {}, tg.name(side.kind, 60), ` · ${side.created.slice(0, 16).replace("T", " ")}`)),
         ]));
-      }
-
-      function differing() {
-        return data.differing ? [tg.el("h3", {}, "Conditions that differ"), plainTable(data.differing, "Circumstances")] : [];
       }
 
       function figures() {

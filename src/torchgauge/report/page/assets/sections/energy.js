@@ -5,53 +5,16 @@
   tg.section({
     id: "energy", title: "Energy", part: "energy",
     draw(element, data) {
-      if (data.is_estimated) element.append(tg.el("p", { class: "estimated-banner" }, "Estimated: no meter measured it. ", tg.el("span", { class: "faint" }, tg.short(data.reason ?? "", 600))));
-      else if (data.reason) element.append(tg.warn(tg.short(`Not measured: ${data.reason}`, 600)));
-      element.append(tg.facts(data.is_estimated ? estimatedFacts(data) : measuredFacts(data)));
-      if (data.is_estimated && data.estimated_joules) drawRange(element, data.estimated_joules);
-      if (data.notes.length) element.append(tg.list(data.notes, "plain faint"));
+      tg.drawBlocks(element, data.summary);
+      if (data.is_estimated && data.range) drawRange(element, data.range);
       drawRankings(element, data);
       tg.drawThermal(element, data);
-      drawPareto(element, data.pareto);
-      tg.drawCarbon(element, data.carbon);
+      drawPareto(element, data.pareto, data.front);
+      if (data.carbon) tg.drawBlocks(element, data.carbon);
     },
   });
 
-  const interval = ([low, high], form) => `95 %: ${form(low)} to ${form(high)}`;
-  const between = (range, form = tg.format.joules) => `between ${form(range.low)} and ${form(range.high)}`;
-
-  function measuredFacts(data) {
-    const { joules, watts } = tg.format;
-    if (!tg.isKnown(data.joules)) return [];
-    const over = data.trials && data.window_s ? `mean of ${tg.plural(data.trials, "trial")}, ${tg.format.seconds(data.window_s)}` : "measured";
-    const best = data.device_best;
-    const meters = data.meters.filter((meter) => meter.available ?? true).map((meter) => meter.name);
-    return [
-      ["Energy", joules(data.joules), data.ci95_j ? `${over} (${interval(data.ci95_j, joules)})` : over],
-      tg.isKnown(data.net_joules) ? ["Net", joules(data.net_joules), `above the idle power of ${watts(data.idle_watts)}`] : null,
-      tg.isKnown(data.joules_per_sample) && data.joules_per_sample !== data.joules ? ["Per sample", joules(data.joules_per_sample)] : null,
-      tg.isKnown(data.joules_per_token) ? ["Per token", joules(data.joules_per_token)] : null,
-      tg.isKnown(data.watts_mean) ? ["Power", watts(data.watts_mean), `mean; ${watts(data.watts_peak)} at most${data.power_limit_watts ? `, limit ${watts(data.power_limit_watts)}` : ""}`] : null,
-      tg.isKnown(data.flops_per_joule) ? ["Efficiency", `${tg.format.count(data.flops_per_joule)}FLOP/J`, best ? `${tg.format.percent(data.flops_per_joule / best.flops_per_joule)} of the device's best in ${best.dtype}: ${best.source}` : "the device's best is unknown"] : null,
-      meters.length ? ["Meter", "", `${meters.join(", ")}; ${data.boundary}`] : null,
-    ];
-  }
-
-  function estimatedFacts(data) {
-    const { estimated_joules: whole, estimated_joules_per_sample: each, estimated_from: basis } = data;
-    const { estimated_watts_mean: power, estimated_flops_per_joule: rate } = data;
-    const flops = (value) => `${tg.format.count(value)}FLOP/J`;
-    if (!whole) return [];
-    return [
-      ["Energy", about(whole), between(whole)],
-      each && each.value !== whole.value ? ["Per sample", about(each), between(each)] : null,
-      power ? ["Power", about(power, tg.format.watts), between(power, tg.format.watts)] : null,
-      rate ? ["Efficiency", about(rate, flops), between(rate, flops)] : null,
-      basis ? ["From", "", `${basis.technology}: operations and bytes alone ${between(basis.work_joules)}${basis.watts ? `; the device takes ${tg.format.watts(basis.watts.low)} to ${tg.format.watts(basis.watts.high)}` : ""}`] : null,
-    ];
-  }
-
-  const about = (range, form = tg.format.joules) => tg.el("span", { class: "about" }, `≈ ${form(range.value)}`);
+  const between = (range) => `between ${tg.format.joules(range.low)} and ${tg.format.joules(range.high)}`;
 
   function drawRange(element, range) {
     const frame = tg.chart.frame(element, {
@@ -72,10 +35,7 @@
     element.append(tg.heading("Where it goes", data.is_estimated ? tg.estimated() : null),
       tg.el("div", { class: "controls" }, tg.toggle("Rank", views, views[0].value, redraw)), area);
     redraw(views[0].value);
-    const { attribution } = data;
-    if (!data.is_estimated && attribution && tg.isKnown(attribution.explained_share)) {
-      element.append(tg.note(`The parts add up to ${tg.format.percent(attribution.explained_share)} of the whole; the difference is ${tg.format.joules(attribution.residue_j)} (${attribution.method}).`));
-    }
+    for (const note of data.ops_notes) element.append(tg.note(note));
   }
 
   function drawRanking(area, rows, key, data) {
@@ -88,11 +48,11 @@
   }
 
   // Time against energy over the points of a sweep; the front are those that no other point beats in both.
-  function drawPareto(element, points) {
+  function drawPareto(element, points, front) {
     const measured = points.filter((point) => tg.isKnown(point.joules) && tg.isKnown(point.time_s));
     if (!points.length) return;
-    element.append(tg.heading("Time against energy, per sample", measured.length ? null : tg.estimated()));
-    if (measured.length > 1) drawFront(element, measured);
+    element.append(tg.heading(front.title, measured.length ? null : tg.estimated()));
+    if (measured.length > 1) drawFront(element, measured, front.marked);
     element.append(tg.rowTable("Time against energy", [
       { label: "Point", isText: true, cell: (row) => tg.name(row.name, 60) },
       { label: "Time", cell: (row) => tg.format.seconds(row.time_s) },
@@ -101,7 +61,7 @@
       { label: "Power cap", cell: (row) => tg.format.watts(row.power_limit_watts) },
       { label: "", isText: true, cell: (row) => (row.efficient ? "on the front" : "") },
     ].filter(Boolean), points));
-    if (!measured.length) element.append(tg.note("Energy is estimated from time, so no Pareto front can be drawn."));
+    if (!measured.length) element.append(tg.note(front.unknown));
   }
 
   function label(frame, point) {
@@ -109,11 +69,11 @@
     return tg.svg("text", { x: frame.x(point.time_s) + (isLate ? -8 : 8), y: frame.y(point.joules) + 4, "text-anchor": isLate ? "end" : "start" }, tg.short(point.name, 24));
   }
 
-  function drawFront(element, points) {
+  function drawFront(element, points, marked) {
     const frame = tg.chart.frame(element, {
       width: 640, height: 280, x: { scale: "linear", domain: [0, Math.max(...points.map((point) => point.time_s)) * 1.08], label: "time per sample", format: "seconds" },
       y: { scale: "linear", domain: [0, Math.max(...points.map((point) => point.joules)) * 1.08], label: "energy per sample", format: "joules" },
-      label: "Energy over time per sample", caption: "Large and green: on the front, no other point is both faster and more efficient.",
+      label: "Energy over time per sample", caption: `Large and green: ${marked}`,
     });
     const front = points.filter((point) => point.efficient).sort((a, b) => a.time_s - b.time_s);
     if (front.length > 1) tg.chart.line(frame, front.map((point) => [point.time_s, point.joules]), { color: "var(--good)", step: true, width: 1.2, label: "the front" });

@@ -22,7 +22,7 @@
     return [
       data.total ? ["Memory in total", tg.format.bytes(data.total.bytes), totalText(data)] : null,
       [what, tg.format.bytes(data.peak_bytes), `${place}; from the shapes alone, inputs included`],
-      measured && tg.isKnown(measured.peak_bytes) ? ["Measured", tg.format.bytes(measured.peak_bytes), `allocated at most by one run beyond what was there before it${difference}${stateText(measured.figures.optimizer_state_bytes)}`] : null,
+      measured && tg.isKnown(measured.peak_bytes) ? ["Measured", tg.format.bytes(measured.peak_bytes), `allocated at most by one run beyond what was there before it${difference}${stateText(measured.state_bytes)}`] : null,
       ["Held all the time", tg.format.bytes(data.param_bytes + data.buffer_bytes), `parameters ${tg.format.bytes(data.param_bytes)}, buffers ${tg.format.bytes(data.buffer_bytes)}`],
     ];
   }
@@ -48,7 +48,7 @@
     const frame = tg.chart.frame(element, {
       width: 980, height: 280, x: { scale: "linear", domain: [0, Math.max(indices.length - 1, 1)], label: "op, in order of execution", format: (value) => tg.format.exact(Math.round(value)) },
       y: { scale: "linear", domain: [0, top * 1.06], label: data.gradients ? "live memory" : "live activations", format: "bytes" },
-      label: data.gradients ? "Live memory over the step, op by op" : "Live activations over the run, op by op",
+      label: data.gradients ? "Live memory by op of the step" : "Live activations by op of the run",
       caption: measured ? "Measured: what torch's allocator held at each op, plus the inputs; workspace is memory that an op allocated and freed while it ran."
         : "From the shapes alone: storages that are neither parameters nor buffers, inputs included.",
     });
@@ -124,27 +124,13 @@
   }
 
   function drawMeasured(element, measured) {
-    const { figures, held } = measured;
+    const { held } = measured;
     element.append(tg.heading("Measured memory"));
     if (held) {
       const names = ["parameters", "buffers", "inputs", "activations", "gradients", "workspace"].filter((name) => held[name] || name !== "gradients");
       tg.chart.bars(element, names.map((name, place) => ({ label: name, value: held[name], text: tg.format.bytes(held[name]), color: `var(--c${place})` })),
         { label: "Held at the measured peak", caption: `Held at the measured peak, ${placeText(held.op)}.` });
     }
-    const { pattern } = figures;
-    element.append(tg.facts([
-      tg.isKnown(figures.rss_peak_bytes) ? ["Process", tg.format.bytes(figures.rss_peak_bytes), `it grew by ${tg.format.bytes(figures.rss_growth_bytes)} over a run; ${figures.rss_method}`] : null,
-      tg.isKnown(figures.cuda_allocated_peak_bytes) ? ["CUDA allocated", tg.format.bytes(figures.cuda_allocated_peak_bytes), `in tensors at most; ${tg.format.bytes(figures.cuda_before_bytes)} before the run`] : null,
-      tg.isKnown(figures.cuda_reserved_peak_bytes) ? ["CUDA reserved", tg.format.bytes(figures.cuda_reserved_peak_bytes), "taken from the driver"] : null,
-      figures.optimizer_state_bytes ? ["Optimizer state", tg.format.bytes(figures.optimizer_state_bytes), "kept from step to step, not allocated by a run"] : null,
-      pattern?.allocations ? ["Allocations", tg.format.exact(pattern.allocations), patternText(pattern)] : null,
-    ]));
-  }
-
-  function patternText(pattern) {
-    const parts = [`${tg.format.bytes(pattern.total_bytes)} in all`, `median ${tg.format.bytes(pattern.median_bytes)}`, `largest ${tg.format.bytes(pattern.largest_bytes)}`];
-    if (pattern.reuse) parts.push(`each byte of the peak used ${tg.format.count(pattern.reuse)} times`);
-    if (tg.isKnown(pattern.fragmentation)) parts.push(`${tg.format.percent(pattern.fragmentation)} of the reserved memory was in free blocks`);
-    return parts.join(", ");
+    element.append(tg.facts(measured.facts));
   }
 })();

@@ -6,7 +6,7 @@
       for (const warning of data.warnings) element.append(tg.warn(tg.short(warning, 1000)));
       element.append(tg.heading("How the numbers were obtained"), tg.facts(origins(data)));
       drawInputs(element, data.inputs);
-      if (data.coverage) drawCoverage(element, data.coverage);
+      if (data.coverage) tg.drawBlocks(element, data.coverage);
       drawUnused(element, data.unused);
       drawAbsent(element, data.absent);
       drawSettings(element, data.settings);
@@ -15,10 +15,8 @@
   });
 
   function origins(data) {
-    const how = data.mode === "real" ? `The model was run for real: ${data.reason ?? "it cannot be run on fake tensors"}`
-      : data.mode === null ? data.reason : "The model was run once on tensors without values: every op was recorded, nothing was computed";
     return [
-      ["Structure and costs", "", how],
+      ["Structure and costs", "", data.how],
       ["Run", "", data.run],
       data.has_code ? ["MACs, FLOPs", "", "by a formula for each op from its shapes; a MAC is two FLOPs, MACs count matmul-class work alone"] : null,
       data.has_code ? ["Bytes moved", "", "each distinct input element read once, each output written once, per op; caches are not modelled"] : null,
@@ -26,7 +24,7 @@
       data.measured ? ["Time", "", timeText(data.measured)] : null,
       data.energy ? ["Energy", "", energyText(data.energy)] : null,
       data.energy?.sources.length ? ["Sources of the estimate", "", data.energy.sources.join("; ")] : null,
-      data.weights ? ["Values of the weights", "", weightText(data.weights)] : null,
+      data.weights ? ["Values of the weights", "", data.weights] : null,
     ];
   }
 
@@ -43,13 +41,6 @@
   const energyText = ({ origin, boundary, technology }) =>
     (origin === "measured" ? `measured by a meter; ${boundary}` : origin === "estimated" ? `estimated from operations, bytes and time for ${technology}; ${boundary}` : "unavailable");
 
-  function weightText({ scan, failures }) {
-    if (!scan.bytes) return "nothing was read: no tensor has stored values";
-    const read = scan.seconds ? `${tg.format.bytes(scan.bytes)} read in ${tg.format.seconds(scan.seconds)}, ` : "";
-    const failed = failures.length ? `; ${tg.plural(failures.length, "tensor")} could not be read` : "";
-    return `${read}${scan.deep ? "with matrices and groups (deep)" : "without the deep passes"}; statistics over finite values${failed}`;
-  }
-
   function drawInputs(element, inputs) {
     if (!inputs.length) return;
     element.append(tg.heading("Inputs"), tg.rowTable("Inputs", [
@@ -60,23 +51,9 @@
     ], inputs));
   }
 
-  function drawCoverage(element, coverage) {
-    const all = coverage.counted + coverage.free + coverage.uncounted;
-    element.append(tg.heading("Coverage of ops"), tg.facts([
-      ["Ops", tg.format.exact(all), `${tg.format.exact(coverage.counted)} counted, ${tg.format.exact(coverage.free)} free (views, allocation, metadata), ${tg.format.exact(coverage.uncounted)} uncounted`],
-    ]));
-    if (!coverage.uncounted) return;
-    element.append(tg.warn(`Without a formula: ${tg.format.percent(coverage.ops_share)} of the ops, which move ${tg.format.percent(coverage.bytes_share)} of the bytes; their MACs and FLOPs are unknown and missing above.`),
-      tg.rowTable("Uncounted ops", [
-        { label: "Uncounted op", isText: true, cell: (row) => tg.name(row.op, 90) },
-        { label: "Calls", cell: (row) => tg.format.exact(row.calls) },
-        { label: "Bytes moved", cell: (row) => tg.format.bytes(row.bytes_moved) },
-      ], coverage.uncounted_ops));
-  }
-
   function drawUnused(element, { count, modules }) {
     if (!count) return;
-    element.append(tg.heading("Never used in this run"), tg.rowTable("Unused modules", [
+    element.append(tg.heading("Unused modules"), tg.rowTable("Unused modules", [
       { label: "Module", isText: true, cell: (row) => tg.place(row.path) },
       { label: "Parameters", cell: (row) => tg.format.count(row.params) },
     ], modules, { onClick: (row) => tg.selection.set(row.path, "method") }));

@@ -75,9 +75,6 @@
       { label: "Median", cell: (row) => tg.format.seconds(row.median_s) },
       { label: "Speed-up", cell: (row) => tg.format.value(row.speedup) },
       { label: "Efficiency", cell: (row) => tg.format.percent(row.efficiency) },
-    ], rows), tg.facts([
-      tg.isKnown(data.utilisation) ? ["Busy", tg.format.percent(data.utilisation), "of the threads' time in the undisturbed runs"] : null,
-      data.serial_share.length ? ["Serial", "", `${data.serial_share.map(({ name, share }) => `${name} ${tg.format.percent(share)}`).join(", ")}: the share that does not run in parallel, by Amdahl's law`] : null,
-    ]));
+    ], rows), tg.facts(data.facts));
   }
 })();

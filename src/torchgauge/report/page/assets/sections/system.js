@@ -6,17 +6,12 @@
   };
   const formOf = (unit) => FORMS[unit] ?? ((value) => `${tg.format.value(value)} ${unit}`);
 
-  tg.drawSystem = (element, system) => {
-    if (!system) return;
-    element.append(tg.heading("The machine during the runs"));
-    const seen = system.quantities.filter(({ extents }) => extents.some(({ max }) => max));
+  tg.drawSystem = (element, quantities) => {
+    const moving = quantities.filter(hasCourse);
+    if (!moving.length) return;
     const charts = tg.el("div", { class: "small-charts" });
     element.append(charts);
-    for (const quantity of seen.filter(hasCourse)) drawCourse(charts, quantity);
-    element.append(extentTable(seen));
-    const nothing = system.quantities.filter((quantity) => !seen.includes(quantity)).map(({ name }) => name);
-    if (nothing.length) element.append(tg.note(`No data for ${nothing.join(", ")}.`));
-    if (tg.isKnown(system.cost_share)) element.append(tg.note(`Sampled in separate runs; sampling took ${tg.format.percent(system.cost_share)} of a core.`));
+    for (const quantity of moving) drawCourse(charts, quantity);
   };
 
   // A line that never moves says no more than its row in the table.
@@ -38,14 +33,5 @@
       tg.chart.line(frame, quantity.t_s.map((t, at) => [t, line[at]]), { color: `var(--c${place})`, label: label || quantity.name });
     });
     if (quantity.lines.length > 1) tg.chart.legend(cell, quantity.lines.map(({ label }, place) => ({ label, color: `var(--c${place})` })));
-  }
-
-  function extentTable(quantities) {
-    const rows = quantities.flatMap((quantity) => quantity.extents.filter(({ max }) => max).map((extent) => ({ ...extent, quantity })));
-    const cell = (key) => (row) => (tg.isKnown(row[key]) ? formOf(row.quantity.unit)(row[key]) : "–");
-    return tg.rowTable("System during the runs", [
-      { label: "Quantity", isText: true, cell: (row) => tg.name(`${row.quantity.name} ${row.label}`.trim(), 60) },
-      { label: "Mean", cell: cell("mean") }, { label: "Least", cell: cell("min") }, { label: "Most", cell: cell("max") },
-    ], rows, { shown: 12 });
   }
 })();

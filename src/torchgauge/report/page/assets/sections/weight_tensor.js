@@ -40,7 +40,7 @@
       ["Mean, std", `${value(get("mean"))}, ${value(get("std"))}`],
       ["Range", `${value(get("min"))} … ${value(get("max"))}`],
       ["Kurtosis, skewness", `${value(get("kurtosis"))}, ${value(get("skewness"))}`],
-      ["Zeros", percent(get("sparsity")), `${percent(get("near_zero"))} below 1 % of the std`],
+      ["Zeros", percent(get("sparsity")), `${percent(get("near_zero"))} near zero`],
       tg.isKnown(get("spectral_norm")) ? ["Spectral norm", value(get("spectral_norm")), `stable rank ${value(get("stable_rank"))}${tg.isKnown(get("condition_estimate")) ? `, condition ${value(get("condition_estimate"))}` : ""}`] : null,
       tg.isKnown(get("entropy_bits")) ? ["Entropy", `${value(get("entropy_bits"))} of ${value(get("entropy_symbol_bits"))} bits`, `${percent(get("compressibility"))} compressible`] : null,
       get("nan") || get("inf") ? ["Not finite", `${exact(get("nan"))} NaN, ${exact(get("inf"))} infinite`] : null,

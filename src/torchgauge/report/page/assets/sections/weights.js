@@ -27,7 +27,7 @@
       state.choose = (row, origin) => { state.chosen = row; for (const listener of state.listeners) listener(row, origin); };
       for (const failure of data.failures.slice(0, 10)) element.append(tg.warn(`${tg.short(failure.name, 200)} could not be read: ${failure.reason}`));
       for (const { reason, count } of data.skipped.slice(0, 5)) element.append(tg.note(tg.short(`${tg.plural(count, "tensor")} not read: ${reason}.`, 300)));
-      if (data.total) element.append(tg.facts(totals(data.total)));
+      if (data.facts.length) element.append(tg.facts(data.facts));
       if (data.has_values) {
         tg.drawWeightMap(element, state);
         tg.drawTensor(element, state);
@@ -39,26 +39,10 @@
       drawTable(element, state);
       drawOutliers(element, state);
       drawRecommendations(element, data.recommendations);
-      drawKinds(element, data.kinds);
+      if (data.kinds) tg.drawBlocks(element, data.kinds);
       drawGroups(element, data);
     },
   });
-
-  function totals(total) {
-    const { value, percent, exact } = tg.format;
-    const [low, , , , middle, , , , high] = total.quantile ?? [];
-    const broken = [[total.nan, "NaN"], [total.inf, "infinite"]].filter(([count]) => count).map(([count, what]) => `${exact(count)} ${what}`);
-    return [
-      ["Values", exact(total.elements), `in ${tg.plural(total.tensors, "tensor")}, ${tg.format.bytes(total.bytes)}`],
-      ["Mean", value(total.mean), `std ${value(total.std)}, median ${value(middle)}`],
-      ["Range", `${value(total.min)} … ${value(total.max)}`, `99.8 % within ${value(low)} … ${value(high)}`],
-      ["Shape", `kurtosis ${value(total.kurtosis)}`, `skewness ${value(total.skewness)} (normal distribution: 0, 0)`],
-      ["Zeros", percent(total.sparsity), `${percent(total.near_zero)} below 1 % of the std`],
-      tg.isKnown(total.entropy_bits) ? ["Entropy", `${value(total.entropy_bits)} of ${value(total.entropy_symbol_bits)} bits`, `${percent(total.compressibility)} compressible without loss`] : null,
-      broken.length ? ["Not finite", broken.join(" and "), "left out of all figures"] : null,
-      total.not_unpacked ? ["Left out", exact(total.not_unpacked), "tensors in an unknown packing"] : null,
-    ];
-  }
 
   function drawTable(element, state) {
     const { store, figures } = state;
@@ -104,21 +88,6 @@
   function drawRecommendations(element, rows) {
     if (!rows.length) return;
     element.append(tg.heading("Recommendations for weights"), tg.list(rows.map((row) => [tg.name(row.name, 90), `: ${row.text}`, row.siblings ? tg.el("span", { class: "faint" }, ` (and ${tg.format.exact(row.siblings)} like it)`) : null])));
-  }
-
-  function drawKinds(element, kinds) {
-    if (!kinds.length) return;
-    element.append(tg.heading("Values by kind of layer"), tg.rowTable("Values by kind of layer", [
-      { label: "Kind", isText: true, cell: (row) => tg.name(row.kind, 60) },
-      { label: "Tensors", cell: (row) => tg.format.exact(row.tensors) },
-      { label: "Bytes", cell: (row) => tg.format.bytes(row.bytes) },
-      { label: "Mean", cell: (row) => tg.format.value(row.mean) },
-      { label: "Std", cell: (row) => tg.format.value(row.std) },
-      { label: "|Max|", cell: (row) => tg.format.value(row.abs_max) },
-      { label: "Zeros", cell: (row) => tg.format.percent(row.sparsity) },
-      { label: "Prunable", cell: (row) => tg.format.percent(row.removable) },
-      { label: "int8", cell: (row) => tg.format.decibels(row.int8_db) },
-    ], kinds));
   }
 
   function drawGroups(element, { dtypes, roles }) {

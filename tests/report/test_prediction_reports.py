@@ -1,0 +1,58 @@
+"""Reports of `fit` and `forecast` in every format, for a target whose name is hostile."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import fields
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from torchgauge.facts import Bounds, FitFacts, ForecastFacts
+from torchgauge.report import suffixes_of
+from torchgauge.report.documents import PredictionReport
+from torchgauge.report.fit import FitReport
+from torchgauge.report.forecast import ForecastReport
+
+HOSTILE = "=cmd()\x1b[31m<i>&\u202e\ud800"
+SIZES = ("allocated_bytes", "reserved_bytes", "used_bytes", "required_bytes")
+
+
+def filled(kind: type, **known: Any) -> Any:
+    """A record whose other members are plain numbers or empty."""
+    values: dict[str, Any] = {"str": "x", "int": 2**30, "float": 0.5, "dict": {}, "list": []}
+    guesses = {item.name: values.get(str(item.type).partition("[")[0]) for item in fields(kind)}
+    return kind(**(guesses | known))
+
+
+def fit_report() -> FitReport:
+    bounds = {name: Bounds(2**29, 2**31) for name in SIZES}
+    row = filled(FitFacts, target=HOSTILE, verdict="fits", bounds=bounds, by_class={"parameters": 2**30}, peak={})
+    return FitReport([row, row])
+
+
+def forecast_report() -> ForecastReport:
+    row = filled(ForecastFacts, target=HOSTILE, bound="host", fit="fits", batch=1, low_s=0.4, high_s=0.6)
+    return ForecastReport([row, row])
+
+
+REPORTS = [(make, suffix) for make in (fit_report, forecast_report) for suffix in suffixes_of(make().kind)]
+
+
+@pytest.mark.parametrize(("make", "suffix"), REPORTS, ids=[f"{make.__name__}{suffix}" for make, suffix in REPORTS])
+def test_a_hostile_name_is_text_in_every_format(make: Any, suffix: str) -> None:
+    report: PredictionReport = make()
+    text = report.render(f"report{suffix}")
+    text.encode()
+    acting = ("\x1b", "\u202e", "\ud800", *(("<i>",) if suffix in (".html", ".svg", ".md", ".tex") else ()))
+    assert [piece for piece in acting if piece in text] == []
+    if suffix == ".svg":
+        assert ElementTree.fromstring(text).tag.endswith("svg")
+    if suffix == ".csv":
+        assert {row["target"][:2] for row in csv.DictReader(io.StringIO(text))} == {"'="}
+    if suffix == ".json":
+        rows = json.loads(text)[report.kind]
+        assert rows[0]["target"] == HOSTILE
