@@ -34,7 +34,7 @@ def journal_folder() -> Path:
 
 
 class Draft(Protocol):
-    """A file under way: nobody sees it before `commit`, and `discard` leaves what was there before."""
+    """A file being written: invisible before `commit`; `discard` leaves the previous file."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -54,7 +54,7 @@ class Writer(Protocol):
 
 
 class LocalDraft:
-    """Written beside the target and renamed. A pipe or a device takes the bytes itself."""
+    """Written next to the target and renamed. A pipe or a device gets the bytes directly."""
 
     def __init__(self, final: Path) -> None:
         # A link stays a link: the file it points to is replaced.

@@ -10,7 +10,7 @@
     └── MissingDependencyError     an optional package is needed
 
 A message says what happened, where, and what to do next. The command line catches `TorchgaugeError` in one place.
-`errors_as_torchgauge` is the edge where a file is opened: what else is raised there becomes one of these.
+`errors_as_torchgauge` wraps the opening of a file: any other error raised there becomes one of these.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class TorchgaugeError(Exception):
     exit_status = 1
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython and Jupyter show instead of a traceback: the message is written to be read alone. Names from
-        files must not act on the terminal. `sys.last_value` keeps the traceback."""
+        """IPython and Jupyter show this instead of a traceback, which stays in `sys.last_value`. Control characters in
+        names from files are escaped."""
         text = f"{type(self).__name__}: {self}"
         return [
             "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line) for line in text.split("\n")
@@ -50,8 +50,8 @@ class InputError(TorchgaugeError):
 
 
 class ForwardError(TorchgaugeError):
-    """The model failed while it ran; `module` is the path of the innermost module that was running. `misfit` says of a
-    layer that was given the wrong size what it takes and what it got; None where it is something else."""
+    """The model failed while it ran; `module` is the path of the innermost module that was running. If a
+    layer got an input of the wrong size, `misfit` has the expected and the actual size."""
 
     def __init__(self, message: str, *, module: str = "", misfit: Any = None) -> None:
         super().__init__(message)
@@ -100,11 +100,11 @@ class MissingDependencyError(TorchgaugeError):
 
 
 class UnpicklingWarning(UserWarning):
-    """What a pickle is about to run, because the user allows it; the command line never silences it."""
+    """A pickle is about to be run, because the user allowed it; the command line never silences this."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a message: torch appends stack traces and advice. The type where there is no message."""
+    """The first line of a message, without the stack traces that torch appends; the type if there is no message."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -124,17 +124,14 @@ def errors_as_torchgauge(path: str | os.PathLike[str] | None, *, passing: Contai
     except Exception as error:
         if path is None or error in passing:
             raise
-        raise _as_torchgauge(error, f"could not read '{os.fspath(path)}'") from error
-
-
-def _as_torchgauge(error: Exception, what: str) -> TorchgaugeError:
-    if isinstance(error, MemoryError):
-        return TorchgaugeError(f"{what}: not enough memory")
-    if isinstance(error, RecursionError):
-        return FormatError(f"{what}: it is nested too deeply")
-    if isinstance(error, OSError):
-        return FormatError(f"{what}: {error.strerror or error}")
-    return FormatError(f"{what}: {unexpected(error)}")
+        kind: type[TorchgaugeError] = FormatError
+        if isinstance(error, MemoryError):
+            kind, reason = TorchgaugeError, "not enough memory"
+        elif isinstance(error, RecursionError):
+            reason = "it is nested too deeply"
+        else:
+            reason = str(error.strerror or error) if isinstance(error, OSError) else unexpected(error)
+        raise kind(f"could not read '{os.fspath(path)}': {reason}") from error
 
 
 def unexpected(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Names of a package that load their module on first use; Python's cyclic garbage collector paused meanwhile."""
+"""Names of a package that load their module on first use; pausing the cyclic garbage collector."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Signs of life on stderr for work that takes over a second; nothing where stderr is not a terminal.
+"""Progress on stderr for work that takes over a second; nothing if stderr is not a terminal.
 
-A terminal that cannot move its cursor (TERM=dumb) gets a line for each, and nothing that moves.
+A terminal that cannot move its cursor (TERM=dumb) gets a line for each stage, without animation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REFRESH_S = 0.2
 # To the start of the line, and nothing on it.
 _CLEAR = "\r\x1b[2K"
 
-# Told the parts done, the parts in all and the name of the current one.
+# Called with the number of finished parts, the total and the name of the current part.
 Progress = Callable[[int, int, str], None]
 
 
@@ -32,8 +32,8 @@ def stage(
 ) -> Iterator[Progress]:
     """Show a spinner while the block runs, from `PATIENCE_S` on; `shown` None leaves it to the terminal.
 
-    The block is given a function that tells the parts done, the parts in all and the name of the current one;
-    `describe` makes a line of them.
+    The block gets a function to report the number of finished parts, the total and the name of the current part;
+    `describe` turns these into a line.
     """
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda done, total, part: None
@@ -48,11 +48,11 @@ def stage(
     begun, console = Text(f"{visible(name)} …"), Console(stderr=True, markup=False)
     status = Announcement(begun.plain) if is_dumb_terminal() else Status(begun, console=console)
 
-    told = [0.0]
+    updated = [0.0]
 
     def tell(done: int, total: int, part: str) -> None:
-        if time.monotonic() - told[0] >= REFRESH_S or done == total:
-            told[0] = time.monotonic()
+        if time.monotonic() - updated[0] >= REFRESH_S or done == total:
+            updated[0] = time.monotonic()
             line = describe or (lambda done, total, part: f"{name}: {part} ({done:,} of {total:,}) …")
             status.update(Text(line(done, total, visible(part))))
 
@@ -68,7 +68,7 @@ def stage(
 
 @contextmanager
 def steps(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
-    """As `stage`, one line that is written when a part begins: nothing moves while something is measured."""
+    """Like `stage`, but a line is written only when a part begins: an animation would disturb a measurement."""
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda done, total, part: None
         return
@@ -109,7 +109,7 @@ class Announcement:
         sys.stderr.flush()
 
     def update(self, status: object) -> None:
-        """What has been said stays."""
+        """A printed line stays."""
 
     def stop(self) -> None:
         """Nothing to clear."""
@@ -123,7 +123,7 @@ def import_torch(*, shown: bool | None = None) -> None:
 
 @contextmanager
 def transfer(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
-    """As `stage`, for bytes: how many of how many, how fast, and for how long still."""
+    """Like `stage`, for bytes: the amount, the total, the rate and the remaining time."""
     with stage(name, shown=shown, describe=Transfer(name).line) as tell:
         yield tell
 
@@ -143,7 +143,7 @@ class Transfer:
 
 
 def format_left(seconds: float) -> str:
-    """`42 s`, `12 min`, `1 h 5 min`: no more than anyone wants to know."""
+    """`42 s`, `12 min 3 s`, `1 h 5 min`."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"

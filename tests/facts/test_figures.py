@@ -150,7 +150,7 @@ CHOICES = {
     ("report/content/advice.py", "the quantities that advice can save, in words"),
     ("report/budgets/verdicts.py", "which tensors count for which total"),
     ("report/comparison/readings.py", "how the figures with an interval are read"),
-    ("report/page/parts/measured.py", "what ranked ops took together and the rates that they reached"),
+    ("report/page/measured.py", "what ranked ops took together and the rates that they reached"),
     ("report/options.py", "the columns shown by default once time was measured"),
 }
 

@@ -9,7 +9,7 @@ from torch import nn
 import torchgauge as tg
 from tests.report.sample import sample_capture, sample_view
 from torchgauge.facts import COUNTED, Capture, Cost, OpRecord, Signature, TensorSpec, View
-from torchgauge.report.page.parts import live_at_peak
+from torchgauge.report.page import live_at_peak
 
 INPUT = 40
 A, B, C = TensorSpec((25,)), TensorSpec((50,)), TensorSpec((10,))

@@ -16,7 +16,7 @@ from tests.report.weights_sample import APART, weights_view
 from tests.report.weights_sample import BLOCKS as WEIGHT_BLOCKS
 from torchgauge.facts import PickleImport, View
 from torchgauge.hardware import Roof
-from torchgauge.report.page.parts import weights as weights_part
+from torchgauge.report.page import weights as weights_part
 from torchgauge.units import format_seconds
 
 OURS = (

@@ -1,5 +1,5 @@
-"""What advice looks at beside the capture: times predicted for the device that the user names, or for this machine, and
-the model in memory. And advice applied to copies of the model and measured."""
+"""Evidence for advice in addition to the capture: the model in memory, and times predicted for a named device or for
+this machine. And its verification: advice applied to copies of the model and measured."""
 
 from __future__ import annotations
 
@@ -242,8 +242,8 @@ def verify_advice(
     progress: bool | None,
     opened: Opened,
 ) -> Verified:
-    """The rows of the advice and of the options with what was measured, and the plan. What fails as a whole is the
-    reason of every row and of there being no plan; the analysis stands."""
+    """The rows of the advice and of the options with what was measured, and the plan. If verification fails as
+    a whole, every row and the plan give the reason, and the analysis is still returned."""
     from torchgauge.measure.measuring import INTERRUPTED
 
     rows, measured = [dict(row) for row in (*capture.advice, *capture.options)], capture.measured

@@ -12,7 +12,7 @@ from torchgauge.analysis.comparison import open_analysis
 from torchgauge.errors import UsageError
 from torchgauge.report.budgets import BudgetReport, Limit, analysis_needs, check_view, limit, limits
 
-# What a target's own table may say of its analysis, besides its limits.
+# Settings of the analysis that a target's table may have in addition to limits.
 SETTINGS: dict[str, type] = {
     "input": str, "batch": int, "seq": int, "dtype": str, "device": str, "mode": str, "as": str,
 }  # fmt: skip
@@ -26,8 +26,8 @@ class TargetBudget:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """`[tool.torchgauge.budgets]`: limits for every target; tables in it are named after a target, whose limits they
-    hold besides or instead."""
+    """`[tool.torchgauge.budgets]`: limits for every target; a table named after a target adds limits for it or
+    replaces them."""
 
     common: Mapping[str, Any] = field(default_factory=dict)
     targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

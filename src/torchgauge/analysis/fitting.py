@@ -209,7 +209,7 @@ class Fits(list[Fit]):
 @dataclass(frozen=True)
 class Change:
     """What to write, and what it makes of a run and of the allocator's settings. Of two changes of one `kind` only one
-    can be made; `effect` is what it changes besides memory and time."""
+    can be made; `effect` is its effect on something other than memory and time."""
 
     name: str
     code: str

@@ -1,16 +1,29 @@
-"""`forecast`: how long a run takes on a device that one need not have, and at what energy."""
+"""`forecast`: how long a run takes on a device that one need not have, and at what energy. And `predict_on`: memory and
+time of an analysed run on the devices that the user names."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from torchgauge.analysis.fitting import Case
 from torchgauge.analysis.runs import Run, RunOptions
-from torchgauge.errors import UsageError
-from torchgauge.facts import COMPILED, ForecastFacts, ModuleForecast, OpForecast, forecast_row
+from torchgauge.errors import ForwardError, InputError, TorchgaugeError, UsageError
+from torchgauge.facts import (
+    COMPILED,
+    EAGER,
+    ForecastFacts,
+    ModuleForecast,
+    OpForecast,
+    OpRecord,
+    PredictedTimes,
+    forecast_row,
+)
+from torchgauge.facts.figures import Members
 from torchgauge.report.forecast import ForecastReport
 from torchgauge.report.table_rows import frame
 from torchgauge.schema import read_records
@@ -20,6 +33,7 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
+    from torchgauge.facts.document_types import ForecastRow
     from torchgauge.predict.devices import Device
     from torchgauge.predict.fit import Prediction
     from torchgauge.predict.time import Profile, RunTime
@@ -78,8 +92,8 @@ def forecast(
     batches = None if batch == AUTO else parse_sizes(batch, "batch")
     job = partial(_predict, options, on, batches, parse_sizes(seq, "seq"), execution, dict(price or {}))
     if options.needs_isolation:
-        told = options.read(partial(_facts, job), memory_limit, time_limit)
-        rows = read_records(told, ForecastFacts, f"the forecast for '{target}'")
+        document = options.read(partial(_facts, job), memory_limit, time_limit)
+        rows = read_records(document, ForecastFacts, f"the forecast for '{target}'")
     else:
         rows = job()
     found = Forecasts(Forecast.of(row) for row in rows)
@@ -273,3 +287,68 @@ class Forecasts(list[Forecast]):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report; the suffix says which: .html, .json, .csv, .svg, .md, .tex, .txt."""
         ForecastReport(self).save(os.fspath(path))
+
+
+class Predictions(NamedTuple):
+    """`fits` and `forecasts` are rows of the document; `times` are of the first forecast. `warnings` say what of the
+    model cannot be predicted."""
+
+    fits: tuple[Members, ...]
+    forecasts: tuple[ForecastRow, ...]
+    times: PredictedTimes | None
+    warnings: tuple[str, ...]
+
+
+def predict_on(run: Run, on: str | Sequence[str], ops: Sequence[OpRecord], execution: str) -> Predictions:
+    """Memory and time of a run on each device, from one trace. A processor has no memory to fit into, and the speed of
+    a size of memory is not known: such a device has one of the two. A device that is not known at all is an error; a
+    model that cannot be predicted, because its ops depend on values, gives a warning, and the analysis is returned
+    without a prediction.
+    The time of a processor is always predicted for eager execution."""
+    from torchgauge.predict.allocator import AllocatorSettings
+    from torchgauge.predict.devices import find_device, split_names
+    from torchgauge.predict.op_times import times_of
+
+    fits, timed, warnings = [], [], []
+    for name in split_names(on):
+        device = subject = memory = None
+        try:
+            device = find_device(name)
+        except TorchgaugeError:
+            subject = find_subject(name)
+        if device is not None:
+            with suppress(UsageError):
+                subject = find_subject(name)
+        try:
+            if device is not None:
+                allocator = AllocatorSettings()
+                memory = run.predict(device, allocator)
+                facts = asdict(Case(run, device, allocator, memory).facts())
+                fits.append({key: value for key, value in facts.items() if key not in ("timeline", "course")})
+            if subject is not None:
+                timed.append(TimedRun.of(run, subject, execution if subject.device is not None else EAGER, memory))
+        except (InputError, ForwardError) as error:
+            warnings.append(f"no prediction for {name}: {error}")
+    rows: list[ForecastRow] = []
+    for one in timed:
+        time, rates = one.facts(), one.subject.profile.rates
+        rows.append(
+            {
+                "device": time.device,
+                "title": time.title,
+                "mode": time.mode,
+                "execution": time.execution,
+                "batch": time.batch,
+                "bound": time.bound,
+                "warnings": time.warnings,
+                "predicted_time_s": time.time_s,
+                "predicted_low_s": time.low_s,
+                "predicted_high_s": time.high_s,
+                "predicted_energy_j": time.energy_j,
+                "predicted_energy_low_j": time.energy_low_j,
+                "predicted_energy_high_j": time.energy_high_j,
+                "peaks": {"flops_per_s": dict(rates.flops_per_s), "bytes_per_s": rates.bytes_per_s},
+            }
+        )
+    times = times_of(ops, timed[0].time.ops) if timed else None
+    return Predictions(tuple(fits), tuple(rows), times, tuple(warnings))

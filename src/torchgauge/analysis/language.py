@@ -108,9 +108,9 @@ class Crossover:
 class Step:
     """One call of the model: a prompt, or one more token for each sequence of the batch.
 
-    `time_s` and what follows it are None without a device. `peak_bytes` is the most that tensors take beside the
-    weights, the cache included. The first `prefix` tokens of a prompt were in the cache before; `shared_bytes` is what
-    they take in it, once for all sequences.
+    `time_s` and the members after it are None without a device. `peak_bytes` is the most that tensors other than the
+    weights take, the cache included. The first `prefix` tokens of a prompt were cached before;
+    `shared_bytes` is what they take in the cache, once for all sequences.
     """
 
     kind: str

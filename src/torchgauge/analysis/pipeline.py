@@ -99,11 +99,11 @@ def analyze(
     its modules as the kernels serve them; a model that is compiled already is taken with its options, and is "compiled"
     by default. Nothing that is generated is run unless something is measured.
 
-    `inference` measures time and memory of real runs; `profile` besides every op, the system and thread scaling;
-    `sweep` repeats it over a quantity ({"batch": [1, 2, 4]}; seq, dtype, threads). What fails there is said in
-    `measurements["failure"]`, and what was found until then is kept. `threads`, `budget_s` (seconds for the undisturbed
+    `inference` measures time and memory of real runs; `profile` also every op, the system and thread scaling;
+    `sweep` repeats it over a quantity ({"batch": [1, 2, 4]}; seq, dtype, threads). A failure is reported in
+    `measurements["failure"]`, and the results so far are kept. `threads`, `budget_s` (seconds for the undisturbed
     runs), `memory_fraction` (of a CUDA device) and `profile_level` ("latency", "modules", "ops") are its settings;
-    TORCHGAUGE_THREADS and the like stand for those not given.
+    variables such as TORCHGAUGE_THREADS are their defaults.
 
     `profile` measures energy too, where the device has a meter; without one it is estimated, with a range. `carbon` is
     the country of the grid ("DE"; with `profile` the world by default), or `carbon_intensity` its grams per kWh; `pue`
@@ -113,7 +113,7 @@ def analyze(
     adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `advice` says what to
     do about the model, where there is evidence for it; `silence` are names of rules to leave out, `all_advice` adds
     gains below 1 % of the time and 5 % of the memory. `verify` applies what it can to copies of the model and measures
-    them beside it: what is refuted is withdrawn, what is confirmed makes a plan.
+    them against it: refuted advice is withdrawn, confirmed advice makes a plan.
     TORCHGAUGE_VERIFY_BUDGET are the seconds for each (4). `progress` None shows progress on a terminal.
 
     `on` names devices ("h200", ["l4", "24GiB"]): memory and time of the run there are predicted as `fit` and `forecast`
@@ -154,7 +154,7 @@ def analyze(
 
     given = GivenInputs(input_size, inputs, kwargs, chosen_dtype(dtype), batch, seq, specs)
     with errors_as_torchgauge(stored_path(target)):
-        # Beside torch's objects a collection takes some 50 ms, and a first analysis imports and makes thousands.
+        # With torch loaded a collection takes about 50 ms, and a first analysis triggers many.
         is_live = not isinstance(target, str | os.PathLike)
         with stage("analysing", shown=progress) as tell, collector_paused() if is_live else nullcontext():
             source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
@@ -197,7 +197,7 @@ def analyze(
             statistics = read_statistics(source, capture.architecture, depth, progress)
             capture = replace(capture, statistics=statistics)
     if on:
-        from torchgauge.analysis.predictions import predict_on
+        from torchgauge.analysis.forecasting import predict_on
         from torchgauge.analysis.runs import RunOptions
 
         if source.model is None:

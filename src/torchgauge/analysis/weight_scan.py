@@ -48,7 +48,7 @@ def scan_weights(
     `weights` False reads the headers alone; "auto" reads the values, unless `against` names a checkpoint to compare
     with. `deep` adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `dask` is the
     address of a cluster, or `local:N` for N processes; `resume` goes on with a scan that was interrupted. `code` is the
-    target that builds the model: names and shapes are checked, and it tells modules and roles. `on_row` gets each row
+    target that builds the model: names and shapes are checked, and modules and roles are known. `on_row` gets each row
     as it is finished, in the order of the files.
 
     The files are read by a process without rights, which may use `memory_limit` ("4GiB", or bytes; default: 2 GiB or

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchgauge.cli.output import (
     INTERRUPTED,
     INTERRUPTED_STATUS,
+    check_outputs,
     deliver,
+    print_failures,
+    print_measuring_failures,
     report_options,
     show_progress,
-    tell_failures,
-    tell_measuring_failures,
 )
 from torchgauge.cli.target_options import (
     add_measuring_options,
@@ -28,7 +29,7 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import TorchgaugeError, UsageError
-from torchgauge.report.registry import ANALYSIS
+from torchgauge.report.registry import ANALYSIS, find_format
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis
@@ -112,25 +113,42 @@ def add_carbon_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def carbon_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    grid = {"carbon": args.carbon, "carbon_intensity": args.carbon_intensity}
-    return grid | {"pue": args.pue, "carbon_rate": args.carbon_rate}
-
-
 def run(args: argparse.Namespace) -> int:
+    from torchgauge.analysis import analyze
+
+    check_outputs(args.outputs)
     options = report_options(args)
-    check_trace(args)
-    # What the model's code prints is not part of the report, nor of its JSON.
+    is_profiled = (args.inference or args.profile or args.sweep) and args.profile_level != "latency"
+    if not is_profiled and any(find_format(path).name == "trace" for path in args.outputs):
+        raise UsageError("a .trace.json needs a profiled run: add --inference, without --profile-level latency")
+    # The model's code may print: keep that out of the report and its JSON.
     with redirect_stdout(sys.stderr):
-        found = analyze_target(args)
+        found = analyze(
+            args.target,
+            **target_arguments(args, args.target),
+            execution=args.execution,
+            **measuring_arguments(args),
+            carbon=args.carbon,
+            carbon_intensity=args.carbon_intensity,
+            pue=args.pue,
+            carbon_rate=args.carbon_rate,
+            **depth_arguments(args),
+            **limit_arguments(args),
+            advice=args.advice,
+            silence=args.silence,
+            all_advice=args.all_advice,
+            verify=args.verify,
+            on=args.on,
+            progress=show_progress(args, sys.stderr),
+        )
     deliver(found, args, options)
     if args.verify and not (found.advice or found.options or found.plan or args.quiet):
         print("torchgauge: there is no advice, so there was nothing to verify", file=sys.stderr)
-    return max(tell_failures(found), tell_measuring_failures(found), tell_verifying_failure(found))
+    return max(print_failures(found), print_measuring_failures(found), print_verifying_failure(found))
 
 
-def tell_verifying_failure(found: Analysis) -> int:
-    """What kept the verification as a whole from its end, on stderr; the exit status."""
+def print_verifying_failure(found: Analysis) -> int:
+    """Print why the verification as a whole failed; the exit status."""
     from torchgauge.units import visible
 
     failure = found.plan["reason"] if found.plan else None
@@ -141,32 +159,3 @@ def tell_verifying_failure(found: Analysis) -> int:
         return INTERRUPTED_STATUS
     print(f"torchgauge: error: verifying failed: {visible(failure)}", file=sys.stderr)
     return TorchgaugeError.exit_status
-
-
-def check_trace(args: argparse.Namespace) -> None:
-    """Before the analysis, which may take long: a trace is of a profiled run."""
-    is_profiled = args.inference or args.profile or args.sweep
-    if any(path.lower().endswith(".trace.json") for path in args.outputs) and (
-        not is_profiled or args.profile_level == "latency"
-    ):
-        raise UsageError("a .trace.json needs a profiled run: add --inference, without --profile-level latency")
-
-
-def analyze_target(args: argparse.Namespace) -> Analysis:
-    from torchgauge.analysis import analyze
-
-    return analyze(
-        args.target,
-        **target_arguments(args, args.target),
-        execution=args.execution,
-        **measuring_arguments(args),
-        **carbon_arguments(args),
-        **depth_arguments(args),
-        **limit_arguments(args),
-        advice=args.advice,
-        silence=args.silence,
-        all_advice=args.all_advice,
-        verify=args.verify,
-        on=args.on,
-        progress=show_progress(args, sys.stderr),
-    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import check_folders, show_progress, write_file
+from torchgauge.cli.output import check_outputs, show_progress, write_file
 from torchgauge.cli.target_options import (
     add_measuring_options,
     add_prediction_options,
@@ -21,7 +21,7 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.progress import stage
-from torchgauge.report.registry import CHECK, find_format
+from torchgauge.report.registry import CHECK, find_format, imported
 
 if TYPE_CHECKING:
     from torchgauge.analysis.budgets import TargetBudget
@@ -71,15 +71,14 @@ def run(args: argparse.Namespace) -> int:
     from torchgauge.report.budgets import parse_limit
 
     given = [parse_limit(text) for text in args.limits]
-    forms = {path: output_form(path) for path in args.outputs}
-    check_folders(args.outputs)
+    check_outputs(args.outputs, CHECK)
     budgets = target_budgets(args.targets, given)
     # What the model's code prints is not part of the verdict.
     with redirect_stdout(sys.stderr):
         reports = [check_target(target, budget, args) for target, budget in budgets.items()]
-    for path, form in forms.items():
-        write_file(Path(path), form(reports), quiet=args.quiet)
-    tell(reports, args)
+    for path in args.outputs:
+        write_file(Path(path), imported(find_format(path, CHECK).home)(reports), quiet=args.quiet)
+    print_verdicts(reports, args)
     statuses = {report.exit_status for report in reports}
     return 3 if 3 in statuses else max(statuses)
 
@@ -126,33 +125,18 @@ def asked(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[s
     """The arguments of the analysis: the command line's, else those of the target's table; and what the limits need."""
     from torchgauge.report.budgets import analysis_needs
 
-    own = argparse.Namespace(**vars(args) | chosen_settings(budget, args))
+    names = {"input": "inputs", "as": "code"}
+    settings = {names.get(key, key): value for key, value in budget.settings.items()}
+    # An option of the command line goes before that of the table.
+    unset = {key: value for key, value in settings.items() if getattr(args, key) in (None, [], "inference")}
+    own = argparse.Namespace(**vars(args) | unset)
     needs = analysis_needs(list(budget.limits))
     measuring = measuring_arguments(own) | needs | {"on": [*args.on, *needs.get("on", ())]}
     asked_for = {"advice": False, "weights": False, "progress": show_progress(args, sys.stderr)}
     return {**target_arguments(own, target), **measuring, **limit_arguments(args), **asked_for}
 
 
-def chosen_settings(budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
-    names = {"input": "inputs", "as": "code"}
-    settings = {names.get(key, key): value for key, value in budget.settings.items()}
-    # Those that the command line leaves at their defaults.
-    return {key: value for key, value in settings.items() if getattr(args, key) in (None, [], "inference")}
-
-
-def output_form(path: str) -> Callable[[Sequence[BudgetReport]], str]:
-    from torchgauge.report.budgets import render_json, render_junit, render_text
-    from torchgauge.report.layout import PLAIN_WIDTH
-
-    forms: dict[str, Callable[[Sequence[BudgetReport]], str]] = {
-        "junit": render_junit,
-        "json": render_json,
-        "text": lambda reports: render_text(reports, PLAIN_WIDTH),
-    }
-    return forms[find_format(path, CHECK).name]
-
-
-def tell(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
+def print_verdicts(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
     from torchgauge.report.budgets import budget_lines, is_in_actions, render_annotations, render_json
     from torchgauge.report.layout import terminal_width, write_lines
 
@@ -163,10 +147,10 @@ def tell(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
     if args.github or is_in_actions():
         # The runner reads both streams; JSON stays alone on its own.
         (sys.stderr if args.json else sys.stdout).write(render_annotations(reports))
-    tell_errors(reports, broken_too=args.quiet or args.json)
+    print_errors(reports, broken_too=args.quiet or args.json)
 
 
-def tell_errors(reports: Sequence[BudgetReport], *, broken_too: bool) -> None:
+def print_errors(reports: Sequence[BudgetReport], *, broken_too: bool) -> None:
     """Unknown figures on stderr, and broken limits where stdout is JSON or silent."""
     from torchgauge.report.budgets.rendering import unknown_words, verdict_words
     from torchgauge.units import visible

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchgauge.cli.output import (
-    check_folders,
+    check_outputs,
+    print_failures,
+    print_measuring_failures,
+    print_written,
+    report_options,
     show_progress,
-    table_options,
-    tell_failures,
-    tell_measuring_failures,
-    tell_written,
 )
 from torchgauge.cli.target_options import (
     add_measuring_options,
@@ -30,7 +30,7 @@ from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import UsageError
 from torchgauge.isolation import stop_clock
 from torchgauge.progress import stage
-from torchgauge.report.registry import COMPARISON, find_format
+from torchgauge.report.registry import COMPARISON
 
 if TYPE_CHECKING:
     from torchgauge.analysis import Comparison
@@ -70,15 +70,13 @@ def run(args: argparse.Namespace) -> int:
 
     if len(args.targets) < 2:
         raise UsageError("a comparison needs two targets or more: torchgauge compare A B")
-    options = table_options(args)
+    check_outputs(args.outputs, COMPARISON)
+    options = report_options(args)
     check_columns(options)
-    for path in args.outputs:
-        find_format(path, COMPARISON)
-    check_folders(args.outputs)
     with redirect_stdout(sys.stderr):
         found = compare_targets(args)
     deliver(found, args, options)
-    return max(max(tell_failures(one), tell_measuring_failures(one)) for one in found.analyses)
+    return max(max(print_failures(one), print_measuring_failures(one)) for one in found.analyses)
 
 
 def compare_targets(args: argparse.Namespace) -> Comparison:
@@ -104,7 +102,7 @@ def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> No
     for path in args.outputs:
         with stage(f"writing {Path(path).name}", shown=shown):
             found.save(path, replace(options, width=PLAIN_WIDTH))
-        tell_written(Path(path), quiet=args.quiet)
+        print_written(Path(path), quiet=args.quiet)
     stop_clock()
     if args.json:
         sys.stdout.write(found.render("json"))

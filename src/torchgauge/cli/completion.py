@@ -15,7 +15,7 @@ write it to
   zsh    _torchgauge in a folder of $fpath
   fish   ~/.config/fish/completions/torchgauge.fish
 """
-# What stands for a file in the help; other values are not completed.
+# Metavars of options that take a file; other values are not completed.
 _FILE_VALUES = ("FILE", "PATH", "B")
 _REGISTRIES = ("timm:", "torchvision:", "hf:")
 
@@ -64,19 +64,19 @@ Commands = dict[str, list[Option]]
 
 
 def _bash(commands: Commands, summaries: dict[str, str]) -> str:
-    """What may stand at the cursor, by the command and the word before it. For bash 3.2 too, as macOS has it."""
+    """Words for the cursor, by the command and the word before it. For bash 3.2 too, the version of macOS."""
     values: dict[str | tuple[str, ...], list[str]] = {}
     for command, known in commands.items():
         for option in known:
             if option.takes != "nothing":
-                # A positional stands after the command, which is then the word before it.
+                # A positional follows the command, which is then the word before it.
                 values.setdefault(option.takes, []).extend(f"{command}:{name}" for name in option.names or ("=",))
     cases = "\n".join(f"    {'|'.join(places)}) {_bash_words(takes)} ;;" for takes, places in values.items())
     spelled = {
         command: " ".join(name for option in known for name in option.names) for command, known in commands.items()
     }
     options = "\n".join(f"    {command}) words='{names}' ;;" for command, names in spelled.items())
-    # An option that takes nothing is followed by what may stand anywhere.
+    # A flag may be followed by anything.
     taking = {
         command: " ".join(name for option in known if option.takes != "nothing" for name in option.names)
         for command, known in commands.items()

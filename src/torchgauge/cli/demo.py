@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from torchgauge.report import Options
     from torchgauge.report.layout import terminal_width
 
-    check_outputs(args)
+    check_outputs(args.outputs)
     args.outputs = [*(str(Path.cwd() / name) for name in FILES), *args.outputs]
     view = analyze(DemoNet().eval(), input_size=(1, 3, 224, 224), progress=show_progress(args, sys.stderr))
     deliver(view, args, Options(width=terminal_width()))

@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from torchgauge.cli.output import check_folders, deliver_prediction, show_progress
+from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
 from torchgauge.cli.target_options import (
     add_target_options,
     files_to_isolate,
@@ -16,7 +16,7 @@ from torchgauge.cli.target_options import (
     target_arguments,
 )
 from torchgauge.errors import UsageError
-from torchgauge.report.registry import FIT, find_format
+from torchgauge.report.registry import FIT
 
 if TYPE_CHECKING:
     from torchgauge.report.fit import FitReport
@@ -66,11 +66,9 @@ def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
 
 
 def run(args: argparse.Namespace) -> int:
-    for path in args.outputs:
-        find_format(path, FIT)
     if args.device is not None:
         raise UsageError("fit takes --on DEVICE, not --device")
-    check_folders(args.outputs)
+    check_outputs(args.outputs, FIT)
     from torchgauge.predict.devices import find_devices
 
     if "this" not in (args.on or ()):

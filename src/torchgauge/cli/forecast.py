@@ -7,10 +7,10 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from torchgauge.cli.output import check_folders, deliver_prediction, show_progress
+from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
 from torchgauge.cli.target_options import add_target_options, files_to_isolate, limit_arguments, target_arguments
 from torchgauge.errors import UsageError
-from torchgauge.report.registry import FORECAST, find_format
+from torchgauge.report.registry import FORECAST
 
 if TYPE_CHECKING:
     from torchgauge.report.forecast import ForecastReport
@@ -54,11 +54,9 @@ def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
 
 
 def run(args: argparse.Namespace) -> int:
-    for path in args.outputs:
-        find_format(path, FORECAST)
     if args.device is not None:
         raise UsageError("forecast takes --on DEVICE, not --device")
-    check_folders(args.outputs)
+    check_outputs(args.outputs, FORECAST)
     from torchgauge.predict.devices import find_device, split_names
 
     for name in split_names(args.on or ["h200"]):

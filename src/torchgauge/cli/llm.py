@@ -7,9 +7,9 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from torchgauge.cli.output import check_folders, deliver_prediction, show_progress
+from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
 from torchgauge.cli.target_options import files_to_isolate, positive
-from torchgauge.report.registry import LLM, find_format
+from torchgauge.report.registry import LLM
 from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
 
 
 def run(args: argparse.Namespace) -> int:
-    for path in args.outputs:
-        find_format(path, LLM)
-    check_folders(args.outputs)
+    check_outputs(args.outputs, LLM)
     from torchgauge.predict.devices import find_devices
     from torchgauge.source.target_check import check_target
 
@@ -64,12 +62,12 @@ def run(args: argparse.Namespace) -> int:
     parse_sizes(args.concurrent, "--concurrent")
     check_target(args.target)
     with redirect_stdout(sys.stderr):
-        report = found(args, devices)
+        report = describe(args, devices)
     deliver_prediction(report, args)
     return 0
 
 
-def found(args: argparse.Namespace, devices: list[str]) -> LlmReport:
+def describe(args: argparse.Namespace, devices: list[str]) -> LlmReport:
     from torchgauge.progress import import_torch
 
     import_torch(shown=show_progress(args, sys.stderr))

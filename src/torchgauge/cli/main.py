@@ -40,7 +40,7 @@ exit status: 0 done; 1 the request could not be met; 2 wrong usage;
 3 a budget is broken; 130 interrupted
 """
 OPENING_FILES = ("analyze", "weights", "compare", "check", "fit", "forecast", "llm")
-# Options without a value that every command takes: they may stand before the command too.
+# Options without a value that every command takes: they may also come before the command.
 COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json", "--allow-pickle")
 
 
@@ -51,7 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not argv:
         parser.print_help(sys.stderr)
         return UsageError.exit_status
-    make_encodable()
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal with a small character set shows `?` for what it lacks; that must not fail.
+        if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
+            reconfigure(errors="replace")
     try:
         args, unknown = parser.parse_known_args(with_command(argv))
         if unknown:
@@ -128,7 +131,8 @@ def reported_errors(args: argparse.Namespace) -> Iterator[Outcome]:
     except TorchgaugeError as error:
         if args.debug:
             traceback.print_exc()
-        complain("error", str(error) + command_hint(error, args))
+        # A misspelt command reads as a target: say so.
+        complain("error", str(error) + (misspelt_command(args) if isinstance(error, UsageError) else ""))
         outcome.status = error.exit_status
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing is wrong.
@@ -202,11 +206,11 @@ def command_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.Argum
 
 def add_common_options(parser: argparse.ArgumentParser, suffixes: str) -> None:
     parser.add_argument_group("safety", "nothing in a file is executed").add_argument(
-        "--allow-pickle", action="store_true", help="unpickle a stored module; what this will run is printed first"
+        "--allow-pickle", action="store_true", help="unpickle a stored module, after printing what this will run"
     )
     group = parser.add_argument_group("output")
-    told = f"repeatable; format by suffix: {suffixes}"
-    group.add_argument("-o", dest="outputs", action="append", default=[], metavar="FILE", help=told)
+    formats = f"repeatable; format by suffix: {suffixes}"
+    group.add_argument("-o", dest="outputs", action="append", default=[], metavar="FILE", help=formats)
     group.add_argument("--json", action="store_true", help="print JSON instead of text")
     group.add_argument("--quiet", action="store_true", help="print only errors and what a pickle will run")
     group.add_argument("--no-progress", action="store_true", help="hide the progress indicator")
@@ -239,11 +243,6 @@ def with_command(argv: list[str]) -> list[str]:
     return ["analyze", *argv]
 
 
-def command_hint(error: TorchgaugeError, args: argparse.Namespace) -> str:
-    """A misspelt command reads as a target: say so."""
-    return misspelt_command(args) if isinstance(error, UsageError) else ""
-
-
 def misspelt_command(args: argparse.Namespace) -> str:
     target = getattr(args, "target", None) or ""
     close = [] if os.path.exists(target) else get_close_matches(target, COMMANDS, n=1)
@@ -263,7 +262,7 @@ def show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def show_announcement(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    """Under --quiet only errors are printed, and what a pickle is about to run."""
+    """Under --quiet only errors and warnings about pickles are printed."""
     if issubclass(category, UnpicklingWarning):
         complain("warning", str(message))
 
@@ -273,11 +272,3 @@ def complain(kind: str, message: str) -> None:
 
     lines = [visible(line) for line in message.splitlines() or [""]]
     print(f"torchgauge: {kind}: " + "\n".join(lines), file=sys.stderr)
-
-
-def make_encodable() -> None:
-    """A terminal with a small character set shows `?` for what it lacks; that must not fail."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")

@@ -12,24 +12,20 @@ from typing import TYPE_CHECKING, TextIO
 from torchgauge.errors import TorchgaugeError
 from torchgauge.isolation import stop_clock
 from torchgauge.progress import stage
-
-# The status by which shells report Ctrl-C.
-INTERRUPTED_STATUS = 130
-INTERRUPTED = "interrupted"
+from torchgauge.report.registry import ANALYSIS, find_format
 
 if TYPE_CHECKING:
     from torchgauge.facts import View
     from torchgauge.report import Options
     from torchgauge.report.documents import PredictionReport
 
+# The status by which shells report Ctrl-C.
+INTERRUPTED_STATUS = 130
+INTERRUPTED = "interrupted"
+
 
 def report_options(args: argparse.Namespace) -> Options:
-    """The shape of the report. Checked before the analysis, which may take long, as the names of the files are."""
-    check_outputs(args)
-    return table_options(args)
-
-
-def table_options(args: argparse.Namespace) -> Options:
+    """The module table of a report: depth, columns, order, width. Refuses unknown columns."""
     from torchgauge.report import DEFAULT_COLUMNS, Options
     from torchgauge.report.layout import terminal_width
 
@@ -39,17 +35,10 @@ def table_options(args: argparse.Namespace) -> Options:
     return Options(depth=args.depth, columns=columns, sort=args.sort, width=width, ops=ops, all_advice=all_advice)
 
 
-def check_outputs(args: argparse.Namespace) -> None:
-    from torchgauge.report import find_format
-
-    for path in args.outputs:
-        find_format(path)
-    check_folders(args.outputs)
-
-
-def check_folders(outputs: Sequence[str]) -> None:
-    """Long work must not end in the news that its result has no place."""
+def check_outputs(outputs: Sequence[str], result: str = ANALYSIS) -> None:
+    """Check before a long analysis that its result can be written: suffixes and folders."""
     for output in outputs:
+        find_format(output, result)
         # Links are followed, as when writing; a loop of links fails there.
         if not Path(os.path.realpath(output)).parent.is_dir():
             raise TorchgaugeError(f"cannot write '{output}': there is no folder '{Path(output).parent}'")
@@ -59,18 +48,24 @@ def check_folders(outputs: Sequence[str]) -> None:
 
 def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
     """Files first: they are complete even if the reader of stdout goes away."""
+    from dataclasses import replace
+
+    from torchgauge.report import render_pieces, save
+    from torchgauge.report.formats.text import report_lines
+    from torchgauge.report.layout import PLAIN_WIDTH, write_lines
+
     shown = show_progress(args, sys.stderr)
     for path in args.outputs:
         with stage(f"writing {Path(path).name}", shown=shown):
-            save_report(view, Path(path), options)
-        tell_written(Path(path), quiet=args.quiet)
+            save(view, path, replace(options, width=PLAIN_WIDTH))
+        print_written(Path(path), quiet=args.quiet)
     stop_clock()
     if args.json:
-        from torchgauge.report import render_pieces
-
         sys.stdout.writelines(piece.decode() for piece in render_pieces(view, "json"))
     elif not args.quiet:
-        print_report(view, options, sys.stdout, shown=shown)
+        with stage("writing the report", shown=shown):
+            lines = report_lines(view, options)
+        write_lines(lines, sys.stdout)
 
 
 def deliver_prediction(report: PredictionReport, args: argparse.Namespace) -> None:
@@ -86,34 +81,16 @@ def deliver_prediction(report: PredictionReport, args: argparse.Namespace) -> No
         write_lines(report.lines(terminal_width()), sys.stdout)
 
 
-def save_report(view: View, path: Path, options: Options) -> None:
-    from dataclasses import replace
-
-    from torchgauge.report import save
-    from torchgauge.report.layout import PLAIN_WIDTH
-
-    save(view, path, replace(options, width=PLAIN_WIDTH))
-
-
 def write_file(path: Path, text: str, *, quiet: bool) -> None:
     from torchgauge.report.saving import write_whole
 
     write_whole(path, text)
-    tell_written(path, quiet=quiet)
+    print_written(path, quiet=quiet)
 
 
-def tell_written(path: Path, *, quiet: bool) -> None:
+def print_written(path: Path, *, quiet: bool) -> None:
     if not quiet:
         print(f"wrote {path}", file=sys.stderr)
-
-
-def print_report(view: View, options: Options, stream: TextIO, *, shown: bool | None) -> None:
-    from torchgauge.report.formats.text import report_lines
-    from torchgauge.report.layout import write_lines
-
-    with stage("writing the report", shown=shown):
-        lines = report_lines(view, options)
-    write_lines(lines, stream)
 
 
 def show_progress(args: argparse.Namespace, stream: TextIO) -> bool | None:
@@ -125,7 +102,7 @@ def show_progress(args: argparse.Namespace, stream: TextIO) -> bool | None:
 _NAMED_FAILURES = 5
 
 
-def tell_failures(view: View) -> int:
+def print_failures(view: View) -> int:
     """The tensors that could not be read, on stderr; the exit status."""
     from torchgauge.units import visible
 
@@ -144,7 +121,7 @@ def tell_failures(view: View) -> int:
     return TorchgaugeError.exit_status if failures else 0
 
 
-def tell_measuring_failures(view: View) -> int:
+def print_measuring_failures(view: View) -> int:
     """What kept the measurement from its end, on stderr; the exit status."""
     from torchgauge.facts.measurements import measurements_of
     from torchgauge.units import visible

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import check_folders, show_progress, write_file
+from torchgauge.cli.output import check_outputs, show_progress, write_file
 from torchgauge.progress import import_torch, stage
 from torchgauge.report.registry import SYSTEM, find_format
 
@@ -40,9 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    for path in args.outputs:
-        find_format(path, SYSTEM)
-    check_folders(args.outputs)
+    check_outputs(args.outputs, SYSTEM)
     import_torch(shown=show_progress(args, sys.stderr))
     from torchgauge.energy.meter import offered
     from torchgauge.hardware import collect_system
@@ -85,15 +83,12 @@ def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
 
 
 def system_json(system: System, found: Mapping[str, Any]) -> str:
-    return json.dumps(system_document(system, found), indent=1) + "\n"
-
-
-def system_document(system: System, found: Mapping[str, Any]) -> dict[str, Any]:
     from torchgauge import __version__
     from torchgauge.facts import SCHEMA_VERSION
 
     tool = {"name": "torchgauge", "version": __version__}
-    return {"schema_version": SCHEMA_VERSION, "tool": tool} | asdict(system) | dict(found)
+    document = {"schema_version": SCHEMA_VERSION, "tool": tool} | asdict(system) | dict(found)
+    return json.dumps(document, indent=1) + "\n"
 
 
 def system_text(system: System, found: Mapping[str, Any]) -> str:
@@ -126,7 +121,8 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
         facts.append(("Devices", "none except the CPU"))
     facts += [("Peaks", peaks_text(row)) for row in found.get("peaks", ())]
     for row in found.get("calibration", ()):
-        facts += [("Missing", text) for text in missing_texts(row)] + [("Note", note) for note in row["notes"]]
+        facts += [("Missing", f"{row['device']} {part}: {reason}") for part, reason in row["absent"].items()]
+        facts += [("Note", note) for note in row["notes"]]
     lines = [line for name, value in facts for line in wrap(visible(value), width, lead=(Span(f"{name:<10}"),))]
     for title in ("Sensors", "Counters", "Meters", "Isolation"):
         rows = found.get(title.lower(), ())
@@ -163,23 +159,15 @@ def rates_text(peaks: Mapping[str, Any]) -> str:
     return f"{', '.join(rates)} ({peaks['source']})"
 
 
-def missing_texts(row: Mapping[str, Any]) -> list[str]:
-    return [f"{row['device']} {part}: {reason}" for part, reason in row["absent"].items()]
-
-
 def offer_lines(row: Mapping[str, Any], width: int) -> list[Line]:
-    """A sensor, a counter or a barrier: what it resolves, or why it is missing."""
+    """A sensor, a counter or a barrier: its resolution, or why it is missing."""
     from torchgauge.report.layout import Span, wrap
-    from torchgauge.units import visible
+    from torchgauge.units import format_bytes, format_count, format_seconds, format_value, visible
 
     name = f"{row['name']} ({row['device']})" if row.get("device") else row["name"]
-    text = _resolves(row) if row["available"] else f"absent: {row['reason']}"
-    return wrap(visible(text), width, lead=(Span(f"  {visible(name):<34}"),), style="" if row["available"] else "dim")
-
-
-def _resolves(row: Mapping[str, Any]) -> str:
-    from torchgauge.units import format_bytes, format_count, format_seconds, format_value
-
+    lead = (Span(f"  {visible(name):<34}"),)
+    if not row["available"]:
+        return wrap(visible(f"absent: {row['reason']}"), width, lead=lead, style="dim")
     parts = [f"prevents {row['prevents']}"] if row.get("prevents") else []
     if row.get("update_period_s"):
         parts.append(f"every {format_seconds(row['update_period_s'])}")
@@ -193,4 +181,4 @@ def _resolves(row: Mapping[str, Any]) -> str:
         parts.append(f"in steps of {step}")
     if row.get("source"):
         parts.append(f"from {row['source']}")
-    return ", ".join(parts) or "available"
+    return wrap(visible(", ".join(parts) or "available"), width, lead=lead)

@@ -1,4 +1,4 @@
-"""What every command takes that looks at targets: inputs, run, measuring, the shape of the table."""
+"""Options shared by the commands that open targets: inputs, run, measuring, the module table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_target_options(
 
 
 def target_arguments(args: argparse.Namespace, *targets: str) -> dict[str, Any]:
-    """Those of `analyze` that say what is run, and where. What cannot be a target is refused before torch is there."""
+    """The arguments of `analyze` for the target and its run. A malformed target is refused before torch is imported."""
     from torchgauge.source.target_check import check_target
 
     for target in (*targets, *((args.code,) if args.code else ())):

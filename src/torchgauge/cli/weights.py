@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import check_folders, show_progress, tell_failures, tell_written
+from torchgauge.cli.output import check_outputs, print_failures, print_written, show_progress
 from torchgauge.cli.target_options import files_to_isolate, limit_arguments, positive
 from torchgauge.errors import UsageError
 from torchgauge.isolation import stop_clock
@@ -81,13 +81,13 @@ def run(args: argparse.Namespace) -> int:
     formats = {output: find_format(output, SCAN).name for output in args.outputs}
     if args.against is None and "against.csv" in formats.values():
         raise UsageError("nothing to compare with: name the other checkpoint with --against B")
-    check_folders(args.outputs)
+    check_outputs(args.outputs, SCAN)
     reads_values = args.against is None if args.weights is None else args.weights
     streamed = [output for output, name in formats.items() if name == "weights.jsonl" and reads_values]
     with ExitStack() as stack:
         scan = scan_target(args, open_streams(streamed, stack))
     deliver(scan, args, written=streamed)
-    return tell_failures(scan)
+    return print_failures(scan)
 
 
 def scan_target(args: argparse.Namespace, on_row: Callable[[Mapping[str, Any]], None] | None) -> WeightScan:
@@ -131,7 +131,7 @@ def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -
         if output not in written:
             with stage(f"writing {Path(output).name}", shown=shown):
                 scan.save(output)
-        tell_written(Path(output), quiet=args.quiet)
+        print_written(Path(output), quiet=args.quiet)
     stop_clock()
     if args.json:
         sys.stdout.writelines(piece.decode() for piece in render_pieces(scan, "json"))

@@ -53,7 +53,7 @@ class Bank(NamedTuple):
     pieces: int
     is_tensor: bool
 
-    def stands_beside(self, other: Bank) -> bool:
+    def is_parallel_to(self, other: Bank) -> bool:
         """In the same module, or in modules of the same parent, with as many pieces."""
         own, others = (path.rpartition(".")[0] for path in (self.path, other.path))
         siblings = own.rpartition(".")[0] == others.rpartition(".")[0]
@@ -159,7 +159,7 @@ def find_mixtures(capture: Capture) -> list[Mixture]:
     for (chosen, pieces), params in groups.items():
         matrices = []
         for param in params:
-            # Stacked biases have one dimension beside that of the experts.
+            # Stacked biases have one dimension in addition to that of the experts.
             shape = [size for size in param.spec.shape if size > 1]
             if len(shape) - (linked[param.name].is_tensor and pieces in shape) > 1:
                 matrices.append(param)
@@ -441,7 +441,7 @@ def _link(ops: Iterable[OpRecord], choices: dict[int, Choice], banks: _Banks) ->
                 known[meeting] = meet(*meeting)
             selected &= ~known[meeting]
         if op.weights and not read and banks.are_others(op.weights):
-            # Weights that are not experts end a selection: what comes out is data like any other.
+            # Weights that are not experts end a selection: their result is ordinary data.
             selected = scores = result = 0
         if selected or scores or result or after or read:
             flows[op.index] = _Flow(selected, scores, result | read, after | read)
@@ -449,7 +449,7 @@ def _link(ops: Iterable[OpRecord], choices: dict[int, Choice], banks: _Banks) ->
     for read, result in fed_by.items():
         for bank, _ in banks.members(read):
             for other, _ in banks.members(result):
-                if bank not in links and other in links and bank.is_tensor and bank.stands_beside(other):
+                if bank not in links and other in links and bank.is_tensor and bank.is_parallel_to(other):
                     links[bank] = links[other]
     # `experts[int(best)](x)`: which module is called depends on the choice, though no data flows from it.
     links = {bank: found for bank, found in by_number.items() if found and not bank.is_tensor} | links

@@ -1,4 +1,4 @@
-"""What is known about a language model, as plain data: it comes from a process that has no rights. `LlmFacts` is the
+"""A language model, as plain data: it comes from an isolated process. `LlmFacts` is the
 whole of it, as `llm` reports it."""
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class CacheRow(TypedDict):
 
 
 class StepRow(TypedDict):
-    """A prompt, or a decode step; what follows `modules` is null without a device."""
+    """A prompt, or a decode step; the members after `modules` are null without a device."""
 
     kind: str
     tokens: int

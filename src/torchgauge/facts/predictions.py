@@ -1,4 +1,4 @@
-"""What is predicted of a run on a device: memory and time as `fit` and `forecast` give them, and as JSON has them."""
+"""Predictions for a run on a device: memory and time, as records and as JSON."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class FitFacts:
 
 
 class Remedy(TypedDict):
-    """A change and its prediction; `effect` is what it changes besides memory, `extra_flops` a share of the FLOPs of a
+    """A change and its prediction; `effect` is its side effect, `extra_flops` a share of the FLOPs of a
     sample."""
 
     name: str

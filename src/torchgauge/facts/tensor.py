@@ -82,7 +82,7 @@ class TensorSpec:
 
     @property
     def is_quantized(self) -> bool:
-        """Integers that stand for floating numbers (`qint8`, `quint4x2`): work on them is not flops."""
+        """Integers that encode floating numbers (`qint8`, `quint4x2`): work on them is not flops."""
         return self.dtype.startswith(("qint", "quint"))
 
 

@@ -161,7 +161,7 @@ class View:
             "schema_version": lambda: SCHEMA_VERSION,
             "tool": lambda: {"name": "torchgauge", "version": capture.version},
             "created": lambda: capture.created,
-            "environment": lambda: _environment(capture),
+            "environment": lambda: asdict(capture.environment),
             "target": lambda: {
                 "name": capture.target.name,
                 "kind": capture.target.kind,
@@ -220,9 +220,3 @@ class View:
         """The JSON document of the contract, with plain numbers only."""
         found = {key: compute() for key, compute in self.members().items()}
         return {key: list(value) if isinstance(value, Iterator) else value for key, value in found.items()}
-
-
-def _environment(capture: Capture) -> dict[str, object]:
-    env = capture.environment
-    facts = {name: getattr(env, name) for name in env.__slots__}
-    return facts | {"packages": dict(env.packages), "settings": dict(env.settings)}

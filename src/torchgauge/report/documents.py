@@ -33,7 +33,7 @@ class PredictionReport(ABC):
 
     @abstractmethod
     def members(self) -> Mapping[str, object]:
-        """What the JSON document says besides its version."""
+        """The members of the JSON document, except its version."""
 
     @abstractmethod
     def sections(self) -> list[Section]: ...
@@ -43,7 +43,7 @@ class PredictionReport(ABC):
         """SVG."""
 
     def table(self) -> list[dict[str, object]]:
-        """The rows of a CSV file; none where there is no such format."""
+        """The rows of a CSV file; empty if the report has no such format."""
         return []
 
     def document(self) -> dict[str, object]:

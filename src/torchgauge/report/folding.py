@@ -21,7 +21,7 @@ NUMBERED = re.compile(r"(.*?)(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One line of the folded tree: `count` siblings, and every node it stands for."""
+    """One line of the folded tree: `count` siblings, and all nodes that it covers."""
 
     name: str
     count: int
@@ -69,8 +69,8 @@ class _Folding:
                 for path in paths:
                     below.setdefault(path, []).append(param)
         self.params = below
-        # Equal subtrees get equal numbers, children before their parents: a number stands for the whole subtree, so
-        # each node is looked at once.
+        # Equal subtrees get equal numbers, children before their parents: a number covers the whole subtree, so each
+        # node is looked at once.
         numbers: dict[tuple[object, ...], int] = {}
         self.kind: dict[str, int] = {}
         for node in reversed(list(view.tree.walk())):

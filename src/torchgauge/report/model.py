@@ -104,8 +104,8 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`mark` is "-", "1." or empty for entries that stand apart, each under its own line. A terminal cuts what stands
-    before an entry's code after `max_lines`; 0: never."""
+    """`mark` is "-", "1." or empty for separate entries, each under its own line. A terminal cuts the text before an
+    entry's code after `max_lines`; 0: never."""
 
     items: Sequence[Item]
     mark: str = "-"
@@ -143,7 +143,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Points between zero and the largest of each axis, which are given in words. A table beside it has the values:
+    """Points between zero and the largest of each axis, which are given in words. A table next to it has the values:
     a format that cannot draw leaves it out."""
 
     points: tuple[Point, ...]

@@ -143,6 +143,10 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
         known = [
             (row["roof_share"] * row["time_s"], row["time_s"]) for row in measured if row.get("roof_share") is not None
         ]
+        # What bounds the calls that take the most time together.
+        bounds: Counter[str | None] = Counter()
+        for row in measured:
+            bounds[row.get("bound")] += row["time_s"]
         ranked.append(
             TopOps(
                 op=signature.op,
@@ -156,7 +160,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
                 flops=sums.flops,
                 bytes_moved=sums.bytes_read + sums.bytes_written,
                 roof_share=sum(least for least, _ in known) / sum(taken for _, taken in known) if known else None,
-                bound=_bound(measured),
+                bound=bounds.most_common(1)[0][0] if bounds else None,
             )
         )
     return _largest(ranked, by, limit)
@@ -176,14 +180,6 @@ def _largest(ranked: list[Entry], by: str, limit: int) -> list[Entry]:
     # Of ops without arithmetic those that move most come first.
     ranked.sort(key=lambda entry: (entry.value, entry.bytes_moved if by == BY_FLOPS else 0), reverse=True)
     return ranked[:limit]
-
-
-def _bound(rows: list[Members]) -> str | None:
-    """What bounds the calls that take the most time together."""
-    seconds: Counter[str | None] = Counter()
-    for row in rows:
-        seconds[row.get("bound")] += row["time_s"]
-    return seconds.most_common(1)[0][0] if seconds else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class Format:
 
     @property
     def is_prose(self) -> bool:
-        """Whether it renders sections (`report/model.py`), whatever they are about."""
+        """Whether it renders sections (`report/model.py`) of any content."""
         return self.home.endswith(":write_sections")
 
     def render(self, view: View, options: Options) -> str | bytes | Iterator[str]:
@@ -121,10 +121,10 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("fragment", None, "what a notebook shows", home="formats.notebook:write_sections"),
     ),
     CHECK: (
-        Format("junit", ".junit.xml", "JUnit, as CI reads it", "JUnit"),
-        Format("junit", ".xml", "JUnit", "JUnit"),
-        Format("json", ".json", "the verdicts"),
-        Format("text", ".txt", "the report of the terminal"),
+        Format("junit", ".junit.xml", "JUnit, as CI reads it", "JUnit", home="budgets.rendering:render_junit"),
+        Format("junit", ".xml", "JUnit", "JUnit", home="budgets.rendering:render_junit"),
+        Format("json", ".json", "the verdicts", home="budgets.rendering:render_json"),
+        Format("text", ".txt", "the report of the terminal", home="budgets.rendering:render_text"),
     ),
     FIT: _prediction_formats("memory by class over a step, verdicts by batch"),
     FORECAST: _prediction_formats("throughput against batch, time against energy", ("device and batch", "device")),
@@ -216,7 +216,7 @@ def _rendered(view: View, format: str, options: Options | None) -> str | bytes |
 
 @cache
 def load_renderers() -> None:
-    """Import what installed packages offer; one that does not load gives a warning and is left out."""
+    """Import the formats of installed packages; one that does not load gives a warning."""
     from importlib.metadata import entry_points  # slow to load, and few reports need it
 
     for entry in entry_points(group=ENTRY_POINTS):

@@ -142,7 +142,7 @@ def hardest(view: View, limit: int) -> list[Row]:
 
 
 def structured(row: Members) -> dict[str, float]:
-    """The shares of rows, columns, channels and heads that can go at 1 % error; what was not examined is left out."""
+    """The shares of rows, columns, channels and heads that can be removed at 1 % error, where examined."""
     pruning = value_figures(row).get("pruning") or {}
     shares = {structure: (pruning.get(structure) or {}).get("0.01") for structure in STRUCTURES}
     return {structure: share for structure, share in shares.items() if share is not None}
@@ -279,7 +279,7 @@ def _heat_row(
 
 
 def farthest(values: Iterable[float], middle: float) -> float:
-    """Of several weights in one cell the one that differs most: what stands out must not hide. Unknown wins."""
+    """The value of several weights that differs most, so that outliers stay visible. Unknown wins."""
     listed = list(values)
     unknown = [value for value in listed if not isfinite(value)]
     return unknown[0] if unknown else max(listed, key=lambda value: abs(value - middle))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from torchgauge.report.budgets.limits import KEYS, Limit, analysis_needs, limit, limits, parse_limit
 from torchgauge.report.budgets.rendering import (
     budget_lines,
     is_in_actions,
@@ -11,7 +10,19 @@ from torchgauge.report.budgets.rendering import (
     render_junit,
     render_text,
 )
-from torchgauge.report.budgets.verdicts import PEAKS, BudgetReport, Verdict, check_view, unchecked
+from torchgauge.report.budgets.verdicts import (
+    KEYS,
+    PEAKS,
+    BudgetReport,
+    Limit,
+    Verdict,
+    analysis_needs,
+    check_view,
+    limit,
+    limits,
+    parse_limit,
+    unchecked,
+)
 
 __all__ = [
     "KEYS", "PEAKS", "BudgetReport", "Limit", "Verdict", "analysis_needs", "budget_lines", "check_view",

@@ -1,5 +1,5 @@
 """Verdicts as a section of text, as sentences and as JSON; for CI as JUnit XML and as workflow commands of GitHub
-Actions, which shows them beside the code."""
+Actions, which shows them next to the code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from xml.etree import ElementTree as ET
 
-from torchgauge.report.budgets.limits import KEYS
-from torchgauge.report.budgets.verdicts import BROKEN, PEAKS, UNKNOWN, WITHIN, BudgetReport, Verdict
+from torchgauge.report.budgets.verdicts import BROKEN, KEYS, PEAKS, UNKNOWN, WITHIN, BudgetReport, Verdict
 from torchgauge.report.escape import json_line
 from torchgauge.report.formats.text import sections_lines
-from torchgauge.report.layout import Line, plain
+from torchgauge.report.layout import PLAIN_WIDTH, Line, plain
 from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, notes, texts
 from torchgauge.report.ranking import THE_MODEL
 from torchgauge.units import format_percent, visible
@@ -24,7 +23,7 @@ def budget_lines(reports: Sequence[BudgetReport], width: int) -> list[Line]:
     return sections_lines(map(budget_section, reports), width)
 
 
-def render_text(reports: Sequence[BudgetReport], width: int) -> str:
+def render_text(reports: Sequence[BudgetReport], width: int = PLAIN_WIDTH) -> str:
     return plain(budget_lines(reports, width))
 
 

@@ -1,21 +1,146 @@
-"""A model against its budget: what is within, what is broken and by which modules, what is unknown."""
+"""The limits of a budget, and a model judged by them: which are kept, which are broken and by which modules, which are
+unknown."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from torchgauge.errors import UsageError
 from torchgauge.facts import StoredTensor, View
-from torchgauge.facts.figures import FILES, TOTALS, keys_known
+from torchgauge.facts.figures import ENERGY, FILES, INFERENCE, TOTALS, Known, Members, Unit, figures_of, keys_known
 from torchgauge.facts.files import logical_elements
 from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.peak_memory import memory_over_run
 from torchgauge.facts.quantized import size_of
-from torchgauge.report.budgets.limits import KEYS, Limit, Predicted, figure_of
 from torchgauge.report.content.summary import model_kind
+from torchgauge.report.options import FORMS
 from torchgauge.report.ranking import join_paths, path_pattern, share_of
-from torchgauge.units import format_count, format_percent
+from torchgauge.units import format_count, format_percent, parse_bytes, parse_count, parse_joules, parse_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A total that can have a limit; `needs` is what must be asked for to have it."""
+
+    parse: Callable[[str], float]
+    form: Callable[[Any], str]
+    needs: str | None = None
+
+
+# Up to here a float is every whole number.
+_EXACT = 2.0**53
+_PARSERS: Mapping[Unit, Callable[[str], float]] = {
+    Unit.BYTES: parse_bytes,
+    Unit.SECONDS: parse_seconds,
+    Unit.JOULES: parse_joules,
+}
+_NEEDS: Mapping[Known, str] = {INFERENCE: "inference", ENERGY: "profile"}
+# By the key of the document: figures of the predictions for a device.
+_PREDICTED: Mapping[str, Mapping[str, Unit]] = {
+    "fit": dict.fromkeys(("allocated_bytes", "reserved_bytes", "used_bytes", "required_bytes"), Unit.BYTES),
+    "forecast": {"predicted_time_s": Unit.SECONDS, "predicted_energy_j": Unit.JOULES},
+}
+
+
+class Predicted(NamedTuple):
+    """A figure of the predictions for a device; without one, for the first that the model was analysed for."""
+
+    table: str
+    device: str | None
+    figure: str
+
+    @classmethod
+    def of(cls, key: str) -> Predicted | None:
+        """`fit.h200.used_bytes`, `forecast.h200.predicted_time_s`, `predicted_time_s`."""
+        if key in _PREDICTED["forecast"]:
+            return cls("forecast", None, key)
+        table, _, rest = key.partition(".")
+        device, _, figure = rest.rpartition(".")
+        return cls(table, device, figure) if device and figure in _PREDICTED.get(table, ()) else None
+
+    def row(self, view: View) -> Members | None:
+        rows = view.capture.fit if self.table == "fit" else view.capture.forecast
+        return next((row for row in rows if self.device in (None, row["device"])), None)
+
+
+class BudgetKeys(dict[str, Key]):
+    """The totals by their names, and predictions for any device."""
+
+    def __missing__(self, key: str) -> Key:
+        found = Predicted.of(key)
+        if found is None:
+            raise KeyError(key)
+        unit = _PREDICTED[found.table][found.figure]
+        return Key(_PARSERS[unit], FORMS[unit])
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or (isinstance(key, str) and Predicted.of(key) is not None)
+
+
+KEYS = BudgetKeys(
+    (figure.key, Key(_PARSERS.get(figure.unit, parse_count), FORMS[figure.unit], _NEEDS.get(figure.known)))
+    for figure in figures_of(TOTALS)
+    if figure.unit.is_number
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    key: str
+    most: float
+
+    @property
+    def text(self) -> str:
+        return KEYS[self.key].form(self.most)
+
+
+def parse_limit(text: str) -> Limit:
+    """`params=30M`."""
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise UsageError(f"'{text}' is not a limit; write it like params=30M")
+    return limit(key.strip(), value.strip())
+
+
+def limit(key: str, value: float | str) -> Limit:
+    """A plain number is in the unit of the key: elements, bytes, seconds, joules."""
+    if key not in KEYS:
+        predictions = (f"{table}.DEVICE.({'|'.join(figures)})" for table, figures in _PREDICTED.items())
+        known = ", ".join([*KEYS, *_PREDICTED["forecast"], *predictions])
+        raise UsageError(f"there is no figure '{key}' to limit; choose from: {known}")
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise UsageError(f"the limit of '{key}' is a number or a text like 30M, not {value!r}")
+    most = float(KEYS[key].parse(value) if isinstance(value, str) else value)
+    if not 0 <= most < math.inf:
+        raise UsageError(f"the limit of '{key}' cannot be {value}")
+    return Limit(key, int(most) if most.is_integer() and most < _EXACT else most)
+
+
+def limits(budgets: Mapping[str, float | str]) -> list[Limit]:
+    return [limit(key, value) for key, value in budgets.items()]
+
+
+def analysis_needs(wanted: list[Limit]) -> dict[str, Any]:
+    """The arguments of an analysis that knows all these figures."""
+    needs = {KEYS[entry.key].needs for entry in wanted}
+    predicted = (Predicted.of(entry.key) for entry in wanted)
+    devices = list(dict.fromkeys(found.device for found in predicted if found is not None and found.device))
+    known = {"inference": bool(needs & {"inference", "profile"}), "profile": "profile" in needs, "on": devices}
+    return {name: value for name, value in known.items() if value}
+
+
+def figure_of(view: View, key: str) -> float | None:
+    """A total, or what the fit on a device says."""
+    found = Predicted.of(key)
+    if found is None:
+        return view.totals[key]
+    row = found.row(view)
+    return None if row is None else row[found.figure]
+
 
 PEAKS = ("peak_activation_bytes", "total_bytes")
 
@@ -35,12 +160,16 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
     """The largest first; of a peak those that are above the limit as they run."""
     if key in PEAKS:
         return _above(view, key, limit, most)
-    predicted = Predicted.of(key)
-    if predicted is not None:
-        return _holders(view, predicted, most) if predicted.table == "fit" else []
+    kinds = {record.path: record.type for record in view.capture.modules}
+    if (predicted := Predicted.of(key)) is not None:
+        row = predicted.row(view)
+        if predicted.table != "fit" or row is None:
+            return []
+        # The modules that hold the most at the predicted peak.
+        held, whole = [(entry["module"], entry["bytes"]) for entry in row["holders"][:most]], row[predicted.figure]
+        return [Contributor(path, kinds.get(path, ""), 1, nbytes, share_of(nbytes, whole)) for path, nbytes in held]
     amounts = _amounts(view, key)
     groups: dict[Hashable, list[str]] = {}
-    kinds = {record.path: record.type for record in view.capture.modules}
     for path, amount in amounts.items():
         if amount > 0:
             # What was measured is never quite equal.
@@ -53,15 +182,6 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
         for total in (sum(amounts[path] for path in paths),)
     ]
     return sorted(found, key=lambda entry: -entry.value)[:most]
-
-
-def _holders(view: View, predicted: Predicted, most: int) -> list[Contributor]:
-    """The modules that hold the most at the predicted peak."""
-    row, figure = predicted.row(view), predicted.figure
-    assert row is not None
-    kinds = {record.path: record.type for record in view.capture.modules}
-    held = [(entry["module"], entry["bytes"]) for entry in row["holders"][:most]]
-    return [Contributor(path, kinds.get(path, ""), 1, nbytes, share_of(nbytes, row[figure])) for path, nbytes in held]
 
 
 def _above(view: View, key: str, limit: float, most: int) -> list[Contributor]:
@@ -223,11 +343,11 @@ def unchecked(target: str, limits: Sequence[Limit], failure: str) -> BudgetRepor
 def _reason(view: View, key: str) -> str:
     if key == "energy_j":
         energy = energy_of(view)
-        told = energy["reason"] if energy else None
-        return f"it was not measured: {told}" if told else "it was not measured: a run with --profile is needed"
+        reason = energy["reason"] if energy else None
+        return f"it was not measured: {reason}" if reason else "it was not measured: a run with --profile is needed"
     if key == "time_s":
-        told = measurements_of(view).get("failure")
-        return f"it was not measured: {told}" if told else "it was not measured: a run with --inference is needed"
+        reason = measurements_of(view).get("failure")
+        return f"it was not measured: {reason}" if reason else "it was not measured: a run with --inference is needed"
     if Predicted.of(key) is not None:
         return "it was not predicted: name the device (--on h200); if it was named, the warnings say why not"
     if key in ("stored_bytes", "optimizer_elements"):

@@ -1,8 +1,8 @@
-"""Which module of one model is which of another: by path, then by what it is and where.
+"""Match the modules of two models: by path, then by type, structure and position.
 
 Within a pair of modules children pair by name, then equal subtrees in their order, then the same type at the same
-place. Equal subtrees that are left pair across levels where a level came or went (a wrapper); what stood beside them
-follows them.
+place. Equal subtrees that are left pair across levels where a level was added or removed (a wrapper); their former
+siblings follow them.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class _Matcher:
         return (mine is None or mine.path not in self.partner) or (theirs is None or theirs.path not in self.origin)
 
     def _pair_followers(self) -> None:
-        """What has no parameters goes where those beside it went, if there is one of its name and type."""
+        """Modules without parameters follow their siblings, if there is one of the same name and type."""
         for node in self.base.nodes:
             parent = self.base.parents.get(node.path)
             if node.path in self.partner or parent is None:

@@ -171,8 +171,8 @@ def structure_sections(compared: Compared) -> Iterator[Section]:
     for side, structure in zip(compared.sides[1:], compared.structures, strict=True):
         groups = grouped_changes(structure.changes)
         counts = {state: sum(change.state == state for change in structure.changes) for state in STATES}
-        told = [f"{format_exact(count)} {state}" for state, count in counts.items() if count]
-        summary = ", ".join([*told, f"{format_exact(structure.unchanged)} modules unchanged"])
+        counted = [f"{format_exact(count)} {state}" for state, count in counts.items() if count]
+        summary = ", ".join([*counted, f"{format_exact(structure.unchanged)} modules unchanged"])
         rows = tuple(
             (
                 Cell(group.state),
@@ -204,11 +204,15 @@ def module_section(compared: Compared, options: Options) -> Section | None:
         known = [key for key in COMPARED if any(v is not None for v in compared.modules[0].values(key))]
         columns = (*known, *(("time_s",) if timed else ()))
     places = grouped_rows(row for row in compared.modules if row.differs_in(columns) and not row.is_below_absent)
-    shown = _fitting(places) if options.depth is None else [g for g in places if g.depth <= options.depth]
+    # As deep as fits a page, and at least one level.
+    depths = sorted({group.depth for group in places})
+    fitting = [depth for depth in depths if sum(group.depth <= depth for group in places) <= PAGE_LINES]
+    deepest = options.depth if options.depth is not None else (fitting or depths[:1] or [0])[-1]
+    shown = [group for group in places if group.depth <= deepest]
     if not shown:
         return None
     if (key := options.sort) is not None:
-        # By how much the figure differs; what a side lacks is all of it.
+        # By the difference; a side without the module counts as 0.
         values = {id(group): [value or 0 for value in group.figures[key]] for group in shown}
         shown.sort(key=lambda group: max(values[id(group)]) - min(values[id(group)]), reverse=True)
     labels = [side.label for side in compared.sides]
@@ -224,14 +228,6 @@ def module_section(compared: Compared, options: Options) -> Section | None:
     rows = tuple(_module_cells(group, columns) for group in shown)
     table = Table("", tuple(headings), rows, tuple(notes), group=len(labels) + is_pair)
     return Section("Modules that differ", (table,))
-
-
-def _fitting(groups: list[RowGroup]) -> list[RowGroup]:
-    """As deep as fits a page, and at least one level."""
-    depths = sorted({group.depth for group in groups})
-    fitting = [depth for depth in depths if sum(group.depth <= depth for group in groups) <= PAGE_LINES]
-    deepest = fitting[-1] if fitting else min(depths, default=0)
-    return [group for group in groups if group.depth <= deepest]
 
 
 def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> tuple[Cell, ...]:

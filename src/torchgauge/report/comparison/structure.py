@@ -28,8 +28,8 @@ class TensorChange:
 
 @dataclass(frozen=True, slots=True)
 class ModuleChange:
-    """Of an added, removed or renamed subtree the topmost module stands for all below it; the parameters of what was
-    added or removed are without those of modules below it that only moved."""
+    """Of an added, removed or renamed subtree only the topmost module is listed; the parameters of an
+    added or removed one exclude those of modules below it that only moved."""
 
     state: str
     base_path: str | None

@@ -1,7 +1,7 @@
 """What reports say: one file per group of sections, which every format renders.
 
-A file here has `sections(view, options)`, which yields them. Nothing else lists them: `Topic` says where in the report
-a section stands, and without one it comes last.
+A file here has `sections(view, options)`, which yields them. Nothing else lists them: a section's `Topic` places it in
+the report, and a section without one comes last.
 
     def sections(view: View, options: Options) -> Iterator[Section]:
         yield Section("Names", (Text(f"{len(view.modules)} modules"),))

@@ -27,7 +27,7 @@ SHOWN = 5
 WITHDRAWN = "Withdrawn: refuted when tried"
 # Before its code, a piece of advice takes no more lines of the terminal.
 MOST_LINES = 3
-# Longer code stands below the list.
+# Longer code follows the list.
 CODE_LINES_BESIDE = 2
 _NO_FIGURES = ("places", "count")
 # Of a longer list only the length.
@@ -37,7 +37,7 @@ _LESS = {
     "peak_activation_bytes": "less memory for activations", "param_bytes": "less memory for parameters",
     "stored_bytes": "less to store", "bytes_moved": "fewer bytes moved", "flops": "fewer FLOPs",
 }  # fmt: skip
-# What is saved, and what more of it is taken.
+# The words for a saving, and for an increase.
 _WORDS = {
     "time_s": ("of the time", "time"), "peak_activation_bytes": ("of the peak memory of a run", "peak memory"),
     "param_bytes": ("of the bytes it holds", "bytes"), "stored_bytes": ("of the bytes to store", "bytes to store"),
@@ -231,11 +231,6 @@ def withdrawn_reason(verified: Verified) -> str:
     return f"{reason}{_interval_text([-end for end in interval] if interval[1] < 0 else interval)}"
 
 
-def plan_text(found: Plan) -> str:
-    together = "measured together" if len(found["rules"]) > 1 else "measured"
-    return f"{', '.join(found['rules'])}, {together}: {gained_text(found)}; {error_text(found['output_error'])}"
-
-
 def sections(view: View, options: Options) -> Iterator[Section]:
     standing = [row for row in advice_of(view) if not is_withdrawn(row)]
     shown = standing if options.all_advice else standing[: options.rows(SHOWN, len(standing))]
@@ -264,8 +259,11 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     yield from below
     yield from _choices(view)
     if (plan := plan_of(view)) is not None:
-        held = (Text(plan_text(plan)), Code(plan["code"] or "")) if plan["rules"] else ()
-        blocks_of_plan = held or (Text(f"none: {plan.get('reason')}"),)
+        blocks_of_plan: tuple[Block, ...] = (Text(f"none: {plan.get('reason')}"),)
+        if plan["rules"]:
+            together = "measured together" if len(plan["rules"]) > 1 else "measured"
+            effect = f"{gained_text(plan)}; {error_text(plan['output_error'])}"
+            blocks_of_plan = (Text(f"{', '.join(plan['rules'])}, {together}: {effect}"), Code(plan["code"] or ""))
         yield Section("Plan", blocks_of_plan, Topic.ADVICE, page_part="advice")
 
 

@@ -1,4 +1,4 @@
-"""Measured memory beside the prediction of the static analysis, and what it was made of."""
+"""Measured memory, compared with the static prediction, by purpose."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class MemoryPeak:
 
 @dataclass(frozen=True, slots=True)
 class Categories:
-    """What was held at the measured peak, by what it was for; `op` is where the peak was."""
+    """Memory at the measured peak by purpose; `op` is the op that reached it."""
 
     op: OpRecord
     parameters_bytes: int

@@ -25,7 +25,7 @@ ON_HOST = "Time includes submodules, Self does not; measured on the CPU in separ
 ON_DEVICE = "Time includes submodules, Self does not; device time of profiled runs. share: of the median run"
 # Below this width of the terminal a default column is left out: the names need the room.
 MIN_WIDTHS = {"output_shapes": 72, "self_time_s": 72, "flops": 56, "time_share": 48}
-# More than what timing the modules costs, and what is outside the model's own call.
+# More than the cost of timing the modules and the time outside the model's call.
 DRIFT = 0.15
 
 

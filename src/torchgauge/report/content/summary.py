@@ -99,7 +99,7 @@ def input_facts(view: View) -> list[Fact]:
     ]
     reasons = dict.fromkeys(entry.inferred for entry in inputs if entry.inferred)
     if len(inputs) == 1 and reasons:
-        # It begins with the name and the shape, which stand here already.
+        # It begins with the name and the shape, which are already shown.
         why = next(iter(reasons)).removeprefix(f"{inputs[0].name} {format_shape(inputs[0].spec.shape)}: ")
         return [("Input", "", f"{described[0]}, assumed: {why}")]
     return [("Input", "", text) for text in described] + [("Assumed", "", reason) for reason in reasons]
@@ -162,7 +162,7 @@ def parameter_note(view: View) -> str:
 
 
 def memory_facts(view: View) -> list[Fact]:
-    """What is in memory at the peak and what it is made of; of a file without code the tensors of its model."""
+    """Memory at the peak by purpose; for a file without code, the tensors of its model."""
     figures, use = view.totals, memory_at_peak(view.capture)
     if use is None:
         kept = {"parameters": figures.param_bytes, "buffers": figures.buffer_bytes}
@@ -192,7 +192,7 @@ def _sum_text(sizes: Mapping[str, int]) -> str:
 
 
 def origin_facts(view: View) -> list[Fact]:
-    """Where the figures come from beside a run: the family of the model, and the files that hold it."""
+    """The family of the model, and the files that hold it."""
     facts: list[Fact] = []
     family, complexity = view.architecture.family, view.architecture.complexity
     if family:

@@ -152,7 +152,7 @@ def _slow_ops(view: View, limit: int) -> Iterator[Section]:
 
 
 def op_times_note(*, has_roof: bool) -> str:
-    note = "Times of profiled runs, not scaled to the undisturbed run."
+    note = "Times of profiled runs, not scaled."
     return note if has_roof else f"{note} {NO_ROOF}"
 
 

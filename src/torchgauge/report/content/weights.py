@@ -298,7 +298,7 @@ def _heat_map(found: HeatMap, page_width: int) -> Section:
         cells.append(
             (Cell(name=row.label), Cell(shades), Cell(format_value(row.median)), Cell(format_value(row.largest)))
         )
-    # The first and the last layer stand over the ends of the columns.
+    # The numbers of the first and the last layer head the columns.
     first, last = (".".join(map(str, column)) for column in (found.columns[0], found.columns[-1]))
     gap = width * times - len(first) - len(last)
     axis = f"{first}{' ' * gap}{last}" if gap > 0 else first.ljust(width * times)

@@ -18,7 +18,7 @@ from torchgauge.report.registry import renderer
 NO_CODE = "There was no code to run, only weights: --as TARGET names the code, and its work is then counted."
 NOT_CONSUMED = "Not asked for: --inference --profile measures the energy where the device has a meter, or estimates it."
 NOT_MEASURED = "Nothing was measured: --inference times the model on this machine, --profile its ops too."
-# The title, what belongs there, and what is said where there is none of it. Other sections come last.
+# The title, its topics, and the text of an empty chapter. Other sections come last.
 CHAPTERS: tuple[tuple[str, tuple[Topic, ...], str], ...] = (
     ("EXECUTIVE SUMMARY", (Topic.SUMMARY,), ""),
     ("ARCHITECTURE", (Topic.MODULES, Topic.LAYERS), ""),

@@ -39,7 +39,7 @@ def render_dot(view: View, options: Options) -> str:
 
 
 def _inside(root: Item, ids: dict[Item, str], words: Words) -> Iterator[str]:
-    """What stands in the model, line by line; the lines that end a cluster wait until all inside it is written."""
+    """The contents of the model, line by line; the line that ends a cluster follows its contents."""
     waiting: list[tuple[Item | None, str]] = [(child, "  ") for child in reversed(root.inside)]
     while waiting:
         item, indent = waiting.pop()

@@ -76,8 +76,17 @@ _ACCENTS = {
 def render_latex(view: View, options: Options) -> str:
     sections = [s for s in sections_of(view, replace(options, detail=Detail.LONG)) if s.topic not in LEFT_OUT]
     if options.depth is None:
-        # What is asked for by its depth is given whole; else a table that floats has to fit a page.
-        sections = [_on_a_page(s) if s.topic is Topic.MODULES else s for s in sections]
+        # A floating table has to fit a page, unless the reader asked for a depth.
+        note = f"The first {format_exact(LONGEST_PAGE)} of {{}} rows; --depth gives all"
+        for place, section in enumerate(sections):
+            if section.topic is Topic.MODULES:
+                blocks = tuple(
+                    replace(b, rows=b.rows[:LONGEST_PAGE], notes=(*b.notes, note.format(format_exact(len(b.rows)))))
+                    if isinstance(b, Table) and len(b.rows) > LONGEST_PAGE
+                    else b
+                    for b in section.blocks
+                )
+                sections[place] = replace(section, blocks=blocks)
     model = name_text(view.capture.target.name or model_kind(view))
     preamble = _PREAMBLE.format(version=prose(view.capture.version))
     return f"{preamble}\n\n{write_sections(sections, options.width, model)}"
@@ -93,16 +102,6 @@ def write_sections(sections: Iterable[Section], width: int, model: str = "") -> 
             label = section.label if number == 1 else f"{section.label}-{number}"
             pieces.append(block_text(block, title, label))
     return "\n\n".join(filter(None, pieces)) + "\n"
-
-
-def _on_a_page(section: Section) -> Section:
-    blocks: list[Block] = []
-    for block in section.blocks:
-        if isinstance(block, Table) and len(block.rows) > LONGEST_PAGE:
-            note = f"The first {format_exact(LONGEST_PAGE)} of {format_exact(len(block.rows))} rows; --depth gives all"
-            block = replace(block, rows=block.rows[:LONGEST_PAGE], notes=(*block.notes, note))
-        blocks.append(block)
-    return replace(section, blocks=tuple(blocks))
 
 
 def block_text(block: Block, title: str, label: str) -> str:
@@ -229,7 +228,7 @@ def _named(cell: Cell, room: int) -> str:
 
 
 def _environment(table: Table, body: Sequence[Sequence[str]], caption: str, label: str, columns: str) -> str:
-    notes = " ".join(prose(note) + "." for note in table.notes)
+    notes = " ".join(prose(note.rstrip(".")) + "." for note in table.notes)
     return "\n".join(
         [
             r"\begin{table}[htbp]",

@@ -127,19 +127,18 @@ def _table_lines(table: Table) -> list[str]:
     if not table.rows:
         return [line for note in table.notes for line in (_line(note), "")][:-1]
     rules = ["---:" if heading.is_figure else ":---" for heading in table.headings]
-    rows = [[_cell(cell) for cell in row] for row in table.rows]
+    rows = []
+    for cells in table.rows:
+        row = []
+        for cell in cells:
+            # A space at the start of a cell is lost, one that does not break is kept.
+            indent = "\u00a0\u00a0" * max(cell.level - 1, 0) + ("└\u00a0" if cell.level else "")
+            times = f" ×{cell.times}" if cell.times > 1 else ""
+            row.append(f"{indent}{code(cell.name)}{times}{prose(cell.text)}" if cell.name else prose(cell.text))
+        rows.append(row)
     head = [[prose(heading.title) for heading in table.headings], rules]
     lines = [f"| {' | '.join(row)} |" for row in [*head, *rows]]
     return [*lines, *(line for note in table.notes for line in ("", _line(note)))]
-
-
-def _cell(cell: Cell) -> str:
-    if not cell.name:
-        return prose(cell.text)
-    # A space at the start of a cell is lost, one that does not break is kept.
-    indent = "\u00a0\u00a0" * max(cell.level - 1, 0) + ("└\u00a0" if cell.level else "")
-    times = f" ×{cell.times}" if cell.times > 1 else ""
-    return f"{indent}{code(cell.name)}{times}{prose(cell.text)}"
 
 
 def _fenced(text: str, language: str = "python") -> list[str]:

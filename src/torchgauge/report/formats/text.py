@@ -40,7 +40,7 @@ from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
 from torchgauge.units import visible
 
-MIN_NOTE_WIDTH = 48  # of a remark beside its value
+MIN_NOTE_WIDTH = 48  # of a remark next to its value
 # What a name needs to say which it is, where a table is cut into parts.
 MIN_NAME_WIDTH = 32
 LONGEST_BAR = 40
@@ -71,7 +71,7 @@ def write_sections(sections: Iterable[Section], width: int) -> str:
 
 
 def sections_lines(sections: Iterable[Section], width: int) -> list[Line]:
-    """Sections one after the other, a blank line between. The title of the report stands over its summary."""
+    """Sections one after the other, a blank line between. The summary has no title: the report's is above it."""
     lines: list[Line] = []
     for section in sections:
         lines += [()] if lines else []
@@ -125,8 +125,8 @@ def _figure(text: str, *, is_warning: bool = False) -> Line:
 
 
 def fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
-    """Name, value and remark, the names and values aligned; a remark that does not fit is wrapped: beside its value
-    where there is room for it, else below."""
+    """Name, value and remark, the names and values aligned; a remark that does not fit is wrapped: next to its
+    value where there is room for it, else below."""
     rows = [(visible(name), visible(value), visible(note)) for name, value, note in facts]
     names = max(cell_width(name) for name, _, _ in rows) + 2
     values = max((cell_width(value) for _, value, note in rows if note), default=0)
@@ -164,8 +164,12 @@ def _list_lines(block: Listing, width: int) -> Iterator[Line]:
                 yield from wrap(visible(text), width, lead=(Span(f"  {label.ljust(labels)}", "dim"),))
             continue
         if block.max_lines:
+            # Facts share the lines that are left; the last ones are left out where there is no room.
             head = _cut(head, block.max_lines - bool(item.facts))
-            facts = _facts_in_lines(item.facts, indent, width, block.max_lines - len(head))
+            room, texts = block.max_lines - len(head), [text for _, text in item.facts]
+            while len(texts) > 1 and len(_fact_of_item(("", "; ".join(texts)), indent, width)) > room:
+                texts.pop()
+            facts = _cut(_fact_of_item(("", "; ".join(texts)), indent, width), room) if texts else []
         else:
             facts = [line for fact in item.facts for line in _fact_of_item(fact, indent, width)]
         yield from (*head, *facts)
@@ -178,14 +182,6 @@ def _list_lines(block: Listing, width: int) -> Iterator[Line]:
 def _fact_of_item(fact: tuple[str, str], indent: Line, width: int) -> list[Line]:
     label, text = fact
     return wrap(visible(f"{label}: {text}" if label else text), width, lead=indent, style="dim")
-
-
-def _facts_in_lines(facts: Sequence[tuple[str, str]], indent: Line, width: int, most: int) -> list[Line]:
-    """Facts without labels on as few lines as they take; the last ones are left out where there is no room."""
-    texts = [text for _, text in facts]
-    while len(texts) > 1 and len(_fact_of_item(("", "; ".join(texts)), indent, width)) > most:
-        texts.pop()
-    return _cut(_fact_of_item(("", "; ".join(texts)), indent, width), most) if texts else []
 
 
 def _cut(lines: list[Line], most: int) -> list[Line]:

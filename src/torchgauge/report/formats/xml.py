@@ -1,4 +1,4 @@
-"""The JSON document as XML, in the form that `torchgauge.xsd` beside this file describes.
+"""The JSON document as XML, in the form that `torchgauge.xsd` describes.
 
 A member is an attribute where the schema declares it and the value fits its type, else a keyed child, so that every
 document is valid, also one with members the schema does not know. `pytest tests/report --regenerate` writes the

@@ -1,7 +1,7 @@
 """Vertices in rows, each below what it reads (K. Sugiyama et al. 1981): rows, ways past them, few crossings; and
 coordinates, in line with their neighbours as far as the order and the room allow.
 
-Vertices are numbered in the order of the run: an arc to a smaller number goes back up and is turned round.
+Vertices are numbered in the order of the run: an arc to a smaller number goes back up and is reversed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from math import ceil, sqrt
 
 _SWEEPS = 8
-# So many beside each other, and no wider, still fit a page.
+# This many in a row, up to this width, still fit a page.
 _GRID, _PAGE = 6, 660.0
 _WIDEST = 1e6
 
@@ -85,7 +85,7 @@ def _ranks(count: int, entries: int, exits: int, arcs: Sequence[Arc], widths: Se
     for vertex in inner:
         ranks[vertex] = max((ranks[upper] + 1 for upper in above[vertex]), default=min(entries, 1))
     for vertex in reversed(inner):
-        # What reads nothing (a constant) stands right above its first reader.
+        # A constant, which reads nothing, goes right above its first reader.
         readers = [ranks[lower] for lower in below[vertex] if lower in inner]
         if readers and not above[vertex]:
             ranks[vertex] = max(min(readers) - 1, min(entries, 1))
@@ -97,7 +97,7 @@ def _ranks(count: int, entries: int, exits: int, arcs: Sequence[Arc], widths: Se
 
 
 def _rank_loose(ranks: list[int], loose: list[int], entries: int, widths: Sequence[float]) -> None:
-    """What nothing flows to or from stands in a grid below the rest."""
+    """Vertices without arcs go into a grid below the rest."""
     others = set(range(entries, len(ranks))) - set(loose)
     bound = [ranks[vertex] for vertex in others]
     rank = max(bound, default=min(entries, 1) - 1) + 1
@@ -189,7 +189,7 @@ _ANYWHERE = float("inf")
 
 @dataclass(eq=False, slots=True)
 class _Way:
-    """`left` and `right` are what stands beside its bends."""
+    """`left` and `right` are the neighbours of its bends."""
 
     source: int
     bends: list[int]
@@ -198,7 +198,7 @@ class _Way:
 
 
 def straighten(layers: Layers, x: dict[int, float], widths: Sequence[float], gap: float) -> None:
-    """Move each way as near to its source as the vertices and the other ways beside it allow. A way for which there is
+    """Move each way as near to its source as the neighbouring vertices and ways allow. A way for which there is
     no column keeps its place: one of two that cross, and one that has to go round something."""
     ways = _long_ways(layers)
     beside = _Beside(x, widths, gap, {bend: way for way in ways for bend in way.bends})
@@ -210,7 +210,7 @@ def straighten(layers: Layers, x: dict[int, float], widths: Sequence[float], gap
             break
         ways.remove(worst)
     for way in ways:
-        # What is left of it stands already.
+        # The ways on its left have been placed already.
         x.update(dict.fromkeys(way.bends, min(max(x[way.source], beside.lowest([way])[way]), high[way])))
 
 
@@ -233,7 +233,7 @@ class _Beside:
         return ordered
 
     def lowest(self, ways: Iterable[_Way]) -> dict[_Way, float]:
-        """How far left each may stand, where those before it stand as far left as they may."""
+        """The leftmost position of each, if those before it are as far left as possible."""
         found: dict[_Way, float] = {}
         for way in ways:
             edges = (self._edge(other, 1, found) for other in way.left)
@@ -241,7 +241,7 @@ class _Beside:
         return found
 
     def highest(self, ways: Sequence[_Way]) -> dict[_Way, float]:
-        """How far right each may stand, where those behind it stand as far right as they may."""
+        """The rightmost position of each, if those after it are as far right as possible."""
         found: dict[_Way, float] = {}
         for way in reversed(ways):
             edges = (self._edge(other, -1, found) for other in way.right)
@@ -306,8 +306,8 @@ def stand(layers: Layers, widths: Sequence[float], gap: float) -> dict[int, floa
 def settle(wishes: Sequence[Wish], room: Sequence[float]) -> list[float]:
     """Positions in this order, `room` apart at least, with the least weighted sum of distances from the wishes.
 
-    Less the room, positions only have to ascend: blocks that want to stand the wrong way round merge and stand at
-    their weighted median.
+    Less the room, positions only have to ascend: blocks in the wrong order merge and take their
+    weighted median.
     """
     offsets = list(accumulate(room, initial=0.0))
     blocks: list[tuple[float, list[Wish]]] = []

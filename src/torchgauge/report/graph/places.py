@@ -1,7 +1,7 @@
 """Modules at their places in the run: a module that a block calls three times has three places in it.
 
 A place holds its own steps (those of no module below it) and the places below it. Lists of modules are never called:
-what they hold stands in the module around them. A run is equal blocks that follow each other. The data between steps
+their contents belong to the module around them. A run is equal blocks that follow each other. The data between steps
 are links; views do no work, they are part of the way between two ops.
 """
 
@@ -48,7 +48,7 @@ class Graph:
     place_of: list[int]
 
     def items(self, place: int) -> list[tuple[int, bool]]:
-        """What stands directly in a place, in the order of the run: places (True) and steps."""
+        """The direct contents of a place, in the order of the run: places (True) and steps."""
         below, own = self.places[place].children, self.places[place].steps[: self.places[place].period]
         pairs = [(self.places[child].first, child, True) for child in below] + [(step, step, False) for step in own]
         return [(number, is_place) for _, number, is_place in sorted(pairs)]
@@ -193,7 +193,7 @@ class Runs:
         self.first = list(range(len(graph.places)))
         self.members: dict[int, list[int]] = {}
         for place in range(len(graph.places)):
-            # A step between two blocks parts them: it would be lost or stand alone.
+            # A step between two blocks separates them: folded together, they would hide it.
             for _, group in groupby(enumerate(graph.items(place)), likeness):
                 run = [number for _, (number, _) in group]
                 if len(run) > 1:
@@ -210,7 +210,7 @@ class Runs:
 
 
 def _kinds(graph: Graph) -> list[int]:
-    """A number for each place; equal numbers stand for equal subtrees."""
+    """A number for each place; equal subtrees have equal numbers."""
     numbers: dict[tuple[object, ...], int] = {}
     # Equal calls share one signature: the specs of most are looked at once.
     signatures: dict[int, tuple[object, ...]] = {}

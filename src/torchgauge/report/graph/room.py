@@ -14,7 +14,7 @@ from torchgauge.report.graph.layering import Arc, lay_in_rows, stand
 from torchgauge.report.graph.scene import INPUT, Edge, Item, Scene, walk
 
 ROW_GAP, COLUMN_GAP, PADDING, HEADER = 34.0, 26.0, 16.0, 24.0
-# What goes back up stands beside what comes down.
+# Offset of wires that go back up from those that go down.
 _BESIDE = 16.0
 # What enters passes the heading straight, then turns.
 _ENTRY = 26.0
@@ -151,7 +151,7 @@ class Room:
     def _top(self, vertex: int) -> float:
         upper, lower = self.bands[self.rank_of[vertex]]
         height = self.extents[vertex][1] if vertex < len(self.extents) else lower - upper
-        # An input stands near what reads it, also beside a module that takes a whole page.
+        # An input is placed near its reader, also next to a module that takes a whole page.
         return lower - height if self._is_input(vertex) else upper + (lower - upper - height) / 2
 
     def _is_input(self, vertex: int) -> bool:
@@ -175,7 +175,7 @@ class Room:
         return list(wires.values())
 
     def _points(self, a: int, b: int, a_x: float, b_x: float) -> list[Point]:
-        """Straight past what stands in the same rows, bent only between the rows."""
+        """Straight past the items of a row, bent only between the rows."""
         upper, lower = (a, b) if self.rank_of[a] < self.rank_of[b] else (b, a)
         upper_x, lower_x = (a_x, b_x) if upper == a else (b_x, a_x)
         end = self.bands[self.rank_of[lower]]
@@ -198,7 +198,7 @@ __all__ = ["Area", "Box", "Wire", "place_scene"]
 def place_scene(scene: Scene, size: Size) -> Area:
     """`size` gives width and height of a closed item, and the room that the heading of an open one needs."""
     traffic, areas = _traffic(scene), dict[Item, Area]()
-    for item in reversed(list(walk(scene.root))):  # what is inside before what is around it
+    for item in reversed(list(walk(scene.root))):  # contents before containers
         inner = [areas.pop(child) for child in item.inside]
         if inner:
             areas[item] = Room(item, inner, traffic.get(item, Traffic()), size).area()

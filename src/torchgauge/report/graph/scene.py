@@ -1,7 +1,7 @@
-"""Which modules are open (to a depth, or as many as one can read), and what is seen then: open modules with what stands
-in them, closed ones, ops, and the data that flow between these.
+"""Which modules are open (to a depth, or as many as one can read), and what is seen then: open modules with their
+contents, closed ones, ops, and the data that flow between these.
 
-Of a run of equal blocks the first one stands for all: data that go from one block of it to the next are not drawn.
+Only the first of a run of equal blocks is drawn: data that go from one block of it to the next are not drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchgauge.report.graph.places import Graph, Runs
 READABLE_NODES = 30
 # Frames in frames: modules that hold nothing but one other would be opened without end.
 READABLE_LEVELS = 12
-# Of what stands directly in one module so many are shown, then how many more there are.
+# The most items shown directly in one module; the others are counted.
 MOST_INSIDE = 300
 # A cut that leaves out less than this says less than what it leaves out.
 _WORTH_CUTTING = 10
@@ -54,15 +54,12 @@ def readable(graph: Graph, runs: Runs) -> Opening:
         opened.update(level)
         depth += 1
         level = [place for items in contents for place in _containers(graph, items)]
-    return Opening(frozenset(opened), MOST_INSIDE if seen_is_whole(len(inside)) else READABLE_NODES)
-
-
-def seen_is_whole(inside: int) -> bool:
-    return inside <= READABLE_NODES + _WORTH_CUTTING
+    is_whole = len(inside) <= READABLE_NODES + _WORTH_CUTTING
+    return Opening(frozenset(opened), MOST_INSIDE if is_whole else READABLE_NODES)
 
 
 def folded_items(graph: Graph, runs: Runs, place: int) -> list[tuple[int, bool]]:
-    """What stands in a place, with the first of each run for all of it."""
+    """The items of a place, with the first of each run for all of it."""
     items = graph.items(place)
     return [(number, is_place) for number, is_place in items if not is_place or runs.first[number] == number]
 
@@ -121,8 +118,7 @@ class Scene:
 def build_scene(graph: Graph, runs: Runs, opening: Opening) -> Scene:
     staging = _Staging(graph, runs, opening)
     staging.fill()
-    edges = staging.edges()
-    return Scene(staging.root, edges)
+    return Scene(staging.root, staging.edges())
 
 
 class _Staging:

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from torchgauge.facts import View
 from torchgauge.lazy import collector_paused
-
-# Importing a part registers it.
 from torchgauge.report.content.summary import model_kind
 from torchgauge.report.options import Options
+
+# Importing a file registers its parts.
+from torchgauge.report.page import advice, cost, measured, memory, method, overview, rows, weights
 from torchgauge.report.page.assemble import assemble
-from torchgauge.report.page.parts import (
-    advice,
-    cost,
-    graph,
-    measured,
-    memory,
-    method,
-    overview,
-    rows,
-    weights,
-)
+from torchgauge.report.page.memory import live_at_peak
 from torchgauge.report.page.payload import PARTS, build_payload, columns, encode, part, plain
 
 # The files in assets/sections that draw the page, in order.
@@ -31,15 +22,11 @@ SECTIONS = (
 )  # fmt: skip
 
 __all__ = [
-    "PARTS", "SECTIONS", "advice", "assemble", "build_payload", "columns", "cost", "encode", "graph", "measured",
-    "memory", "method", "overview", "part", "plain", "render_page", "rows", "weights",
+    "PARTS", "SECTIONS", "advice", "assemble", "build_payload", "columns", "cost", "encode", "live_at_peak",
+    "measured", "memory", "method", "overview", "part", "plain", "render_page", "rows", "weights",
 ]  # fmt: skip
 
 
 @collector_paused()
 def render_page(view: View, options: Options) -> str:
-    return assemble(page_title(view), build_payload(view, options), SECTIONS)
-
-
-def page_title(view: View) -> str:
-    return view.capture.target.name or model_kind(view)
+    return assemble(view.capture.target.name or model_kind(view), build_payload(view, options), SECTIONS)

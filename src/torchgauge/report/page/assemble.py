@@ -19,7 +19,7 @@ KIT = (
     "groups", "partition", "paint", "fills", "table", "section", "theme",
 )  # fmt: skip
 STYLES = ("page.css", "graph.css", "charts.css")
-# The data stand in a script element: nothing in them may end it or begin a comment.
+# The data are inside a script element: nothing in them may end it or begin a comment.
 _ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 
@@ -32,7 +32,7 @@ def assemble(title: str, payload: Mapping[str, Any], sections: Sequence[str]) ->
             "tg.start();",
         ]
     )
-    # Nothing is fetched and nothing runs but this one script, whatever the data hold.
+    # The page fetches nothing and runs no other script, whatever the data contain.
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
     return Template(_asset("page.html")).substitute(

@@ -41,7 +41,7 @@ def build_payload(view: View, options: Options) -> dict[str, Any]:
 
 
 def plain(value: object) -> Any:
-    """The value as JSON for a page: every text shows as it is, and what is not finite is absent."""
+    """The value as JSON for a page: texts are escaped where they would not show as themselves, infinities are null."""
     if isinstance(value, str):
         return _shown(value)
     if value is None or isinstance(value, bool | int):

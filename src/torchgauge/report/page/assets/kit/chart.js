@@ -63,7 +63,7 @@
   const distinct = (ticks, form) => ticks.filter((tick, place) => !place || form(tick) !== form(ticks[place - 1]));
 
   // Axes are {scale: "linear" | "log", domain: [low, high], label, format, isBinary, ticks}; format is a name of tg.format or a
-  // function. `caption` is the text alternative and stands below the chart.
+  // function. `caption` is the text alternative below the chart.
   tg.chart.frame = (element, { width = 760, height = 300, x, y, caption, label }) => {
     const full = Math.max(Math.min(element.clientWidth || width, width), 280);
     const left = yRoom(y, height);

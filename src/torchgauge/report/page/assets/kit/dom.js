@@ -34,7 +34,7 @@ const tg = {};
     }
   }
 
-  // As Element.append, but lists are taken apart and what is absent is left out.
+  // Like Element.append, but lists are flattened and null is skipped.
   tg.append = (element, ...children) => {
     append(element, children);
     return element;

@@ -36,7 +36,7 @@
     const widths = columns.map((column) => column.width ?? (column.isText ? 12 : Math.max(column.isEstimated ? ESTIMATE : NUMBER, 1.9 + 0.57 * column.label.length)));
     table.screenTracks = columns.map(({ grow }, place) => (grow ? `minmax(${widths[place]}em, ${grow}fr)` : `${widths[place]}em`)).join(" ");
     table.paperTracks = widths.map((width) => `minmax(0, ${width}fr)`).join(" ");
-    // Every row is equally wide, or the columns would not stand below each other.
+    // Every row is equally wide, so that the columns align.
     table.box.style.setProperty("--width", `${widths.reduce((sum, width) => sum + width, 0)}em`);
     drawHead(table);
     draw(table);

@@ -1,4 +1,4 @@
-// What to do: likely bugs, then the largest expected gain; options; what was verified, what was withdrawn, the plan.
+// Advice: likely bugs, then the largest expected gain; options; what was verified, what was withdrawn, the plan.
 (() => {
   tg.section({
     id: "advice", title: "Advice", part: "advice",
@@ -65,13 +65,13 @@
 
   // A page opened from a file may be denied the clipboard: then the text is selected, for the reader to copy.
   async function copy(code, button) {
-    const told = (text) => { button.textContent = text; setTimeout(() => { button.textContent = "Copy"; }, 1600); };
+    const say = (text) => { button.textContent = text; setTimeout(() => { button.textContent = "Copy"; }, 1600); };
     try {
       await navigator.clipboard.writeText(code);
-      told("Copied");
+      say("Copied");
     } catch {
       getSelection().selectAllChildren(button.parentElement.querySelector("pre"));
-      told(document.execCommand("copy") ? "Copied" : "Selected");
+      say(document.execCommand("copy") ? "Copied" : "Selected");
     }
   }
 

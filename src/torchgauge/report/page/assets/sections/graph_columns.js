@@ -1,4 +1,4 @@
-// Where the vertices of a row stand: in line with their neighbours as far as the order and the room allow.
+// Positions in a row: in line with the neighbours as far as the order and the room allow.
 (() => {
   const ROUNDS = 6;
   // The line of vertices should be straight, then a long way past rows; where that forks off or joins it gives way.
@@ -32,7 +32,7 @@
   };
 
   // Positions in this order, with the least weighted sum of distances from the wishes: less the room they need,
-  // positions only have to ascend, and blocks that want to stand the wrong way round merge at their weighted median.
+  // positions only have to ascend, and blocks in the wrong order merge at their weighted median.
   function settle(wishes, offsets) {
     const blocks = [];
     wishes.forEach(([at, weight], place) => {

@@ -1,8 +1,8 @@
 // Vertices in rows, each below what it reads (K. Sugiyama et al. 1981): rows, ways past them, few crossings.
-// Vertices are numbered in the order of the run: an arc to a smaller number goes back up and is turned round.
+// Vertices are numbered in the order of the run: an arc to a smaller number goes back up and is reversed.
 (() => {
   const SWEEPS = 8;
-  const [GRID, PAGE] = [6, 660]; // so many beside each other, and no wider, still fit a page
+  const [GRID, PAGE] = [6, 660]; // this many in a row, up to this width, still fit a page
   const WIDEST = 1e6;
 
   // arcs: [{tail, head, strand, tailX, headX}]; they get `way` and `goesBack`. Numbers from `count` on are bends.
@@ -31,7 +31,7 @@
       ranks[vertex] = above[vertex].reduce((rank, upper) => Math.max(rank, ranks[upper] + 1), top);
     }
     for (let vertex = end - 1; vertex >= entries; vertex -= 1) {
-      // What reads nothing (a constant) stands right above its first reader.
+      // A constant, which reads nothing, goes right above its first reader.
       const readers = below[vertex].filter((lower) => lower < end).map((lower) => ranks[lower]);
       if (readers.length && !above[vertex].length) ranks[vertex] = Math.max(Math.min(...readers) - 1, top);
     }
@@ -42,7 +42,7 @@
     return ranks;
   }
 
-  // What nothing flows to or from stands in a grid below the rest.
+  // Vertices without arcs go into a grid below the rest.
   function rankLoose(ranks, above, below, entries, end, top, widths) {
     const loose = [];
     let start = top;

@@ -1,8 +1,8 @@
-// Where everything stands: each open module is laid out by itself, then stands as one box in the module around it.
+// Coordinates: each open module is laid out separately, then placed as one box in the module around it.
 // Data that enter or leave an open module pass its frame at one point, however many things inside read them.
 (() => {
   const [ROW_GAP, COLUMN_GAP, PADDING, HEADER] = [34, 26, 16, 24];
-  const BESIDE = 16; // what goes back up stands beside what comes down
+  const BESIDE = 16; // offset of wires that go back up from those that go down
   const ENTRY = 26; // what enters passes the heading straight, then turns
 
   // size(item) gives [width, height] of a closed item, and the room that the heading of an open one needs.
@@ -123,7 +123,7 @@
       return isInput(vertex) ? lower : upper + lower - topOf(vertex);
     }
 
-    // An input stands near what reads it, also beside a module that takes a whole page.
+    // An input is placed near its reader, also next to a module that takes a whole page.
     function isInput(vertex) { return item.inside[vertex - entering.size]?.kind === "input"; }
 
     // Arcs that share a piece of their way share its wire.
@@ -147,7 +147,7 @@
       return [...found.values()];
     }
 
-    // Straight past what stands in the same rows, bent only between the rows.
+    // Straight past the items of a row, bent only between the rows.
     function points(a, b, aX, bX) {
       const goesDown = rankOf.get(a) < rankOf.get(b);
       const [upper, lower, upperX, lowerX] = goesDown ? [a, b, aX, bX] : [b, a, bX, aX];

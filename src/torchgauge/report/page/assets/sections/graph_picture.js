@@ -1,7 +1,7 @@
 // The scene as SVG. Everything that can be chosen is a button; arrow keys go to the nearest one in their direction.
 (() => {
   const [STRIP, ARROW, HEADER] = [4, 7, 24];
-  const ASIDE = 12; // a wire that turns by less leaves room for a text beside it
+  const ASIDE = 12; // a wire that turns by less leaves room for a text next to it
   const FONTS = { title: "12px", detail: "10.5px" };
   const pen = document.createElement("canvas").getContext("2d");
   const known = new Map();
@@ -30,7 +30,7 @@
     let [[x, y], ...rest] = points;
     let text = `M${x.toFixed(1)},${y.toFixed(1)}`;
     rest.forEach(([toX, endY], place) => {
-      // A wide line would show beside the tip of its arrow.
+      // A wide line would show around the tip of its arrow.
       const toY = arrives && place === rest.length - 1 ? endY + (goesBack ? ARROW - 1 : 1 - ARROW) : endY;
       const middle = ((y + toY) / 2).toFixed(1);
       const isStraight = Math.abs(toX - x) < 0.5;
@@ -92,7 +92,7 @@
       });
     }
 
-    // Whether the wires from here, or others to where they end, pass on the right only: the text stands on the left.
+    // Whether the wires from here, or others to where they end, pass on the right only: the text goes on the left.
     function turnRight(x, ends, arriving) {
       const aside = ends.flatMap((end) => [end[0], ...arriving.get(end.join())]).map((other) => other - x);
       return Math.max(...aside) > 0.5 && Math.min(...aside) > -ASIDE;
@@ -123,7 +123,7 @@
       });
     }
 
-    // The cost stands at the right: data enter between the two.
+    // The cost is on the right: data enter between the two.
     function heading(box) {
       const label = options.labelOf(box.item);
       return button(box.item, "graph-heading", [label.title, detailOf(label)].filter(Boolean).join(", "),

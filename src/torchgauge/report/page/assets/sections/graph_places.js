@@ -45,7 +45,7 @@ tg.graph = {};
     return { size, firstOf, runs };
   }
 
-  // What stands in a place, in the order of the run: {place} or {step}.
+  // The direct contents of a place, in the order of the run: {place} or {step}.
   function itemsOf(graph, place) {
     const places = graph.children[place].map((child) => ({ at: graph.first[child], place: child }));
     const own = graph.steps[place].slice(0, graph.period[place]).map((step) => ({ at: step, step }));

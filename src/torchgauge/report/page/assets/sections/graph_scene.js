@@ -1,4 +1,4 @@
-// What is seen: open modules with what stands in them, closed ones, ops, and the data between these.
+// The visible items: open modules with their contents, closed ones, ops, and the data between these.
 (() => {
   // state: {open: Set of places, unfolded: Set of first members, shown: Map place -> [from, to] of what is in it}
   tg.graph.scene = (graph, state) => {
@@ -105,7 +105,7 @@
     return graph.runs.has(first) && !state.unfolded.has(first);
   }
 
-  // What stands in a place, with the first of each folded run for all of it.
+  // The items of a place, with the first of each folded run for all of it.
   tg.graph.foldedItems = (graph, state, place) =>
     graph.items(place).filter((item) => item.place === undefined || graph.firstOf[item.place] === item.place || !isInFoldedRun(graph, state, item.place));
 

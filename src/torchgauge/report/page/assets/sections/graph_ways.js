@@ -1,6 +1,6 @@
 // Long ways past many rows: one column for the whole of each, where there is one.
 (() => {
-  // Each way stands as near to its source as the vertices and the other ways beside it allow. Those for which there is no
+  // Each way is as near to its source as the neighbouring vertices and ways allow. Those for which there is no
   // column stay as they are: one of two that cross, and one that has to go round something.
   tg.graph.straighten = (layers, x, width, gap) => {
     let ways = longWays(layers);
@@ -15,7 +15,7 @@
       ways = ways.filter((way) => way !== worst);
     }
     for (const way of ways) {
-      // What is left of it stands already.
+      // The ways on its left have been placed already.
       const at = Math.min(Math.max(x.get(way.source), lowest([way]).get(way)), high.get(way));
       for (const bend of way.bends) x.set(bend, at);
     }
@@ -31,7 +31,7 @@
       return ordered;
     }
 
-    // How far to a side each may stand, where those before it stand as far there as they may.
+    // The outermost position of each on a side, if those before it are as far out as possible.
     function lowest(ordered) {
       const found = new Map();
       for (const way of ordered) found.set(way, way.left.reduce((most, other) => Math.max(most, edge(other, 1, found) + gap), -Infinity));
@@ -50,7 +50,7 @@
     }
   };
 
-  // `left` and `right` are what stands beside the bends.
+  // `left` and `right` are the neighbours of the bends.
   function longWays({ segments, count, rows, rankOf }) {
     const onward = new Map(segments.filter(({ upper, lower }) => Math.min(upper, lower) >= count).map(({ upper, lower }) => [upper, lower]));
     return segments.filter(({ upper, lower }) => upper < count && lower >= count).map(({ upper, lower }) => {

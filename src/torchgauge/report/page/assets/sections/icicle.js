@@ -134,7 +134,7 @@ tg.section({
     function describe(figure) {
       const children = tg.sorted(tree.children(state.focus).filter((row) => value(row) > 0), (row) => value(row), true).slice(0, 4);
       const largest = children.map((row) => `${tg.short(nameOf(row), 40)} ${tg.figureText(figure, value(row))} (${share(row)})`).join(", ");
-      const own = state.cells.some(({ row, hidden }) => !hidden && ownValue(row) > 0.01 * value(state.focus)) ? " What a module does beside its children is left free next to it." : "";
+      const own = state.cells.some(({ row, hidden }) => !hidden && ownValue(row) > 0.01 * value(state.focus)) ? " The part of a module outside its children is left empty next to them." : "";
       const estimate = isEstimated() ? " Hatched: estimated, not measured." : "";
       caption.textContent = state.cells.length
         ? `Size: ${named(figure)}, ${tg.figureText(figure, value(state.focus))} in ${tg.short(nameOf(state.focus), 60)}.${largest ? ` Largest: ${largest}.` : ""}${own}${estimate} The table of modules has the same figures.`

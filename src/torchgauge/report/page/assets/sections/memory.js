@@ -1,4 +1,4 @@
-// Memory over the run, and what the peak is made of.
+// Memory over the run, and the contents of the peak.
 (() => {
   const KIND_COLORS = { activation: "var(--c0)", gradient: "var(--c1)", "optimizer state": "var(--c3)", result: "var(--c2)" };
 
@@ -49,7 +49,7 @@
       width: 980, height: 280, x: { scale: "linear", domain: [0, Math.max(indices.length - 1, 1)], label: "op, in order of execution", format: (value) => tg.format.exact(Math.round(value)) },
       y: { scale: "linear", domain: [0, top * 1.06], label: data.gradients ? "live memory" : "live activations", format: "bytes" },
       label: data.gradients ? "Live memory by op of the step" : "Live activations by op of the run",
-      caption: measured ? "Measured: what torch's allocator held at each op, plus the inputs; workspace is memory that an op allocated and freed while it ran."
+      caption: measured ? "Measured: memory held by torch's allocator at each op, plus the inputs; workspace is memory that an op allocated and freed while it ran."
         : "From the shapes alone: storages that are neither parameters nor buffers, inputs included.",
     });
     drawPhases(frame, data.phases);

@@ -30,7 +30,7 @@ tg.section({
         text: (row) => tg.figureText(column.figure, modules.get(row, column.key)),
         tip: (row) => (column.isEstimated ? tg.rangeText(modules, row, column.figure) : exactText(modules.get(row, column.key))),
       }));
-      // The type stands beside the name.
+      // The type is shown next to the name.
       const others = tg.moduleFigures.filter(({ key, form }) => form === "text" && key !== "type").map(({ key, label }) => [key, label]);
       const texts = [["output_shapes", "Output"], ["input_shapes", "Input"], ["aliases", "Aliases"], ["tied_to", "Tied to"], ...others]
         .filter(([key]) => modules.has(key))

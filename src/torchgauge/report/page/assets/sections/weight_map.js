@@ -86,7 +86,7 @@
     return ahead.reduce((best, cell) => (!best || distance(cell) < distance(best) ? cell : best), null);
   }
 
-  // Of several tensors in one cell the one that differs most from the row's median: what stands out must not hide.
+  // Of several tensors in one cell the one that differs most from the row's median, so that outliers stay visible.
   function farthest(cell, { store }, { figure }) {
     const distance = (row) => { const value = store.get(row, figure.key); return tg.isKnown(value) ? Math.abs(value - (cell.median ?? 0)) : Infinity; };
     return cell.rows.reduce((best, row) => (distance(row) > distance(best) ? row : best), cell.rows[0]);

@@ -1,4 +1,4 @@
-// What the values of the weights tell: figures, a heat map to choose a tensor from, its distribution, and what stands out.
+// The values of the weights: figures, a heat map to choose a tensor from, its distribution, and outliers.
 (() => {
   // `isRatio`: tensors of one place differ by factors, so a shade compares with the median of the row.
   const FIGURES = [

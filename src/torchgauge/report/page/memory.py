@@ -26,44 +26,33 @@ def memory(view: View, options: Options) -> dict[str, object] | None:
     starts: dict[str, int] = {}
     for op in view.capture.ops:
         starts.setdefault(op.phase, op.index)
+    # Of a training step, by op: the parts of `live_bytes` that are gradients and optimizer state.
+    kept: dict[str, object] = {}
+    if view.capture.run.step is not None:
+        uses = [(each.op, each) for each in memory_over_run(view.capture) if each.op]
+        kept["gradients"] = [each.gradients for _, each in uses]
+        kept["optimizer_state"] = [op.live_bytes - each.activations - each.gradients for op, each in uses]
+    use = memory_at_peak(view.capture)
     return {
         "param_bytes": view.totals.param_bytes,
         "buffer_bytes": view.totals.buffer_bytes,
         "input_bytes": view.capture.input_bytes,
-        "total": _total(view),
-        **_kept(view),
+        "total": use
+        and {
+            "bytes": use.total,
+            "op": use.op and _place(use.op),
+            "parameters": use.parameters,
+            "buffers": use.buffers,
+            "activations": use.activations,
+            "gradients": use.gradients,
+            "optimizer state": use.optimizer_state,
+        },
+        **kept,
         "peak_bytes": peak.activation_bytes,
         "peak_op": peak.op and _place(peak.op),
         "phases": [{"name": name, "op": index} for name, index in starts.items()] if len(starts) > 1 else [],
         "at_peak": _contents(live_at_peak(view)),
         "measured": _measured(view),
-    }
-
-
-def _total(view: View) -> dict[str, object] | None:
-    use = memory_at_peak(view.capture)
-    if use is None:
-        return None
-    return {
-        "bytes": use.total,
-        "op": use.op and _place(use.op),
-        "parameters": use.parameters,
-        "buffers": use.buffers,
-        "activations": use.activations,
-        "gradients": use.gradients,
-        "optimizer state": use.optimizer_state,
-    }
-
-
-def _kept(view: View) -> dict[str, object]:
-    """Of a training step, by op: what of `live_bytes` are gradients and optimizer state."""
-    if view.capture.run.step is None:
-        return {}
-    uses = [use for use in memory_over_run(view.capture) if use.op]
-    live = [use.op.live_bytes if use.op else 0 for use in uses]
-    return {
-        "gradients": [use.gradients for use in uses],
-        "optimizer_state": [alive - use.activations - use.gradients for alive, use in zip(live, uses, strict=True)],
     }
 
 
@@ -164,7 +153,7 @@ def live_at_peak(view: View) -> PeakContents | None:
 
 
 class _Lives:
-    """By storage: its last reader, and what it is kept for."""
+    """The last reader of each storage, and its purpose."""
 
     def __init__(self, ops: Mapping[int, OpRecord], results: tuple[int, ...]) -> None:
         self.ops = ops

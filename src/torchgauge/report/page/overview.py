@@ -81,7 +81,7 @@ class Card:
 
 
 def cards(view: View) -> list[Card]:
-    """Where little was asked for, what else is known makes up the ten."""
+    """Ten cards: the figures that were requested, filled up with others that are known."""
     first = [*_first(view)]
     return [*first, *[*_further(view)][: max(MOST_CARDS - len(first), 0)]]
 

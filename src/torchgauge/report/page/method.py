@@ -12,7 +12,7 @@ from torchgauge.report.content.summary import real_run_text, run_text
 from torchgauge.report.content.system import plain_name
 from torchgauge.report.content.weights import scan_text
 from torchgauge.report.options import Options
-from torchgauge.report.page.parts.cost import device_peaks
+from torchgauge.report.page.cost import device_peaks
 from torchgauge.report.page.payload import part, section_data
 from torchgauge.report.weight_statistics import summary_of
 from torchgauge.units import format_exact, format_seconds, format_shape
