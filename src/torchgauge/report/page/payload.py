@@ -78,8 +78,8 @@ def _block_data(block: Block) -> dict[str, object]:
             items = [
                 {"text": item.name + item.text, "facts": list(item.facts), "code": item.code} for item in block.items
             ]
-            is_numbered = block.mark == "1."
-            return {"kind": "listing", "items": items, "is_numbered": is_numbered, "is_warning": block.is_warning}
+            flags = {"is_warning": block.is_warning, "is_remark": block.is_remark}
+            return {"kind": "listing", "items": items, "is_numbered": block.mark == "1.", **flags}
         case Course():
             return {"kind": "facts", "rows": course_rows(block, _PLOT_WIDTH)}
         case Scatter():

@@ -63,9 +63,9 @@
       ...notes.map((note) => tg.note(note)),
     ],
     facts: ({ rows }) => [tg.facts(rows)],
-    text: ({ text, is_warning: isWarning }) => [isWarning ? tg.warn(tg.short(text, LONGEST)) : tg.el("p", {}, tg.short(text, LONGEST))],
-    listing: ({ items, is_numbered: isNumbered, is_warning: isWarning }) => (isWarning ? items.map(({ text }) => tg.warn(tg.short(text, LONGEST)))
-      : [tg.el(isNumbered ? "ol" : "ul", { class: isNumbered ? null : "plain" }, items.map(({ text, facts, code }) =>
+    text: ({ text, is_warning: isWarning, is_remark: isRemark }) => [(isWarning ? tg.warn : isRemark ? tg.note : (shortened) => tg.el("p", {}, shortened))(tg.short(text, LONGEST))],
+    listing: ({ items, is_numbered: isNumbered, is_warning: isWarning, is_remark: isRemark }) => (isWarning ? items.map(({ text }) => tg.warn(tg.short(text, LONGEST)))
+      : [tg.el(isNumbered ? "ol" : "ul", { class: isNumbered ? null : isRemark ? "plain faint" : "plain" }, items.map(({ text, facts, code }) =>
         tg.el("li", {}, tg.short(text, LONGEST), facts.map(([name, value]) => tg.note(name ? `${name}: ${value}` : value)), code ? tg.el("pre", {}, code) : null)))]),
     code: ({ text }) => [tg.el("pre", {}, text)],
     chart: ({ bars }) => {

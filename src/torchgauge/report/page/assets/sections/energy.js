@@ -44,7 +44,7 @@
     tg.chart.bars(area, rows.slice(0, SHOWN).map((row) => ({
       label: label(row), value: row.joules, text: tg.format.joules(row.joules), share: row.share, estimated: data.is_estimated, note: note(row),
       tip: [["energy", `${data.is_estimated ? "≈ " : ""}${tg.format.joules(row.joules)}`], ["share", tg.format.percent(row.share)], data.is_estimated ? null : ["FLOP/J", tg.format.count(row.flops_per_joule)]],
-    })), { label: `Energy by ${key}`, caption: data.is_estimated ? "Shares of the middle of the range." : "Own energy, without submodules; repeated blocks are grouped." });
+    })), { label: `Energy by ${key}`, caption: "Own energy, without submodules; repeated blocks are grouped." });
   }
 
   // Time against energy over the points of a sweep; the front are those that no other point beats in both.
