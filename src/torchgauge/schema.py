@@ -1,13 +1,13 @@
-"""JSON from strangers, checked against the types that are expected of it.
+"""Check untrusted JSON against the expected types.
 
 The types are Python's own annotations: a `TypedDict` or a dataclass is an object with at least these keys, of which
-`NotRequired` ones and those with a default may be missing; `Annotated[…, Rule]` is a type with a condition. One check
-at the edge, and the inside may trust what it reads.
+`NotRequired` ones and those with a default may be missing; `Annotated[…, Rule]` is a type with a condition. It is
+checked once, where it is read; the rest of the program relies on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from math import inf, isfinite
 from types import NoneType, UnionType
@@ -19,6 +19,7 @@ from typing import (
     NotRequired,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -32,7 +33,7 @@ Check = Callable[[Any], None]
 
 # Far above every count; products of two or three still fit a float.
 LARGEST = 10**100
-# Structures of inputs and outputs are a few levels deep; Python ends at some hundreds of calls.
+# Structures of inputs and outputs are a few levels deep; Python's recursion limit is far above.
 DEEPEST = 60
 
 _WORDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a whole number",
@@ -78,6 +79,13 @@ def read_records(value: Any, kind: type[T], what: str) -> list[T]:
     """A list of objects as instances of a dataclass, once they are found to be that."""
     conform(value, list[kind], what)  # type: ignore[valid-type]
     return [_record(row, kind) for row in value]
+
+
+def make_record(kind: Callable[..., T], row: Mapping[str, Any]) -> T:
+    """An instance of a dataclass from an object that was checked: members by name, lists as tuples. Other members of
+    the object are ignored, missing ones have their defaults."""
+    found = {item.name: row[item.name] for item in fields(cast(Any, kind)) if item.name in row}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
 
 
 def _record(value: Any, kind: Any) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from torchgauge.schema import make_record
+
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Document
 
@@ -116,35 +118,10 @@ def compiled_from_document(document: Document) -> Compiled | None:
     row = document.get("compiled")
     if row is None:
         return None
-    return Compiled(
-        backend=row["backend"],
-        device=row["device"],
-        is_run=row["is_run"],
-        graphs=tuple(
-            CompiledGraph(each["id"], each["phase"], each["function"], each["source"], each["ops"], each["calls"])
-            for each in row["graphs"]
-        ),
-        breaks=tuple(
-            GraphBreak(each["reason"], each["source"], each["detail"], each["count"]) for each in row["breaks"]
-        ),
-        kernels=tuple(
-            CompiledKernel(
-                name=each["name"],
-                graph=each["graph"],
-                kind=each["kind"],
-                ops=tuple(each["ops"]),
-                modules=each["modules"],
-                bytes_read=each["bytes_read"],
-                bytes_written=each["bytes_written"],
-                time_s=each["time_s"],
-            )
-            for each in row["kernels"]
-        ),
-        recompilations=tuple(
-            Recompilation(each["reason"], each["source"], each["point"]) for each in row["recompilations"]
-        ),
-        options=row["options"],
-        notes=tuple(row["notes"]),
-        profiled_s=row["profiled_s"],
-        joined_s=row["joined_s"],
-    )
+    nested = {
+        "graphs": [make_record(CompiledGraph, each) for each in row["graphs"]],
+        "breaks": [make_record(GraphBreak, each) for each in row["breaks"]],
+        "kernels": [make_record(CompiledKernel, each) for each in row["kernels"]],
+        "recompilations": [make_record(Recompilation, each) for each in row["recompilations"]],
+    }
+    return make_record(Compiled, {**row, **nested})

@@ -20,7 +20,6 @@ from torchgauge.facts.compiled import compiled_from_document
 from torchgauge.facts.document_types import (
     ANALYSIS,
     Document,
-    EnvironmentRow,
     ModuleFacts,
     OpFacts,
     Parameter,
@@ -35,7 +34,7 @@ from torchgauge.facts.op import Cost, OpRecord, Signature
 from torchgauge.facts.predictions import predicted_from_document
 from torchgauge.facts.tensor import TensorSpec
 from torchgauge.facts.weights import statistics_from_document
-from torchgauge.schema import conform
+from torchgauge.schema import conform, make_record
 
 
 def capture_from_document(document: object, name: str) -> Capture:
@@ -106,16 +105,8 @@ def _capture(document: Document) -> Capture:
     if (kept := run.get("step")) is not None:
         storages = (kept["saved"], kept["gradients"], kept["optimizer_state"])
         step = StepMemory(kept["optimizer"], *(tuple((op, nbytes) for op, nbytes in pairs) for pairs in storages))
-    reads = tuple(
-        HostRead(
-            read["call"], read["module"], read["source"], None if (made := read.get("made_by")) is None else tuple(made)
-        )
-        for read in run.get("host_reads", ())
-    )
-    growing = tuple(
-        GrowingAttribute(row["module"], row["attribute"], row["nbytes"], row["source"])
-        for row in run.get("growing", ())
-    )
+    reads = tuple(make_record(HostRead, read) for read in run.get("host_reads", ()))
+    growing = tuple(make_record(GrowingAttribute, attribute) for attribute in run.get("growing", ()))
     known = (run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"]), results)
     inputs = []
     for given in document["inputs"]:
@@ -125,7 +116,7 @@ def _capture(document: Document) -> Capture:
     metadata = {str(name): str(value) for name, value in target.get("metadata", {}).items()}
     return Capture(
         target=TargetRecord(target["name"], target["kind"], target["format"], tuple(target["files"]), metadata),
-        environment=_environment(document["environment"]),
+        environment=make_record(Environment, document["environment"]),
         created=document["created"],
         version=document["tool"]["version"],
         run=RunRecord(*known, step, reads, growing, tuple(run.get("first_call_ops", ()))),
@@ -149,21 +140,6 @@ def _capture(document: Document) -> Capture:
         forecast=tuple(document.get("forecast", ())),
         predicted=predicted_from_document(document),
         compiled=compiled_from_document(document),
-    )
-
-
-def _environment(row: EnvironmentRow) -> Environment:
-    return Environment(
-        python=row["python"],
-        torch=row["torch"],
-        platform=row["platform"],
-        cpu=row["cpu"],
-        cpu_cores=row["cpu_cores"],
-        memory_bytes=row["memory_bytes"],
-        threads=row["threads"],
-        packages=row.get("packages", {}),
-        device=row.get("device"),
-        settings=row.get("settings", {}),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from torchgauge.facts.tensor import TensorSpec
+from torchgauge.schema import make_record
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import (
@@ -204,7 +205,7 @@ def stored_from_document(document: Common) -> StoredRecord | None:
         )
     return StoredRecord(
         tensors=tuple(tensors),
-        imports=tuple(PickleImport(row["name"], row["verdict"], row["called"]) for row in pickle["imports"]),
+        imports=tuple(make_record(PickleImport, row) for row in pickle["imports"]),
         modules=tuple((row["path"], row["type"]) for row in pickle["modules"]),
         executed=pickle["executed"],
     )
@@ -234,22 +235,7 @@ def training_member(found: TrainingRecord | None) -> dict[str, object] | None:
 
 def training_from_document(document: Common) -> TrainingRecord | None:
     row = document.get("training")
-    if row is None:
-        return None
-    return TrainingRecord(
-        made_by=row["made_by"],
-        model=row["model"],
-        epoch=row["epoch"],
-        step=row["step"],
-        best_metric=row["best_metric"],
-        metrics=row["metrics"],
-        arguments=row["arguments"],
-        optimizers=tuple(row["optimizers"]),
-        schedulers=tuple(row["schedulers"]),
-        ema=row["ema"],
-        rng=row["rng"],
-        scaler=row["scaler"],
-    )
+    return None if row is None else make_record(TrainingRecord, row)
 
 
 def adapter_member(found: AdapterRecord | None) -> dict[str, object] | None:
@@ -262,17 +248,4 @@ def adapter_member(found: AdapterRecord | None) -> dict[str, object] | None:
 
 def adapter_from_document(document: Common) -> AdapterRecord | None:
     row = document.get("adapter")
-    if row is None:
-        return None
-    return AdapterRecord(
-        method=row["method"],
-        base_model=row["base_model"],
-        rank=row["rank"],
-        alpha=row["alpha"],
-        targets=tuple(row["targets"]),
-        modules=row["modules"],
-        trainable_params=row["trainable_params"],
-        adapted_params=row["adapted_params"],
-        base_params=row["base_params"],
-        settings=row["settings"],
-    )
+    return None if row is None else make_record(AdapterRecord, row)

@@ -76,34 +76,6 @@ def weight_sizes(capture: Capture) -> Mapping[str, WeightSize]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Restoring:
-    """The ops that restore weights; `largest_bytes` is the largest tensor that one of them makes."""
-
-    ops: tuple[OpRecord, ...]
-    bytes_read: int
-    bytes_written: int
-    largest_bytes: int
-    time_s: float | None
-
-    @property
-    def bytes_moved(self) -> int:
-        return self.bytes_read + self.bytes_written
-
-
-def find_restoring(capture: Capture) -> Restoring:
-    ops = tuple(op for op in restoring_ops(capture) if op.status != FREE)
-    rows = capture.measured.ops if capture.measured else {}
-    times = [seconds for op in ops if (seconds := rows.get(op.index, {}).get("time_s")) is not None]
-    return Restoring(
-        ops,
-        sum(op.cost.bytes_read for op in ops),
-        sum(op.cost.bytes_written for op in ops),
-        max((spec.nbytes for op in ops for spec in op.signature.outputs), default=0),
-        sum(times) if times else None,
-    )
-
-
 def restoring_ops(capture: Capture) -> Iterator[OpRecord]:
     """Ops of the forward pass that read quantized weights and no activation, views included."""
     quantized = _quantized(capture)
@@ -171,7 +143,9 @@ def quantization_member(capture: Capture) -> QuantizedWeights | None:
     quantized = _quantized(capture)
     if not quantized:
         return None
-    size, restoring = size_of(quantized), find_restoring(capture)
+    size, restoring = size_of(quantized), [op for op in restoring_ops(capture) if op.status != FREE]
+    rows = capture.measured.ops if capture.measured else {}
+    times = [seconds for op in restoring if (seconds := rows.get(op.index, {}).get("time_s")) is not None]
     return {
         "layers": len({param.module for param in quantized if param.is_quantized}),
         "logical_params": size.logical,
@@ -180,10 +154,10 @@ def quantization_member(capture: Capture) -> QuantizedWeights | None:
         "bits_per_weight": size.bits_per_weight,
         "macs_by_operands": macs_by_operands(capture),
         "dequantize": {
-            "ops": len(restoring.ops),
-            "bytes_read": restoring.bytes_read,
-            "bytes_written": restoring.bytes_written,
-            "largest_bytes": restoring.largest_bytes,
-            "time_s": restoring.time_s,
+            "ops": len(restoring),
+            "bytes_read": sum(op.cost.bytes_read for op in restoring),
+            "bytes_written": sum(op.cost.bytes_written for op in restoring),
+            "largest_bytes": max((spec.nbytes for op in restoring for spec in op.signature.outputs), default=0),
+            "time_s": sum(times) if times else None,
         },
     }

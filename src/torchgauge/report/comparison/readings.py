@@ -114,34 +114,27 @@ def predicted_quantities(views: Sequence[View]) -> list[Quantity]:
     """Predicted memory and time, for each device that one of these was analysed for."""
     titles = {row["device"]: row["title"] for view in views for row in view.capture.fit}
     timed = {row["device"]: row["title"] for view in views for row in view.capture.forecast}
+
+    def used_on(device: str, view: View) -> Reading:
+        row = next((row for row in view.capture.fit if row["device"] == device), None)
+        span = row["bounds"]["used_bytes"] if row else {}
+        return Reading(row["used_bytes"], ESTIMATED, (span["low"], span["high"])) if row else NO_READING
+
+    def time_on(device: str, view: View) -> Reading:
+        row = next((row for row in view.capture.forecast if row["device"] == device), None)
+        if row is None:
+            return NO_READING
+        return Reading(row["predicted_time_s"], ESTIMATED, (row["predicted_low_s"], row["predicted_high_s"]))
+
     used = [
-        Quantity(f"fit.{device}.used_bytes", f"Memory on {title}", FORMS[Unit.BYTES], partial(_used_on, device))
+        Quantity(f"fit.{device}.used_bytes", f"Memory on {title}", FORMS[Unit.BYTES], partial(used_on, device))
         for device, title in titles.items()
     ]
+    time_key, seconds = "forecast.{}.predicted_time_s", FORMS[Unit.SECONDS]
     return used + [
-        Quantity(
-            f"forecast.{device}.predicted_time_s",
-            f"Predicted time on {title}",
-            FORMS[Unit.SECONDS],
-            partial(_time_on, device),
-        )
+        Quantity(time_key.format(device), f"Predicted time on {title}", seconds, partial(time_on, device))
         for device, title in timed.items()
     ]
-
-
-def _used_on(device: str, view: View) -> Reading:
-    row = next((row for row in view.capture.fit if row["device"] == device), None)
-    if row is None:
-        return NO_READING
-    span = row["bounds"]["used_bytes"]
-    return Reading(row["used_bytes"], ESTIMATED, (span["low"], span["high"]))
-
-
-def _time_on(device: str, view: View) -> Reading:
-    row = next((row for row in view.capture.forecast if row["device"] == device), None)
-    if row is None:
-        return NO_READING
-    return Reading(row["predicted_time_s"], ESTIMATED, (row["predicted_low_s"], row["predicted_high_s"]))
 
 
 # Said only where they are not the same as their neighbours.

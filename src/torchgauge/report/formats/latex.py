@@ -109,17 +109,24 @@ def block_text(block: Block, title: str, label: str) -> str:
         case Table():
             return _listing(block, f"{title}.", label)
         case Facts():
-            rows = tuple((Cell(name), Cell(value), Cell(note)) for name, value, note in block.rows)
-            return _summary(Table("", _FACTS, rows), f"{title}.", label)
+            # The remark takes what name and value leave of the line, and may have several lines.
+            cut = [
+                (shorten(spelled(name), LONGEST_FIGURE), shorten(spelled(value), LONGEST_VALUE), note)
+                for name, value, note in block.rows
+            ]
+            taken = sum(max(len(row[place]) for row in cut) + _GAP for place in (0, 1))
+            body = [[prose(name), prose(value), paragraph(note, _LINE - taken)] for name, value, note in cut]
+            columns = f"lrp{{{1 - taken / _LINE:.2f}\\linewidth}}"
+            return _environment(Table("", _FACTS, ()), body, f"{title}.", label, columns)
         case Text():
             return f"{title}: {prose(block.text)}"
         case Listing():
-            body = "\n".join(
+            items = "\n".join(
                 rf"  \item {name_text(item.name) if item.name else ''}{paragraph(item.text, _PROSE_LINE)} "
                 + " ".join(paragraph(text, _PROSE_LINE) for _, text in (*item.facts, *item.after))
                 for item in block.items
             )
-            return f"\\begin{{itemize}}\n{body}\n\\end{{itemize}}"
+            return f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"
         case Code():
             return "\n".join(rf"\noindent\texttt{{{prose(line)}}}\par" for line in block.text.split("\n"))
         case Chart():
@@ -157,19 +164,6 @@ def _typeset(char: str) -> str | None:
         letter = f"\\{base}" if base in "ij" else base
         return f"\\{_ACCENTS[mark]}{{{letter}}}"
     return None
-
-
-def _summary(table: Table, caption: str, label: str) -> str:
-    """Name, value, and a remark of several lines that takes what they leave of the line."""
-    rows = [[_cut(row[0], LONGEST_FIGURE), _cut(row[1], LONGEST_VALUE), row[2].text] for row in table.rows]
-    taken = sum(max(len(row[place]) for row in rows) + _GAP for place in (0, 1))
-    columns = f"lrp{{{1 - taken / _LINE:.2f}\\linewidth}}"
-    body = [[prose(name), prose(value), paragraph(remark, _LINE - taken)] for name, value, remark in rows]
-    return _environment(table, body, caption, label, columns)
-
-
-def _cut(cell: Cell, length: int) -> str:
-    return shorten(spelled(cell.text), length)
 
 
 def paragraph(text: str, room: int) -> str:

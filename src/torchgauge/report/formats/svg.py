@@ -20,6 +20,18 @@ _TITLE_CHAR, _DETAIL_CHAR = 7.3, 6.1
 _STRIP, _ARROW = 4.0, 7.0
 # A wire that turns by less leaves room for a text beside it.
 _ASIDE = 12.0
+_LIGHT, _DARK = ("".join(f"--{name}:{color};" for name, color in theme.items()) for theme in (LIGHT, DARK))
+_STYLE = (
+    f"svg{{{_LIGHT}}}@media screen and (prefers-color-scheme:dark){{svg{{{_DARK}}}}}"
+    ".paper{fill:var(--paper)}.frame{fill:var(--panel);stroke:var(--line)}"
+    ".node{fill:var(--paper);stroke:var(--line)}.end{fill:none;stroke:var(--faint)}"
+    ".more{fill:none;stroke:var(--faint);stroke-dasharray:3 3}"
+    ".wire{fill:none;stroke:var(--wire)}.back{stroke-dasharray:5 4}.head{fill:var(--wire)}"
+    "text{fill:var(--ink);font-size:12px}.detail,.shape{fill:var(--faint);font-size:10.5px}"
+    ".shape,.heading{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}"
+    ".inside .shape,.heading{stroke:var(--panel)}"
+    + "".join(f".c{number}{{fill:var(--c{number})}}" for number in range(10))
+)
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 
 
@@ -35,7 +47,7 @@ def render_svg(view: View, options: Options) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title" font-family="{_FONT}">',
         f'<title id="title">{escape(visible(model_kind(view)))}, computation graph{flow}</title>',
-        f"<style>{_style()}</style>",
+        f"<style>{_STYLE}</style>",
         '<rect class="paper" width="100%" height="100%"/>',
     ]
     frames = [box for box in area.boxes if box.item.inside and box.item.around is not None]
@@ -55,24 +67,6 @@ def _size(words: Words, item: Item) -> tuple[float, float]:
     if item.inside:
         return cell_width(label.title) * _TITLE_CHAR + cell_width(label.detail) * _DETAIL_CHAR + 10, HEADER
     return max(text + 24 + _STRIP, 72), 40 if label.detail else 26
-
-
-def _style() -> str:
-    def variables(theme: dict[str, str]) -> str:
-        return "".join(f"--{name}:{color};" for name, color in theme.items())
-
-    return (
-        f"svg{{{variables(dict(LIGHT))}}}"
-        f"@media screen and (prefers-color-scheme:dark){{svg{{{variables(dict(DARK))}}}}}"
-        ".paper{fill:var(--paper)}.frame{fill:var(--panel);stroke:var(--line)}"
-        ".node{fill:var(--paper);stroke:var(--line)}.end{fill:none;stroke:var(--faint)}"
-        ".more{fill:none;stroke:var(--faint);stroke-dasharray:3 3}"
-        ".wire{fill:none;stroke:var(--wire)}.back{stroke-dasharray:5 4}.head{fill:var(--wire)}"
-        "text{fill:var(--ink);font-size:12px}.detail,.shape{fill:var(--faint);font-size:10.5px}"
-        ".shape,.heading{paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}"
-        ".inside .shape,.heading{stroke:var(--panel)}"
-        + "".join(f".c{number}{{fill:var(--c{number})}}" for number in range(10))
-    )
 
 
 def _heading(box: Box, words: Words) -> Iterator[str]:

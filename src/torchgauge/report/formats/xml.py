@@ -120,14 +120,6 @@ def _quoted(text: str) -> str:
     return escape(visible(text))
 
 
-def _string(value: Any) -> str | None:
-    return _quoted(value) if isinstance(value, str) else None
-
-
-def _boolean(value: Any) -> str | None:
-    return ("true" if value else "false") if isinstance(value, bool) else None
-
-
 def _count(value: Any) -> str | None:
     return str(value) if type(value) is int and value >= 0 else None
 
@@ -141,9 +133,11 @@ def _is_number(value: Any) -> bool:
 
 
 _FORMS: Mapping[str, Callable[[Any], str | None]] = {
-    "xs:string": _string, "xs:boolean": _boolean, "count": _count, "bytes": _count, "xs:double": _double,
-    "seconds": _double, "joules": _double,
-}  # fmt: skip
+    "xs:string": lambda value: _quoted(value) if isinstance(value, str) else None,
+    "xs:boolean": lambda value: ("true" if value else "false") if isinstance(value, bool) else None,
+    **dict.fromkeys(("count", "bytes"), _count),
+    **dict.fromkeys(("xs:double", "seconds", "joules"), _double),
+}
 
 
 # The type of an attribute by its unit; other numbers are xs:double.

@@ -89,17 +89,9 @@ def _ranks(count: int, entries: int, exits: int, arcs: Sequence[Arc], widths: Se
         readers = [ranks[lower] for lower in below[vertex] if lower in inner]
         if readers and not above[vertex]:
             ranks[vertex] = max(min(readers) - 1, min(entries, 1))
-    _rank_loose(ranks, [vertex for vertex in inner if not above[vertex] and not below[vertex]], entries, widths)
-    last = max((ranks[vertex] for vertex in inner), default=0) + 1
-    for vertex in range(count - exits, count):
-        ranks[vertex] = last
-    return ranks
-
-
-def _rank_loose(ranks: list[int], loose: list[int], entries: int, widths: Sequence[float]) -> None:
-    """Vertices without arcs go into a grid below the rest."""
-    others = set(range(entries, len(ranks))) - set(loose)
-    bound = [ranks[vertex] for vertex in others]
+    # Vertices without arcs go into a grid below the rest.
+    loose = [vertex for vertex in inner if not above[vertex] and not below[vertex]]
+    bound = [ranks[vertex] for vertex in set(range(entries, count)) - set(loose)]
     rank = max(bound, default=min(entries, 1) - 1) + 1
     columns = min(ceil(sqrt(len(loose) * 1.5)), _GRID)
     used, wide = 0, 0.0
@@ -107,6 +99,10 @@ def _rank_loose(ranks: list[int], loose: list[int], entries: int, widths: Sequen
         if used == columns or (used and wide + widths[vertex] > _PAGE):
             rank, used, wide = rank + 1, 0, 0.0
         ranks[vertex], used, wide = rank, used + 1, wide + widths[vertex]
+    last = max((ranks[vertex] for vertex in inner), default=0) + 1
+    for vertex in range(count - exits, count):
+        ranks[vertex] = last
+    return ranks
 
 
 def _segments(count: int, arcs: Sequence[Arc], ranks: list[int], rows: list[list[int]]) -> list[Segment]:
