@@ -275,7 +275,7 @@ def test_a_profile_has_the_time_of_restoring_weights() -> None:
     timed = sum(op.time_s or 0 for op in found.ops)
     assert all(products)
     assert 0 < restoring["time_s"] <= timed - sum(products)
-    assert f"that they make has 128 KiB; {format_seconds(restoring['time_s'])}" in " ".join(str(found).split())
+    assert f"has 128 KiB; {format_seconds(restoring['time_s'])}" in " ".join(str(found).split())
 
 
 def test_what_is_quantized_is_known_after_saving(tmp_path: Path) -> None:
