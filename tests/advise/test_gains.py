@@ -338,3 +338,75 @@ def test_code_for_a_script_says_where_it_belongs() -> None:
     codes = [next(row.code for row in found.advice if row.rule == "conv-bn-fusion") for found in (own, script)]
 
     assert codes[1] == f"# model: the nn.Module, before torch.jit.script or trace\n{codes[0]}"
+
+
+def test_what_a_run_takes_beside_its_ops_stays() -> None:
+    queues = Queues({0: (4.0, 1.0), 1: (4.0, 1.0)}, fixed_s=2.0)
+    times = OpTimes(queues.critical, "predicted", queues=queues)
+
+    assert queues.run_seconds() == times.whole == 11.0
+    assert times.saved({0}) == pytest.approx(4 / 11)
+    assert times.saved({0, 1}) == pytest.approx(9 / 11)
+
+
+class _Blocks(nn.Module):
+    """Small convolutions, each with `last` behind it."""
+
+    def __init__(self, last: type[nn.Module]) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3) for _ in range(4))
+        self.last = nn.ModuleList(last(16) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for conv, last in zip(self.convs, self.last, strict=True):
+            x = last(conv(x))
+        return x
+
+
+class BatchNormAct2d(nn.BatchNorm2d):
+    """Named as timm's, which does more in Python."""
+
+
+def test_a_batch_norm_costs_the_host_more_than_its_kernel_says() -> None:
+    gains = []
+    for kind in (nn.BatchNorm2d, BatchNormAct2d):
+        rows = analyze(_Blocks(kind).eval(), input_size=(8, 16, 32, 32), on="h200").advice
+        [gain] = [row.expected_gain for row in rows if row.rule == "conv-bn-fusion"]
+        assert gain is not None
+        gains.append(gain)
+
+    plain, with_activation = gains
+    assert plain["low"] > 0.1
+    assert with_activation["low"] > 1.2 * plain["low"]
+
+
+@pytest.mark.parametrize(("tokens", "least", "most"), [(256, 0.0, 0.2), (1024, 0.2, 1.0)])
+def test_on_a_processor_only_blocks_of_512_keys_are_skipped(tokens: int, least: float, most: float) -> None:
+    class Masked(nn.Module):
+        def forward(self, q: torch.Tensor) -> torch.Tensor:
+            mask = torch.full((tokens, tokens), float("-inf")).triu(1)
+            return nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+
+    rows = analyze(Masked(), input_size=(1, 4, tokens, 32), all_advice=True).advice
+    [gain] = [row.expected_gain for row in rows if row.rule == "causal-mask"]
+
+    assert gain is not None
+    assert least < gain["high"] < most
+
+
+def test_joining_the_results_of_a_loop_goes_away_with_it() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = nn.ModuleList(nn.Linear(32, 8) for _ in range(6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([head(x) for head in self.heads], dim=1)
+
+    evidence = seen(Heads(), 16, 32)
+    [found] = [advice for advice in said(evidence) if advice.rule == "parallel-linears"]
+
+    assert found.expected_gain is not None
+    assert found.expected_gain.touched is not None
+    [join] = [op.index for op in evidence.forward if op.op == "aten::cat"]
+    assert join in found.expected_gain.touched
