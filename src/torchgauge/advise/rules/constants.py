@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.loops import is_recurrent_layer
-from torchgauge.facts import OpRecord
+from torchgauge.facts import FREE, OpRecord
 
 # On their own these are as often buffers to write to as constants.
 _PLAIN = {
@@ -38,10 +38,26 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
             recommendation="make this constant once, in __init__, and keep it as a buffer: it depends on shapes alone",
             change=None,
-            expected_gain=evidence.share(ops).gain(0.9, 1.0, "these ops go away"),
+            expected_gain=evidence.share([*ops, *_views_between(evidence, ops)]).gain(0.9, 1.0, "these ops go away"),
             risk="a buffer has a fixed size: make it for the largest shape and slice it",
             confidence="high",
         )
+
+
+def _views_between(evidence: Evidence, ops: Sequence[OpRecord]) -> list[OpRecord]:
+    """Views between these ops, and tensors made of Python's numbers that only these ops read: they go away too."""
+    gone, last = {op.index for op in ops}, ops[-1].index
+    others = {
+        source for op in evidence.forward if op.status != FREE and op.index not in gone for source in op.producers
+    }
+    found: list[OpRecord] = []
+    for op in evidence.forward:
+        if op.status == FREE and op.index < last and op.index in evidence.dataflow.constants:
+            is_number = op.op == "aten::lift_fresh" and op.index not in others
+            if is_number or (op.producers and gone.issuperset(op.producers)):
+                gone.add(op.index)
+                found.append(op)
+    return found
 
 
 @rule("recomputed-weight", family="constants")
