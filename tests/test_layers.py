@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "torchgauge"
 LAYERS = (
     "lazy",
     "errors",
+    "registry",
     "schema",
     "units",
     "progress",
@@ -40,13 +41,13 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "lazy", "errors", "schema", "units", "progress", "cache", "isolation", "facts", "cost", "hardware", "checkpoint",
-    "advise", "report",
+    "lazy", "errors", "registry", "schema", "units", "progress", "cache", "isolation", "facts", "cost", "hardware",
+    "checkpoint", "advise", "report",
 }  # fmt: skip
 # They ask torch about the machine, inside functions that only a run calls.
 TORCH_ON_USE = {"hardware/machine.py"}
 # A report shows what was found: it finds nothing out.
-REPORTED = {"lazy", "errors", "units", "cache", "facts", "hardware", "checkpoint", "advise", "report"}
+REPORTED = {"lazy", "errors", "registry", "units", "cache", "facts", "hardware", "checkpoint", "advise", "report"}
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 

@@ -38,7 +38,7 @@ def array() -> bytes:
 LOOKS = {
     "a PNG image": b"\x89PNG\r\n\x1a\n" + bytes(50),
     "a JPEG image": b"\xff\xd8\xff\xe0" + bytes(50),
-    "a zip archive with no PyTorch content": zip_of("letter.txt"),
+    "a zip archive without PyTorch content": zip_of("letter.txt"),
     "a NumPy .npz archive": zip_of("w.npy"),
     "a corrupt or truncated zip archive": zip_of("letter.txt")[:40],
     "a 7z archive": b"7z\xbc\xaf\x27\x1c" + bytes(50),
@@ -61,7 +61,7 @@ LOOKS = {
     ),
     "an empty file": b"",
     "a file of zeros": bytes(5000),
-    "binary data of no known kind": bytes([7, 200, 3, 255, 1]) * 100,
+    "binary data in an unknown format": bytes([7, 200, 3, 255, 1]) * 100,
 }
 
 
@@ -91,7 +91,7 @@ def test_text_that_begins_like_an_old_pickle_is_text(tmp_path: Path, content: by
         ("text", "a pickle of a text, without tensors"),
         (7, "a pickle of a number, without tensors"),
         (None, "a pickle of a single value, without tensors"),
-        (Fraction(1, 3), "a pickle of what fractions.Fraction makes, without tensors"),
+        (Fraction(1, 3), "a pickle of an object of fractions.Fraction, without tensors"),
         (Fraction, "a pickle of the name fractions.Fraction, without tensors"),
     ],
 )

@@ -37,7 +37,7 @@ def test_each_file_is_told_with_the_command_that_opens_it(
 ) -> None:
     assert main([*command, str(folder)]) == 1
     first, *lines = capsys.readouterr().err.replace(str(folder), "F").splitlines()
-    assert first == "torchgauge: error: F holds several models that do not belong together; give the one file you mean:"
+    assert first == "torchgauge: error: F holds several models that do not belong together; choose one:"
     assert [" ".join(line.split()) for line in lines] == [
         "torchgauge F/a.pt torch, 1.24 k parameters",
         "torchgauge 'F/best model.pth' torch, 1.24 k parameters, epoch 4",
@@ -80,7 +80,7 @@ def test_one_model_among_files_that_only_look_like_it_is_taken(tmp_path: Path) -
 def test_a_config_says_which_file_is_the_model(tmp_path: Path) -> None:
     save_file(STATE, tmp_path / "model.safetensors")
     torch.save(STATE, tmp_path / "extra.pt")
-    with pytest.raises(FormatError, match="give the one file you mean"):
+    with pytest.raises(FormatError, match="choose one"):
         open_checkpoint(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     assert open_checkpoint(tmp_path).format == "safetensors"

@@ -90,7 +90,7 @@ def test_a_plain_folder_prefers_safetensors(tmp_path: Path) -> None:
 def test_files_of_one_name_twice_must_be_chosen_from(tmp_path: Path) -> None:
     for name in ("x.safetensors", "y.safetensors"):
         save_file(STATE, tmp_path / name)
-    with pytest.raises(FormatError, match="give the one file you mean"):
+    with pytest.raises(FormatError, match="choose one"):
         open_checkpoint(tmp_path)
 
 

@@ -211,7 +211,7 @@ def test_bytes_before_the_archive_are_skipped_with_a_warning(tmp_path: Path) -> 
     (tmp_path / "shifted.pt").write_bytes(b"#!/bin/sh\nexit\n" + (tmp_path / "plain.pt").read_bytes())
     index = open_checkpoint(tmp_path / "shifted.pt")
     assert raw_items(index.entries[0]) == torch.arange(5.0).numpy().tobytes()
-    assert index.warnings == ("15 bytes stand before the archive",)
+    assert index.warnings == ("15 bytes precede the archive",)
 
 
 def write_tar(path: Path) -> None:

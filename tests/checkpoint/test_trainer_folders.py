@@ -83,7 +83,7 @@ def test_model_parallel_ranks_are_listed_and_not_joined(tmp_path: Path) -> None:
         "mp_rank_01",
     }
     (warning,) = index.warnings
-    assert warning.startswith("2 ranks hold a part of the model each; they are listed side by side")
+    assert warning.startswith("the model is split over 2 ranks")
 
 
 def test_the_third_stage_of_zero_is_told(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_file_without_models_names_a_function(folder: Path, capsys: pytest.Cap
         (b"hello world\n", "it looks like a text file"),
         (b"\x89PNG\r\n\x1a\n" + bytes(99), "it looks like a PNG image"),
         (b"<!doctype html><p>", "a web page"),
-        (bytes(range(255, 128, -1)), "binary data of no known kind"),
+        (bytes(range(255, 128, -1)), "binary data in an unknown format"),
         (bytes(999), "a file of zeros"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "a Git LFS pointer"),
     ],

@@ -1,4 +1,4 @@
-"""Bounded reading of a file, or of a part of it such as a record of an archive; its JSON, and names safe to print."""
+"""Bounded reading of a file or a part of it, such as a record of an archive; JSON; names that are safe to print."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from torchgauge.checkpoint.limits import JSON_BYTES
 from torchgauge.errors import FormatError
 
 
@@ -73,9 +74,6 @@ def is_file_name(text: str) -> bool:
     return os.path.basename(text) == text and text not in ("", ".", "..") and "\\" not in text and "\0" not in text
 
 
-_MAX_PRINTED_CHARACTERS = 300
-
-
 def parse_json(content: bytes, label: str) -> dict[str, object]:
     """The JSON object in `content`; a duplicate key is an error."""
 
@@ -92,6 +90,17 @@ def parse_json(content: bytes, label: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise FormatError(f"{label}: expected a JSON object")
     return value
+
+
+def read_json(path: str) -> dict[str, object]:
+    """The JSON object in a file."""
+    with opened(path) as source:
+        if source.size > JSON_BYTES:
+            raise FormatError(f"{source.label}: {source.size:,} bytes are too many for a JSON file")
+        return parse_json(source.read(0, source.size), source.label)
+
+
+_MAX_PRINTED_CHARACTERS = 300
 
 
 def printable(text: str) -> str:

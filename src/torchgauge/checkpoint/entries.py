@@ -7,6 +7,7 @@ compressed-tensors, FP8 with scales, MXFP4.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,26 +23,16 @@ from torchgauge.checkpoint.tensor_names import classify, find_model_prefix
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.facts.tensor import is_contiguous
+from torchgauge.registry import Registry
 
 Read = Callable[[Entry], bytes | None]
 Names = Mapping[str, Entry]
 Logical = dict[str, int]
 Rule = Callable[[Names, str, Read], Logical]
-RULES: dict[str, Rule] = {}
+# By the end of the names of the packed tensors, or of their scales.
+RULES: Registry[str, Rule] = Registry("packing layout")
 
 _SERVES_4BIT = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
-
-
-def rule(suffix: str) -> Callable[[Rule], Rule]:
-    """Register the layout of tensors whose names end with `suffix`."""
-
-    def register(function: Rule) -> Rule:
-        if suffix in RULES:
-            raise ValueError(f"a layout for {suffix} is registered twice")
-        RULES[suffix] = function
-        return function
-
-    return register
 
 
 def unpack(entries: Iterable[Entry], read: Read) -> list[Entry]:
@@ -70,7 +61,7 @@ def _served(names: Names, candidates: Iterable[str]) -> Iterator[tuple[str, int]
     return ((name, 0) for name in candidates if name in names)
 
 
-@rule(".absmax")
+@RULES.register(".absmax")
 def bitsandbytes_4bit(names: Names, weight: str, read: Read) -> Logical:
     packed = names.get(weight)
     states = [name for kind in ("nf4", "fp4") if (name := f"{weight}.quant_state.bitsandbytes__{kind}") in names]
@@ -88,7 +79,7 @@ def bitsandbytes_4bit(names: Names, weight: str, read: Read) -> Logical:
     return {weight: count, **dict(_served(names, (*states, *(f"{weight}.{part}" for part in _SERVES_4BIT))))}
 
 
-@rule(".SCB")
+@RULES.register(".SCB")
 def bitsandbytes_8bit(names: Names, layer: str, read: Read) -> Logical:
     weight = names.get(f"{layer}.weight")
     if weight is None or weight.spec.dtype != "int8":
@@ -96,7 +87,7 @@ def bitsandbytes_8bit(names: Names, layer: str, read: Read) -> Logical:
     return {weight.name: weight.elements, **dict(_served(names, (f"{layer}.SCB", f"{layer}.weight_format")))}
 
 
-@rule(".qweight")
+@RULES.register(".qweight")
 def gptq_or_awq(names: Names, layer: str, read: Read) -> Logical:
     """GPTQ packs along the inputs, AWQ along the outputs; `scales` has one column per output."""
     packed, zeros, scales = (names.get(f"{layer}.{part}") for part in ("qweight", "qzeros", "scales"))
@@ -119,7 +110,7 @@ def gptq_or_awq(names: Names, layer: str, read: Read) -> Logical:
     return {packed.name: inputs * outputs, **dict(_served(names, serving))}
 
 
-@rule(".weight_packed")
+@RULES.register(".weight_packed")
 def compressed_tensors(names: Names, layer: str, read: Read) -> Logical:
     packed, shape = names[f"{layer}.weight_packed"], names.get(f"{layer}.weight_shape")
     sizes: list[int] = []
@@ -131,8 +122,7 @@ def compressed_tensors(names: Names, layer: str, read: Read) -> Logical:
     return {packed.name: count if 0 < count <= 16 * packed.nbytes else 2 * packed.nbytes, **_scales_of(names, layer)}
 
 
-@rule(".weight_scale")
-@rule(".weight_scale_inv")
+@RULES.register(".weight_scale", ".weight_scale_inv")
 def scaled_weight(names: Names, layer: str, read: Read) -> Logical:
     """FP8, INT8 or NVFP4 with scales."""
     weight = names.get(f"{layer}.weight")
@@ -148,7 +138,7 @@ def _scales_of(names: Names, layer: str) -> Logical:
     return dict(_served(names, (f"{layer}.{kind}_{part}" for kind in kinds for part in parts)))
 
 
-@rule("_scale_inv")
+@RULES.register("_scale_inv")
 def scaled_experts(names: Names, weight: str, read: Read) -> Logical:
     """Stacked experts in FP8, or in FP4 packed in pairs: `gate_up_proj` and `gate_up_proj_scale_inv`."""
     codes, scale = names.get(weight), names[f"{weight}_scale_inv"]
@@ -159,7 +149,7 @@ def scaled_experts(names: Names, weight: str, read: Read) -> Logical:
     return {codes.name: (2 if is_pair else 1) * codes.elements, **dict(served)}
 
 
-@rule("_blocks")
+@RULES.register("_blocks")
 def mxfp4(names: Names, weight: str, read: Read) -> Logical:
     blocks, scales = names[f"{weight}_blocks"], names.get(f"{weight}_scales")
     if scales is None or blocks.spec.dtype != "uint8" or scales.spec.dtype != "uint8":
@@ -194,16 +184,23 @@ def list_entries(found: Sequence[Found], locate: Locate, file: str, *, big_endia
     prefix = () if is_module else find_model_prefix(paths)
     # `{"state": {0: {"exp_avg": …}}, "param_groups": […]}`, as `optimizer.state_dict()` saves it.
     is_optimizer = bool(paths) and all(len(path) == 3 and path[0] == "state" and path[1].isdigit() for path in paths)
-    entries, views = [], []
-    for name, item in zip(_unique_names(found), found, strict=True):
-        tensor = item.tensor
-        if tensor.storage is None:
-            place = None
-        elif isinstance(tensor.storage, Inline):
-            place = Place(file, tensor.storage.position, tensor.storage.size)
-        else:
-            place = locate(tensor.storage)
-        view = None if place is None else _view(tensor, place)
+    entries: list[Entry] = []
+    views: list[View | None] = []
+    seen: Counter[str] = Counter()
+    for item in found:
+        name = ".".join(item.path) or "tensor"
+        seen[name] += 1
+        if seen[name] > 1:  # different paths can give the same name if keys contain dots
+            name = f"{name} ({seen[name]})"
+        tensor, storage = item.tensor, item.tensor.storage
+        place, view, width = None, None, item_bytes(tensor.dtype)
+        if isinstance(storage, Inline):
+            place = Place(file, storage.position, storage.size)
+            view = View(id(storage), tensor.offset, tensor.shape, tensor.stride, width)
+        elif storage is not None:
+            place = locate(storage)
+            first = tensor.offset + storage.first
+            view = View((place.file, storage.key), first, tensor.shape, tensor.stride, width)
         spec = _spec(tensor.shape, tensor.dtype, tensor.stride)
         # A pickled module declares its parameters; next to the model it is still a copy.
         if item.role is not None and item.path[: len(prefix)] == prefix:
@@ -216,21 +213,6 @@ def list_entries(found: Sequence[Found], locate: Locate, file: str, *, big_endia
     for number, owner in find_owners(views).items():
         entries[number] = replace(entries[number], shared_with=entries[owner].name)
     return Listing(tuple(entries), ".".join((*prefix, "")) if prefix else "")
-
-
-def _unique_names(found: Sequence[Found]) -> list[str]:
-    """Different paths can give the same name if keys contain dots."""
-    seen: dict[str, int] = {}
-    names = []
-    for item in found:
-        name = ".".join(item.path) or "tensor"
-        if name in seen:
-            seen[name] += 1
-            name = f"{name} ({seen[name]})"
-        else:
-            seen[name] = 1
-        names.append(name)
-    return names
 
 
 @lru_cache(maxsize=4096)
@@ -256,14 +238,6 @@ def _entry(name: str, spec: TensorSpec, tensor: Tensor, place: Place | None, vie
     nbytes = -(-spec.distinct_numel // per_byte) * view.item
     is_big = big_endian or tensor.is_big_endian
     return Entry(name, spec, place.file, offset, nbytes, role, big_endian=is_big, deflated=deflated)
-
-
-def _view(tensor: Tensor, place: Place) -> View:
-    storage = tensor.storage
-    if not isinstance(storage, Storage):
-        return View(id(storage), tensor.offset, tensor.shape, tensor.stride, item_bytes(tensor.dtype))
-    key, first = (place.file, storage.key), tensor.offset + storage.first
-    return View(key, first, tensor.shape, tensor.stride, item_bytes(tensor.dtype))
 
 
 SMALL_BYTES = 4096

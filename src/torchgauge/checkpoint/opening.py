@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from torchgauge.checkpoint.byte_source import opened
 from torchgauge.checkpoint.folders import distributed, ranked, sharded
 from torchgauge.checkpoint.folders.listing import unrelated_files
 from torchgauge.checkpoint.folders.side_files import with_adapter, with_trainer_files
-from torchgauge.checkpoint.formats import (
-    exported,
-    gguf,
-    plain_pickle,
-    safetensors,
-    torch_legacy,
-    torch_tar,
-    torch_zip,
-    torchscript,
-)
+from torchgauge.checkpoint.formats import exported, gguf, legacy, safetensors, torch_zip, torchscript
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import FOLDERS, find_format, silent
 from torchgauge.checkpoint.signatures import describe, describe_folder
@@ -27,17 +19,14 @@ from torchgauge.lazy import collector_paused
 from torchgauge.progress import Progress
 
 # Importing a format registers it.
-FORMAT_MODULES = (
-    distributed, torch_legacy, gguf, safetensors, plain_pickle, torch_tar, torch_zip, exported, torchscript, ranked,
-    sharded,
-)  # fmt: skip
+FORMAT_MODULES = (distributed, gguf, legacy, safetensors, torch_zip, exported, torchscript, ranked, sharded)
 
 
 def open_checkpoint(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Index:
     """The tensors of a file or folder and where their bytes are, from its headers. Nothing in it is executed.
 
-    `FormatError` says what is wrong with a file that cannot be read; its `imports` holds what its pickle would have
-    imported until there. `progress` is called with the parts done, the parts in all and the current part's name.
+    Raises `FormatError` if the file cannot be read; its `imports` are those of the pickle up to the error. `progress`
+    is called with the number of parts done, the total, and the name of the current part.
     """
     with collector_paused():
         return _open(os.fspath(path), progress or silent)
@@ -45,22 +34,19 @@ def open_checkpoint(path: str | os.PathLike[str], *, progress: Progress | None =
 
 def _open(place: str, report: Progress, *, is_base: bool = False) -> Index:
     """`is_base`: the base model of an adapter, whose own base is not followed."""
+    open_base = partial(_open, report=silent, is_base=True)
     if not os.path.isdir(place):
         index = open_file(place, report)
-        return index if is_base else with_adapter(index, os.path.dirname(place), _open_base)
+        return index if is_base else with_adapter(index, os.path.dirname(place), open_base)
     try:
         found = find_format(FOLDERS, place)
         if found is None:
             empty = f"{place} is {describe_folder(place)}: none of its files is a PyTorch checkpoint"
             raise unrelated_files(place) or FormatError(empty)
         index = with_trainer_files(found.opens(place, report), place)
-        return index if is_base else with_adapter(index, place, _open_base)
+        return index if is_base else with_adapter(index, place, open_base)
     except OSError as error:
         raise FormatError(f"{place} could not be read: {error.strerror or error}") from error
-
-
-def _open_base(place: str) -> Index:
-    return _open(place, silent, is_base=True)
 
 
 def sniff(path: str | os.PathLike[str]) -> str | None:

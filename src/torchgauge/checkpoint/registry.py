@@ -1,4 +1,4 @@
-"""The registry of formats: how each is recognised by its content, and how it is opened."""
+"""The known formats: how each is recognised by its content, and how it is opened."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.progress import Progress
+from torchgauge.registry import Registry
 
 Subject = TypeVar("Subject")
 
@@ -23,28 +24,27 @@ class Format(Generic[Subject]):
     opens: Callable[[Subject, Progress], Index]
 
 
-FILES: dict[str, Format[ByteSource]] = {}
-ARCHIVES: dict[str, Format[ZipArchive]] = {}
-FOLDERS: dict[str, Format[str]] = {}
+Formats = Registry[str, Format[Subject]]
+FILES: Formats[ByteSource] = Registry("format")
+ARCHIVES: Formats[ZipArchive] = Registry("format")
+FOLDERS: Formats[str] = Registry("format")
 
 Opener = Callable[[Subject, Progress], Index]
 
 
 def opens(
-    formats: dict[str, Format[Subject]], name: str, matches: Callable[[Subject], bool]
+    formats: Formats[Subject], name: str, matches: Callable[[Subject], bool]
 ) -> Callable[[Opener[Subject]], Opener[Subject]]:
     """Register the decorated function to open the format `name` in one of the three tables."""
 
     def register(function: Opener[Subject]) -> Opener[Subject]:
-        if name in formats:
-            raise ValueError(f"format {name!r} is already registered")
-        formats[name] = Format(name, matches, function)
+        formats.insert(name, Format(name, matches, function))
         return function
 
     return register
 
 
-def find_format(formats: dict[str, Format[Subject]], subject: Subject) -> Format[Subject] | None:
+def find_format(formats: Formats[Subject], subject: Subject) -> Format[Subject] | None:
     return next((entry for entry in formats.values() if entry.matches(subject)), None)
 
 

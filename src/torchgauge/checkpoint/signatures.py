@@ -6,7 +6,7 @@ import os
 import re
 
 from torchgauge.checkpoint.byte_source import ByteSource, opened
-from torchgauge.checkpoint.zip_archive import ZipArchive, has_directory
+from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive, has_directory
 from torchgauge.errors import FormatError
 
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
@@ -39,8 +39,8 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
 OLD_SCRIPT = (
     "a TorchScript archive from before PyTorch 1.4: if you trust it, torch.jit.load it and torch.jit.save it anew"
 )
-# torch.serialization.MAGIC_NUMBER, as a pickle of protocol 0 or 1 writes it.
-_LEGACY_DIGITS = str(0x1950A86A20F9469CFC6C).encode()
+LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch.serialization.MAGIC_NUMBER
+_LEGACY_DIGITS = str(LEGACY_MAGIC).encode()  # in a pickle of protocol 0 or 1
 _LFS = b"version https://git-lfs.github.com/spec"
 # The beginning of a saved analysis.
 _SAVED_RUN = re.compile(rb'\s*\{\s*"schema_version":\s*\d+,\s*"tool":\s*\{\s*"name":\s*"torchgauge"')
@@ -63,9 +63,8 @@ def refuse_foreign_file(path: str) -> None:
         # Pickles of protocols 0 and 1 have no mark at their start, but end in the full stop that ends every pickle.
         may_be_pickle = _LEGACY_DIGITS in head[:64] or source.read(source.size - 1, 1) == b"."
         if what is None and not may_be_pickle:
-            is_marked = (
-                head[:1] == b"\x80" or head[8:9] == b"{" or head[:4] in (b"PK\x03\x04", b"GGUF")
-            )  # pickle, safetensors, zip, GGUF
+            # The marks of a pickle, safetensors, zip and GGUF.
+            is_marked = head[:1] == b"\x80" or head[8:9] == b"{" or head[:4] in (ZIP_MARK, b"GGUF")
             what = _describe_text(head) or (None if is_marked else _describe_binary(head))
         # An archive may have anything before it; a tar may be one that early versions of torch wrote.
         if what is not None and head[257:262] != b"ustar" and not has_directory(source):
@@ -89,7 +88,7 @@ def describe(source: ByteSource) -> str:
     known = _by_magic(head)
     if known is not None:
         return known
-    if head[:4] == b"PK\x03\x04" or has_directory(source):
+    if head[:4] == ZIP_MARK or has_directory(source):
         try:
             names = ZipArchive(source).names()
         except FormatError:
@@ -100,7 +99,7 @@ def describe(source: ByteSource) -> str:
             return "a Keras archive"
         if any(name.endswith("/model.json") for name in names):
             return OLD_SCRIPT
-        return "a zip archive with no PyTorch content"
+        return "a zip archive without PyTorch content"
     return _describe_text(head) or _describe_binary(head)
 
 
@@ -155,4 +154,4 @@ def _describe_binary(head: bytes) -> str:
     # ONNX begins with field 1 (the version, a small number) and then field 2 or 7 or 8 of its protocol buffer.
     if head[:1] == b"\x08" and head[1:2] < b"\x20" and head[2:3] in (b"\x12", b"\x3a", b"\x42"):
         return "an ONNX/protobuf file"
-    return "binary data of no known kind"
+    return "binary data in an unknown format"

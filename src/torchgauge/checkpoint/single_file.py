@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 
 from torchgauge.checkpoint.byte_source import opened
-from torchgauge.checkpoint.formats.truncated_zip import is_cut_archive, open_cut_archive
+from torchgauge.checkpoint.formats.torch_zip import is_cut_archive, open_cut_archive
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import ARCHIVES, FILES, find_format
 from torchgauge.checkpoint.signatures import describe, not_a_model
-from torchgauge.checkpoint.zip_archive import ZipArchive, has_directory
+from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive, has_directory
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
-
-_ZIP_HEAD = b"PK\x03\x04"
 
 
 def open_file(path: str, progress: Progress) -> Index:
     with opened(path) as source:
         try:
-            if source.head(4) == _ZIP_HEAD:
+            if source.head(4) == ZIP_MARK:
                 is_cut = is_cut_archive(source)
                 return open_cut_archive(source) if is_cut else _open_archive(ZipArchive(source), progress)
             found = find_format(FILES, source)
@@ -49,7 +47,7 @@ def _open_archive(archive: ZipArchive, progress: Progress) -> Index:
 def sniff_file(path: str) -> str | None:
     with opened(path) as source:
         try:
-            if source.head(4) != _ZIP_HEAD:
+            if source.head(4) != ZIP_MARK:
                 found = find_format(FILES, source)
                 if found is not None or not has_directory(source):
                     return None if found is None else found.name

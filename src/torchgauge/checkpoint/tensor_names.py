@@ -61,7 +61,7 @@ def _spellings(names: Mapping[str, Shape]) -> Iterator[tuple[Spelling, bool]]:
     """The names, then each time without one more common prefix; and whether everything removed is a known wrapper."""
     spelling = {name: name for name in names}
     yield spelling, True
-    plain = {_without_transparent(name): name for name in names}
+    plain = {".".join(part for part in name.split(".") if part not in _WRAPPER_ATTRIBUTES): name for name in names}
     if len(plain) == len(names) and plain.keys() != spelling.keys():
         spelling = plain
         yield spelling, True
@@ -77,12 +77,6 @@ def _spellings(names: Mapping[str, Shape]) -> Iterator[tuple[Spelling, bool]]:
             return
         spelling, is_known = shorter, is_known and lead in _TRAINER_PREFIXES
         yield spelling, is_known
-
-
-def _without_transparent(name: str) -> str:
-    if not any(part in name for part in _WRAPPER_ATTRIBUTES):
-        return name
-    return ".".join(part for part in name.split(".") if part not in _WRAPPER_ATTRIBUTES)
 
 
 _MODEL_KEYS = (

@@ -255,14 +255,12 @@ class _Reading:
                         held.setdefault(generator, []).append((*path, name))
         if not held:
             return None
-        own = {entry.name: entry.nbytes for paths in held.values() for path in paths for entry in self._at(path)}
+        own: dict[str, int] = {}
+        for path in (path for paths in held.values() for path in paths):
+            own |= {entry.name: entry.nbytes for entry in self._below(path)}
+            if (whole := self.entries.get(".".join(path))) is not None:
+                own[whole.name] = whole.nbytes
         return {"generators": list(held), "bytes": sum(own.values())}
-
-    def _at(self, path: Path) -> Iterator[Entry]:
-        whole = self.entries.get(".".join(path))
-        yield from self._below(path)
-        if whole is not None:
-            yield whole
 
 
 def _nodes(root: object) -> Iterator[tuple[Path, object]]:

@@ -15,6 +15,8 @@ from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource, in_memory, printable
 from torchgauge.errors import FormatError
 
+# The first bytes of a record, and so of most archives.
+ZIP_MARK = b"PK\x03\x04"
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64 = struct.Struct("<4sLQL")
@@ -63,7 +65,7 @@ def read_directory(source: ByteSource) -> Directory:
         raise FormatError(f"{source.label}: the declared zip directory is beyond the end of the file")
     if source.read(end.offset, 4) == b"PK\x01\x02":
         shift = 0  # PyTorch reads the directory at the declared offset, whatever is elsewhere
-    elif shift and source.head(4) == b"PK\x03\x04":
+    elif shift and source.head(4) == ZIP_MARK:
         # The directory of an archive within the archive, whose own end is missing.
         raise FormatError(f"{source.label}: a zip archive without its own directory; is it cut off?")
     if end.count * _ENTRY.size > end.size:
@@ -105,7 +107,7 @@ def _find_end(source: ByteSource) -> _End | None:
                 if place + _END64.size <= source.size and source.read(place, 4) == b"PK\x06\x06":
                     fields = _END64.unpack(source.read(place, _END64.size))
                     return _End(place, fields[7], fields[8], fields[9])
-            raise FormatError(f"{source.label}: the zip64 directory is not where it is said to be")
+            raise FormatError(f"{source.label}: the zip64 directory is not at its declared offset")
     return _End(position, count, length, offset)
 
 
@@ -131,7 +133,7 @@ def large_sizes(source: ByteSource, extra: bytes, sizes: tuple[int, int, int]) -
 
 
 LOCAL = struct.Struct("<4s5H3L2H")
-MARK, _NOTE = b"PK\x03\x04", b"PK\x07\x08"
+_NOTE = b"PK\x07\x08"
 _NOTED, _ENCRYPTED, _UTF8 = 0x8, 0x1, 0x800
 _NOTE_BYTES = 24
 _DESCRIPTOR_WINDOW_BYTES = 2**16
@@ -153,7 +155,7 @@ def read_local(source: ByteSource, at: int) -> LocalHeader | None:
         return None
     mark, _, flags, method, _, _, _, packed, size, name_size, extra_size = LOCAL.unpack(source.read(at, LOCAL.size))
     start = at + LOCAL.size + name_size + extra_size
-    if mark != MARK or start > source.size:
+    if mark != ZIP_MARK or start > source.size:
         return None
     text = source.read(at + LOCAL.size, name_size + extra_size)
     name = text[:name_size].decode("utf-8" if flags & _UTF8 else "cp437", "backslashreplace")
@@ -176,7 +178,7 @@ def record_end(source: ByteSource, header: LocalHeader, size: int) -> int | None
     note = source.read(end, min(_NOTE_BYTES, source.size - end))
     widths = [width for width in (4, 8) if _is_note(note, size, width)]
     ends = [end + 8 + 2 * width for width in widths]
-    # A note of nothing may be of either form: that of which a header follows.
+    # The descriptor of an empty record fits both widths: take the one that a header follows.
     return next((at for at in ends if len(ends) == 1 or read_local(source, at) is not None), None)
 
 
@@ -223,7 +225,7 @@ class ZipArchive:
                 raise FormatError(f"{source.label}: the record {printable(record.name)} overlaps another one")
             end = record.header_offset + LOCAL.size + len(record.name) + record.packed_size
         if self.shift:
-            self.warnings.append(f"{self.shift} bytes stand before the archive")
+            self.warnings.append(f"{self.shift} bytes precede the archive")
         encrypted = [record.name for record in directory.records if record.flags & _ENCRYPTED]
         if encrypted:
             self.warnings.append(
@@ -256,7 +258,7 @@ class ZipArchive:
             self._window = start, window
         local_header = window[at - start : at - start + LOCAL.size]
         header = LOCAL.unpack(local_header)
-        if header[0] != MARK:
+        if header[0] != ZIP_MARK:
             raise FormatError(f"{self.source.label}: the record {printable(record.name)} has no header at byte {at}")
         return at + LOCAL.size + header[9] + header[10]
 

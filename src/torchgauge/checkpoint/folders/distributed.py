@@ -12,15 +12,15 @@ from torchgauge.checkpoint.byte_source import ByteSource, is_file_name, opened, 
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import unpack_packed
 from torchgauge.checkpoint.formats.torch_zip import open_torch_zip
-from torchgauge.checkpoint.index import Chunk, Entry, Index, Role
+from torchgauge.checkpoint.index import Chunk, Entry, Index
 from torchgauge.checkpoint.pickle import PickleMachine
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.rebuild import dtype_name, sizes, whole
 from torchgauge.checkpoint.pickle.values import Instance, Key
 from torchgauge.checkpoint.pickle.walk import attributes
-from torchgauge.checkpoint.registry import FOLDERS, opens
+from torchgauge.checkpoint.registry import FOLDERS, opens, silent
 from torchgauge.checkpoint.tensor_names import classify, find_model_prefix
-from torchgauge.checkpoint.zip_archive import ZipArchive
+from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.progress import Progress
@@ -66,9 +66,19 @@ def open_distributed(folder: str, progress: Progress) -> Index:
             else:
                 paths[name] = (name,)
         prefix = find_model_prefix(list(paths.values()))
-        entries = [
-            _entry(folder, name, spec, chunks.get(name, []), prefix, paths[name]) for name, spec in described.items()
-        ]
+        entries = []
+        for name, spec in described.items():
+            parts = chunks.get(name, [])
+            if spec.numel and sum(prod(part.shape) for part in parts) != spec.numel:
+                raise FormatError(
+                    f"{folder}: the parts of {printable(name)} do not add up to the whole; is a file missing?"
+                )
+            file, nbytes = parts[0].file if parts else "", sum(part.nbytes for part in parts)
+            role = classify(paths[name], spec, prefix)
+            if len(parts) == 1:
+                entries.append(Entry(name, spec, file, parts[0].offset, nbytes, role))
+            else:
+                entries.append(Entry(name, spec, file, None, nbytes, role, chunks=tuple(parts)))
         files = sorted({item.file for item in stored})
         return Index(
             path=folder,
@@ -140,29 +150,16 @@ def _find_chunks(
 
 def _chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None, log: ImportLog) -> Chunk | None:
     """The part is a torch file with one tensor; anything else in it is only scanned for imports."""
-    if part.head(4) != b"PK\x03\x04":
+    if part.head(4) != ZIP_MARK:
         # Other writers (safetensors) store raw bytes.
         if spec is None or part.size != spec.numel * item_bytes(spec.dtype):
             return None
         return Chunk((0,) * len(spec.shape), spec.shape, part.path, part.position(0), part.size)
-    index = open_torch_zip(ZipArchive(part), lambda done, total, name: None)
+    index = open_torch_zip(ZipArchive(part), silent)
     log.merge(tuple(replace(found, file=piece.file) for found in index.imports))
     if spec is None:
         return None
     if len(index.entries) != 1 or index.entries[0].spec.dtype != spec.dtype:
-        raise FormatError(f"{part.label}: holds something else than the one tensor it should")
+        raise FormatError(f"{part.label}: does not hold the one tensor that the metadata describes")
     entry = index.entries[0]
     return Chunk(piece.corner or (0,) * len(spec.shape), entry.spec.shape, part.path, entry.offset, entry.nbytes)
-
-
-def _entry(
-    folder: str, name: str, spec: TensorSpec, chunks: list[Chunk], prefix: tuple[str, ...], path: tuple[str, ...]
-) -> Entry:
-    if spec.numel and sum(prod(chunk.shape) for chunk in chunks) != spec.numel:
-        raise FormatError(f"{folder}: the parts of {printable(name)} do not add up to the whole; is a file missing?")
-    role: Role = classify(path, spec, prefix)
-    if len(chunks) == 1:
-        return Entry(name, spec, chunks[0].file, chunks[0].offset, chunks[0].nbytes, role)
-    nbytes = sum(chunk.nbytes for chunk in chunks)
-    file = chunks[0].file if chunks else ""
-    return Entry(name, spec, file, None, nbytes, role, chunks=tuple(chunks))

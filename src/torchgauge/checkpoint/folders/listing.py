@@ -1,4 +1,4 @@
-"""A folder of unrelated files: what each of them is, and how to open it."""
+"""A folder of unrelated files: a description of each, and the command that opens it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 
 from torchgauge.checkpoint.byte_source import opened, printable
 from torchgauge.checkpoint.registry import FOLDERS, find_format, silent
-from torchgauge.checkpoint.signatures import EMPTY, SAVED_RUN, describe
+from torchgauge.checkpoint.signatures import SAVED_RUN, describe
 from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.errors import FormatError
 from torchgauge.units import format_count
@@ -43,14 +43,20 @@ def unrelated_files(folder: str) -> FormatError | None:
         if what is not None:
             models += 1
             lines.append((path, what))
-        else:
-            others[_other(path)] += 1
+            continue
+        try:
+            with opened(path) as source:
+                kind = describe(source)
+        except FormatError:
+            kind = "unreadable"
+        # Without the advice that follows a semicolon: `a gzip stream; unpack it first`.
+        others["a saved run of torchgauge" if kind == SAVED_RUN else kind.partition(";")[0]] += 1
     if not models:
         return None
     shown = [(f"torchgauge {shlex.quote(printable(path))}", what) for path, what in lines[:_LISTED]]
     width = max(len(command) for command, _ in shown)
-    what = "several models that do not belong together" if models > 1 else "a model beside other files"
-    text = [f"{folder} holds {what}; give the one file you mean:"]
+    what = "several models that do not belong together" if models > 1 else "a model next to other files"
+    text = [f"{folder} holds {what}; choose one:"]
     text += [f"  {command:<{width}}  {what}" for command, what in shown]
     text += [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
     if others:
@@ -91,19 +97,9 @@ def _description(path: str) -> str | None:
     if params:
         facts.append(f"{format_count(params)} parameters")
     if index.optimizer_elements and not params:
-        facts.append("the state of an optimizer")
+        facts.append("optimizer state")
     elif not params:
         facts.append("no parameters")
     if training is not None:
         facts.append("training checkpoint" if training.epoch is None else f"epoch {training.epoch:g}")
     return ", ".join(facts)
-
-
-def _other(path: str) -> str:
-    """A short description: `a PNG image`."""
-    try:
-        with opened(path) as source:
-            what = describe(source)
-    except FormatError:
-        return "what cannot be read"
-    return "a saved run of torchgauge" if what == SAVED_RUN else what if what == EMPTY else what.partition(";")[0]

@@ -110,6 +110,18 @@ def open_ranked(folder: str, progress: Progress) -> Index:
             entries += [with_label(replace(entry, role=Role.OPTIMIZER), part.label) for entry in index.entries]
         else:
             entries += index.entries if is_one else [with_label(entry, part.label) for entry in index.entries]
+    remarks = []
+    if len(models) > 1:
+        remarks.append(
+            f"the model is split over {len(models)} ranks; all shards are listed, so a tensor that every rank has a "
+            "copy of is counted once per rank"
+        )
+    parameters = [entry for entry in entries if entry.role is Role.PARAMETER]
+    if parameters and not any(entry.elements for entry in parameters):
+        remarks.append(
+            "its parameters are empty: ZeRO stage 3 keeps them in the optimizer's files; merge them with the "
+            "zero_to_fp32.py script in the checkpoint's folder, then open the merged file"
+        )
     return Index(
         path=folder,
         format=layout,
@@ -118,14 +130,14 @@ def open_ranked(folder: str, progress: Progress) -> Index:
         imports=tuple(found for index in indexes for found in index.imports),
         modules=tuple(module for index in models for module in index.modules) if is_one else (),
         metadata={"model_prefix": models[0].metadata.get("model_prefix", "") if is_one else ""},
-        warnings=(*_remarks(models, entries), *(warning for index in indexes for warning in index.warnings)),
+        warnings=(*remarks, *(warning for index in indexes for warning in index.warnings)),
         training=merge_training([_training_of(part, index) for part, index in zip(parts, indexes, strict=True)]),
     )
 
 
 def _training_of(part: _Part, index: Index) -> TrainingRecord | None:
-    """All that an optimizer's file holds is its state: master weights too, which lie beside the moments. DeepSpeed may
-    keep no parameter groups there, but its config names the optimizer."""
+    """Every tensor in an optimizer's file counts as its state, master weights included. DeepSpeed may not store
+    parameter groups there, but its config names the optimizer."""
     if not part.is_optimizer:
         return index.training
     found = index.training or TrainingRecord()
@@ -149,17 +161,3 @@ def _training_of(part: _Part, index: Index) -> TrainingRecord | None:
 def with_label(entry: Entry, label: str) -> Entry:
     owner = None if entry.shared_with is None else f"{label}.{entry.shared_with}"
     return replace(entry, name=f"{label}.{entry.name}", shared_with=owner)
-
-
-def _remarks(models: list[Index], entries: list[Entry]) -> Iterator[str]:
-    if len(models) > 1:
-        yield (
-            f"{len(models)} ranks hold a part of the model each; they are listed side by side, so that what every rank "
-            "has a copy of counts once for each"
-        )
-    parameters = [entry for entry in entries if entry.role is Role.PARAMETER]
-    if parameters and not any(entry.elements for entry in parameters):
-        yield (
-            "its parameters are empty: ZeRO stage 3 keeps them in the optimizer's files; join them with the "
-            "zero_to_fp32.py beside the checkpoint, then open what it writes"
-        )

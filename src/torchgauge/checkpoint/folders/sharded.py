@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from torchgauge.checkpoint.byte_source import is_file_name, opened, parse_json, printable
+from torchgauge.checkpoint.byte_source import is_file_name, printable, read_json
 from torchgauge.checkpoint.entries import unpack_packed
 from torchgauge.checkpoint.folders.distributed import is_distributed, open_distributed
 from torchgauge.checkpoint.folders.listing import unrelated_files
 from torchgauge.checkpoint.folders.ranked import is_ranked, with_label
 from torchgauge.checkpoint.index import Index, Role
-from torchgauge.checkpoint.limits import JSON_BYTES
 from torchgauge.checkpoint.registry import FOLDERS, opens
 from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.checkpoint.training import merge_training
@@ -56,10 +55,7 @@ def is_plain_folder(folder: str) -> bool:
 @opens(FOLDERS, "sharded", is_sharded)
 def open_sharded(folder: str, progress: Progress) -> Index:
     name = index_files(folder)[0]
-    with opened(os.path.join(folder, name)) as source:
-        if source.size > JSON_BYTES:
-            raise FormatError(f"{name}: too large for an index")
-        described = parse_json(source.read(0, source.size), name)
+    described = read_json(os.path.join(folder, name))
     places = described.get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(shard, str) for shard in places.values()):
         raise FormatError(f"{name}: it has no weight_map of tensor names to files")
@@ -99,7 +95,7 @@ def _merge(folder: str, parts: list[Index], notes: object, warnings: Iterable[st
         if seen.setdefault(entry.name, entry.file) != entry.file:
             raise FormatError(
                 f"{folder}: the tensor {printable(entry.name)} is in {os.path.basename(seen[entry.name])} and in "
-                f"{os.path.basename(entry.file)}; give the one file you mean"
+                f"{os.path.basename(entry.file)}; open one of the files instead of the folder"
             )
     kind = "torch-sharded" if any(part.format.startswith("torch") for part in parts) else "safetensors-sharded"
     prefixes = {str(part.metadata.get("model_prefix", "")) for part in parts}

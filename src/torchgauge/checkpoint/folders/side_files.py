@@ -1,4 +1,4 @@
-"""The files beside the weights in a folder: the configuration of an adapter (LoRA and other PEFT methods), and a
+"""The files next to the weights in a folder: the configuration of an adapter (LoRA and other PEFT methods), and a
 trainer's state and arguments, optimizer, scheduler, random generators.
 
 Written by the Trainer of transformers and by accelerate's `save_state`.
@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from torchgauge.checkpoint.byte_source import opened, parse_json, printable
+from torchgauge.checkpoint.byte_source import printable, read_json
 from torchgauge.checkpoint.index import Entry, Index, Role
-from torchgauge.checkpoint.limits import JSON_BYTES
 from torchgauge.checkpoint.pickle.plain_values import number_of, plain_value
 from torchgauge.checkpoint.registry import silent
 from torchgauge.checkpoint.single_file import open_file
@@ -69,10 +68,7 @@ def with_trainer_files(index: Index, folder: str) -> Index:
 
 
 def _trainer_state(path: str) -> TrainingRecord:
-    with opened(path) as source:
-        if source.size > JSON_BYTES:
-            raise FormatError(f"{_STATE}: too large for a trainer's state")
-        state = parse_json(source.read(0, source.size), _STATE)
+    state = read_json(path)
     best, history = number_of(state.get("best_metric")), state.get("log_history")
     metrics: dict[str, float] = {}
     for row in history if isinstance(history, list) else ():
@@ -119,10 +115,7 @@ def with_adapter(index: Index, folder: str, open_base: Callable[[str], Index]) -
     own = [entry for entry in index.entries if entry.role in (Role.PARAMETER, Role.OTHER)]
     if os.path.isfile(path):
         try:
-            with opened(path) as source:
-                if source.size > JSON_BYTES:
-                    raise FormatError("too large")
-                config = parse_json(source.read(0, source.size), CONFIG)
+            config = read_json(path)
         except FormatError as error:
             warnings = (*warnings, f"{CONFIG} was not used: {error}")
     named = [entry.name for entry in own if _MARKED.search(entry.name)]

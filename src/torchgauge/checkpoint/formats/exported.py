@@ -16,7 +16,7 @@ from torchgauge.checkpoint.pickle.rebuild import sizes, whole
 from torchgauge.checkpoint.pickle.values import Storage, Tensor
 from torchgauge.checkpoint.pickle.walk import Found
 from torchgauge.checkpoint.registry import ARCHIVES, opens, silent
-from torchgauge.checkpoint.zip_archive import Record, ZipArchive, archive_facts
+from torchgauge.checkpoint.zip_archive import ZIP_MARK, Record, ZipArchive, archive_facts
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
 
@@ -30,8 +30,8 @@ def is_exported(archive: ZipArchive) -> bool:
 @opens(ARCHIVES, "exported", is_exported)
 def open_exported(archive: ZipArchive, progress: Progress) -> Index:
     if archive.find(_PROGRAM) is not None:
-        # Before 2.8: the program as JSON, the state dict and the constants as torch files.
-        # The parameter names in the program's signature.
+        # Before PyTorch 2.8: the program as JSON, whose signature names the parameters; the state dict and the
+        # constants as torch files.
         specs: object = _read_json(archive, _PROGRAM)
         for key in ("graph_module", "signature", "input_specs"):
             specs = specs.get(key) if isinstance(specs, dict) else None
@@ -60,7 +60,10 @@ def open_exported(archive: ZipArchive, progress: Progress) -> Index:
 def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
     """From PyTorch 2.8: `data/weights/…` and `data/constants/…` with a JSON file per model."""
     facts = archive_facts(archive)
-    described = list(_described(archive))
+    folder = f"{archive.root}models/"
+    names = [name.removeprefix(folder) for name in archive.names() if name.startswith(folder)]
+    models = [name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name]
+    described = list(_described(archive, models))
     tensors = [_found(item) for item in described if not item.is_pickled]
     listing = list_entries(tensors, lambda storage: record_place(archive, _record(archive, storage.key)),
                            archive.source.path, big_endian=facts.is_big_endian)  # fmt: skip
@@ -69,8 +72,7 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
     ]
     pickled = [entry for item in described if item.is_pickled for entry in _pickled_entries(archive, item, log)]
     scan_other_pickles(archive, log, read=set())
-    names = _model_names(archive)
-    program = f"{archive.root}models/{names[0]}.json" if len(names) == 1 else None
+    program = f"{folder}{models[0]}.json" if len(models) == 1 else None
     return Index(
         path=archive.source.path,
         format="exported",
@@ -81,7 +83,7 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
             "model_prefix": "",
             "archive_version": facts.version,
             "archive": archive_metadata(archive, program),
-            "models": _model_names(archive),
+            "models": models,
         },
         warnings=tuple(archive.warnings),
     )
@@ -102,8 +104,7 @@ class _Payload:
         return Role.PARAMETER if self.fields.get("is_param") is True else Role.BUFFER
 
 
-def _described(archive: ZipArchive) -> Iterator[_Payload]:
-    models = _model_names(archive)
+def _described(archive: ZipArchive, models: list[str]) -> Iterator[_Payload]:
     for kind in ("weights", "constants"):
         folder = f"{archive.root}data/{kind}/"
         for model in models:
@@ -117,19 +118,13 @@ def _described(archive: ZipArchive) -> Iterator[_Payload]:
 def _pickled_entries(archive: ZipArchive, item: _Payload, log: ImportLog) -> Iterator[Entry]:
     """Sparse tensors, tensor subclasses and objects are stored as separate torch files."""
     part = archive.open(_record(archive, item.record))
-    if part.head(4) != b"PK\x03\x04":
+    if part.head(4) != ZIP_MARK:
         return
     index = open_torch_zip(ZipArchive(part), silent)
     log.merge(index.imports)
     for entry in index.entries:
         suffix = "" if entry.name == "tensor" else f".{entry.name}"
         yield replace(entry, name=".".join(item.path) + suffix, role=item.role)
-
-
-def _model_names(archive: ZipArchive) -> list[str]:
-    folder = f"{archive.root}models/"
-    names = [name.removeprefix(folder) for name in archive.names() if name.startswith(folder)]
-    return [name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name]
 
 
 def _read_json(archive: ZipArchive, name: str) -> dict[str, object]:
@@ -149,19 +144,16 @@ def _found(item: _Payload) -> Found:
     dtype = EXPORT_SCALARS.get(code) if type(code) is int else None
     if dtype is None:
         raise FormatError(f"the tensor {name} has an unknown type")
-    shape, stride = _numbers(meta.get("sizes")), _numbers(meta.get("strides"))
+
+    def number(value: object) -> int:
+        return whole(value.get("as_int") if isinstance(value, dict) else value)
+
+    listed = (meta.get("sizes"), meta.get("strides"))
+    shape, stride = (sizes([number(one) for one in item] if isinstance(item, list) else item) for item in listed)
     if len(shape) != len(stride):
         raise FormatError(f"the shape and the stride of {name} differ in length")
-    offset = _number(meta.get("storage_offset", 0))
+    offset = number(meta.get("storage_offset", 0))
     return Found(item.path, Tensor(Storage(item.record, dtype, 0), dtype, shape, stride, offset), item.role)
-
-
-def _numbers(values: object) -> tuple[int, ...]:
-    return sizes([_number(value) for value in values] if isinstance(values, list) else values)
-
-
-def _number(value: object) -> int:
-    return whole(value.get("as_int") if isinstance(value, dict) else value)
 
 
 def _record(archive: ZipArchive, name: str) -> Record:

@@ -1,13 +1,18 @@
-"""`torch.save` since PyTorch 1.6: a zip archive with a pickle and one record per storage."""
+"""`torch.save` since PyTorch 1.6: a zip archive with a pickle and one record per storage.
+
+In a truncated archive the central directory at the end is missing, but every record has a local header. The pickle
+comes first and gives the sizes of the storages that follow, which most writers only store in a data descriptor after
+the record.
+"""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torchgauge.checkpoint.byte_source import ByteSource, parse_json, printable
-from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, UNTYPED_STORAGE_CLASSES
+from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, UNTYPED_STORAGE_CLASSES, item_bytes
 from torchgauge.checkpoint.entries import Place, list_entries, unpack_packed
 from torchgauge.checkpoint.index import Deflated, Index
 from torchgauge.checkpoint.pickle import GLOBAL_LINE, PROTOCOL_MARKS, PickleMachine, scan_followers
@@ -17,7 +22,17 @@ from torchgauge.checkpoint.pickle.values import Data, Global, Storage, any_stora
 from torchgauge.checkpoint.pickle.walk import walk
 from torchgauge.checkpoint.registry import ARCHIVES, opens
 from torchgauge.checkpoint.training import describe_training
-from torchgauge.checkpoint.zip_archive import Record, ZipArchive, archive_facts, read_record
+from torchgauge.checkpoint.zip_archive import (
+    ZIP_MARK,
+    Record,
+    ZipArchive,
+    archive_facts,
+    has_directory,
+    noted_size,
+    read_local,
+    read_record,
+    record_end,
+)
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
 
@@ -153,7 +168,7 @@ def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -
             continue
         try:
             source = archive.open(record)
-            if source.head(4) == b"PK\x03\x04":
+            if source.head(4) == ZIP_MARK:
                 inner = ZipArchive(source)  # a torch file inside the archive
                 for held in inner.records.values():
                     if held.name.lower().endswith(".pkl"):
@@ -161,7 +176,7 @@ def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -
             elif source.size:
                 _scan_pickle(source, log)
         except FormatError as error:
-            # object text or bytes may start like a pickle; the imports up to the error are in the log.
+            # Text or other bytes may start like a pickle; the imports up to the error are in the log.
             if is_named:
                 archive.warnings.append(f"{printable(record.name)} could not be read as a pickle: {error}")
 
@@ -232,3 +247,105 @@ def _program_metadata(archive: ZipArchive, name: str) -> Iterator[tuple[str, str
             numbers = [(name, number) for name, number in versions.items() if isinstance(number, int)]
             named = (f"{name} {number}" if key == "opset_version" else str(number) for name, number in numbers)
             yield key, printable(separator.join(named))
+
+
+_PICKLE, _STORAGES = "data.pkl", "data/"
+_NAMED_TENSORS = 5  # of those that are missing from a truncated archive
+
+
+def is_cut_archive(source: ByteSource) -> bool:
+    """TorchScript archives and exported programs start with other records."""
+    header = read_local(source, 0)
+    if header is None or not header.is_plain or has_directory(source):
+        return False
+    return header.name.count("/") == 1 and header.name.endswith(f"/{_PICKLE}")
+
+
+def open_cut_archive(source: ByteSource) -> Index:
+    def locate(storage: Storage) -> Place:
+        """A storage whose record is missing is placed after the end of the file, so reading it fails with its name."""
+        start, size = records.get(_STORAGES + storage.key, (source.size, pickle.sizes.get(storage.key, 0)))
+        return Place(source.path, source.position(start), size)
+
+    with ImportLog() as log:
+        pickle = _read_first_pickle(source, log)
+        records = dict(_records(source, pickle))
+        start, size = records.get("byteorder") or (0, 0)
+        content = source.read(start, size) if 0 < size <= 2**10 and start + size <= source.size else b""
+        is_big = content == b"big"
+        byteorder = "big" if is_big else "little"
+        container = {"archive_version": None, "format_version": None, "byteorder": byteorder}
+        index = index_of_pickle("torch", source.path, pickle.value, locate, log, big_endian=is_big, container=container)
+        end = source.start + source.size
+        lost = [
+            entry.name
+            for entry in index.entries
+            if not (entry.offset is None or not entry.nbytes or entry.offset + entry.nbytes <= end)
+        ]
+        if lost and len(lost) == len(index.entries):
+            raise FormatError(
+                f"{source.label}: the data of all tensors is missing at its end; is the download complete?"
+            )
+        more = f" and {len(lost) - _NAMED_TENSORS:,} more" if len(lost) > _NAMED_TENSORS else ""
+        names = f" ({', '.join(map(printable, lost[:_NAMED_TENSORS]))}{more})" if lost else ""
+        warning = (
+            f"{source.label}: the end of the file is missing, and with it {len(lost):,} of "
+            f"{len(index.entries):,} tensors{names}; is the download complete?"
+        )
+        return replace(index, warnings=(warning, *pickle.warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pickle:
+    """`sizes` are those of the storages by their keys; `end` is where the next record begins, if one does."""
+
+    value: object
+    root: str
+    sizes: Mapping[str, int]
+    end: int | None
+    warnings: list[str]
+
+
+def _read_first_pickle(source: ByteSource, log: ImportLog) -> _Pickle:
+    header = read_local(source, 0)
+    if header is None or not header.is_plain:
+        raise FormatError(f"{source.label}: a zip archive without its directory; is it cut off?")
+    sizes: dict[str, int] = {}
+    body = source.part(header.start, source.size - header.start, f"{source.label}:{printable(header.name)}")
+
+    def persistent(identifier: object) -> object:
+        storage = storage_of(identifier)
+        if isinstance(storage, Storage):
+            size = storage.numel * (1 if storage.dtype is None else item_bytes(storage.dtype))
+            sizes.setdefault(storage.key, size)
+        return storage
+
+    machine = PickleMachine(body, log, persistent=persistent)
+    try:
+        value = machine.run()
+    except FormatError as error:
+        message = f"{source.label}: the end of the file is missing, and its pickle cannot be read: {error}"
+        raise FormatError(message) from error
+    size = noted_size(source, header, machine.position) if header.size is None else header.size
+    record = body.part(0, min(size or body.size, body.size), body.label)
+    warnings = scan_followers(record, log, machine.position)
+    end = None if size is None else record_end(source, header, size)
+    return _Pickle(value, header.name.removesuffix(_PICKLE), sizes, end, warnings)
+
+
+def _records(source: ByteSource, pickle: _Pickle) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Where the records after the pickle begin and how long they are, by their names; the last may be cut."""
+    at = pickle.end
+    while True:
+        header = None if at is None else read_local(source, at)
+        if header is None or not header.is_plain:
+            return
+        name = header.name.removeprefix(pickle.root)
+        size = header.size
+        if size is None:
+            key = name.removeprefix(_STORAGES)
+            size = pickle.sizes.get(key) if key != name else noted_size(source, header)
+        if size is None:
+            return
+        yield name, (header.start, size)
+        at = record_end(source, header, size)

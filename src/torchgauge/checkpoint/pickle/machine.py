@@ -1,4 +1,4 @@
-"""Runs the opcodes of a pickle on inert stand-ins: nothing is imported and nothing is called.
+"""Run the opcodes of a pickle on inert stand-ins: nothing is imported and nothing is called.
 
 The opcodes of one tensor, as `torch.save` writes them, have a fast path (`take_tensor`): a million tensors are 30
 million opcodes. Anything that does not match exactly is left to the machine.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from torchgauge.checkpoint import limits
@@ -16,6 +16,7 @@ from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Global, Storage, Tensor, any_storage
 from torchgauge.errors import FormatError
+from torchgauge.registry import Registry
 
 _BUFFER_BYTES = 2**18
 
@@ -82,7 +83,8 @@ class PickleStream:
 
 
 Opcode = Callable[["PickleMachine"], None]
-OPCODES: dict[int, tuple[Opcode, int]] = {}
+SizedOpcode = Callable[["PickleMachine", int], None]
+OPCODES: Registry[int, tuple[Opcode, int]] = Registry("opcode")
 _REFERENCE_BYTES = 16
 # Opcodes between two checks of the limits: checking at each would cost more than most opcodes.
 _OPCODES_PER_CHECK = 1024
@@ -90,13 +92,28 @@ _STOP = ord(".")
 _RECALLS = b"hj"
 
 
-def opcode(code: bytes, *, cost: int = _REFERENCE_BYTES) -> Callable[[Opcode], Opcode]:
-    """Register an opcode; `cost` is roughly the memory it takes, in bytes."""
+def opcode(*codes: bytes, cost: int = _REFERENCE_BYTES) -> Callable[[Opcode], Opcode]:
+    """Register opcodes; `cost` is roughly the memory that each takes, in bytes."""
 
     def register(function: Opcode) -> Opcode:
-        if code[0] in OPCODES:
-            raise ValueError(f"opcode {code!r} is already registered")
-        OPCODES[code[0]] = (function, cost)
+        for code in codes:
+            OPCODES.insert(code[0], (function, cost))
+        return function
+
+    return register
+
+
+def sized_opcode(widths: Mapping[bytes, int], *, cost: int = _REFERENCE_BYTES) -> Callable[[SizedOpcode], SizedOpcode]:
+    """Register opcodes that differ only in the width (bytes) of the unsigned number that follows them."""
+
+    def register(function: SizedOpcode) -> SizedOpcode:
+        def read_first(width: int) -> Opcode:
+            if width == 1:
+                return lambda machine: function(machine, machine.stream.byte())
+            return lambda machine: function(machine, machine.stream.unsigned(width))
+
+        for code, width in widths.items():
+            opcode(code, cost=cost)(read_first(width))
         return function
 
     return register
@@ -143,17 +160,13 @@ class PickleMachine:
     def run(self) -> object:
         """The object that the pickle describes; raises `FormatError` if the pickle is invalid."""
         try:
-            self._interpret()
-            self.memo.clear()
-            return self.pop()
+            for _ in range(self.opcodes_left // _OPCODES_PER_CHECK):
+                if self._interpret_block():
+                    self.memo.clear()
+                    return self.pop()
         except (ValueError, OverflowError, UnicodeError) as error:
             # Errors of malformed literals: invalid digits, numbers too long, invalid UTF-8.
-            raise FormatError(f"{self._here()}: {error}") from error
-
-    def _interpret(self) -> None:
-        for _ in range(self.opcodes_left // _OPCODES_PER_CHECK):
-            if self._interpret_block():
-                return
+            raise self.broken(str(error)) from error
         raise self._too_large()
 
     def _interpret_block(self) -> bool:
@@ -240,10 +253,7 @@ class PickleMachine:
         return FormatError(f"{self.source.label}: the pickle creates more values than are safe to hold")
 
     def broken(self, reason: str) -> FormatError:
-        return FormatError(f"{self._here()}: {reason}")
-
-    def _here(self) -> str:
-        return f"{self.source.label}: the pickle is broken at byte {self.stream.position}"
+        return FormatError(f"{self.source.label}: the pickle is broken at byte {self.stream.position}: {reason}")
 
 
 # Pickles that may follow one in a file.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import struct
 from contextlib import suppress
+from functools import partial
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import in_memory
-from torchgauge.checkpoint.pickle.machine import PickleMachine, opcode
+from torchgauge.checkpoint.pickle.machine import PickleMachine, opcode, sized_opcode
 from torchgauge.checkpoint.pickle.rebuild import REBUILDERS, rebuild_array
 from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Instance, Tensor, any_storage, as_key
 from torchgauge.errors import FormatError
@@ -30,19 +31,8 @@ def frame(machine: PickleMachine) -> None:
     machine.stream.read(8)  # frames only help buffering
 
 
-@opcode(b"N")
-def none(machine: PickleMachine) -> None:
-    machine.push(None)
-
-
-@opcode(b"\x88")
-def true(machine: PickleMachine) -> None:
-    machine.push(True)
-
-
-@opcode(b"\x89")
-def false(machine: PickleMachine) -> None:
-    machine.push(False)
+for _code, _constant in ((b"N", None), (b"\x88", True), (b"\x89", False), (b")", ())):
+    opcode(_code)(partial(PickleMachine.push, value=_constant))
 
 
 @opcode(b"I", cost=48)
@@ -105,22 +95,8 @@ def unicode_line(machine: PickleMachine) -> None:
     machine.push(line.decode("raw-unicode-escape"))
 
 
-@opcode(b"X", cost=80)
-def binunicode(machine: PickleMachine) -> None:
-    _push_text(machine, machine.stream.unsigned(4))
-
-
-@opcode(b"\x8c", cost=80)
-def short_binunicode(machine: PickleMachine) -> None:
-    _push_text(machine, machine.stream.byte())
-
-
-@opcode(b"\x8d", cost=80)
-def binunicode8(machine: PickleMachine) -> None:
-    _push_text(machine, machine.stream.unsigned(8))
-
-
-def _push_text(machine: PickleMachine, size: int) -> None:
+@sized_opcode({b"X": 4, b"\x8c": 1, b"\x8d": 8}, cost=80)
+def binunicode(machine: PickleMachine, size: int) -> None:
     machine.charge(4 * size)
     machine.push(machine.stream.read(size).decode("utf-8", "surrogatepass"))
 
@@ -163,27 +139,8 @@ def _push_old_string(machine: PickleMachine, content: bytes) -> None:
         machine.push(Data(content, machine.position - len(content)))
 
 
-@opcode(b"B", cost=120)
-def binbytes(machine: PickleMachine) -> None:
-    _push_bytes(machine, machine.stream.unsigned(4))
-
-
-@opcode(b"C", cost=120)
-def short_binbytes(machine: PickleMachine) -> None:
-    _push_bytes(machine, machine.stream.byte())
-
-
-@opcode(b"\x8e", cost=120)
-def binbytes8(machine: PickleMachine) -> None:
-    _push_bytes(machine, machine.stream.unsigned(8))
-
-
-@opcode(b"\x96", cost=120)
-def bytearray8(machine: PickleMachine) -> None:
-    _push_bytes(machine, machine.stream.unsigned(8))
-
-
-def _push_bytes(machine: PickleMachine, size: int) -> None:
+@sized_opcode({b"B": 4, b"C": 1, b"\x8e": 8, b"\x96": 8}, cost=120)
+def binbytes(machine: PickleMachine, size: int) -> None:
     at = machine.position
     if size > limits.BLOB_BYTES:
         machine.stream.skip(size)
@@ -226,14 +183,9 @@ def put(machine: PickleMachine) -> None:
     machine.remember(index, machine.top())
 
 
-@opcode(b"q", cost=100)
-def binput(machine: PickleMachine) -> None:
-    machine.remember(machine.stream.byte(), machine.top())
-
-
-@opcode(b"r", cost=100)
-def long_binput(machine: PickleMachine) -> None:
-    machine.remember(machine.stream.unsigned(4), machine.top())
+@sized_opcode({b"q": 1, b"r": 4}, cost=100)
+def binput(machine: PickleMachine, index: int) -> None:
+    machine.remember(index, machine.top())
 
 
 @opcode(b"\x94", cost=100)
@@ -243,20 +195,11 @@ def memoize(machine: PickleMachine) -> None:
 
 @opcode(b"g")
 def get(machine: PickleMachine) -> None:
-    _recall(machine, int(machine.stream.line()))
+    binget(machine, int(machine.stream.line()))
 
 
-@opcode(b"h")
-def binget(machine: PickleMachine) -> None:
-    _recall(machine, machine.stream.byte())
-
-
-@opcode(b"j")
-def long_binget(machine: PickleMachine) -> None:
-    _recall(machine, machine.stream.unsigned(4))
-
-
-def _recall(machine: PickleMachine, index: int) -> None:
+@sized_opcode({b"h": 1, b"j": 4})
+def binget(machine: PickleMachine, index: int) -> None:
     if 0 <= index < len(machine.memo):
         machine.stack.append(machine.memo[index])
     elif index in machine.far_memo:
@@ -265,24 +208,12 @@ def _recall(machine: PickleMachine, index: int) -> None:
         raise machine.broken(f"nothing was stored under memo index {index}")
 
 
-@opcode(b")")
-def empty_tuple(machine: PickleMachine) -> None:
-    machine.push(())
+def push_tuple(machine: PickleMachine, count: int) -> None:
+    machine.stack.append(machine.pop_many(count))
 
 
-@opcode(b"\x85", cost=48)
-def tuple1(machine: PickleMachine) -> None:
-    machine.stack.append(machine.pop_many(1))
-
-
-@opcode(b"\x86", cost=56)
-def tuple2(machine: PickleMachine) -> None:
-    machine.stack.append(machine.pop_many(2))
-
-
-@opcode(b"\x87", cost=64)
-def tuple3(machine: PickleMachine) -> None:
-    machine.stack.append(machine.pop_many(3))
+for _code, _length in ((b"\x85", 1), (b"\x86", 2), (b"\x87", 3)):
+    opcode(_code, cost=40 + 8 * _length)(partial(push_tuple, count=_length))
 
 
 @opcode(b"t", cost=56)
@@ -290,23 +221,14 @@ def tuple_to_mark(machine: PickleMachine) -> None:
     machine.push(tuple(machine.pop_to_mark()))
 
 
-@opcode(b"]", cost=120)
+@opcode(b"]", b"\x8f", cost=120)
 def empty_list(machine: PickleMachine) -> None:
+    """Sets are kept as lists: their members are never hashed."""
     machine.push([])
 
 
-@opcode(b"\x8f", cost=120)
-def empty_set(machine: PickleMachine) -> None:
-    machine.push([])  # kept as a list: the members are never hashed
-
-
-@opcode(b"l", cost=120)
+@opcode(b"l", b"\x91", cost=120)
 def list_to_mark(machine: PickleMachine) -> None:
-    machine.push(machine.pop_to_mark())
-
-
-@opcode(b"\x91", cost=120)
-def frozenset_to_mark(machine: PickleMachine) -> None:
     machine.push(machine.pop_to_mark())
 
 
@@ -329,14 +251,8 @@ def append(machine: PickleMachine) -> None:
     _extend(machine, machine.top(), [value])
 
 
-@opcode(b"e")
+@opcode(b"e", b"\x90")
 def appends(machine: PickleMachine) -> None:
-    values = machine.pop_to_mark()
-    _extend(machine, machine.top(), values)
-
-
-@opcode(b"\x90")
-def additems(machine: PickleMachine) -> None:
     values = machine.pop_to_mark()
     _extend(machine, machine.top(), values)
 
@@ -398,25 +314,10 @@ def _push_global(machine: PickleMachine, module: str, name: str) -> None:
     machine.push(Global(module, name))
 
 
-@opcode(b"\x82", cost=_INSTANCE_BYTES)
-def ext1(machine: PickleMachine) -> None:
-    _push_extension(machine, machine.stream.unsigned(1))
-
-
-@opcode(b"\x83", cost=_INSTANCE_BYTES)
-def ext2(machine: PickleMachine) -> None:
-    _push_extension(machine, machine.stream.unsigned(2))
-
-
-@opcode(b"\x84", cost=_INSTANCE_BYTES)
-def ext4(machine: PickleMachine) -> None:
-    _push_extension(machine, machine.stream.unsigned(4))
-
-
-def _push_extension(machine: PickleMachine, code: int) -> None:
+@sized_opcode({b"\x82": 1, b"\x83": 2, b"\x84": 4}, cost=_INSTANCE_BYTES)
+def extension(machine: PickleMachine, code: int) -> None:
     """A number that `copyreg` maps to a name in the loading process; unknown here."""
-    machine.log.note("copyreg.extension", str(code), machine.source.label)
-    machine.push(Global("copyreg.extension", str(code)))
+    _push_global(machine, "copyreg.extension", str(code))
 
 
 @opcode(b"P", cost=80)
@@ -429,16 +330,10 @@ def binpersid(machine: PickleMachine) -> None:
     machine.push(machine.persistent(machine.pop()))
 
 
-@opcode(b"R", cost=_INSTANCE_BYTES)
-def reduce(machine: PickleMachine) -> None:
+@opcode(b"R", b"\x81", cost=_INSTANCE_BYTES)
+def reduce_or_newobj(machine: PickleMachine) -> None:
     args, function = machine.pop(), machine.pop()
     machine.push(call(machine, function, args))
-
-
-@opcode(b"\x81", cost=_INSTANCE_BYTES)
-def newobj(machine: PickleMachine) -> None:
-    args, factory = machine.pop(), machine.pop()
-    machine.push(call(machine, factory, args))
 
 
 @opcode(b"\x92", cost=_INSTANCE_BYTES)

@@ -8,21 +8,13 @@ from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource
 from torchgauge.checkpoint.dtypes import DTYPE_ALIASES, NUMPY, TORCH_DTYPES
 from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Inline, Instance, Storage, Tensor, as_key
+from torchgauge.checkpoint.signatures import OLD_SCRIPT
 from torchgauge.errors import FormatError
+from torchgauge.registry import Registry
 
 Rebuilder = Callable[[Global, tuple[object, ...]], object]
-REBUILDERS: dict[str, Rebuilder] = {}
-
-
-def rebuilds(*names: str) -> Callable[[Rebuilder], Rebuilder]:
-    def register(function: Rebuilder) -> Rebuilder:
-        for name in names:
-            if name in REBUILDERS:
-                raise ValueError(f"{name} is registered twice")
-            REBUILDERS[name] = function
-        return function
-
-    return register
+REBUILDERS: Registry[str, Rebuilder] = Registry("rebuilder of")
+rebuilds = REBUILDERS.register
 
 
 def whole(value: object) -> int:
@@ -172,9 +164,7 @@ def passed_on(function: Global, args: tuple[object, ...]) -> object:
 
 @rebuilds("torch.jit._pickle.build_tensor_from_id")
 def tensor_by_number(function: Global, args: tuple[object, ...]) -> object:
-    raise FormatError(
-        "a TorchScript archive from before PyTorch 1.4: if you trust it, torch.jit.load it and torch.jit.save it anew"
-    )
+    raise FormatError(OLD_SCRIPT)
 
 
 @rebuilds("_codecs.encode")

@@ -15,8 +15,8 @@ from torchgauge.checkpoint.pickle.values import Instance, Key, Tensor
 from torchgauge.errors import FormatError
 
 Path = tuple[str, ...]
-_LOCAL = "_local_tensor"  # of a DTensor, beside the description of its mesh
-_VALUES_PER_BYTE = 16  # more than any packing has: the claim of a wrapper is false
+_LOCAL = "_local_tensor"  # of a DTensor, which also describes its mesh
+_VALUES_PER_BYTE = 16  # no packing has more: a wrapper that claims more is corrupt
 _CONTAINERS = (dict, list, tuple, Instance, Tensor)
 
 
@@ -24,8 +24,8 @@ _CONTAINERS = (dict, list, tuple, Instance, Tensor)
 class Found:
     """A tensor, its path, and its role if the file declares it.
 
-    `logical` is for the parts of a wrapper (a quantized weight beside its scales): the values of the whole for its
-    largest part, 0 for those that serve it.
+    `logical` is for the parts of a wrapper (a quantized weight and its scales): the number of values of the whole for
+    the largest part, 0 for the others.
     """
 
     path: Path
@@ -119,19 +119,13 @@ def _visit(child: _Child, path: Path, fertile: set[int], above: set[int], found:
             if child.role is not None and inner.role is None and not (isinstance(value, Instance) and is_module(value)):
                 inner = _Child(inner.keys, inner.value, child.role)
             _visit(inner, path, fertile, below, found)
-    if isinstance(value, Tensor):
-        _count_whole(value, found.tensors[first:])
-
-
-def _count_whole(wrapper: Tensor, parts: list[Found]) -> None:
-    """Of nested wrappers, the outer one decides."""
-    sizes = [prod(part.tensor.shape) * item_bytes(part.tensor.dtype) for part in parts]
-    values = prod(wrapper.shape)
-    if len(parts) < 2 or values > _VALUES_PER_BYTE * sum(sizes):
-        return
-    largest = sizes.index(max(sizes))
-    for number, part in enumerate(parts):
-        part.logical = values if number == largest else 0
+    if isinstance(value, Tensor) and len(parts := found.tensors[first:]) > 1:
+        # A wrapper: its values count for the largest part. Of nested wrappers, the outer one decides.
+        sizes = [prod(part.tensor.shape) * item_bytes(part.tensor.dtype) for part in parts]
+        values, largest = prod(value.shape), sizes.index(max(sizes))
+        if values <= _VALUES_PER_BYTE * sum(sizes):
+            for number, part in enumerate(parts):
+                part.logical = values if number == largest else 0
 
 
 def _is_leaf(value: object) -> TypeGuard[Tensor]:

@@ -1,23 +1,85 @@
-"""The oldest torch format (up to 0.1.9): a tar file with storages, tensors and a pickle."""
+"""Formats from before PyTorch 1.6 (a tar file, later consecutive pickles) and pickles that torch did not write, such
+as numpy weights or an attack. They are read, never run."""
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from torchgauge.checkpoint.byte_source import ByteSource
+from torchgauge.checkpoint.byte_source import ByteSource, printable
 from torchgauge.checkpoint.dtypes import STORAGE_CLASSES, item_bytes
 from torchgauge.checkpoint.entries import Place
-from torchgauge.checkpoint.formats.torch_zip import index_of_pickle
+from torchgauge.checkpoint.formats.safetensors import is_safetensors
+from torchgauge.checkpoint.formats.torch_zip import index_of_pickle, storage_of
 from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.limits import DIMENSIONS
-from torchgauge.checkpoint.pickle import PickleMachine
+from torchgauge.checkpoint.pickle import GLOBAL_LINE, OPCODES, PROTOCOL_MARKS, PickleMachine, scan_followers
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.rebuild import sizes, whole
-from torchgauge.checkpoint.pickle.values import Global, Storage, Tensor, any_storage
+from torchgauge.checkpoint.pickle.values import Global, Instance, Storage, Tensor, any_storage
 from torchgauge.checkpoint.registry import FILES, opens
+from torchgauge.checkpoint.signatures import LEGACY_MAGIC
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
+
+_PROTOCOL = 1001
+
+
+def is_legacy(source: ByteSource) -> bool:
+    """The first pickle is the magic number, as bytes or, in protocol 0, as digits."""
+    head = source.head(64)
+    return LEGACY_MAGIC.to_bytes(10, "little") in head or str(LEGACY_MAGIC).encode() in head
+
+
+def _next_pickle(
+    source: ByteSource, log: ImportLog, at: int, persistent: Callable[[object], object] = any_storage
+) -> tuple[object, int]:
+    """The value of the pickle at `at`, and the position after it."""
+    machine = PickleMachine(source, log, start=at, persistent=persistent)
+    return machine.run(), machine.position
+
+
+@opens(FILES, "torch-legacy", is_legacy)
+def open_legacy(source: ByteSource, progress: Progress) -> Index:
+    """Five pickles (magic number, protocol, facts about the machine, the value, the keys of the storages), then the
+    storages: the number of elements of each in 8 bytes, and the elements."""
+    storages: dict[str, Storage] = {}
+
+    def remember(identifier: object) -> object:
+        storage = storage_of(identifier)
+        if isinstance(storage, Storage):
+            storages.setdefault(storage.key, storage)
+        return storage
+
+    def locate(storage: Storage) -> Place:
+        if storage.key not in places:
+            raise FormatError(f"{source.label}: the data of storage {printable(storage.key)} is missing")
+        return places[storage.key]
+
+    with ImportLog() as log:
+        values, at = [], 0
+        for _ in range(5):
+            value, at = _next_pickle(source, log, at, remember)
+            values.append(value)
+        magic, protocol, facts, value, keys = values
+        if magic != LEGACY_MAGIC or protocol != _PROTOCOL:
+            raise FormatError(f"{source.label}: begins like an old torch file but has an unknown protocol")
+        if not isinstance(keys, list):
+            raise FormatError(f"{source.label}: the list of its storages is missing")
+        places: dict[str, Place] = {}
+        for key in keys:
+            storage = storages.get(str(key)) if isinstance(key, str | int) and not isinstance(key, bool) else None
+            if storage is None:
+                raise FormatError(f"{source.label}: it lists a storage that no tensor uses")
+            count = int.from_bytes(source.read(at, 8), "little", signed=True)
+            size = count * item_bytes(storage.dtype or "uint8")
+            part = source.part(at + 8, size, f"{source.label}: storage {printable(str(key))}")
+            places[storage.key] = Place(source.path, part.position(0), size)
+            at += 8 + size
+        is_big = isinstance(facts, dict) and facts.get("little_endian") is False
+        return index_of_pickle("torch-legacy", source.path, value, locate, log, big_endian=is_big)
+
 
 _BLOCK_BYTES = 512
 _PARTS = ("pickle", "storages", "tensors")
@@ -72,7 +134,7 @@ def open_torch_tar(source: ByteSource, progress: Progress) -> Index:
 
         def persistent(identifier: object) -> object:
             if isinstance(identifier, tuple) and identifier:
-                return identifier[0]  # a module's class, with its source beside it
+                return identifier[0]  # a module's class, stored with its source code
             key = str(identifier) if isinstance(identifier, str | int) else ""
             if key in tensors:
                 return tensors[key]
@@ -121,7 +183,43 @@ def _described(value: object, second: int) -> tuple[str, object]:
     return str(whole(value[0])), value[second]
 
 
-def _next_pickle(part: ByteSource, log: ImportLog, at: int) -> tuple[object, int]:
-    machine = PickleMachine(part, log, start=at, persistent=any_storage)
-    value = machine.run()
-    return value, machine.position
+_KINDS = ((dict, "a dict"), ((list, tuple), "a list"), (str, "a text"), ((int, float), "a number"))
+_TRIED_BYTES = 2**20
+
+
+def is_pickle(source: ByteSource) -> bool:
+    """Protocols from 2 start with a mark; older ones are tried, because text that looks like a pickle soon fails."""
+    head = source.head(2)
+    if is_legacy(source) or is_safetensors(source):
+        return False
+    if head in PROTOCOL_MARKS:
+        return True
+    if not head or head[0] not in OPCODES:
+        return False
+    log = ImportLog()
+    try:
+        PickleMachine(source.part(0, min(source.size, _TRIED_BYTES), source.label), log, persistent=any_storage).run()
+    except FormatError:
+        return bool(log.dangerous) and GLOBAL_LINE.search(source.head(4096)) is not None
+    return True
+
+
+@opens(FILES, "pickle", is_pickle)
+def open_pickle(source: ByteSource, progress: Progress) -> Index:
+    def locate(storage: Storage) -> Place:
+        raise FormatError("a torch pickle without its tensor data")
+
+    with ImportLog() as log:
+        machine = PickleMachine(source, log, persistent=storage_of)
+        value = machine.run()
+        warnings = scan_followers(source, log, machine.position)
+        index = index_of_pickle("pickle", source.path, value, locate, log)
+        if index.entries or index.modules:
+            return replace(index, warnings=tuple(warnings))
+        if isinstance(value, Instance):
+            kind = f"an object of {printable(value.type_path)}"
+        elif isinstance(value, Global):
+            kind = f"the name {printable(value.path)}"
+        else:
+            kind = next((words for kind, words in _KINDS if isinstance(value, kind)), "a single value")
+        raise FormatError(f"{source.label} is not a model file: it looks like a pickle of {kind}, without tensors")
