@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from torchgauge.weights import FORMATS, kernels, passes
-from torchgauge.weights.kernels import pruning, quantization, screening
+from torchgauge.weights.kernels import quantization
+from torchgauge.weights.kernels import rows as row_kernels
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "float8_e4m3fn", "int64", "uint64", "int32", "uint32", "int16",
           "uint8", "bool", "quint4x2", "bits1x8")  # fmt: skip
@@ -76,14 +77,14 @@ def test_errors_of_formats_and_energies_are_those_of_the_kernels(shape: tuple[in
         dtype
     )
     block[0] = 0
-    small, compiled = passes.quantization_errors(*shape), quantization.QuantizationErrors(shape[1])
+    small, compiled = passes.quantization_errors(*shape), quantization.CompiledErrors(shape[1])
     for errors in (small, compiled):
         errors.add(block)
     for name in ("rows", "groups", "signal"):
         assert np.allclose(getattr(small, name), getattr(compiled, name), rtol=1e-12, atol=0), name
     assert np.array_equal(small.rows[1], compiled.rows[1])
     found = []
-    for add, rest in ((passes.add_energies, (block.size,)), (pruning.add_energies, ())):
+    for add, rest in ((passes.add_energies, (block.size,)), (row_kernels.add_energies, ())):
         rows, columns = np.zeros(shape[0]), np.zeros(shape[1])
         found.append((add(block, rows, columns, *rest), rows, columns))
     for one, other in zip(*found, strict=True):
@@ -112,7 +113,7 @@ def test_hashes_are_those_of_the_kernel(dtype: str) -> None:
             passes.screen(block, row_keys, column_keys, *hashes, block.size)
         else:
             bits = block.view(np.uint32 if dtype == "float32" else np.uint64)
-            screening.screen(block, bits, row_keys, column_keys, *hashes)
+            row_kernels.screen(block, bits, row_keys, column_keys, *hashes)
         found.append(hashes)
     for one, other in zip(*found, strict=True):
         assert np.allclose(one, other, rtol=1e-12) if one.dtype == float else np.array_equal(one, other)

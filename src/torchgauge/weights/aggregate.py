@@ -237,9 +237,14 @@ class Aggregate:
 
     def summary(self) -> Figures:
         """`total`, `by_module` and `by_kind`, with the figures of a tensor's row."""
+
+        def tree_order(path: str) -> list[tuple[int, int, str]]:
+            """Parents before children, numbers by value."""
+            return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.split(".")]
+
         for module in list(self._open):
             self._finish(module)
-        modules = [{"path": path, **self._modules[path]} for path in sorted(self._modules, key=_tree_order)]
+        modules = [{"path": path, **self._modules[path]} for path in sorted(self._modules, key=tree_order)]
         kinds = [{"kind": kind, **self._by_kind[kind].figures()} for kind in KINDS if kind in self._by_kind]
         total = self._total.figures() | {"not_unpacked": self._not_unpacked}
         return {"total": total, "by_module": modules, "by_kind": kinds}
@@ -268,11 +273,6 @@ def _ancestors(name: str) -> Iterator[str]:
     while module:
         yield module
         module = module.rpartition(".")[0]
-
-
-def _tree_order(path: str) -> list[tuple[int, int, str]]:
-    """Parents before children, numbers by value."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.split(".")]
 
 
 FIGURES = ("std", "abs_max", "mean", "kurtosis", "sparsity", "spectral_norm", "stable_rank", "entropy_bits")

@@ -24,12 +24,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 CONNECT_TIMEOUT_S = 10.0
-# Give up when there has been no worker for so long.
+# Give up if there has been no worker for this long.
 NO_WORKERS_TIMEOUT_S = 60.0
 # How often a task may kill its worker or get lost before the scan fails.
 RETRIES = 5
 _POLL_S = 1.0
-# Network file systems keep modification times less exactly.
+# Network file systems store modification times with a lower resolution.
 _MTIME_SLACK_NS = 2_000_000_000
 
 

@@ -61,9 +61,24 @@ def compare_checkpoints(
     theirs = {name: model_tensors[1][stored] for name, stored in names[1].items()}
     new_tensors, old_tensors = ({entry.name: entry for entry in index.entries} for index in (new, old))
     pairs = [Pair(name, ours[name], theirs[name], new_tensors, old_tensors) for name in ours if name in theirs]
-    rows = list(_compare_pairs(pairs, threads, progress))
+    entries = [entry for pair in pairs for entry in (pair.new, pair.old)]
+    files = {file for entry in entries for file in (entry.file, *(chunk.file for chunk in entry.chunks))}
+    total, done, rows = sum(entry.nbytes for entry in entries), 0, []
+    with FileReader(stamp_files(files)) as reader, Threads(reader, threads) as pool:
+        for pair, row in zip(pairs, in_order(partial(pool.submit, compare_pair), pairs, pool.max_pending), strict=True):
+            rows.append(row)
+            done += pair.new.nbytes + pair.old.nbytes
+            if progress is not None:
+                progress(done, total, pair.name)
+
+    def drift_order(row: DriftRow) -> tuple[bool, float, str]:
+        """Rows without a drift come last: their old values are 0, or their new values are not finite."""
+        amount = row["relative_l2"]
+        is_known = amount is not None and math.isfinite(amount)
+        return not is_known, -amount if amount is not None and is_known else 0.0, row["name"]
+
     compared = [row for row in rows if "relative_l2" in row]
-    changed = sorted((row for row in compared if row["changed_share"]), key=_drift_order)
+    changed = sorted((row for row in compared if row["changed_share"]), key=drift_order)
     return {
         "path": old.path,
         "added": [_summary(name, entry) for name, entry in ours.items() if name not in theirs],
@@ -75,14 +90,6 @@ def compare_checkpoints(
         "identical_bytes": sum(row["bytes"] for row in compared if not row["changed_share"]),
         "failures": [row for row in rows if "reason" in row],
     }
-
-
-def _drift_order(row: DriftRow) -> tuple[bool, float, str]:
-    """The largest drift first; last those without one, because the old values were 0 or the new ones are not finite."""
-    amount = row["relative_l2"]
-    if amount is None or not math.isfinite(amount):
-        return True, 0.0, row["name"]
-    return False, -amount, row["name"]
 
 
 def _summary(name: str, entry: Entry) -> Named:
@@ -102,22 +109,6 @@ def _model_tensors(index: Index) -> dict[str, Entry]:
             name = name.removesuffix(suffix) + _UNPACKED_SUFFIXES[suffix]
         tensors[name.removeprefix(prefix)] = entry
     return tensors
-
-
-def _compare_pairs(
-    pairs: list[Pair], threads: int | None, progress: Progress | None
-) -> Iterator[DriftRow | Reshaped | Failure]:
-    total = sum(pair.new.nbytes + pair.old.nbytes for pair in pairs)
-    entries = [entry for pair in pairs for entry in (pair.new, pair.old)]
-    files = {file for entry in entries for file in (entry.file, *(chunk.file for chunk in entry.chunks))}
-    done = 0
-    with FileReader(stamp_files(files)) as reader, Threads(reader, threads) as pool:
-        rows = in_order(partial(pool.submit, compare_pair), pairs, pool.max_pending)
-        for pair, row in zip(pairs, rows, strict=True):
-            done += pair.new.nbytes + pair.old.nbytes
-            if progress is not None:
-                progress(done, total, pair.name)
-            yield row
 
 
 def compare_pair(reader: Reader, pair: Pair) -> DriftRow | Reshaped | Failure:

@@ -1,14 +1,13 @@
 """Passes over the values of a tensor: with numpy for a small one, with compiled kernels for the others.
 
-Loading numba and the kernels takes longer than the whole scan of a small file. Which of the two is taken depends on the
-size of a tensor alone, so figures do not depend on what else a file holds or a process has done. Counts are the same,
-and so is what is rounded to a format; sums may differ in their last bits.
+Loading numba and the kernels takes longer than the whole scan of a small file. The choice depends on the size of the
+tensor alone, so figures do not depend on the other tensors of the file. Counts and rounded values are the same both
+ways; sums may differ in their last bits.
 """
 
 from __future__ import annotations
 
 from math import frexp
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from torchgauge.weights.symbols import (
 )
 from torchgauge.weights.tally import Moments, Tally, moments_of_counts, tally_of_counts
 
-# With so many values numpy takes some milliseconds for all passes together.
+# With this many values, numpy takes a few milliseconds for all passes together.
 SMALL_ELEMENTS = 1 << 16
 
 Bytes = NDArray[np.uint8]
@@ -106,27 +105,12 @@ def _grid(numbers: NDArray[np.integer], symbol: Symbol) -> NDArray[np.uint64]:
     return codes | (sign.astype(np.uint64) & np.uint64(INTEGER_SIGN))
 
 
-class QuantizationErrors(Protocol):
+class QuantizationErrors:
     """Sums over the blocks of a matrix, which are C-contiguous, of one type and finite. `rows` and `groups` are Σ(v −
     q)² and max |v − q| per format, in the order of `FORMATS`; `signal` is Σv²."""
 
-    rows: Floats
-    groups: Floats
-    signal: float
-
-    def add(self, block: Values) -> None: ...
-
-
-def quantization_errors(rows: int, columns: int) -> QuantizationErrors:
-    if rows * columns > SMALL_ELEMENTS:
-        from torchgauge.weights.kernels import quantization as kernels
-
-        return kernels.QuantizationErrors(columns)
-    return _SmallErrors(columns)
-
-
-class _SmallErrors:
     def __init__(self, columns: int) -> None:
+        # If a row is a single group, both scales are the same.
         self._errors = np.zeros((1 if columns <= GROUP_SIZE else 2, 2, len(FORMATS)))
         self.rows, self.groups = self._errors[0], self._errors[-1]
         self.signal = 0.0
@@ -152,13 +136,21 @@ class _SmallErrors:
                 grain[1, number] = max(grain[1, number], float(np.abs(errors).max()))
 
 
+def quantization_errors(rows: int, columns: int) -> QuantizationErrors:
+    if rows * columns > SMALL_ELEMENTS:
+        from torchgauge.weights.kernels import quantization as kernels
+
+        return kernels.CompiledErrors(columns)
+    return QuantizationErrors(columns)
+
+
 def no_errors() -> Floats:
     return np.zeros((2, len(FORMATS)))
 
 
 def weighted_errors(values: Floats, weights: Floats, peak: float, elements: int) -> Floats:
     """Σ(v − q)² and max |v − q| per format with one scale for all values, each with a weight; `peak`, the largest
-    magnitude, is between ½ and 1. The tensor has so many `elements`."""
+    magnitude, is between ½ and 1. `elements` is the size of the tensor."""
     if elements > SMALL_ELEMENTS:
         from torchgauge.weights.kernels import quantization as kernels
 
@@ -174,7 +166,7 @@ def add_energies(block: Values, rows: Floats, columns: Floats, elements: int) ->
     """Set `rows`, add to `columns`, and return the energy of the 2 largest of every 4 values along a row; also 2 of a
     shorter remainder. `elements` are those of the whole matrix."""
     if elements > SMALL_ELEMENTS:
-        from torchgauge.weights.kernels import pruning as kernels
+        from torchgauge.weights.kernels import rows as kernels
 
         return kernels.add_energies(block, rows, columns)
     energies = block.astype(np.float64) ** 2
@@ -198,7 +190,7 @@ def screen(
     each in the unit of its row. `elements` are those of the whole matrix."""
     bits = block.view(np.uint32 if block.itemsize == 4 else np.uint64)
     if elements > SMALL_ELEMENTS:
-        from torchgauge.weights.kernels import screening as kernels
+        from torchgauge.weights.kernels import rows as kernels
 
         kernels.screen(block, bits, row_keys, column_keys, row_hash, column_hash, inverse_units, squares)
         return

@@ -35,9 +35,9 @@ from torchgauge.weights.tensors import (
 )
 from torchgauge.weights.threads import Pending, Pool, Threads, in_order, single_blas_thread
 
-# Bytes read, bytes in all, and the current tensor.
+# Receives the name and the figures of each tensor.
 OnRow = Callable[[str, Figures], None]
-# From the facts and figures of a tensor to sentences about what to do with it.
+# The recommendations for a tensor, from its facts and figures.
 Recommend = Callable[[Figures], list[str]]
 Value = TypeVar("Value")
 

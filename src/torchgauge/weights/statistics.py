@@ -55,6 +55,11 @@ def value_statistics(tally: Tally, *, exact_values: NDArray[np.float64] | None =
             "l1": _ldexp_or_none(tally.l1, tally.exponent),
             "l2": _ldexp_or_none(sqrt(tally.m2 + n * tally.mean**2), tally.exponent),
         }
+    near_zero, bound = float(tally.zeros), NEAR_ZERO_STD * std
+    if bound:
+        # −bound itself is not near zero; the next larger number is.
+        up_to, from_ = bins.count_below(np.array([bound, np.nextafter(-bound, 0.0)])).tolist()
+        near_zero = max(up_to - from_, near_zero)
     quantiles = bins.quantiles([float(share) for share in QUANTILES]) if bins.total else None
     is_exact = np.array_equal(bins.lower, bins.upper)
     return {
@@ -64,7 +69,7 @@ def value_statistics(tally: Tally, *, exact_values: NDArray[np.float64] | None =
         "finite": n,
         "zeros": tally.zeros,
         "sparsity": tally.zeros / tally.count if tally.count else None,
-        "near_zero": _near_zero(tally, bins, std) / tally.count if tally.count else None,
+        "near_zero": near_zero / tally.count if tally.count else None,
         **moments,
         "quantiles": None if quantiles is None else dict(zip(QUANTILES, quantiles, strict=True)),
         "quantile_resolution": 0.0 if is_exact else SYMBOLS[tally.symbol].resolution,
@@ -79,15 +84,6 @@ def _ldexp_or_none(value: float, exponent: int) -> float | None:
         return ldexp(value, exponent)
     except OverflowError:
         return None
-
-
-def _near_zero(tally: Tally, bins: Bins, std: float) -> float:
-    bound = NEAR_ZERO_STD * std
-    if not bound:
-        return tally.zeros
-    # −bound itself is not near zero; the next larger number is.
-    up_to, from_ = bins.count_below(np.array([bound, np.nextafter(-bound, 0.0)])).tolist()
-    return max(up_to - from_, tally.zeros)
 
 
 def _histogram(tally: Tally, bins: Bins) -> dict[str, list[Any]] | None:

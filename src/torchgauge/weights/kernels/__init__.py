@@ -1,14 +1,13 @@
 """Numba kernels: from bytes to tallies in one pass at memory speed, and fused passes of deep scans.
 
-tally          what each type needs: views of the bytes, the thread's workspace, the tally
+tally          the tally of a run of bytes: views by type, the thread's workspace
 counting       counters of 8-bit and 16-bit symbols
 float32        float32: counts, sums and extremes in one loop
 float64        float64, and integers as float64
 moments        sums over a block, and how blocks combine
 vectors        short SIMD vectors for loops that also count
 quantization   errors of all number formats
-pruning        row and column energies, 2:4 sparsity
-screening      hashes of rows and columns
+rows           sums of squares by row and column, 2:4 sparsity, hashes
 jit            how kernels are compiled and cached
 """
 

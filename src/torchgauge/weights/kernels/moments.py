@@ -111,7 +111,7 @@ def _central(values: Values, guess: float, sums: Sums) -> Sums:
 
 @compiled
 def in_larger_unit(state: F64, exponent: float) -> None:
-    """Rescale the state; what vanishes is negligible beside the values that need the larger unit."""
+    """Rescale the state; values that underflow are negligible compared with those that need the larger unit."""
     factor = 2.0 ** (state[EXPONENT] - exponent)
     state[EXPONENT] = exponent
     state[MEAN] *= factor

@@ -23,6 +23,7 @@ from torchgauge.weights.number_formats import (
     IntegerFormat,
     max_normal_exponent,
 )
+from torchgauge.weights.passes import QuantizationErrors, no_errors
 
 Values = NDArray[Any]
 
@@ -184,16 +185,7 @@ ROWS, GROUPS = 0, 1
 Floats = NDArray[np.float64]
 
 
-class QuantizationErrors:
-    """Sums over the blocks of a matrix, which are C-contiguous, of one type and finite. `rows` and `groups` are Σ(v −
-    q)² and max |v − q| per format, in the order of `FORMATS`; `signal` is Σv²."""
-
-    def __init__(self, columns: int) -> None:
-        # If a row is a single group, both scales are the same.
-        self._errors = np.zeros((1 if columns <= GROUP_SIZE else 2, 2, len(FORMATS)))
-        self.rows, self.groups = self._errors[0], self._errors[-1]
-        self.signal = 0.0
-
+class CompiledErrors(QuantizationErrors):
     def add(self, block: Values) -> None:
         if not block.size:
             return
@@ -213,10 +205,6 @@ def weighted_errors(values: Floats, weights: Floats, peak: float) -> Floats:
     floats[VALUES, 0], peaks[0] = values, peak
     _measure_weighted(weights, grids(values.dtype), kept, errors)
     return errors
-
-
-def no_errors() -> Floats:
-    return np.zeros((2, len(FORMATS)))
 
 
 @entry

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     # Called in kernels only, where numba checks the types.
     Intrinsic = Callable[..., Any]
 
-# Float64 values per register. Five sums of two registers each do not fit the sixteen registers of AVX2 beside the rest;
-# spilling them at every step doubles the time.
+# Float64 values per register. With AVX2's sixteen registers, five sums of two registers each would have to be spilled
+# at every step, which doubles the time.
 FLOATS = 8 if get_host_cpu_features().get("avx512f") else 4
 PATTERNS = 8
 

@@ -1,5 +1,5 @@
 """All figures of a matrix, by the keys of the JSON document: norms and condition number with error bounds, and all
-singular values with what follows from them (effective rank, low-rank approximation, power law of the tail).
+singular values with the figures derived from them (effective rank, low-rank approximation, power law of the tail).
 
 The power law is fitted by maximum likelihood; its tail starts where the Kolmogorov–Smirnov distance is smallest
 (Clauset, Shalizi, Newman: Power-law distributions in empirical data, 2009).
@@ -73,7 +73,7 @@ def effective_rank(values: Values) -> float:
 
 def rank_at(values: Values, error: float) -> int:
     """The lowest rank whose best approximation has at most this relative Frobenius error."""
-    # Summed from the smallest up, so that small values are not lost beside large ones.
+    # Summed from the smallest up, so that small values are not lost in rounding.
     tails = np.append(np.cumsum((values**2)[::-1])[::-1], 0.0)
     return int(np.argmax(tails <= error**2 * tails[0]))
 

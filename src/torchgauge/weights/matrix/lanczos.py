@@ -127,13 +127,13 @@ def project_out(basis: NDArray[np.float64], vector: Vector) -> None:
 
 
 @entry
-def eigenvalue(diagonal: Vector, beside: Vector, index: int) -> float:
+def eigenvalue(diagonal: Vector, off_diagonal: Vector, index: int) -> float:
     """The eigenvalue with `index` smaller ones, by bisection, to the precision of the largest magnitude."""
-    bound = _gershgorin_bound(diagonal, beside)
+    bound = _gershgorin_bound(diagonal, off_diagonal)
     low, high = -bound, bound
     while high - low > 1e-15 * bound:
         middle = (low + high) / 2
-        if _count_below(diagonal, beside, middle) > index:
+        if _count_below(diagonal, off_diagonal, middle) > index:
             high = middle
         else:
             low = middle
@@ -141,33 +141,33 @@ def eigenvalue(diagonal: Vector, beside: Vector, index: int) -> float:
 
 
 @entry
-def top_direction(diagonal: Vector, beside: Vector) -> Vector:
+def top_direction(diagonal: Vector, off_diagonal: Vector) -> Vector:
     """The eigenvector of the largest eigenvalue, by inverse iteration with a shift just above it."""
-    shift = eigenvalue(diagonal, beside, len(diagonal) - 1) + _gershgorin_bound(diagonal, beside) * 1e-14
+    shift = eigenvalue(diagonal, off_diagonal, len(diagonal) - 1) + _gershgorin_bound(diagonal, off_diagonal) * 1e-14
     found = np.ones(len(diagonal))
     for _ in range(3):
-        found = _solve_shifted(diagonal, beside, shift, found)
+        found = _solve_shifted(diagonal, off_diagonal, shift, found)
         found /= np.sqrt((found * found).sum())
     return found
 
 
 @compiled
-def _gershgorin_bound(diagonal: Vector, beside: Vector) -> float:
+def _gershgorin_bound(diagonal: Vector, off_diagonal: Vector) -> float:
     """No eigenvalue has a larger magnitude."""
     largest = 0.0
     for i in range(len(diagonal)):
-        left = abs(beside[i - 1]) if i else 0.0
-        right = abs(beside[i]) if i < len(beside) else 0.0
+        left = abs(off_diagonal[i - 1]) if i else 0.0
+        right = abs(off_diagonal[i]) if i < len(off_diagonal) else 0.0
         largest = max(largest, abs(diagonal[i]) + left + right)
     return largest
 
 
 @compiled
-def _count_below(diagonal: Vector, beside: Vector, limit: float) -> int:
+def _count_below(diagonal: Vector, off_diagonal: Vector, limit: float) -> int:
     """The number of eigenvalues less than `limit` (Sturm sequence)."""
     count, pivot = 0, 1.0
     for i in range(len(diagonal)):
-        pivot = diagonal[i] - limit - (beside[i - 1] ** 2 / pivot if i else 0.0)
+        pivot = diagonal[i] - limit - (off_diagonal[i - 1] ** 2 / pivot if i else 0.0)
         if pivot == 0.0:
             pivot = 1e-300
         if pivot < 0:
@@ -176,18 +176,18 @@ def _count_below(diagonal: Vector, beside: Vector, limit: float) -> int:
 
 
 @compiled
-def _solve_shifted(diagonal: Vector, beside: Vector, shift: float, right: Vector) -> Vector:
+def _solve_shifted(diagonal: Vector, off_diagonal: Vector, shift: float, right: Vector) -> Vector:
     """(shift − T)⁻¹ · right, for a shift above all eigenvalues: positive definite, so no pivots are needed."""
     size = len(diagonal)
     found, pivots = right.copy(), np.empty(size)
     pivots[0] = shift - diagonal[0]
     for i in range(1, size):
-        factor = -beside[i - 1] / pivots[i - 1]
-        pivots[i] = shift - diagonal[i] + factor * beside[i - 1]
+        factor = -off_diagonal[i - 1] / pivots[i - 1]
+        pivots[i] = shift - diagonal[i] + factor * off_diagonal[i - 1]
         found[i] -= factor * found[i - 1]
     found[size - 1] /= pivots[size - 1]
     for i in range(size - 2, -1, -1):
-        found[i] = (found[i] + beside[i] * found[i + 1]) / pivots[i]
+        found[i] = (found[i] + off_diagonal[i] * found[i + 1]) / pivots[i]
     return found
 
 
@@ -225,20 +225,20 @@ def _run(
     length = len(start)
     capacity = min(length, max(_MIN_BASIS, min(_MAX_BASIS, _BASIS_BYTES // (8 * length))), max_products)
     basis = np.empty((capacity, length))
-    diagonal, beside = np.empty(capacity), np.empty(capacity)
+    diagonal, off_diagonal = np.empty(capacity), np.empty(capacity)
     basis[0] = start / np.linalg.norm(start)
     for size in range(1, capacity + 1):
         image = operator(basis[size - 1])
         diagonal[size - 1] = basis[size - 1] @ image
         project_out(basis[:size], image)
-        beside[size - 1] = np.linalg.norm(image)
-        tridiagonal = diagonal[:size], beside[: size - 1]
+        off_diagonal[size - 1] = np.linalg.norm(image)
+        tridiagonal = diagonal[:size], off_diagonal[: size - 1]
         largest, direction = eigenvalue(*tridiagonal, size - 1), top_direction(*tridiagonal)
-        residual = float(beside[size - 1] * abs(direction[-1]))
-        is_invariant = beside[size - 1] <= _ROUNDING * largest
+        residual = float(off_diagonal[size - 1] * abs(direction[-1]))
+        is_invariant = off_diagonal[size - 1] <= _ROUNDING * largest
         if is_invariant or residual <= tolerance * largest or size == capacity:
             break
-        basis[size] = image / beside[size - 1]
+        basis[size] = image / off_diagonal[size - 1]
     ritz = Ritz(largest, 0.0 if is_invariant else residual, eigenvalue(*tridiagonal, 0), size)
     return ritz, np.asarray(direction @ basis[:size])
 

@@ -1,9 +1,9 @@
-"""Layouts of packed parameters, one file per family: each turns stored codes and scales back into values."""
+"""Layouts of packed parameters: each turns stored codes and scales back into values."""
 
 from __future__ import annotations
 
 # Importing a layout registers it.
-from torchgauge.weights.packings import awq, bitsandbytes, compressed, gguf, gptq, scaled, small_floats
+from torchgauge.weights.packings import bitsandbytes, gguf, scaled, words
 from torchgauge.weights.packings.packing import (
     LAYOUTS,
     Block,
@@ -15,18 +15,6 @@ from torchgauge.weights.packings.packing import (
 )
 
 __all__ = [
-    "LAYOUTS",
-    "Block",
-    "Packing",
-    "Unpacked",
-    "awq",
-    "bitsandbytes",
-    "compressed",
-    "dequantized_figures",
-    "find_packing",
-    "gguf",
-    "gptq",
-    "scaled",
-    "small_floats",
-    "unpack",
-]
+    "LAYOUTS", "Block", "Packing", "Unpacked", "bitsandbytes", "dequantized_figures", "find_packing", "gguf", "scaled",
+    "unpack", "words",
+]  # fmt: skip

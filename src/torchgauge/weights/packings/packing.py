@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry
+from torchgauge.registry import Registry
 from torchgauge.weights.passes import tally_bytes
 from torchgauge.weights.pruning import unstructured_pruning
 from torchgauge.weights.statistics import STORAGE_FIGURES, Figures, value_statistics
@@ -44,19 +45,9 @@ class Packing:
 
 
 Layout = Callable[[Entry, Tensors, ReadBytes], Packing | None]
-LAYOUTS: dict[str, Layout] = {}
-
-
-def layout(name: str) -> Callable[[Layout], Layout]:
-    """Register a layout. It returns None for a tensor that is packed differently or whose parts do not match."""
-
-    def register(function: Layout) -> Layout:
-        if name in LAYOUTS:
-            raise ValueError(f"layout {name!r} is already registered")
-        LAYOUTS[name] = function
-        return function
-
-    return register
+# A layout returns None for a tensor that is packed differently or whose parts do not match.
+LAYOUTS: Registry[str, Layout] = Registry("packing layout")
+layout = LAYOUTS.register
 
 
 def sibling(tensors: Tensors, entry: Entry, own: str, other: str) -> Entry | None:
