@@ -20,7 +20,7 @@ import torchgauge.source.identify as identification
 from torchgauge.errors import TargetError
 from torchgauge.source import huggingface
 from torchgauge.source.identify.fingerprint import Sketch
-from torchgauge.source.identify.outline import pattern_sum, patterns_of, spellings, tied_names
+from torchgauge.source.identify.outline import pattern_sum, patterns_of, spellings
 from torchgauge.source.identify.trials import configure
 from torchgauge.source.packages import import_optional
 
@@ -126,6 +126,13 @@ def built(name: str, model_class: Any, options: dict[str, Any]) -> Any:
             reason = error
     sys.stderr.write(f"left out: {str(reason).splitlines()[0]}\n")
     return None
+
+
+def tied_names(model: Any, names: frozenset[str]) -> frozenset[str]:
+    """The names that files omit if the config ties them to another tensor."""
+    keys = {key for part in model.modules() for key in (getattr(part, "_tied_weights_keys", None) or ())}
+    tied = re.compile("|".join(keys) or "^$")
+    return frozenset(name for name in names if tied.search(name))
 
 
 def names_of(name: str, model_class: Any, options: dict[str, Any]) -> dict[bool | None, list[frozenset[str]]]:

@@ -110,9 +110,9 @@ def test_code_of_another_shape_is_refused(state: Path, code: str) -> None:
 
 
 def test_code_is_refused_where_the_target_is_code(code: str) -> None:
-    with pytest.raises(UsageError, match="this target already is code"):
+    with pytest.raises(UsageError, match="this target is code already"):
         resolve(code, code=code)
-    with pytest.raises(UsageError, match="this target already is code"):
+    with pytest.raises(UsageError, match="this target is code already"):
         resolve(Net(), code=code)
 
 
@@ -221,7 +221,7 @@ def test_weights_of_another_size_than_the_config_are_told(tmp_path: Path) -> Non
     config = json.loads((tmp_path / "config.json").read_text()) | {"num_hidden_layers": 4}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (warning,) = tg.analyze(str(tmp_path), seq=8).capture.run.warnings
-    assert "parameters, the architecture of the config" in warning
+    assert "parameters, the model of the config has" in warning
 
 
 def test_weights_of_a_known_architecture_are_analysed_as_inferred(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_all_registries_that_hold_the_model_are_named() -> None:
     match = found(torchvision_shapes("resnet18"))
     assert match.target == "torchvision:resnet18"
     assert "timm:resnet18" in match.twins
-    assert "perhaps another computation: timm:resnet18" in match.describe()
+    assert "may compute something else: timm:resnet18" in match.describe()
 
 
 def test_the_name_of_the_file_chooses_between_twins() -> None:
@@ -133,7 +133,7 @@ def test_a_head_of_the_users_own_is_left_out_and_said_so() -> None:
     model.fc = own
     match = found(state_shapes(model))
     assert (match.target, match.is_headless) == ("torchvision:resnet18", True)
-    assert "all tensors but the head's" in match.describe()
+    assert "all tensors except the head's" in match.describe()
     body = {name: shape for name, shape in state_shapes(model).items() if not name.startswith("fc.")}
     assert state_shapes(match.model) == body == state_shapes(found(body).model)
 

@@ -49,7 +49,7 @@ def test_the_same_tensors_are_told_and_the_name_of_the_file_chooses(tmp_path: Pa
     plain = found(shapes)
     assert plain.target == "hf:LlamaForCausalLM"
     assert "hf:MistralForCausalLM" in plain.twins
-    assert "perhaps another computation" in plain.describe()
+    assert "may compute something else" in plain.describe()
     assert found(shapes, "Mistral-7B-v0.1.safetensors").target == "hf:MistralForCausalLM"
 
 
@@ -96,7 +96,7 @@ def test_what_no_tensor_shows_is_told_as_the_default_it_is(tmp_path: Path) -> No
     assert (config, set(names)) == (
         "LlamaConfig", {"max_position_embeddings", "hidden_act", "rms_norm_eps", "rope_parameters"},
     )  # fmt: skip
-    assert "not visible in any tensor" in described
+    assert "not determined by any tensor" in described
     assert "max_position_embeddings" in described
 
 
@@ -126,7 +126,7 @@ def test_tensors_that_a_class_leaves_unused_are_told(tmp_path: Path) -> None:
     more = {"model.layers.61.eh_proj.weight": (64, 128), "model.layers.61.enorm.weight": (64,)}
     match = found(shapes | more)
     assert (match.target, match.unused) == ("hf:DeepseekV3ForCausalLM", tuple(more))
-    assert "all tensors but 2, which it does not use (as 'model.layers.61.eh_proj.weight')" in match.describe()
+    assert "all tensors except 2 that it does not use (such as 'model.layers.61.eh_proj.weight')" in match.describe()
 
 
 @pytest.mark.parametrize(

@@ -65,11 +65,11 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
     exported_model = getattr(sys.modules.get("torchgauge.source.exported.model"), "ExportedModel", ())
 
     def exported(module: ExportedModel, *args: object, **kwargs: object) -> object:
-        before, module.engine.tell_line = recorder.source, recorder.note_line
+        before, module.engine.on_line = recorder.source, recorder.note_line
         try:
             return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
         finally:
-            recorder.source, module.engine.tell_line = before, None
+            recorder.source, module.engine.on_line = before, None
 
     def call(path: str, run: Function, *args: object, **kwargs: object) -> object:
         previous = recorder.enter_path(path, args, kwargs)

@@ -48,7 +48,7 @@ from torchgauge.capture.triton_kernels import is_wrapped_launch, triton_op_body,
 from torchgauge.capture.twin import Copier
 from torchgauge.capture.values import Knowledge
 from torchgauge.facts import Allocation
-from torchgauge.source.allowed_ops import count_pieces, takes_apart
+from torchgauge.source.allowed_ops import count_pieces, is_split
 
 # Types whose equality says all about them. A number's type is part of the key: 2 and 2.0 promote differently.
 _NUMBERS = frozenset((int, float, bool, complex))
@@ -323,7 +323,7 @@ class FakeRun(TorchDispatchMode):
                 return call.func.decompose(*call.args, **call.kwargs)  # type: ignore[attr-defined]
         if call.info.changes_metadata:
             return self._change_metadata(call)
-        if takes_apart(call.info.name):
+        if is_split(call.info.name):
             self.recorder.budget.require_tensors(count_pieces(call.info.name, call.bind()))
         follows = self.assume or call.info.name.removesuffix("_") in FOLLOWS_SPARSE
         if not follows and any(fake.spec.sparse is not None for fake in call.tensors):

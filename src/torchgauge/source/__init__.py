@@ -1,6 +1,6 @@
 """TARGET -> a runnable model, and the inputs to run it with.
 
-The names below load on first use: what reads stored weights alone does not import torch.
+The names below load on first use, so that reading stored weights does not import torch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The ops that a model from a file may hold: known ones of torch and torchvision without effects outside the model.
+"""The ops that a model from a file may call: known ops of torch and torchvision without effects outside the model.
 
 An op is found by looking its full name (`aten::add.Tensor`) up in torch's own list. The text of a file is never used to
 look up an attribute: `torch.ops.aten.relu.__setattr__` is an attribute, not an op.
 
-Ops that take a tensor apart are bounded: a tensor without data costs nothing, but each of its pieces does.
+Ops that split a tensor are bounded: a tensor without data costs nothing, but each of its pieces does.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _DENIED_BY_NAME = frozenset(
 )  # fmt: skip
 # Their names alone are refused in the source of an archive: there a method may be called on anything.
 DENIED_NAMES = frozenset(name.partition("::")[2] for name in _DENIED_BY_NAME)
-# Work for other processes; an attribute may well have such a name.
+# Work for other processes. Only refused as ops, because attributes may have these names.
 _REMOTE = ("to_here", "local_value", "owner", "owner_name", "is_owner", "confirmed_by_owner", "get_gradients")
 _DENIED = _DENIED_BY_NAME | {f"aten::{name}" for name in _REMOTE}
-# What the graphs of archives contain in addition to ops; what torch makes while it optimises is not saved.
+# Nodes of saved graphs that are not ops; nodes that torch only creates while it optimises are never saved.
 _PRIMS = frozenset(
     f"prim::{name}"
     for name in (
@@ -71,19 +71,19 @@ def require_allowed(op: str, where: str) -> None:
 
 
 def find_operator(op: str, overload: str) -> OpOverload | None:
-    """The operator of this name (`aten::add`) and overload (`Tensor`, `default`); None where torch has none."""
+    """The operator of this name (`aten::add`) and overload (`Tensor`, `default`), or None."""
     return _operator(*found) if (found := _registry_with(op).overloads.get(f"{op}.{overload}")) else None
 
 
 def find_dispatched(op: str, overload: str) -> OpOverload | None:
-    """The same, for exported programs: those hold ops of the dispatcher and none that only TorchScript has."""
+    """The same for exported programs, which contain only ops of the dispatcher, not those that only TorchScript has."""
     is_dispatched = f"{op}.{overload}".removesuffix(".default") in _registry_with(op).dispatched
     return find_operator(op, overload) if is_dispatched else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Registry:
-    """Torch's list of operators. `overloads` has the parts of a name by the whole name."""
+    """Torch's list of operators. `overloads` maps a whole name to its parts."""
 
     names: frozenset[str]
     overloads: dict[str, tuple[str, str, str]]
@@ -91,7 +91,7 @@ class _Registry:
 
 
 def _registry_with(op: str) -> _Registry:
-    """Libraries add ops when they are imported: the list is made anew where it lacks this one and has grown."""
+    """Libraries add ops when they are imported: the list is rebuilt if it lacks this op and has grown."""
     global _size
     found = _registry(_size)
     if op not in found.names:
@@ -119,13 +119,13 @@ def _registry(_: int) -> _Registry:
 
 @cache
 def _operator(namespace: str, name: str, overload: str) -> OpOverload | None:
-    """Of names that torch's registry gave; torch makes the object when it is asked for."""
+    """By names from torch's own registry; torch creates the object on first access."""
     found = getattr(getattr(getattr(torch.ops, namespace), name, None), overload, None)
     return found if isinstance(found, OpOverload) else None
 
 
 def mark_foreign(model: nn.Module) -> None:
-    """Note that a model came from a file: it is analysed without arithmetic only."""
+    """Note that a model came from a file: it is only analysed statically."""
     _foreign.add(model)
 
 
@@ -133,15 +133,15 @@ def is_foreign(model: nn.Module) -> bool:
     return model in _foreign
 
 
-MOST_PIECES = 1 << 20  # more than any model has use for
+MOST_PIECES = 1 << 20  # more than any model needs
 _SPLITTING = frozenset(("unbind", "split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit",
                         "combinations"))  # fmt: skip
 
 
 def count_pieces(op: str, arguments: Mapping[str, Any]) -> int:
-    """How many tensors an op that takes one apart would make of these arguments, by the names of its schema; 0 for any
-    other op."""
-    if not takes_apart(op):
+    """The number of tensors that an op that splits a tensor would return for these arguments, which are named as in its
+    schema; 0 for any other op."""
+    if not is_split(op):
         return 0
     shape, dim = arguments["self"].shape, arguments.get("dim") or 0
     length = int(shape[dim]) if shape and -len(shape) <= dim < len(shape) else 0
@@ -154,14 +154,14 @@ def count_pieces(op: str, arguments: Mapping[str, Any]) -> int:
     return length
 
 
-def takes_apart(op: str) -> bool:
+def is_split(op: str) -> bool:
     return op.partition("::")[2].removeprefix("unsafe_").removesuffix("_copy") in _SPLITTING
 
 
 def bounded(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator; where it takes tensors apart, one that first refuses to make more pieces than anyone can hold. Some
-    make room for all of them before the first one is made, where no dispatch mode sees it."""
-    if not takes_apart(op):
+    """The operator; if it splits tensors, a wrapper that refuses too many pieces. Some ops allocate room for all pieces
+    before the first one is made, where no dispatch mode sees it."""
+    if not is_split(op):
         return function
     schema: Any = function._schema  # type: ignore[attr-defined]
     names = [argument.name for argument in schema.arguments]
@@ -169,7 +169,7 @@ def bounded(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         count = count_pieces(op, dict(zip(names, args, strict=False)) | kwargs)
         if count > MOST_PIECES:
-            raise ForwardError(f"the graph takes a tensor into {count:,} pieces ({op})")
+            raise ForwardError(f"the graph splits a tensor into {count:,} pieces ({op}); the limit is {MOST_PIECES:,}")
         return function(*args, **kwargs)
 
     run._schema = schema  # type: ignore[attr-defined]

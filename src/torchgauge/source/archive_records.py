@@ -1,4 +1,4 @@
-"""Records of an archive, through torch's own reader: what is checked is what torch will read."""
+"""Records of an archive, read by torch's own reader, so that the bytes that are checked are those that torch reads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torchgauge.errors import FormatError, first_line
 
 
 class ArchiveRecords:
-    """The records of an archive by their names below its root folder. Raises `FormatError` where torch cannot read
-    them: a record outside the root folder, a name that is not UTF-8, a cut or damaged directory."""
+    """The records of an archive by their names below its root folder. Raises `FormatError` if torch cannot read them: a
+    record outside the root folder, a name that is not UTF-8, a truncated or corrupt directory."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -21,7 +21,7 @@ class ArchiveRecords:
             self.names: list[str] = self._reader.get_all_records()
 
     def size(self, record: str) -> int:
-        """The bytes of a record once read. Older releases of torch know the size only after reading it."""
+        """The size of a record in bytes. Older versions of torch only have it after reading the record."""
         with self._readable():
             if hasattr(self._reader, "get_record_size"):
                 return int(self._reader.get_record_size(record))
@@ -42,6 +42,6 @@ class ArchiveRecords:
             raise FormatError(f"cannot read '{self._path}': {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise FormatError(f"'{self._path}' has a record whose name is not UTF-8") from error
-        # C++ exceptions: std::out_of_range, of a version with too many digits, is an IndexError.
+        # C++ exceptions; std::out_of_range, raised for a version with too many digits, becomes an IndexError.
         except (RuntimeError, IndexError, ValueError) as error:
             raise FormatError(f"'{self._path}' is not an archive that torch reads: {first_line(error)}") from error

@@ -1,4 +1,4 @@
-"""Building a model without a trace on the random generators and, where its constructor allows, without its weights."""
+"""Build a model without changing the random generators and, if its constructor allows it, without its weights."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from torchgauge.source.target_check import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to build a registry model. `looks_at_values`: its forward cannot run on parameters without values."""
+    """How to build a registry model. `looks_at_values`: its forward needs parameters with values."""
 
     name: str
     factory: Callable[[], nn.Module]
     looks_at_values: bool = False
 
     def build(self) -> nn.Module:
-        """The model in eval mode, on the meta device where that is of use."""
+        """The model in eval mode, on the meta device unless its forward needs values."""
         return self._build(build_for_real if self.looks_at_values else build_without_weights, MOST_REAL_BYTES)
 
     def build_real(self) -> nn.Module:
-        """The model in eval mode with the weights its constructor draws."""
+        """The model in eval mode with initial weights."""
         return self._build(build_for_real, inf)
 
     def _build(self, builder: Callable[[Callable[[], nn.Module]], nn.Module], real_bytes: float) -> nn.Module:
         try:
-            # Around what places the weights: only what is left on a real device takes memory.
+            # Entered first, so that only tensors that end up on a real device count.
             with bounded_building(self.name, real_bytes):
                 return builder(self.factory)
         except TargetError:
@@ -53,14 +53,14 @@ class Recipe:
 def build_without_weights(factory: Callable[[], nn.Module]) -> nn.Module:
     """The model in eval mode with its parameters on the meta device: a hundred billion of them cost nothing.
 
-    A constructor that looks at values gets real ones: first with only uninitialised tensors (where layers keep their
-    weights) on meta, and if it looks at those too, all for real.
+    If the constructor reads values, only uninitialised tensors (the weights of layers) are put on the meta device; if
+    it reads those too, all tensors are real.
     """
     for placement in (torch.device("meta"), _UninitialisedOnMeta()):
         try:
             return build_for_real(factory, placement)
         except (RuntimeError, TypeError, ValueError) as error:
-            # A look at a meta tensor says so. Any other error would come again, after gigabytes of real weights.
+            # Errors of reading a meta tensor name it. Any other error would recur after gigabytes of real weights.
             if "meta" not in str(error).lower():
                 raise
     return build_for_real(factory)
@@ -69,9 +69,9 @@ def build_without_weights(factory: Callable[[], nn.Module]) -> nn.Module:
 def build_for_real(
     factory: Callable[[], nn.Module], placement: AbstractContextManager[object] | None = None
 ) -> nn.Module:
-    """The model in eval mode, as its constructor makes it."""
+    """The model in eval mode, as its constructor builds it."""
     with rng_untouched(), warnings.catch_warnings():
-        # Notes on the initial weights: they are never used.
+        # About the initial weights, which are never used.
         warnings.simplefilter("ignore", FutureWarning)
         with placement or torch.device("cpu"):
             return factory().eval()
@@ -87,9 +87,7 @@ class _UninitialisedOnMeta(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-# `timm:NAME` and `torchvision:NAME`: models of these packages, built without pretrained weights or the network.
-
-# No weights are downloaded, none are quantized: left out, a backbone's weights default to the pretrained ones.
+# Arguments of torchvision's builders. Nothing is downloaded: without them, a backbone has pretrained weights.
 _SETTINGS = {"weights": None, "weights_backbone": None, "quantize": False}
 
 

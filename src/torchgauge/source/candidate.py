@@ -1,4 +1,4 @@
-"""A candidate input: how its tensors are made, what the forward takes, and what the names of its parameters say."""
+"""Candidate inputs: their tensors, the signature of forward, and the meaning of its parameter names."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from torchgauge.source.modules import all_modules
 from torchgauge.source.torchscript.graphs import frozen_tensors
 from torchgauge.units import format_shape
 
-# The most that an input with values may take: ids and masks need a few MB.
+# The largest input with values; ids and masks need a few MB.
 REAL_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Arguments for one call of the model; `reason` says what was assumed, None where the user gave it all.
+    """Arguments for one call of the model. `reason` describes the assumptions; None if the user gave everything.
 
-    `has_values`: they are real inputs, not made here for their shapes.
+    `has_values`: they are real inputs, not tensors that were made for their shapes.
     """
 
     args: tuple[Any, ...]
@@ -37,7 +37,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A value for one parameter of forward, and what it was taken from."""
+    """A value for one parameter of forward, and its origin."""
 
     value: Any
     source: str
@@ -49,7 +49,7 @@ Assignment = dict[str, Guess]
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the user may override; `seq` None leaves the length of a sequence to the model."""
+    """Defaults that the user may override; with `seq` None, the model determines the length of a sequence."""
 
     dtype: torch.dtype
     batch: int = 1
@@ -60,38 +60,38 @@ class Defaults:
         return make_tensor(shape, self.dtype)
 
     def ids(self, *shape: int, value: int = 1) -> Tensor:
-        """A real tensor: models look at their ids, masks and positions."""
+        """A tensor with values, because models read their ids, masks and positions."""
         return make_tensor(shape, torch.int64, value=value)
 
 
 def make_tensor(shape: tuple[int, ...], dtype: torch.dtype, *, value: int = 1) -> Tensor:
-    """Without values where the type has fractions, else real and filled with `value`. Shapes may come from a file."""
+    """A floating-point tensor without values, or an integer tensor filled with `value`. Shapes may come from a file."""
     try:
         if dtype.is_floating_point or dtype.is_complex:
             return torch.empty(shape, dtype=dtype, device="meta")
         if prod(shape) * dtype.itemsize > REAL_BYTES:
             raise InputError(f"an input of {format_shape(shape)} {str(dtype).removeprefix('torch.')} is too large")
         return torch.full(shape, value, dtype=dtype, device="cpu")
-    # Negative sizes, sizes whose product is beyond 64 bits, values that the type does not hold.
+    # Negative sizes, sizes whose product exceeds 64 bits, values out of range for the type.
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"an input of the shape {shape} cannot be made: {first_line(error)}") from error
 
 
 def model_dtype(model: nn.Module) -> torch.dtype:
-    """The type of the model's first floating parameter, else of its first floating buffer, else torch's default."""
+    """The type of the first floating-point parameter, or of the first floating-point buffer, or torch's default."""
     modules = all_modules(model)
     frozen: Iterator[Tensor] = iter(())
     if isinstance(model, torch.jit.ScriptModule) and model._c._has_method("forward"):
-        # What was a parameter before the model was frozen.
+        # Constants that were parameters before the model was frozen.
         frozen = (each.tensor for each in frozen_tensors(model._c._get_method("forward").graph))
     held = (t for name in ("_parameters", "_buffers") for module in modules for t in getattr(module, name).values())
     tensors = chain((t for t in held if t is not None), frozen)
-    # Packed weights of 8 bits and less are storage: inputs do not have their type.
+    # Types of 8 bits and less are only for storage; inputs never have them.
     return next((t.dtype for t in tensors if t.is_floating_point() and t.dtype.itemsize > 1), torch.get_default_dtype())
 
 
 def token_value(model: nn.Module) -> int:
-    """An id that every vocabulary of the model has: 1, or 0 where one holds a single entry."""
+    """An id that every embedding of the model has: 1, or 0 if one has a single entry."""
     sizes = [module.num_embeddings for module in all_modules(model) if isinstance(module, nn.Embedding)]
     return min(1, *(size - 1 for size in sizes)) if sizes else 1
 
@@ -108,9 +108,6 @@ def _shapes(value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return [shape for item in value for shape in _shapes(item)]
     return []
-
-
-# What a model's forward takes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +143,13 @@ class ForwardSignature:
         return tuple(p for p in self.parameters if p.is_required and p.name not in given)
 
     def place(self, values: dict[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
-        """Values by name as arguments and keywords: by position as long as none is left out, so that `*args` works."""
+        """Split values into positional and keyword arguments: positional up to the first gap, so that `*args` works."""
         places = [parameter.name for parameter in self.positional] or list(values)[: self.takes_any_positional]
         leading = list(takewhile(values.__contains__, places))
         return tuple(values[name] for name in leading), {n: v for n, v in values.items() if n not in leading}
 
     def check(self, positional: int, keywords: Collection[str]) -> None:
-        """Raise `InputError` unless forward can be called with so many positional arguments and these keywords."""
+        """Raise `InputError` unless forward takes this number of positional arguments and these keywords."""
         places = [parameter.name for parameter in self.positional]
         if positional > len(places) and not self.takes_any_positional:
             inputs = "input is" if positional == 1 else "inputs are"
@@ -177,7 +174,8 @@ class ForwardSignature:
 
 
 def forward_signature(model: nn.Module) -> ForwardSignature:
-    """The signature of forward, seen through `functools.wraps` and from the schema of a scripted model."""
+    """The signature of forward; that of the wrapped function under `functools.wraps`, the schema of a scripted
+    model."""
     # A scripted module with overloads, like a bare LSTM, has no single forward to read.
     if isinstance(model, torch.jit.ScriptModule) and hasattr(model, "forward"):
         forward: Any = model.forward
@@ -209,9 +207,6 @@ def _annotation(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-# What the name of a forward parameter says about its values: data, masks, lengths, time steps, labels, states.
-
-
 def words(name: str) -> frozenset[str]:
     """The words of a name, lower case and without digits: `src_ids2` has `src` and `ids`."""
     return frozenset(re.sub(r"[0-9]", "", word) for word in name.lower().split("_"))
@@ -236,7 +231,7 @@ _PLAIN = {"int": 1, "bool": False, "float": 1.0}
 
 
 def is_companion(parameter: Parameter) -> bool:
-    """Whether the name or the annotation says that the parameter does not carry the data."""
+    """Whether the parameter accompanies the data (a mask, length, time step, label, state), by name or annotation."""
     by_name = (is_mask, is_length, is_time, is_label, is_state)
     return parameter.annotation in _PLAIN or any(says(parameter.name) for says in by_name)
 

@@ -1,4 +1,4 @@
-"""Limits on what a config may make transformers build. Its numbers are untrusted: a billion layers take ten letters."""
+"""Limits on the models that a config describes. Its numbers are untrusted: a billion layers take ten characters."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch.overrides import TorchFunctionMode
 
 from torchgauge.errors import TargetError
 
-# Modules, parameters and buffers together. The largest mixtures of experts have some 200,000.
+# Modules, parameters and buffers together. The largest mixtures of experts have about 200,000.
 MOST_REGISTERED = 1 << 18
-# Sizes and counts: config classes make lists of them (the kind of each layer, the name of each label).
+# Sizes and counts: config classes create lists of this length (the kind of each layer, the name of each label).
 LARGEST_NUMBER = 1 << 24
-# Of what each is a module: hundreds of layers and thousands of experts are the most there are.
+# Counts of modules: models have at most hundreds of layers and thousands of experts.
 LARGEST_COUNT = 1 << 13
 _COUNTS = re.compile(r"layer|block|depth|expert|stage|stack|repeat|n_head|num_.*heads")
-# Numbers that are not sizes: periods, identifiers, lengths that only bound others.
+# Numbers that are not sizes: periods, identifiers, maximum lengths.
 _NO_SIZE = re.compile(r"theta|base|seed|token|(^|_)ids?$|length|len$|parameters|factor|version|scale|window|^max_")
-# Of tensors that a constructor makes for real because it looks at them; weights are on the meta device.
+# Tensors that a constructor creates with values because it reads them; weights are on the meta device.
 MOST_REAL_BYTES = 4 << 30
 
 
@@ -40,14 +40,14 @@ def require_possible_numbers(settings: object, where: str) -> None:
         elif isinstance(value, int | float) and not _NO_SIZE.search(name):
             is_count = _COUNTS.search(name) and "size" not in name
             if abs(value) > (LARGEST_COUNT if is_count else LARGEST_NUMBER):
-                # A float has no room for an integer of hundreds of digits.
+                # An integer of hundreds of digits cannot be formatted as a float.
                 size = f"{value:g}" if abs(value) < 1e300 else "a number of hundreds of digits"
-                raise TargetError(f"{where} says {name} = {size}: no model is that large")
+                raise TargetError(f"{where} sets {name} = {size}, more than any model has")
 
 
 @contextmanager
 def bounded_building(what: str, real_bytes: float) -> Iterator[None]:
-    """In this thread, stop the building of a model that gets too many parts, or takes more memory than this."""
+    """Within the context, this thread may not build a model with too many parts or more than `real_bytes` of memory."""
     thread, left = threading.get_ident(), MOST_REGISTERED
 
     def count(module: nn.Module, name: str, registered: object) -> None:
@@ -71,9 +71,8 @@ def bounded_building(what: str, real_bytes: float) -> Iterator[None]:
 
 
 class _Building(TorchFunctionMode):
-    """Adds up the tensors that are made from nothing and not on the meta device, and skips filling those that are.
-
-    A fill of a meta tensor changes nothing, but torch's reference code takes milliseconds for each."""
+    """Adds up the bytes of new tensors that are not on the meta device, and skips filling those that are: torch's
+    reference code takes milliseconds for each fill, which has no effect."""
 
     _FILLS = frozenset(
         (nn.init.normal_, nn.init.uniform_, nn.init.trunc_normal_, nn.init.constant_, nn.init.kaiming_uniform_,

@@ -1,5 +1,5 @@
-"""Files and folders as targets, known by their content: runnable archives, Hugging Face folders, bare weights, whole
-pickled modules (`--allow-pickle`). Code given for weights must agree with their names and shapes.
+"""Files and folders as targets, recognised by their content: runnable archives, Hugging Face folders, bare weights,
+pickled modules (`--allow-pickle`). Code for weights must agree with their names and shapes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from torchgauge.source.source import PROGRAMS, Opening, Source, stored_target
 from torchgauge.source.state_names import Differences, Shape, find_fit, model_entries, model_shapes
 
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
-_WITHOUT_ADAPTER = "the figures are those of the base model, without the adapter"
-_UNPACKED = "the weights are stored packed: the figures are those of the unpacked model"
-# Tied and rounded sizes differ a little; code of another size differs a lot.
+_WITHOUT_ADAPTER = "the figures are for the base model without the adapter"
+_UNPACKED = "the weights are stored packed; the figures are for the unpacked model"
+# Tied weights and rounding cause small differences; another model causes large ones.
 _MAX_SIZE_DIFFERENCE = 0.02
 
 
 def open_weights(path: str, opening: Opening) -> Source:
-    """The weights, with the code that is given or that may be unpickled; no other is looked for."""
+    """The weights, with code only if the user gives it or allows unpickling."""
     if not os.path.exists(path):
         raise TargetError(f"there is no file '{path}'")
     index = open_checkpoint(path, progress=opening.progress)
@@ -50,11 +50,11 @@ def open_path(path: Path, opening: Opening) -> Source:
 
 def _open_code(index: Index, opening: Opening) -> Source:
     if opening.code is None and index.format in PROGRAMS:
-        # Code that may not run leaves the weights, which are worth a look all the same.
+        # If the code may not be run, the weights are still analysed.
         try:
             with errors_as_torchgauge(index.path):
                 if index.metadata.get("missing_weights"):
-                    raise FormatError("it needs the weights that are missing")
+                    raise FormatError("weights are missing")
                 model: nn.Module
                 # Each reader is imported when its format is found.
                 if index.format == "torchscript":
@@ -69,7 +69,7 @@ def _open_code(index: Index, opening: Opening) -> Source:
             return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
         return Source(model, _record(index, opening), index=index)
     if opening.code is None and index.format == "gguf":
-        # A decoder built from the metadata, in half precision: matrices are unpacked to it where they are used.
+        # A decoder built from the metadata, in half precision, to which matrices are unpacked for computing.
         from torchgauge.source.gguf_model import build_model
 
         decoder, reason = build_model(index, logical_shapes(index))
@@ -83,7 +83,7 @@ def _open_code(index: Index, opening: Opening) -> Source:
 def _open_given_code(index: Index, opening: Opening) -> Source | None:
     code = opening.code
     if code is not None and index.adapter is not None:
-        # The code of an adapter is that of its base: the adapter's tensors are not among the model's.
+        # The given code is that of the base model, without the adapter's tensors.
         model = code.runnable
         known = replace(index.adapter, base_params=sum(parameter.numel() for parameter in model.parameters()))
         record = _record(index, opening, f"base: {code.record.name}")
@@ -107,10 +107,10 @@ def _identify(index: Index, opening: Opening) -> Source:
     if index.adapter is not None:
         return Source(None, _record(index, opening), index=index)
     shapes = logical_shapes(index)
-    # A tensor that is another's storage is tied: without it the names say so.
+    # Tensors that share storage are tied: try the names without the duplicates first.
     shared = {name for name, entry in model_entries(index).items() if entry.shared_with is not None}
     own = {name: shape for name, shape in shapes.items() if name not in shared}
-    # The tables and the solver are large; most targets do without.
+    # Imported late: the tables and the solver are large, and most targets do not need them.
     from torchgauge.source.identify import identify
 
     match = identify(own, opening.name) or (identify(shapes, opening.name) if shared else None)
@@ -139,15 +139,15 @@ def _open_huggingface(path: Path, opening: Opening) -> Source:
         return replace(found, warnings=(f"the config was not used: {error}", *found.warnings))
     if index is None:
         return Source(model, record, recipe.build_real)
-    # Names may differ where transformers converts them; the number of parameters may not.
+    # Names may differ, because transformers converts them, but the number of parameters may not.
     warnings, stored, built = index.warnings, index.logical_params, sum(p.numel() for p in model.parameters())
     if abs(stored - built) > _MAX_SIZE_DIFFERENCE * max(stored, built):
-        warnings += (f"the files hold {stored:,} parameters, the architecture of the config {built:,}",)
+        warnings += (f"the files have {stored:,} parameters, the model of the config has {built:,}",)
     return Source(in_stored_dtype(model, index), record, recipe.build_real, index, warnings)
 
 
 def in_stored_dtype(model: nn.Module, index: Index) -> nn.Module:
-    """The model in the type that most of the stored parameters have: it is built for this analysis, without values."""
+    """The model in the type of most stored parameters, if it was built without values."""
     elements: Counter[str] = Counter()
     for entry in index.unique:
         if entry.role is Role.PARAMETER and entry.spec.dtype in _COMPUTING:
@@ -158,9 +158,10 @@ def in_stored_dtype(model: nn.Module, index: Index) -> nn.Module:
 
 
 def judge(differences: Differences, stored: int, code: str, file: str) -> tuple[str, ...]:
-    """What the report must say about tensors that only one side has.
+    """The warnings about tensors that only one side has.
 
-    A shape that disagrees, or names of which fewer than half agree, mean that the code is not that of the file.
+    Raises `TargetError` if a shape differs or fewer than half of the names agree: then the code does not belong to the
+    file.
     """
     if not differences:
         return ()
@@ -171,11 +172,11 @@ def judge(differences: Differences, stored: int, code: str, file: str) -> tuple[
 
 
 def join(index: Index, model: nn.Module, code: str, file: str) -> tuple[Index, tuple[str, ...]]:
-    """The index with the names and roles of the code, and what the report must say about the differences."""
+    """The index with the names and roles of the code, and warnings about the differences."""
     shapes = model_shapes(index)
     fit = find_fit(model, shapes)
     warnings = judge(fit.differences, len(shapes), code, file)
-    # What stands before the model's own names: the container, the wrappers, and what the code does without.
+    # The prefix of the model's names: the container, the wrappers, and modules that the code does not have.
     name, entry = next(iter(model_entries(index).items()), ("", None))
     own = name.removeprefix(fit.lead)
     if entry is not None and fit.lead and entry.name.endswith(own):
@@ -184,14 +185,14 @@ def join(index: Index, model: nn.Module, code: str, file: str) -> tuple[Index, t
 
 
 def with_roles_of(model: nn.Module, index: Index) -> Index:
-    """The code distinguishes buffers from parameters where names do not, as in a frozen batch norm."""
+    """The index with the roles from the code, which knows buffers that names do not show (a frozen batch norm)."""
     roles = {name: Role.BUFFER for name, _ in model.named_buffers(remove_duplicate=False)}
     roles |= {name: Role.PARAMETER for name, _ in model.named_parameters(remove_duplicate=False)}
     known = {entry.name: roles[name] for name, entry in model_entries(index).items() if name in roles}
     entries = []
     for entry in index.entries:
         role = known.get(entry.name, entry.role)
-        # What packs or serves a packing has its role from the packing: such a weight may be a buffer to the code.
+        # Packed weights and their scales keep their role: in the code they may be buffers.
         is_packed = entry.logical_elements is not None
         entries.append(entry if entry.role is role or is_packed else replace(entry, role=role))
     return replace(index, entries=tuple(entries))
@@ -201,7 +202,7 @@ _BLOCK = 32  # values with one scale in MXFP4
 
 
 def logical_shapes(index: Index) -> dict[str, Shape]:
-    """The model's tensors without those that only serve a packing, under the names they have unpacked."""
+    """The names and shapes that the model's tensors have unpacked, without scales and other auxiliary tensors."""
     entries = model_entries(index)
     held = {name: entry for name, entry in entries.items() if entry.logical_elements != 0}
     return dict(_unpacked(name, entry, entries) for name, entry in held.items())
@@ -211,7 +212,7 @@ def _unpacked(name: str, entry: Entry, entries: Mapping[str, Entry]) -> tuple[st
     shape, count = entry.spec.shape, entry.logical_elements
     if count is None:
         return name, shape
-    if entry.encoding is not None and shape:  # GGUF: a row of blocks for a row of the matrix
+    if entry.encoding is not None and shape:  # GGUF: a row of blocks per row of the matrix
         return name, (*shape[:-1], count // max(prod(shape[:-1]), 1))
     layer = name.removesuffix("qweight")
     scales = entries.get(f"{layer}scales")
@@ -222,22 +223,22 @@ def _unpacked(name: str, entry: Entry, entries: Mapping[str, Entry]) -> tuple[st
     if name.endswith(".weight_packed") and shape:
         return name.removesuffix("_packed"), (shape[0], count // max(shape[0], 1))
     if name.endswith("_blocks") and len(shape) == 4:
-        # Experts by outputs by blocks of the inputs: models multiply from the other side.
+        # Experts × outputs × blocks of the inputs; models have the transpose.
         return name.removesuffix("_blocks"), (shape[0], shape[2] * _BLOCK, shape[1])
     return name, shape
 
 
-# Where trainers keep the module itself; a moving average is what they deploy.
+# Keys under which trainers store the module.
 _HOLDERS = ("model", "ema", "module", "net", "network")
 
 
 def can_unpickle(index: Index) -> bool:
-    """Whether unpickling would give a module, and not only the tensors that the index has anyway."""
+    """Whether the file contains a pickled module."""
     return index.format.startswith("torch") and len(index.files) == 1 and bool(index.modules)
 
 
 def unpickle(index: Index) -> nn.Module:
-    """The module in a file. This runs whatever the file says: a warning lists it first."""
+    """The module in a file. This executes the code in the file; a warning lists its imports first."""
     warnings.warn(announcement(index), UnpicklingWarning, stacklevel=2)
     try:
         with importable(Path.cwd()), torchvision_importable(), rng_untouched():
@@ -250,7 +251,7 @@ def unpickle(index: Index) -> nn.Module:
         held = (*(content[key] for key in _HOLDERS if key in content), *content.values())
     model = next((value for value in held if isinstance(value, nn.Module)), None)
     if model is None:
-        raise TargetError(f"'{index.path}' was unpickled, but holds no model")
+        raise TargetError(f"'{index.path}' was unpickled but contains no model")
     return model
 
 

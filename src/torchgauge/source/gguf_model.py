@@ -1,7 +1,7 @@
-"""A model for a GGUF file, from its metadata and the names of its tensors; no code of other packages is needed.
+"""A model for a GGUF file, from its metadata and the names of its tensors, without other packages.
 
-llama.cpp names tensors by what they do (`blk.3.attn_q.weight`), whatever the family. Modules have these names here, so
-that weights and layers belong together by name. A file with a tensor that is not known here gets no model.
+llama.cpp names tensors by their function (`blk.3.attn_q.weight`), whatever the family. Modules have the same names
+here, so that weights and layers match by name. A file with an unknown tensor gets no model.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torchgauge.checkpoint import Index
 from torchgauge.source.config_limits import LARGEST_COUNT, LARGEST_NUMBER
 
 _LAYER = re.compile(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)")
-# Layers with full attention among those with a window: every nth, as llama.cpp has it for these architectures
-# (`set_swa_pattern` in its source); others with a window have it in every layer.
+# Every nth layer has full attention, the others a sliding window, as in llama.cpp (`set_swa_pattern`); architectures
+# that are not listed have a window in every layer, or in none.
 _FULL_EVERY = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "llama4": 4}
 _NORMS = frozenset(("attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm",
                     "attn_post_norm", "ffn_post_norm", "attn_q_a_norm", "attn_kv_a_norm", "attn_norm_2"))  # fmt: skip
@@ -52,7 +52,7 @@ class Sizes:
 
 
 class Config:
-    """What torchgauge looks for in a model's config."""
+    """The attributes of a model's config that torchgauge reads."""
 
     def __init__(self, sizes: Sizes, vocabulary: int) -> None:
         self.model_type = sizes.architecture
@@ -68,7 +68,7 @@ class LayerCache:
 
 
 class Cache:
-    """Keys and values by layer, as llama.cpp keeps them: of a latent layer the latent and the rotated key."""
+    """Keys and values by layer, as in llama.cpp; for latent attention, the latent and the rotated key."""
 
     def __init__(self, layers: int) -> None:
         self.layers = [LayerCache() for _ in range(layers)]
@@ -76,7 +76,7 @@ class Cache:
 
 
 def build_model(index: Index, shapes: Mapping[str, tuple[int, ...]]) -> tuple[nn.Module | None, str]:
-    """The model on the meta device, or None and the reason; `shapes` are those of the unpacked tensors."""
+    """The model on the meta device, or None and the reason. `shapes` are those of the unpacked tensors."""
     metadata = index.gguf
     layers: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
     unknown = []
@@ -91,15 +91,15 @@ def build_model(index: Index, shapes: Mapping[str, tuple[int, ...]]) -> tuple[nn
     architecture = metadata.get("general.architecture")
     if unknown or not layers or "token_embd.weight" not in shapes or not isinstance(architecture, str):
         what = f"tensors such as '{unknown[0]}'" if unknown else "no layers of a decoder"
-        return None, f"its architecture is not known here: it has {what}"
+        return None, f"unknown architecture: the file has {what}"
     if sorted(layers) != list(range(len(layers))) or len(layers) > LARGEST_COUNT:
-        return None, "its layers are not numbered from 0 on"
+        return None, "the layers are not numbered consecutively from 0"
     try:
         sizes = _sizes(metadata, architecture, layers[0])
         with torch.device("meta"):
             model = Decoder(sizes, dict(shapes), [layers[place] for place in range(len(layers))])
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        return None, f"its metadata do not fit its tensors: {error}"
+        return None, f"the metadata does not match the tensors: {error}"
     model.stored_bytes = {entry.name: entry.nbytes for entry in index.entries}
     return model.eval(), ""
 
@@ -214,7 +214,7 @@ class Block(nn.Module):
         return self.attn_output(out.transpose(1, 2).reshape(batch, length, -1))
 
     def latent(self, h: Tensor, cos: Tensor, sin: Tensor, cache: Cache) -> Tensor:
-        """The cache holds the latent of each token; queries are brought to it, as llama.cpp does."""
+        """The cache holds the latent of each token; queries are projected to it, as in llama.cpp."""
         sizes = self.sizes
         batch, length, _ = h.shape
         q = self.attn_q_b(self.attn_q_a_norm(self.attn_q_a(h))) if self.has("attn_q_a") else self.attn_q(h)
@@ -323,7 +323,7 @@ class Decoder(nn.Module):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The first `2 * cos.shape[-1]` of each head are rotated in pairs; the rest stays."""
+    """Rotate the first `2 * cos.shape[-1]` values of each head in pairs; the rest is unchanged."""
     half = cos.shape[-1]
     first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)

@@ -1,4 +1,4 @@
-"""`hf:PATH_OR_CLASS`: transformers models, built from their config; no code of others runs, nothing is downloaded."""
+"""`hf:PATH_OR_CLASS`: transformers models, built from their config. No remote code is run, nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -30,15 +30,18 @@ _UNKNOWN = (
 )
 
 
+_PURPOSE = "an hf: target"
+
+
 class _Names(TypedDict, total=False):
-    """What torchgauge itself looks at; the config classes of transformers check the rest."""
+    """The members that torchgauge reads; the config classes of transformers check the rest."""
 
     model_type: str | None
     architectures: list[str] | None
 
 
 def is_config(path: Path) -> bool:
-    """Whether a plain path is a Hugging Face folder or the config in one."""
+    """Whether a path is a Hugging Face folder or its config."""
     return (path / "config.json").is_file() or (path.name == "config.json" and path.is_file())
 
 
@@ -48,17 +51,23 @@ def config_file(entry: str) -> Path | None:
     if path.is_dir():
         path = path / "config.json"
         if not path.is_file():
-            raise TargetError(f"the folder '{entry}' holds no config.json")
+            raise TargetError(f"the folder '{entry}' has no config.json")
     elif path.suffix == ".json" and not path.is_file():
         raise TargetError(f"there is no file '{entry}'")
     return path if path.is_file() else None
 
 
 def read(path: Path) -> Recipe:
-    """The model of a config.json: its first architecture, else the base model of its type."""
-    transformers = _transformers()
+    """The model of a config.json: its first architecture, or the base model of its type."""
+
+    def without_files(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Called for every JSON object: remove the settings that name files."""
+        kept = ((key, value) for key, value in pairs if key not in _OF_FILES)
+        return {key: False if key == "use_pretrained_backbone" else value for key, value in kept}
+
+    transformers = import_optional("transformers", _PURPOSE)
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_files)
+        settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_files)
     except (OSError, ValueError, RecursionError) as error:
         raise TargetError(f"'{path}' could not be read as JSON: {error}") from error
     named = conform(settings, _Names, f"'{path}' is not a config of a transformers model", TargetError)
@@ -85,7 +94,7 @@ def read(path: Path) -> Recipe:
 
 def find(entry: str) -> Recipe:
     """The default model of a model class, a config class or a model type (`GPT2LMHeadModel`, `GPT2Config`, `gpt2`)."""
-    transformers = _transformers()
+    transformers = import_optional("transformers", _PURPOSE)
     if entry in transformers.CONFIG_MAPPING:
         return _base_model(transformers, transformers.CONFIG_MAPPING[entry](), f"the model type '{entry}'")
     found = _public(transformers, entry)
@@ -106,11 +115,7 @@ def find(entry: str) -> Recipe:
     return recipe_of(entry, model_class._from_config, model_class.config_class())
 
 
-def _transformers() -> ModuleType:
-    return import_optional("transformers", "an hf: target")
-
-
-# Settings by which a config would have a library read weights or fetch kernels. A model is built for its shapes alone.
+# Settings that would make a library read weights or download kernels. A model is built only for its shapes.
 _OF_FILES = frozenset(
     (
         "attn_implementation", "_attn_implementation", "_attn_implementation_internal", "_experts_implementation",
@@ -120,21 +125,15 @@ _OF_FILES = frozenset(
 )  # fmt: skip
 
 
-def _without_files(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of the JSON without what names files; called for the inner ones too."""
-    kept = ((key, value) for key, value in pairs if key not in _OF_FILES)
-    return {key: False if key == "use_pretrained_backbone" else value for key, value in kept}
-
-
 def _public(transformers: ModuleType, name: str) -> Any:
-    """What transformers lists under a name; the name may stand in a file."""
-    # A lazy attribute: it imports the file of the model, which may import torchvision.
+    """The public object of transformers with this name, which may come from a file."""
+    # A lazy attribute: it imports the module of the model, which may import torchvision.
     with torchvision_importable(), collector_paused():
         return getattr(transformers, name, None) if name in transformers.__all__ else None
 
 
 def _model_class(transformers: ModuleType, name: str) -> Any:
-    """A model class of transformers, or None: auto classes have no config, `…PreTrainedModel`s no forward."""
+    """A model class of transformers, or None. Auto classes have no config, `…PreTrainedModel` classes no forward."""
     found = _public(transformers, name)
     is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     return found if is_model and found.config_class is not None and not name.endswith("PreTrainedModel") else None
@@ -147,15 +146,15 @@ def _base_model(transformers: ModuleType, config: PretrainedConfig, what: str) -
 
 
 def model_class(name: str) -> type[PreTrainedModel]:
-    """The model class of transformers of that name, or None."""
-    return _model_class(_transformers(), name)
+    """The model class of transformers with this name, or None."""
+    return _model_class(import_optional("transformers", _PURPOSE), name)
 
 
 def recipe_of(name: str, constructor: Callable[[PretrainedConfig], nn.Module], config: PretrainedConfig) -> Recipe:
     def build() -> nn.Module:
         import_module("huggingface_hub.constants")  # loaded, so that it can be switched to offline
         with hub_offline(), torchvision_importable():
-            # A constructor writes its choices into its config: each build gets its own.
+            # A constructor modifies its config, so each build gets a copy.
             return constructor(deepcopy(config))
 
     return Recipe(name, build)

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import nn
 
+from torchgauge.registry import Registry
 from torchgauge.source.candidate import Assignment, Defaults, ForwardSignature, Guess
 from torchgauge.source.layers import SEQUENCE
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-# A second modality that a model without a token for it in the text must be given beside the text.
-_BESIDE_TEXT = ("pixel_values", "input_features", "input_values")
+# A second modality that the model takes as a separate input, unless its text has placeholder tokens for it.
+_SECOND_MODALITY = ("pixel_values", "input_features", "input_values")
 _WITH_TEXT = ("bbox",)
 
 
 def huggingface_assignments(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
 ) -> Iterator[Assignment]:
-    """The main input with all that must go with it, then alone, then with text; nothing for models of others."""
+    """The main input with all inputs that accompany it, then alone, then with text. Only for models of transformers."""
     declared = getattr(model, "main_input_name", None)
     if not isinstance(declared, str) or not hasattr(model, "config"):
         return
@@ -32,12 +33,12 @@ def huggingface_assignments(
     is_known = declared in signature.names or (signature.takes_any_keyword and not signature.names)
     main = [declared] if is_known else [name for name in signature.names if name in MAKERS][:1]
     alone = list(dict.fromkeys([*(main if not required or declared in required else []), *required]))
-    beside: list[str] = []
+    added: list[str] = []
     if "input_ids" in alone:
-        beside = [*_BESIDE_TEXT, *_WITH_TEXT] if not config.has_placeholder_tokens else [*_WITH_TEXT]
+        added = [*_SECOND_MODALITY, *_WITH_TEXT] if not config.has_placeholder_tokens else [*_WITH_TEXT]
     if config.is_encoder_decoder:
-        beside.append("decoder_input_ids")
-    complete = alone + [name for name in beside if name in signature.names and name not in alone]
+        added.append("decoder_input_ids")
+    complete = alone + [name for name in added if name in signature.names and name not in alone]
     plans = [complete, alone]
     if "input_ids" in signature.names and "input_ids" not in alone:
         plans.append([*alone, "input_ids"])
@@ -46,9 +47,9 @@ def huggingface_assignments(
 
 
 def _fill(names: list[str], config: ModelConfig, defaults: Defaults) -> Iterator[Assignment]:
-    """The alternatives of each input side by side; an input with fewer of them repeats its last."""
+    """The alternatives of all inputs in parallel; an input with fewer alternatives repeats its last."""
     if "grid_thw" in names:
-        # Towers that take the patches of all images in one row, with the grid of each image beside them.
+        # Vision towers that take the patches of all images as one sequence, and the grid of each image.
         others = [name for name in names if name != "grid_thw"]
         guesses = image_patches(config, defaults)
         if len(others) == 1 and guesses is not None:
@@ -69,9 +70,9 @@ _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", 
 
 
 class ModelConfig:
-    """A config seen by modality: each look goes to the config itself, then to the nested ones of that modality.
+    """Looks a setting up in the config itself, then in the nested configs of a modality.
 
-    Its values come from a file: a look finds whole numbers, and passes over what is of another type."""
+    The values come from a file, so values of another type than expected are skipped."""
 
     def __init__(self, config: PretrainedConfig) -> None:
         self._config = config
@@ -86,7 +87,7 @@ class ModelConfig:
         return next(filter(_is_count, self._look(_AUDIO, names)), None)
 
     def image_size(self, *names: str) -> tuple[int, int] | None:
-        """Height and width; one number stands for both, more than two have others before them."""
+        """Height and width: one number for both, or the last two of several."""
         for value in self._look(_VISION, names):
             sizes = value if isinstance(value, list | tuple) else [value, value]
             counts = list(filter(_is_count, sizes))
@@ -100,11 +101,11 @@ class ModelConfig:
 
     @property
     def has_placeholder_tokens(self) -> bool:
-        """Whether images or sounds take the place of tokens in the text: text without them is complete."""
+        """Whether images or sounds replace tokens of the text, so that text alone is a complete input."""
         return any(name.startswith(("image_token", "audio_token", "video_token")) for name in _names(self._config))
 
     def text_length(self, default: int) -> int:
-        """`default`, or less where the model has fewer positions."""
+        """`default`, or the number of positions of the model if that is smaller."""
         return min(default, self.text(*_POSITIONS) or default)
 
     def ordinary_token(self) -> int:
@@ -146,22 +147,12 @@ def _names(config: PretrainedConfig) -> list[str]:
 
 Maker = Callable[[ModelConfig, Defaults], Iterator[Guess]]
 
-MAKERS: dict[str, Maker] = {}
+MAKERS: Registry[str, Maker] = Registry("maker of the input")
+makes = MAKERS.register
 
-_SECOND = 16000  # samples of a waveform at the rate of speech models
-_DETECTION_SIZE = 800  # the shorter side that DETR and its kin resize to
+_SECOND = 16000  # samples per second at the rate of speech models
+_DETECTION_SIZE = 800  # the shorter side that DETR and similar models resize to
 _IMAGE_SIZES = (224, 512, 1536)
-
-
-def makes(*names: str) -> Callable[[Maker], Maker]:
-    def register(maker: Maker) -> Maker:
-        for name in names:
-            if name in MAKERS:
-                raise ValueError(f"there is a maker of '{name}' already")
-            MAKERS[name] = maker
-        return maker
-
-    return register
 
 
 def _length(config: ModelConfig, defaults: Defaults) -> int:
@@ -172,7 +163,7 @@ def _length(config: ModelConfig, defaults: Defaults) -> int:
 def _ids(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
     tokens = defaults.ids(defaults.batch, _length(config, defaults), value=config.ordinary_token())
     end = config.text("eos_token_id")
-    # Classifiers on top of encoder-decoders read the state of the end token.
+    # Classifiers of encoder-decoders read the state at the end token.
     if config.is_encoder_decoder and end is not None:
         tokens[:, -1] = end
     is_short = config.text_length(SEQUENCE) < SEQUENCE
@@ -226,12 +217,12 @@ def _image_sizes(config: ModelConfig) -> Iterator[tuple[tuple[int, int], str]]:
 
 
 def image_patches(config: ModelConfig, defaults: Defaults) -> tuple[Guess, Guess] | None:
-    """The patches of each image of a batch in one row, and the grid (frames, rows, columns) of each."""
+    """The patches of all images of a batch as one sequence, and the grid (frames, rows, columns) of each image."""
     side = config.vision("patch_size")
     if not side:
         return None
     depth = config.vision("temporal_patch_size") or 1
-    # An even number of patches, as neighbours are merged two by two.
+    # An even number of patches per side, because neighbours are merged two by two.
     rows = _IMAGE_SIZES[0] // side // 2 * 2
     features = _channels(config) * depth * side * side
     patches = defaults.floats(defaults.batch * rows * rows, features)
@@ -257,7 +248,7 @@ def _waveform(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
 def _spectrogram(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
     bins, positions = config.audio("num_mel_bins"), config.audio("max_source_positions")
     if bins and positions:
-        # Whisper takes nothing but its full window: a given length is that of the text.
+        # Whisper only takes its full window; a given length is that of the text.
         source = "num_mel_bins and twice max_source_positions of the model's config"
         yield Guess(defaults.floats(defaults.batch, bins, 2 * positions), source)
     bins = bins or config.audio("input_feat_per_channel", "feature_projection_input_dim", "feature_size", "input_dim")

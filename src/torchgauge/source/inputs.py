@@ -1,4 +1,4 @@
-"""The inputs to try on a model, most plausible first; models of timm and torchvision know their images."""
+"""The inputs to try on a model, the most plausible first: given, from the model itself, its config or its layers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from torchgauge.source.candidate import (
     words,
 )
 from torchgauge.source.huggingface_inputs import huggingface_assignments
-from torchgauge.source.layers import Entry, class_names, entries, image_sizes
+from torchgauge.source.layers import TRACED_LENGTHS, Entry, class_names, entries, image_sizes
 from torchgauge.source.torchscript_inputs import script_assignments
 from torchgauge.source.user_inputs import InputSpec, given_values, holds_tensor, parse_sizes, sized_candidates
 
@@ -42,7 +42,7 @@ _EXAMPLES = ("example_input_array", "example_inputs", "dummy_inputs")
 
 @dataclass(frozen=True)
 class GivenInputs:
-    """What the user says about the inputs: the arguments of `candidate_inputs`."""
+    """The user's inputs: the arguments of `candidate_inputs`."""
 
     input_size: object = None
     inputs: object = None
@@ -72,20 +72,20 @@ def candidate_inputs(
     seq: int | None = None,
     specs: Sequence[InputSpec] = (),
 ) -> Iterator[Candidate]:
-    """The inputs that the user gave, else inferred ones, at most a dozen.
+    """The inputs that the user gave, or at most a dozen inferred ones.
 
-    `inputs` are values: a tuple holds the positional arguments, a dict the keywords, anything else (a list too, as
-    detection models want) is one argument. `input_size` is one shape, a list of shapes, or shapes by name. `specs` are
-    the command line's. Inferred floating tensors are on the meta device, integer ones are real.
+    `inputs` are values: a tuple of positional arguments, a dict of keywords, or a single argument of any other type
+    (also a list, as detection models take). `input_size` is one shape, a list of shapes, or shapes by name. `specs` are
+    those of the command line. Inferred floating-point tensors are on the meta device, integer tensors have values.
     """
     signature, kwargs = forward_signature(model), dict(kwargs or {})
     if sum((inputs is not None, input_size is not None, bool(specs))) > 1:
-        raise UsageError("give the inputs one way: as values (inputs) or as sizes (input_size, --input)")
+        raise UsageError("give the inputs either as values (inputs) or as sizes (input_size, --input)")
     is_given = inputs is not None or input_size is not None or bool(specs)
     if is_given and (batch is not None or seq is not None):
-        raise UsageError("batch and seq change inferred inputs: where inputs are given, write them into the sizes")
+        raise UsageError("batch and seq only apply to inferred inputs; include them in the given sizes")
     if (batch is not None and batch < 1) or (seq is not None and seq < 1):
-        raise UsageError("batch and seq are at least 1")
+        raise UsageError("batch and seq must be at least 1")
     if inputs is not None:
         return iter([given_values(signature, inputs, kwargs)])
     defaults = Defaults(dtype or model_dtype(model), batch or 1, seq)
@@ -94,7 +94,7 @@ def candidate_inputs(
         return islice(sized_candidates(model, signature, sizes, defaults, kwargs), MAX_CANDIDATES)
     if holds_tensor(kwargs) and not signature.required(kwargs):
         return iter([given_values(signature, None, kwargs)])
-    exported = sys.modules.get("torchgauge.source.exported.model")  # where it is not loaded, nothing is one
+    exported = sys.modules.get("torchgauge.source.exported.model")  # if it is not loaded, no model is one
     if exported is not None and isinstance(model, exported.ExportedModel) and not kwargs and seq is None:
         return iter(model.candidates(batch))
     signature.check_names(kwargs)
@@ -103,9 +103,9 @@ def candidate_inputs(
 
 
 def _own_examples(model: nn.Module, signature: ForwardSignature) -> Iterator[Candidate]:
-    """Inputs that the model itself has for such an occasion, as Lightning's `example_input_array`."""
+    """Example inputs that the model defines, such as Lightning's `example_input_array`."""
     for name in _EXAMPLES:
-        # Every model of transformers has dummy inputs, three lines of five tokens: what its config says is better.
+        # Every model of transformers has dummy inputs of 3×5 tokens; inputs from its config are better.
         owner = next((base for base in type(model).__mro__ if name in vars(base)), None)
         if owner is not None and owner.__module__.startswith("transformers."):
             continue
@@ -115,7 +115,7 @@ def _own_examples(model: nn.Module, signature: ForwardSignature) -> Iterator[Can
                 value = value()
             if holds_tensor(value):
                 yield replace(given_values(signature, value, {}), reason=f"the model's own {name}")
-        except Exception:  # the user's code: without its example the inputs are inferred
+        except Exception:  # user code may raise anything; inputs are then inferred
             continue
 
 
@@ -124,9 +124,18 @@ def _inferred(
 ) -> Iterator[Candidate]:
     if not defaults.dtype.is_floating_point:
         defaults = Defaults(model_dtype(model), defaults.batch, defaults.seq)
+
+    def placed() -> Iterator[tuple[tuple[object, ...], dict[str, object], Assignment]]:
+        """The most specific sources first (transformers configs), the layers last."""
+        for assignment in huggingface_assignments(model, signature, defaults, kwargs):
+            yield (), _values(assignment), assignment
+        for find in (vision_assignments, script_assignments, layer_assignments):
+            for assignment in find(model, signature, defaults, kwargs):
+                yield *signature.place(_values(assignment)), assignment
+
     seen: set[str] = set()
-    for args, keywords, assignment in _placed(model, signature, defaults, kwargs):
-        # Equal for inputs that differ in no shape or type: one that failed need not be tried again.
+    for args, keywords, assignment in placed():
+        # Inputs with the same shapes and types need not be tried again.
         values = _values(assignment)
         shapes = repr(tree_map_only(Tensor, lambda tensor: (tuple(tensor.shape), tensor.dtype), values))
         if shapes not in seen:
@@ -138,22 +147,10 @@ def _inferred(
     if not seen:
         needed = ", ".join(parameter.name for parameter in signature.required()) or ", ".join(signature.names[:1])
         takes = f", whose forward takes {needed}" if needed else ""
-        nothing_inferred = (
+        raise InputError(
             f"no input could be inferred for {class_names(model)[0]}{takes}: "
-            f"give its size with input_size=(1, 3, 224, 224) or --input 1x3x224x224"
+            "give its size with input_size=(1, 3, 224, 224) or --input 1x3x224x224"
         )
-        raise InputError(nothing_inferred)
-
-
-def _placed(
-    model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
-) -> Iterator[tuple[tuple[object, ...], dict[str, object], Assignment]]:
-    """The most specific sources first (transformers configs), the layers last."""
-    for assignment in huggingface_assignments(model, signature, defaults, given):
-        yield (), _values(assignment), assignment
-    for find in (vision_assignments, script_assignments, layer_assignments):
-        for assignment in find(model, signature, defaults, given):
-            yield *signature.place(_values(assignment)), assignment
 
 
 def _values(assignment: Assignment) -> dict[str, object]:
@@ -168,11 +165,11 @@ _CLIP = (16, 224, 224)
 def vision_assignments(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
 ) -> Iterator[Assignment]:
-    """What torchvision's area or timm's pretrained config says; nothing for models of others."""
+    """From torchvision's area of the model or timm's pretrained config. Only for models of these packages."""
     names = [parameter.name for parameter in signature.positional]
     if not names or names[0] in given:
         return
-    # What the first layer takes: a model may be built for other channels than its pretrained weights.
+    # The channels of the first layer: a model may be built for other channels than its pretrained weights.
     first = next(entries(model), None)
     channels = getattr(first.layer, "in_channels", None) if first else None
     # `detection`, `video`, …; `resnet` and similar for classification; None for models of other packages.
@@ -208,7 +205,7 @@ def _torchvision_size(model: nn.Module, area: str) -> tuple[tuple[int, ...], str
     return (224, 224), "the usual crop of torchvision's models"
 
 
-# Grey, RGB, RGB and depth, multispectral: more channels than this are not an image.
+# Images have up to a few channels (grey, RGB, RGB and depth, multispectral).
 _MOST_IMAGE_CHANNELS = 16
 
 
@@ -218,7 +215,7 @@ def _timm(model: Any, channels: int | None, defaults: Defaults) -> Iterator[Gues
     if not size:
         return
     if channels is not None and channels > _MOST_IMAGE_CHANNELS:
-        channels = None  # the first convolution works on patches (space to depth, DCT): the config knows the image
+        channels = None  # the first convolution works on patches (space to depth, DCT): use the config's channels
     built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if isinstance(built_for, tuple) and built_for != tuple(size[1:]):
         tensor = defaults.floats(defaults.batch, channels or size[0], *built_for)
@@ -226,16 +223,14 @@ def _timm(model: Any, channels: int | None, defaults: Defaults) -> Iterator[Gues
     yield Guess(defaults.floats(defaults.batch, channels or size[0], *size[1:]), "input_size of the timm model")
 
 
-# Inputs inferred from the layers or bare parameters of any model and the names of its forward parameters.
-
 _MOST_PER_PARAMETER = 8
 
 
 def layer_assignments(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
 ) -> Iterator[Assignment]:
-    """The required parameters filled: one carries the data, the others go with it."""
-    # What forward requires; where it requires nothing, its first parameter.
+    """Values for the required parameters, from the layers of any model: one is the data, the others accompany it."""
+    # The required parameters of forward; if there are none, its first parameter.
     first = signature.positional[:1] or (Parameter("input", True),) * signature.takes_any_positional
     parameters = list(signature.required(given)) or [parameter for parameter in first if parameter.name not in given]
     if not parameters:
@@ -247,7 +242,7 @@ def layer_assignments(
         # Values for the other parameters, given that of the main one.
         followers: Assignment = {}
         for parameter in others:
-            # The layer that the parameter's name points to.
+            # The layer whose path shares a word with the parameter's name.
             kind = _kind_named(parameter.name)
             named = [entry for entry in layers if _shares_word(parameter.name, entry.path)]
             own = next(iter(named or [entry for entry in layers if entry.rule.kind == kind]), None)
@@ -264,7 +259,7 @@ def layer_assignments(
             elif is_companion(parameter):
                 followers[parameter.name] = companion(model, parameter, main.name, guess.value, defaults)
             elif own is not None:
-                # With as many dimensions as the main value, so that ids of both are sequences or neither is.
+                # With as many dimensions as the main value, so that both are sequences or neither is.
                 rank = guess.value.dim() if isinstance(guess.value, Tensor) else None
                 guesses = list(own.guesses(defaults))
                 followers[parameter.name] = next((each for each in guesses if each.value.dim() == rank), guesses[0])
@@ -277,7 +272,7 @@ def layer_assignments(
 
 
 def _guesses(model: nn.Module, parameter: Parameter, layers: Sequence[Entry], defaults: Defaults) -> Iterator[Guess]:
-    """From the layers that this parameter most likely enters, one layer of each kind; else from bare weights."""
+    """From the layers that most likely take this parameter, one of each kind; without layers, from bare weights."""
     if not layers:
         yield from weight_guesses(model, defaults)
 
@@ -287,7 +282,7 @@ def _guesses(model: nn.Module, parameter: Parameter, layers: Sequence[Entry], de
 
     kinds: dict[str, Entry] = {}
     for entry in sorted(layers, key=rank):
-        # A norm that is not the first layer normalises the output of another.
+        # A norm that is not the first layer normalises the output of another layer.
         if entry.rule.kind != "norm" or not kinds:
             kinds.setdefault(entry.rule.kind, entry)
     for entry in kinds.values():
@@ -313,7 +308,7 @@ def _distributed(
     layers: Sequence[Entry],
     defaults: Defaults,
 ) -> Iterator[Assignment]:
-    """Two data parameters of different kinds: both share the first layer's width, or the second enters a later one."""
+    """For two data parameters: both share the first layer's width, or the second one enters a later layer."""
     plain = [parameter for parameter in others if not is_companion(parameter)]
     if len(plain) != 1 or len(others) != 1 or not layers:
         return
@@ -330,21 +325,17 @@ def _ordered(parameters: Sequence[Parameter], assignment: Assignment) -> Assignm
     return {parameter.name: assignment[parameter.name] for parameter in parameters}
 
 
-_LENGTHS = (128, 16, 8, 32, 64, 512)
-
-
 def weight_guesses(model: nn.Module, defaults: Defaults) -> Iterator[Guess]:
-    """What the first parameter suggests, as the weight of a convolution or of a matmul from either side."""
+    """From the first parameter, as the weight of a convolution or of a matmul on either side."""
     name, weight = next(iter(model.named_parameters()), (None, None))
     if name is None or weight is None or is_lazy(weight):
         return
     source = f"the shape of the parameter '{name}'"
-    # Whether a parameter is that of an embedding; a traced layer has kept only the name of its class.
+    # A traced layer has only kept the name of its class.
     owner = dict(model.named_modules()).get(name.rpartition(".")[0])
     is_table = getattr(owner, "original_name", type(owner).__name__) == "Embedding"
     if is_table:
-        # A trace has the length it was made with in its graph: several are tried.
-        for length in (defaults.seq,) if defaults.seq else _LENGTHS:
+        for length in (defaults.seq,) if defaults.seq else TRACED_LENGTHS:
             yield Guess(defaults.ids(defaults.batch, length), f"'{name}' is the table of an embedding")
     shapes: list[tuple[int, ...]] = []
     if weight.dim() == 4:

@@ -1,4 +1,4 @@
-"""What a layer says about the input of the model it comes first in."""
+"""The input of a model, inferred from its first layer."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from torchgauge.registry import Registry
 from torchgauge.source.candidate import Defaults, Guess
 
 Shapes = Callable[[Any, Defaults], Iterator[Tensor]]
 
 SEQUENCE = 128
+TRACED_LENGTHS = (128, 16, 8, 32, 64, 512)  # several, because a trace only runs with the length it was made with
 IMAGE_SIZES = (224, 32, 64, 128, 299, 28)
-GREY_IMAGE_SIZES = (28, 32, 224, 64, 128, 299)  # one channel: a digit, most often
+GREY_IMAGE_SIZES = (28, 32, 224, 64, 128, 299)  # one channel: most often a digit
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRule:
-    """`attribute` must be there (a user's class may have the same name) and is quoted in `says`."""
+    """`attribute` must exist (a user's class may have the same name) and is quoted in `says`."""
 
     kind: str
     attribute: str
@@ -42,29 +44,27 @@ class Entry:
         return (Guess(tensor, source) for tensor in self.rule.tensors(self.layer, defaults))
 
 
-_RULES: dict[str, LayerRule] = {}
+_RULES: Registry[str, LayerRule] = Registry("rule for the layer")
 
 
 def layer_rule(*names: str, kind: str, attribute: str, says: str) -> Callable[[Shapes], Shapes]:
-    """Register the tensors that a class of layers suggests; scripted layers are known by the same names."""
+    """Register the tensors that a class of layers suggests; scripted layers have the same class names."""
 
     def register(tensors: Shapes) -> Shapes:
         for name in names:
-            if name in _RULES:
-                raise ValueError(f"there is a rule for '{name}' already")
-            _RULES[name] = LayerRule(kind, attribute, says, tensors)
+            _RULES.insert(name, LayerRule(kind, attribute, says, tensors))
         return tensors
 
     return register
 
 
 def entries(model: nn.Module) -> Iterator[Entry]:
-    """The layers with a rule, in the order of registration, which most often is that of the calls."""
+    """The layers with a rule, in the order of registration, which is mostly the order of calls."""
     waiting: list[tuple[str, nn.Module]] = [("", model)]
     while waiting:
         path, module = waiting.pop()
         rule = next((_RULES[name] for name in class_names(module) if name in _RULES), None)
-        # A lazy layer has a size of 0 until it sees an input: it takes any, so nothing follows from it.
+        # A lazy layer has a size of 0 until it sees an input: it takes any input.
         rule = rule if rule is not None and getattr(module, rule.attribute, None) else None
         if rule is not None:
             yield Entry(path, module, rule)
@@ -80,7 +80,8 @@ def class_names(module: nn.Module) -> list[str]:
 
 
 def suggest(layer_type: str, layer: Any, defaults: Defaults) -> tuple[str, Iterator[Tensor]]:
-    """What a layer of this class says of its input, and the tensors it suggests; `layer` has what the rule asks for."""
+    """A description of the input of this class of layer, and the tensors it suggests. `layer` has the attributes of the
+    rule."""
     rule = _RULES[layer_type]
     return rule.says.format(getattr(layer, rule.attribute)), rule.tensors(layer, defaults)
 
@@ -114,7 +115,7 @@ def _conv3d(layer: nn.Conv3d, defaults: Defaults) -> Iterator[Tensor]:
     kind="convolution", attribute="in_channels", says="takes {} channels",
 )  # fmt: skip
 def _conv_transpose(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
-    for size in (1, 8, 16):  # a generator starts from a point or a small map
+    for size in (1, 8, 16):  # a generator starts from a point or a small feature map
         yield defaults.floats(defaults.batch, layer.in_channels, *[size] * len(layer.kernel_size))
 
 

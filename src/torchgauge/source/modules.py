@@ -1,4 +1,4 @@
-"""The modules of a model, quickly: torch's own iterator is a generator in a generator for every level of nesting."""
+"""Fast access to the modules of a model: torch's iterator nests a generator per level."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def all_modules(model: nn.Module) -> list[nn.Module]:
 
 
 def has_attribute(module: nn.Module, name: str) -> bool:
-    """`hasattr` of a module that has no such parameter, buffer or child, without the error that torch raises inside."""
+    """`hasattr` for attributes that are not parameters, buffers or children, without torch's slow internal error."""
     if isinstance(module, torch.jit.ScriptModule):
         return hasattr(module, name)
     return name in module.__dict__ or hasattr(type(module), name)

@@ -1,10 +1,9 @@
-"""Optional packages that a target needs, imported on demand; torchvision even with a torch that its compiled extension
-was not built for.
+"""Optional packages, imported on demand; torchvision even if its compiled extension does not match torch.
 
 The common case is a CUDA build of torchvision with a CPU build of torch: the extension does not load, and importing
-torchvision (or timm, which needs it) stops at "operator torchvision::nms does not exist". With the two schemas that its
-import asks for defined here, everything but the compiled operators works. Of those, non-maximum suppression gets a
-kernel in plain PyTorch, because every detection model calls it; torchvision brings its own RoI align.
+torchvision (or timm, which needs it) fails with "operator torchvision::nms does not exist". If the two schemas that
+its import needs are defined here, everything but the compiled operators works. Non-maximum suppression gets a kernel in
+plain PyTorch, because every detection model calls it; torchvision has its own fallback for RoI align.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from torchgauge.lazy import collector_paused
 
 
 def import_optional(package: str, purpose: str) -> ModuleType:
-    """The package; `purpose` begins the message where it is missing ("timm: targets")."""
+    """The package; `purpose` is named in the error if it is missing ("a timm: target")."""
     try:
-        # What an import makes stays: searching it for garbage takes a fifth of the import of transformers.
+        # Imported objects stay alive: garbage collection would take a fifth of the import of transformers.
         with torchvision_importable(), collector_paused():
             return import_module(package)
     except ModuleNotFoundError as error:
@@ -60,7 +59,7 @@ _SUFFIXES = (*EXTENSION_SUFFIXES, ".so", ".dylib", ".pyd", ".dll")
 
 _BLOCK = 512  # boxes compared with all others at a time: bounds the memory
 
-# A torch.library.Library takes its definitions back when it is collected.
+# A torch.library.Library removes its definitions when it is garbage-collected.
 _library: torch.library.Library | None = None
 _has_warned = False
 
@@ -71,7 +70,7 @@ def torchvision_ops_are_stubs() -> bool:
 
 
 def ensure_torchvision_imports() -> None:
-    """Make `import torchvision` work; nothing happens where it does anyway, or where torchvision is not installed."""
+    """Make `import torchvision` work; does nothing if it works anyway or torchvision is not installed."""
     _define_missing_operators()
     _warn_once()
 
@@ -86,7 +85,7 @@ def torchvision_importable() -> Iterator[None]:
     finally:
         sys.meta_path.remove(finder)
         if "torchvision" in sys.modules:
-            # Let torchvision call the kernel above: its own guard asks for the extension, not for the operator.
+            # Let torchvision call our kernel: its own guard checks for the extension, not for the operator.
             boxes = sys.modules.get("torchvision.ops.boxes")
             if torchvision_ops_are_stubs() and boxes is not None:
                 boxes.__dict__["_assert_has_ops"] = _is_defined
@@ -97,7 +96,7 @@ class _DefineBeforeImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        # Looking for the package comes before importing it; looking alone does not warn.
+        # Called before the import; finding the package alone does not warn.
         if fullname == "torchvision":
             _define_missing_operators()
         if fullname != "torchvision.ops.roi_align" or "torch._dynamo" in sys.modules:
@@ -109,8 +108,8 @@ class _DefineBeforeImport(MetaPathFinder):
 
 
 class _WithoutDynamo(Loader):
-    """torchvision imports all of torch._dynamo (a second, twice as much as torch itself needs for its Python part) for
-    one function that it calls when RoI align is compiled: here it is imported by that call."""
+    """torchvision imports all of torch._dynamo, which takes a second, for one function that it calls when RoI align is
+    compiled: here that call imports it."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -134,7 +133,7 @@ class _WithoutDynamo(Loader):
             self._loader.exec_module(module)
             return
         except (ImportError, AttributeError):
-            pass  # another torchvision needs more of it
+            pass  # another version of torchvision needs more of it
         finally:
             for name in stand_ins:
                 del sys.modules[name]
@@ -165,9 +164,9 @@ def _is_defined() -> bool:
 
 
 def _extension_loads(folder: Path) -> bool:
-    """Its name changed (`_C`, `_C_stable`): where one loads that was taken for missing, two definitions of an operator
-    would end the process."""
-    # Windows looks for the libraries that the extension links to in listed folders only.
+    """Tries every name that the extension has had (`_C`, `_C_stable`), because defining an operator twice would abort
+    the process."""
+    # Windows searches for linked libraries only in registered folders.
     add_folder = getattr(os, "add_dll_directory", nullcontext)
     for library in sorted(path for path in folder.glob("_C*") if path.name.endswith(_SUFFIXES)):
         try:
@@ -190,7 +189,7 @@ def _suppress_non_maxima(dets: Tensor, scores: Tensor, iou_threshold: float) -> 
         block = slice(start, start + _BLOCK)
         corners = torch.maximum(boxes[block, None, :2], boxes[None, :, :2])
         shared = (torch.minimum(boxes[block, None, 2:], boxes[None, :, 2:]) - corners).clamp(min=0).prod(dim=2)
-        # Intersection over union; NaN, which is above no threshold, for two empty boxes.
+        # Intersection over union; NaN, which exceeds no threshold, for two empty boxes.
         clashes = shared / (areas[block, None] + areas - shared) > iou_threshold
         for index, clash in enumerate(clashes, start + 1):
             if alive[index - 1]:

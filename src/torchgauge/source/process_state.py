@@ -14,12 +14,12 @@ import torch
 
 @contextmanager
 def rng_untouched() -> Iterator[None]:
-    """Restore the global random state of torch, Python and, where it is loaded, numpy."""
+    """Restore the global random state of torch, Python and, if loaded, numpy."""
     python_state, torch_state = random.getstate(), torch.get_rng_state()
-    # A first look at a CUDA generator would initialise CUDA: only generators in use have a state to keep.
+    # Accessing a CUDA generator would initialise CUDA; generators that are not in use have no state to keep.
     cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
-    numpy = sys.modules.get("numpy.random")  # not loaded, it has drawn nothing and will begin with a fresh seed
+    numpy = sys.modules.get("numpy.random")  # if it is not loaded, it will start with a fresh seed
     numpy_state = None if numpy is None else numpy.get_state()
     try:
         yield
@@ -36,8 +36,8 @@ def rng_untouched() -> Iterator[None]:
 
 @contextmanager
 def hub_offline() -> Iterator[None]:
-    """Nothing is downloaded inside: a constructor or a forward may load weights or kernels from the hub. Without
-    `huggingface_hub` loaded there is nothing to switch off."""
+    """Prevent downloads of weights or kernels from the hub by a constructor or a forward. No effect if
+    `huggingface_hub` is not loaded."""
     module = sys.modules.get("huggingface_hub.constants")
     constants = {} if module is None else vars(module)
     before = constants.get("HF_HUB_OFFLINE")
@@ -63,8 +63,8 @@ def importable(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def pretended_absent(*packages: str) -> Iterator[None]:
-    """Inside, packages that nothing has imported yet look as if they were not installed. For processes that end with
-    their task only: a library may remember what it found."""
+    """Make packages that are not imported yet look as if they were not installed. Only for processes that end with
+    their task, because a library may remember the result."""
     hidden = {name: None for name in packages if name not in sys.modules}
     sys.modules.update(hidden)  # type: ignore[arg-type]  # None is how the import system marks an absent module
     try:

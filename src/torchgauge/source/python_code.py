@@ -38,13 +38,13 @@ def build_from_file(path: Path, name: str) -> nn.Module:
 
 
 def build_only_model(path: Path) -> tuple[str, nn.Module]:
-    """The model of a Python file that defines one, and its name; several are listed in the error."""
+    """The only model of a Python file, and its name; if there are several, the error lists them."""
     with _loaded(path) as module:
         own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
         here = {name: value for name, value in own.items() if getattr(value, "__module__", None) == module.__name__}
         classes = [name for name, value in here.items() if isinstance(value, type) and issubclass(value, nn.Module)]
         instances = [name for name, value in own.items() if isinstance(value, nn.Module)]
-        # A class that needs arguments is of no use where the file itself builds the model.
+        # If the file builds an instance itself, a class that needs arguments is not a candidate.
         built = [name for name in instances if len(classes) < 2 and all(map(_needed_arguments, map(own.get, classes)))]
         chosen = built if len(built) == 1 else classes
         if len(chosen) == 1:
@@ -63,19 +63,32 @@ def build_only_model(path: Path) -> tuple[str, nn.Module]:
 
 @contextmanager
 def _loaded(path: Path) -> Iterator[ModuleType]:
-    """The module of a Python file, whose folder is importable while it is loaded and built, as for a script."""
+    """The module of a Python file. Its folder is importable while it is loaded and built, as for a script."""
     path = path.absolute()
     if not path.is_file():
         names = [entry.name for entry in path.parent.glob("*.py")] if path.parent.is_dir() else []
         raise TargetError(f"there is no file '{path}'.{did_you_mean(path.name, names)}")
-    # Two checkouts may both have a `layers.py`: each target gets its own.
+    # Two projects may both have a `layers.py`; each target imports its own.
     for name in [name for name, home in _neighbours.items() if home != path.parent]:
         sys.modules.pop(name, None)
         del _neighbours[name]
     known = set(sys.modules)
     with importable(path.parent), torchvision_importable(), rng_untouched():
         try:
-            yield _load_file(path)
+            name = f"torchgauge_target_{next(_serial)}_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}"
+            spec = importlib.util.spec_from_file_location(name, path)
+            if spec is None or spec.loader is None:
+                raise TargetError(f"'{path}' cannot be loaded as Python")
+            module = importlib.util.module_from_spec(spec)
+            # Dataclasses and pickles look their module up by name.
+            sys.modules[name] = module
+            try:
+                spec.loader.exec_module(module)
+            # User code: it may raise anything, and a script without a main guard may exit.
+            except (Exception, SystemExit) as error:
+                del sys.modules[name]
+                raise _failed(f"'{path}' failed while it was loaded", error, path) from error
+            yield module
         finally:
             for name in set(sys.modules) - known:
                 file = Path(getattr(sys.modules[name], "__file__", None) or "")
@@ -99,23 +112,6 @@ def build_from_module(module: str, name: str) -> nn.Module:
                 ) from error
             raise _failed(f"the module '{module}' failed while it was imported", error) from error
         return _build(imported, name, module)
-
-
-def _load_file(path: Path) -> ModuleType:
-    name = f"torchgauge_target_{next(_serial)}_{re.sub(r'[^0-9a-zA-Z_]', '_', path.stem)}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise TargetError(f"'{path}' cannot be loaded as Python")
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickles look their module up by name.
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    # User code: it may raise anything, and a script without a main guard may exit.
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise _failed(f"'{path}' failed while it was loaded", error, path) from error
-    return module
 
 
 def _build(module: ModuleType, name: str, place: str) -> nn.Module:
@@ -164,5 +160,7 @@ def _failed(what: str, error: BaseException, path: Path | None = None) -> Target
     where = f" (line {lines[-1]})" if lines else ""
     message = f"{what}{where}: {type(error).__name__}{f': {text}' if text else ''}"
     if isinstance(error, ImportError) and "relative import" in text:
-        message += ". It is part of a package: give it as package.module:Name, from the folder that holds the package"
+        message += (
+            ". It is part of a package: give it as package.module:Name, from the folder that contains the package"
+        )
     return TargetError(message)

@@ -1,6 +1,6 @@
-"""A model that can be run for real: with the values of its files where there are any, else with random ones.
+"""A model that can be run for real, with the values of its files or with random ones.
 
-Stored tensors are read from their places in the files: nothing is unpickled.
+Stored tensors are read from their offsets in the files; nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from torchgauge.units import format_bytes
 RANDOM = "random weights, not those of a trained model"
 AS_BUILT = "the weights are the initial ones that the code sets"
 
-# A model is held while it is built and while it is filled: its own size, and a tensor or two in addition.
+# Memory for building and filling a model, relative to its size: the model and a tensor or two.
 _MEMORY_MARGIN = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class RealModel:
-    """A model with values; `notes` say where they come from. `is_owned`: it was made here."""
+    """A model with values; `notes` describe their origin. `is_owned`: it was created here."""
 
     model: nn.Module
     notes: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class RealModel:
 
 
 def load_real_model(source: Source) -> RealModel:
-    """The model as it is run. What the user gave is never written to."""
+    """The model to run. The user's model is never modified."""
     model, index = source.runnable, source.index
     if index is not None and isinstance(model, ScriptModule):
         return RealModel(_script(model, index.path))
@@ -63,8 +63,8 @@ def load_real_model(source: Source) -> RealModel:
 
 
 def runs_allowed(source: Source) -> Source:
-    """The source of a file's program as the user wants it run for real: an analysis may do so too where the program
-    looks at its data."""
+    """The source of a file's program that the user allows to run: an analysis may then run it too if the program reads
+    its data."""
     model, index = source.model, source.index
     if index is not None and isinstance(model, ScriptModule):
         return replace(source, build_real=partial(_script, model, index.path))
@@ -78,7 +78,7 @@ def _is_valueless(model: nn.Module) -> bool:
 
 
 def _script(model: ScriptModule, path: str) -> nn.Module:
-    """The tensors of the model that was analysed are mapped from the file; here they are in memory."""
+    """With its tensors in memory; those of the analysed model are mapped from the file."""
     _require_room(model)
     return load_torchscript(path, values=True)
 
@@ -90,12 +90,12 @@ def _exported(source: Source) -> ExportedModel:
     model = load_exported(source.stored.path, values=read)
     missing = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
     if missing:
-        raise InputError(f"'{source.record.name}' does not hold the values of {missing[0]}, so it cannot be run")
+        raise InputError(f"'{source.record.name}' does not contain the values of {missing[0]}, so it cannot be run")
     return model
 
 
 def _built(source: Source) -> nn.Module:
-    """Built once more; in the type that the model of the analysis has."""
+    """Built again, in the type of the analysed model."""
     if source.build_real is None:
         raise InputError(
             "its parameters are on the meta device and have no values, so it cannot be run: "
@@ -112,41 +112,40 @@ def _require_room(model: nn.Module) -> None:
     free = psutil.virtual_memory().available
     if needed > free:
         raise InputError(
-            f"its weights need {format_bytes(int(needed))} of memory and {format_bytes(free)} are free, so it cannot "
-            "be run here: measure a smaller model of its kind, or on a larger machine"
+            f"the weights need {format_bytes(int(needed))} of memory, but only {format_bytes(free)} are free: use a "
+            "smaller model or a larger machine"
         )
 
 
 def _filled(source: Source) -> RealModel:
-    """The code's model with the values of the file, tensor by tensor under the names that fit."""
+    """The model of the code with the values of the file, matched by name."""
     model = source.runnable
     real = _built(source) if _is_valueless(model) else copy.deepcopy(model)
     stored = model_entries(source.stored)
     lead = find_fit(real, {name: entry.spec.shape for name, entry in stored.items()}).lead
     entries = {name.removeprefix(lead): entry for name, entry in stored.items()}
     state = {name: tensor for name, tensor in real.state_dict().items() if isinstance(tensor, torch.Tensor)}
-    # The names of the tensors for which there are no values.
     filled: set[int] = set()
     with torch.no_grad():
         for name, tensor in state.items():
             entry = entries.get(name)
-            # Packed values are not those of the model: it would have to be built for them.
+            # Packed values do not fit: the model would have to be built for them.
             if entry is not None and entry.spec.shape == tuple(tensor.shape) and entry.logical_elements is None:
                 tensor.copy_(read_tensor(entry))
                 filled.add(tensor.data_ptr())
     left = [name for name, tensor in state.items() if tensor.data_ptr() not in filled and tensor.numel()]
     if not left:
         return RealModel(real)
-    note = f"{len(left):,} of {len(state):,} tensors keep the values they were built with: the files have no {left[0]}"
+    note = f"{len(left):,} of {len(state):,} tensors keep their initial values: the files have no {left[0]}"
     return RealModel(real, (note,))
 
 
-# By the names that files have for them; those of types that this torch lacks are not in it.
+# Types by name; types that this version of torch lacks are missing.
 _DTYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
 
 
 def read_tensor(entry: Entry) -> torch.Tensor:
-    """A new tensor. Raises `FormatError` where the values are not stored, or not in a way that is known."""
+    """A new tensor. Raises `FormatError` if the values are not stored, or in an unknown format."""
     dtype = _DTYPES.get(entry.spec.dtype)
     if dtype is None or entry.spec.dtype in VALUES_PER_BYTE:
         raise FormatError(f"{entry.name}: values of type {entry.spec.dtype} cannot be read")
@@ -163,7 +162,7 @@ def read_tensor(entry: Entry) -> torch.Tensor:
             whole[tuple(slice(at, at + size) for at, size in zip(chunk.corner, chunk.shape, strict=True))] = part
             filled += part.numel()
         if filled < whole.numel():
-            raise FormatError(f"{entry.name}: its parts do not make up the whole")
+            raise FormatError(f"{entry.name}: its parts do not add up to the whole")
         return whole
     flat = _typed(_content(entry), entry, dtype)
     if entry.spec.stride is None:
@@ -180,12 +179,12 @@ def _content(entry: Entry) -> bytearray:
         record = entry.deflated
         assert record is not None
         if record.size > INFLATION_RATIO * max(record.packed, 1):
-            raise FormatError(f"{entry.name}: its record unpacks to more than compression can explain: a zip bomb?")
+            raise FormatError(f"{entry.name}: its record unpacks to more than deflate can compress: a zip bomb?")
         packed = _read(entry.file, record.offset, record.packed, entry.name)
         try:
             content = zlib.decompressobj(-15).decompress(packed, record.start + nbytes)
         except zlib.error as error:
-            raise FormatError(f"{entry.name}: its compressed record is damaged: {error}") from error
+            raise FormatError(f"{entry.name}: its compressed record is corrupt: {error}") from error
         return _whole(bytearray(content[record.start :]), nbytes, entry.name)
     if entry.offset is None:
         raise FormatError(f"{entry.name}: its values are not stored")

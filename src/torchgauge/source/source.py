@@ -1,4 +1,4 @@
-"""The outcome of resolving a target: a model, stored weights, or both."""
+"""A resolved target: a model, stored weights, or both."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-# Formats whose files hold code as well.
+# Formats whose files also contain code.
 PROGRAMS = ("torchscript", "exported")
 
 
 def stored_target(index: Index, name: str, remark: str = "") -> TargetRecord:
-    """The record of a file or folder of weights; `remark` says where the code came from."""
+    """The record of a file or folder of weights; `remark` names the origin of the code."""
     kind = index.format if index.format in PROGRAMS else "folder" if Path(index.path).is_dir() else "checkpoint"
     text = f"{index.format}, {remark}" if remark else index.format
     return TargetRecord(name, kind, text, index.files, index.archive)
@@ -32,9 +32,9 @@ class Source:
     """A model, stored weights, or both, and where they came from.
 
     `model` is None for a file of weights without code. A registry model may have its parameters on the meta device;
-    `build_real` then builds it again with real ones. It is None where the user's own code made the parameters.
-    `is_unpickled`: the model was made by a file's own code. `is_inferred`: the model was identified by the names and
-    shapes of the weights, which do not determine the hyperparameters in `assumed` (given with the values used).
+    `build_real` then builds it again with real ones; it is None for a model that the user's code built. `is_unpickled`:
+    the model was created by code in the file. `is_inferred`: the model was identified by the names and shapes of the
+    weights, which do not determine the hyperparameters in `assumed` (with the values used).
     """
 
     model: nn.Module | None
@@ -48,14 +48,14 @@ class Source:
 
     @property
     def runnable(self) -> nn.Module:
-        """The model; raises where there is none."""
+        """The model; raises `TargetError` if there is none."""
         if self.model is None:
-            raise TargetError(f"'{self.record.name}' holds weights without code: give the code with --as TARGET")
+            raise TargetError(f"'{self.record.name}' contains weights without code; give the code with --as TARGET")
         return self.model
 
     @property
     def stored(self) -> Index:
-        """The weights; raises where there are none."""
+        """The weights; raises `TargetError` if there are none."""
         if self.index is None:
             raise TargetError(f"'{self.record.name}' is not a file or folder of weights")
         return self.index
@@ -63,7 +63,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a file is to be opened. `code` builds the model of bare weights: the model and its target text."""
+    """How to open a file. `code` is the model of bare weights."""
 
     name: str
     code: Source | None = None

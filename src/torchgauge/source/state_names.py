@@ -1,4 +1,4 @@
-"""The tensors of the model in a checkpoint, by names without containers and wrappers, compared with those of code."""
+"""The tensors of the model in a checkpoint, by names without containers and wrappers; comparison with a model's."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def model_entries(index: Index) -> dict[str, Entry]:
     prefix = str(index.metadata.get("model_prefix", "")).rstrip(".")
     lead = f"{prefix}." if prefix else ""
     own = [x for x in index.entries if x.role is not Role.OPTIMIZER and x.name.startswith(lead)]
-    # In a bare state dict, tensors that are neither parameters nor buffers are not the model's.
+    # In a bare state dict, tensors that are neither parameters nor buffers do not belong to the model.
     entries = own if lead else [x for x in own if x.role is not Role.OTHER or x.logical_elements is not None]
     stripped = strip_all((entry.name[len(lead) :] for entry in entries), WRAPPER_PREFIXES)
     return dict(zip(map(shallow, stripped), entries, strict=True))
 
 
 def shallow(name: str) -> str:
-    """Limit the depth of a name: no model nests so deep, and a file must not create a tree of a million levels."""
+    """Limit the depth of a name: a hostile file must not create a tree of a million levels."""
     if name.count(".") < MAX_NAME_DEPTH:
         return name
     *folders, last = name.split(".", MAX_NAME_DEPTH)
@@ -53,7 +53,7 @@ def strip_all(names: Iterable[str], prefixes: tuple[str, ...]) -> list[str]:
 
 
 def variants(shapes: dict[str, Shape]) -> Iterator[dict[str, Shape]]:
-    """The tensors under their names, then without one more container each time."""
+    """The tensors by name, then without the outermost container, again and again."""
     yield shapes
     while True:
         common = next((p for p in CONTAINER_PREFIXES if shapes and all(name.startswith(p) for name in shapes)), None)
@@ -64,7 +64,7 @@ def variants(shapes: dict[str, Shape]) -> Iterator[dict[str, Shape]]:
 
 
 LISTED = 10
-# Written by some versions of a model and not by others; nothing is computed from their absence.
+# Stored by some versions of a model and not by others; their absence does not matter.
 _OPTIONAL = re.compile(
     r"(.*\.)?(num_batches_tracked|position_ids|inv_freq|(attn|attention)\.(masked_)?bias|relative_position_index"
     r"|attn_mask|relative_coords_table|_extra_state)"
@@ -73,7 +73,7 @@ _OPTIONAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What keeps a checkpoint from being that of a model; empty where nothing does."""
+    """The differences between a checkpoint and a model; falsy if they match."""
 
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Differences:
         return len(self.missing) + len(self.unexpected) + len(self.mismatched)
 
     def describe(self) -> str:
-        """One paragraph per kind: how many there are, and the first ones."""
+        """One paragraph per kind of difference: the count and the first names."""
         shapes = [f"{name}: {format_shape(has)} in the file, {format_shape(wants)} in the code"
                   for name, wants, has in self.mismatched]  # fmt: skip
         kinds = (
@@ -114,14 +114,14 @@ def state_shapes(model: nn.Module) -> dict[str, Shape]:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`lead` stands before the model's own names in the file."""
+    """`lead` is the prefix of the model's names in the file."""
 
     differences: Differences
     lead: str
 
 
 def find_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Fit:
-    """How the file fits under the names, with or without containers around them, that fit best."""
+    """The best fit of the file over all variants of its names, with and without containers."""
     expected, twins = state_shapes(model), tied_twins(model)
     first = next(iter(stored), "")
     fits = (
@@ -138,7 +138,7 @@ def best_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Differences:
 def compare(
     expected: Mapping[str, Shape], found: Mapping[str, Shape], twins: Mapping[str, frozenset[str]] | None = None
 ) -> Differences:
-    """`twins` are the other names of tied tensors: one of them in the file is enough."""
+    """`twins` are the other names of tied tensors, of which the file needs only one."""
     twins = twins or {}
     missing = [
         name

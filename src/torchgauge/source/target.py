@@ -33,14 +33,14 @@ def resolve(
     allow_pickle: bool = False,
     progress: Progress | None = None,
 ) -> Source:
-    """The model or the stored weights that `target` names; `name` is what reports call it, else the target's own name.
+    """The model or the stored weights of a target. `name` is used in reports; by default, the target's own name.
 
-    `code` builds the model of bare weights. Nothing in a file is executed unless `allow_pickle`.
+    `code` is the model of bare weights. Nothing in a file is executed unless `allow_pickle`.
     """
     held = None if isinstance(target, str | type) or is_program(target) else find_model(target)
     is_live = held is not None or is_program(target)
     if code is not None and (is_live or not is_file(target)):
-        raise UsageError("--as gives the code of a file or folder of weights; this target already is code")
+        raise UsageError("--as gives the code for a file or folder of weights, but this target is code already")
     if is_program(target):
         from torchgauge.source.exported import from_program
 
@@ -72,7 +72,7 @@ def resolve(
 
 
 def is_program(target: object) -> TypeGuard[ExportedProgram]:
-    # Whoever holds one has imported torch.export.
+    # If there is one, torch.export has been imported.
     export = sys.modules.get("torch.export")
     return export is not None and isinstance(target, export.ExportedProgram)
 
@@ -82,7 +82,7 @@ def is_file(target: object) -> bool:
 
 
 def _open_path(path: str, opening: Opening) -> Source:
-    from torchgauge.source.files import open_path  # and with it every file format
+    from torchgauge.source.files import open_path  # imports all file formats
 
     return open_path(Path(path), opening)
 
@@ -117,10 +117,10 @@ class HeldModel:
 
 
 def find_model(target: object) -> HeldModel | None:
-    """A module that can be called, `target` itself or the largest one in its attributes; None where there is none."""
+    """A callable module: `target` itself or the largest one in its attributes; None if there is none."""
     value, path, others = target, list[str](), list[str]()
     for _ in range(_MAX_ATTRIBUTE_DEPTH):
-        # Torch's own containers have no forward either; what they hold is a list of models, not one.
+        # Torch's own containers have no forward either; they are lists of models.
         if isinstance(value, nn.Module) and (has_forward(value) or type(value).__module__.startswith("torch.")):
             break
         held = value._modules if isinstance(value, nn.Module) else getattr(value, "__dict__", {})
@@ -135,11 +135,11 @@ def find_model(target: object) -> HeldModel | None:
     if not path:
         return HeldModel(value)
     among = f", the largest of several (also: {', '.join(others)})" if others else ""
-    said = f"the target is a {type(target).__name__}: its attribute '{'.'.join(path)}' is analyzed{among}"
-    return HeldModel(value, (said,))
+    warning = f"the target is a {type(target).__name__}: its attribute '{'.'.join(path)}' is analyzed{among}"
+    return HeldModel(value, (warning,))
 
 
 def has_forward(module: nn.Module) -> bool:
-    # A script module keeps its forward in torch's inner object; its class has none that can be asked for.
+    # A script module has its forward in torch's inner object, not in its class.
     is_script = isinstance(module, torch.jit.ScriptModule)
     return is_script or "forward" in vars(module) or type(module).forward is not nn.Module.forward

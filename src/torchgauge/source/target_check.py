@@ -1,4 +1,4 @@
-"""Checks of a target's text that need no torch: whether it names anything, and suggestions if not."""
+"""Check the text of a target without torch, and suggest alternatives if it names nothing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def check_target(text: str) -> None:
-    """Raise where `text` cannot be a target: nothing has that name, or the file is empty or of another kind."""
+    """Raise if `text` cannot be a target: nothing has this name, or the file is empty or not a model."""
     text = text.strip()
     path = text.removeprefix("hf:")
-    # `os.path` answers for every text: a name may be too long for a file, or hold what none can have.
+    # `os.path` accepts any text, even one that is too long or invalid as a file name.
     if os.path.exists(path):
         if os.path.isfile(path) and not path.endswith((".py", ".json")):
             from torchgauge.checkpoint.signatures import refuse_foreign_file
@@ -38,7 +38,7 @@ def is_dotted_name(text: str) -> bool:
 
 
 def unknown_target(text: str) -> TargetError | UsageError:
-    """The error for a text that names no file, folder, model or module; says what was probably meant."""
+    """The error for a text that is not a file, folder, model or module, with suggestions."""
     likely = list(dict.fromkeys(chain(_files(text), _registered(text))))[:3]
     hint = f" Did you mean {' or '.join(likely)}?" if likely else ""
     path = Path(text)
@@ -50,7 +50,7 @@ def unknown_target(text: str) -> TargetError | UsageError:
 
 
 def _files(text: str) -> Iterator[str]:
-    """Files whose name is close, and a Python module that lacks the name of its model."""
+    """Files with similar names, and a Python module without the name of its model."""
     if not text or "\0" in text:
         return
     module = Path(text.replace(".", "/") + ".py")
@@ -63,7 +63,7 @@ def _files(text: str) -> Iterator[str]:
 
 
 def _registered(text: str) -> Iterator[str]:
-    """Models of that name in timm, torchvision and transformers, from the tables that are shipped; else close ones."""
+    """Models with this name or a similar one in timm, torchvision and transformers, from the shipped tables."""
     folder = files("torchgauge") / "source" / "identify"
     fingerprints = (folder / "fingerprints.tsv").read_text(encoding="utf-8").splitlines()[1:]
     patterns = (folder / "name_patterns.tsv").read_text(encoding="utf-8").splitlines()[1:]
@@ -75,7 +75,6 @@ def _registered(text: str) -> Iterator[str]:
     lowered = text.lower()
     architecture, dot, tag = lowered.partition(".")
     if lowered in names:
-        # timm is asked for most, torchvision comes with torch.
         yield from sorted(names[lowered])
     elif dot and architecture in names:
         # With the tag of its weights, as timm writes it.
@@ -84,17 +83,14 @@ def _registered(text: str) -> Iterator[str]:
         yield from (target for name in close_names(lowered, names, cutoff=0.8) for target in sorted(names[name]))
 
 
-# Names that were probably meant.
-
-
 def close_names(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """Up to three known names that are close, the closest first; capital letters do not matter."""
+    """Up to three similar names, the most similar first, ignoring case."""
     folded = {candidate.lower(): candidate for candidate in known}
     return [folded[match] for match in get_close_matches(name.lower(), folded, n=3, cutoff=cutoff)]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence with the closest known names, led by a space; empty where nothing is close."""
+    """A sentence with the most similar names, with a leading space; empty if there are none."""
     matches = close_names(name, known)
     if not matches:
         return ""

@@ -1,6 +1,6 @@
-"""Inputs of a script module: the sizes a trace was made with, else what its graph does with each of them first.
+"""Inputs of a script module: the sizes that a trace was made with, or the first use of each input in the graph.
 
-The graph shows where an input first meets a weight, even where the layers are gone (frozen models) or have lost their
+The graph shows which weight an input meets first, even if the layers are gone (frozen models) or have lost their
 attributes (traces).
 """
 
@@ -24,11 +24,9 @@ from torchgauge.source.candidate import (
     is_companion,
     make_tensor,
 )
-from torchgauge.source.layers import suggest
+from torchgauge.source.layers import TRACED_LENGTHS, suggest
 from torchgauge.source.torchscript.graphs import lower
 
-# A trace has the length it was made with in its graph: several are tried.
-_LENGTHS = (128, 16, 8, 32, 64, 512)
 _MAX_GUESSES = 8
 _DTYPES = {
     "Float": torch.float32, "Double": torch.float64, "Half": torch.float16, "BFloat16": torch.bfloat16,
@@ -39,12 +37,12 @@ _DTYPES = {
 def script_assignments(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
 ) -> Iterator[Assignment]:
-    """Nothing for a model that is not a script module, or whose inputs reach no weight that implies their shape."""
+    """Empty for a model that is not a script module, or whose inputs reach no weight that implies their shape."""
     if not isinstance(model, torch.jit.ScriptModule):
         return
     parameters = list(signature.required(given))
     if defaults.batch == 1 and defaults.seq is None:
-        # A live trace still knows the shapes of its example; a saved one does not.
+        # A live trace still has the shapes of its example; a saved one does not.
         method = model._c._get_method("forward") if model._c._has_method("forward") else None
         names = [argument.name for argument in method.schema.arguments] if method is not None else []
         values = dict(zip(names, method.graph.inputs(), strict=True)) if method is not None else {}
@@ -83,13 +81,13 @@ def _guesses(use: FirstUse, defaults: Defaults) -> Iterator[Guess]:
     name = f"'{use.weight.name}'" if use.weight.name else "a constant"
     says, tensors = suggest(layer_type, SimpleNamespace(**attributes), defaults)
     if layer_type == "Embedding" and defaults.seq is None:
-        tensors = chain((defaults.ids(defaults.batch, length) for length in _LENGTHS), tensors)
+        tensors = chain((defaults.ids(defaults.batch, length) for length in TRACED_LENGTHS), tensors)
     for tensor in tensors:
         yield Guess(use.input_for(tensor), f"{use.op} with {name} {says}")
 
 
 def _layer(use: FirstUse) -> tuple[str, dict[str, object]]:
-    """The class of the layer that runs the op, and the attributes that follow from its weight; "" where none."""
+    """The class of layer that runs the op, and the attributes implied by its weight; "" if unknown."""
     shape = tuple(use.weight.tensor.shape)
     match use.op.removeprefix("aten::"):
         case "_convolution" | "convolution" | "conv1d" | "conv2d" | "conv3d" if len(shape) in (3, 4, 5):
@@ -123,7 +121,7 @@ Undo = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """`name` is its path in the model; "" for a constant, which has none."""
+    """`name` is its path in the model; "" for a constant."""
 
     name: str
     tensor: Tensor
@@ -131,8 +129,8 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class FirstUse:
-    """`arguments` are those of the op that are plain values, by position; `undo` turns a tensor that the op takes into
-    the input it was made from, the last change first."""
+    """`arguments` are the plain values among the arguments of the op, by position; `undo` transforms the tensor that
+    the op takes back into the input, the last change first."""
 
     op: str
     weight: Weight
@@ -145,7 +143,7 @@ class FirstUse:
         return taken.contiguous()
 
 
-# Where each op has its data and its weight.
+# The positions of the data and the weight among the arguments.
 _OPERANDS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(
         ("aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::_convolution", "aten::convolution"), (0, 1)
@@ -157,7 +155,7 @@ _OPERANDS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("aten::rnn_tanh", "aten::rnn_relu"), (0, 2)),
     "aten::addmm": (1, 2),
 }
-# They change neither the number of dimensions nor the last ones: scaling, casting, padding of a size that is kept.
+# Ops that keep the number of dimensions and the last dimensions: scaling, casting, activations.
 _KEEPS = frozenset(
     f"{namespace}::{name}"
     for namespace, names in (
@@ -174,7 +172,7 @@ _MOVES = ("aten::transpose", "aten::permute", "aten::unsqueeze")
 
 
 def first_uses(module: torch.jit.ScriptModule) -> dict[str, FirstUse]:
-    """For each parameter of forward that reaches a weight: how. Names are those of the schema."""
+    """The first use of each parameter of forward that reaches a weight, by its name in the schema."""
     script: Any = module._c
     if not script._has_method("forward"):
         return {}
@@ -185,7 +183,7 @@ def first_uses(module: torch.jit.ScriptModule) -> dict[str, FirstUse]:
 
 
 class _Walk:
-    """One pass over the nodes in their order, through all branches; values are known by their names in the graph."""
+    """One pass over the nodes in order, through all branches; values are identified by their names in the graph."""
 
     def __init__(self, graph: torch._C.Graph, script: Any) -> None:
         owner, *inputs = graph.inputs()
@@ -237,7 +235,7 @@ class _Walk:
         self.found.setdefault(position, FirstUse(node.kind(), held, arguments, undo))
 
     def _weight(self, value: torch._C.Value) -> Weight | None:
-        """The weight itself, or the first of the list that an RNN is given."""
+        """The weight itself, or the first of the list that an RNN takes."""
         if value.node().kind() == "prim::ListConstruct":
             return next((held for item in value.node().inputs() if (held := self._weight(item))), None)
         return self._weights.get(value.debugName())
@@ -264,7 +262,7 @@ class _Walk:
 
 
 def plain_value(value: torch._C.Value) -> Any:
-    """A number, or a list of such, that the graph holds; None for what is made while it runs."""
+    """A constant number or list of numbers; None for values that are computed at run time."""
     node = value.node()
     if node.kind() == "prim::ListConstruct":
         items = [plain_value(item) for item in node.inputs()]
@@ -275,7 +273,7 @@ def plain_value(value: torch._C.Value) -> Any:
 
 
 def _undo(kind: str, *arguments: Any) -> Undo | None:
-    """The inverse of an op that moves dimensions; None where the graph computes which."""
+    """The inverse of an op that moves dimensions; None if its arguments are not constants."""
     if any(argument is None for argument in arguments):
         return None
     if kind == "aten::transpose":

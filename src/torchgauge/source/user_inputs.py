@@ -1,4 +1,4 @@
-"""Inputs the user gave: values, or sizes to make tensors from, as Python values or as written on the command line."""
+"""Inputs from the user: values, or sizes to create tensors from, in Python or on the command line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from torchgauge.source.target_check import did_you_mean
 
 
 def given_values(signature: ForwardSignature, inputs: object, kwargs: Mapping[str, object]) -> Candidate:
-    """A tuple is the positional arguments, a dict the keywords; anything else, a list too, is one argument."""
+    """A tuple holds positional arguments, a dict keywords; anything else, also a list, is a single argument."""
     args: tuple[object, ...] = ()
     keywords = dict(kwargs)
     if isinstance(inputs, Mapping) and all(isinstance(name, str) for name in inputs):
-        # A dict whose names forward does not know, where forward needs one argument, is that argument.
+        # If forward needs one argument and knows none of the names, the dict is that argument.
         needed = [parameter.name for parameter in signature.required(kwargs)]
         unknown = not signature.takes_any_keyword and not any(name in signature.names for name in inputs)
         if unknown and len(needed) == 1:
@@ -29,7 +29,7 @@ def given_values(signature: ForwardSignature, inputs: object, kwargs: Mapping[st
         else:
             keywords = {**inputs, **kwargs}
     elif isinstance(inputs, tuple):
-        # A named tuple is one structured value of the user's, not a list of arguments.
+        # A named tuple is one structured value, not a list of arguments.
         args = (inputs,) if hasattr(inputs, "_fields") else inputs
     elif inputs is not None:
         args = (inputs,)
@@ -64,14 +64,14 @@ def sized_candidates(
     defaults: Defaults,
     kwargs: Mapping[str, object],
 ) -> Iterator[Candidate]:
-    """Tensors of the given sizes; where their type is open, the plausible ones in turn."""
+    """Tensors of the given sizes, with all plausible types if the type is not given."""
     positional = sum(spec.name is None for spec in specs)
     names = [*(spec.name for spec in specs if spec.name), *kwargs]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"the input '{name}' is given twice")
     signature.check(positional, {*(spec.name for spec in specs if spec.name), *kwargs})
-    # The name of the parameter that each spec fills, "" for one in `*args`.
+    # The parameter for each spec, "" in `*args`.
     places = iter([parameter.name for parameter in signature.positional])
     return _typed(model, specs, [spec.name or next(places, "") for spec in specs], defaults, kwargs)
 
@@ -81,10 +81,20 @@ def _typed(
 ) -> Iterator[Candidate]:
     looks_up = any(has_attribute(module, "num_embeddings") for module in all_modules(model))
     value = token_value(model)
-    choices = [_dtypes(spec, name, looks_up, defaults) for spec, name in zip(specs, names, strict=True)]
+    choices: list[tuple[torch.dtype, ...]] = []
+    for spec, name in zip(specs, names, strict=True):
+        if spec.dtype is not None:
+            choices.append((spec.dtype,))
+        elif is_ids(name) or name == "attention_mask":
+            choices.append((torch.int64,))
+        elif is_mask(name):
+            choices.append((torch.bool, defaults.dtype, torch.int64))
+        else:
+            may_be_ids = looks_up and defaults.dtype.is_floating_point
+            choices.append((defaults.dtype, torch.int64) if may_be_ids else (defaults.dtype,))
     for dtypes in product(*choices):
         tensors = [make_tensor(s.shape, dtype, value=value) for s, dtype in zip(specs, dtypes, strict=True)]
-        # Integers that the user did not ask for are an assumption; the model's own floating type is not.
+        # Integer types that the user did not request are an assumption; the model's floating-point type is not.
         assumed = [
             f"{name or 'input'} {str(dtype).removeprefix('torch.')}: {source}"
             for spec, name, dtype in zip(specs, names, dtypes, strict=True)
@@ -96,16 +106,6 @@ def _typed(
             {spec.name: tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name} | dict(kwargs),
             "; ".join(assumed) or None,
         )
-
-
-def _dtypes(spec: InputSpec, name: str, looks_up: bool, defaults: Defaults) -> tuple[torch.dtype, ...]:
-    if spec.dtype is not None:
-        return (spec.dtype,)
-    if is_ids(name) or name == "attention_mask":
-        return (torch.int64,)
-    if is_mask(name):
-        return (torch.bool, defaults.dtype, torch.int64)
-    return (defaults.dtype, torch.int64) if looks_up and defaults.dtype.is_floating_point else (defaults.dtype,)
 
 
 def holds_tensor(value: object) -> bool:
@@ -146,7 +146,7 @@ _INPUT = re.compile(r"(?:(?P<name>[^=:]+)=)?(?P<dims>[0-9]+(?:[x×,][0-9]+)*|sca
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One `--input`: without a name it is the next positional argument, without a dtype the model's own is taken."""
+    """One `--input`: without a name the next positional argument, without a dtype of the model's type."""
 
     name: str | None
     shape: tuple[int, ...]
@@ -168,6 +168,6 @@ def parse_dtype(text: str) -> torch.dtype:
     name = text.strip().lower().removeprefix("torch.")
     dtype = getattr(torch, _SHORT_NAMES.get(name, name), None) if name in (*_NAMES, *_SHORT_NAMES) else None
     if not isinstance(dtype, torch.dtype):
-        hint = did_you_mean(name, (*_NAMES, *_SHORT_NAMES)) or f" There are: {', '.join(_NAMES)}."
+        hint = did_you_mean(name, (*_NAMES, *_SHORT_NAMES)) or f" Use one of: {', '.join(_NAMES)}."
         raise UsageError(f"'{text}' is not a dtype.{hint}")
     return dtype

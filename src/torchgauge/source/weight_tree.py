@@ -1,4 +1,4 @@
-"""The module tree of a file: a folder of names for each module; the classes where code or a pickle names them."""
+"""The module tree of a file, from the names of its tensors; classes from code or a pickle, if there is one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VERDICTS = ("dangerous", "unknown", "expected")
 
 @collector_paused()
 def stored_record(source: Source) -> StoredRecord:
-    """The files as facts of a capture; of what a pickle would import, the dangerous comes first."""
+    """The files as facts of a capture; of the imports of a pickle, dangerous ones come first."""
     index, types = source.stored, module_types(source)
     imports = {(i.name, i.verdict.value, i.called) for i in index.imports}
     modules = {entry.name: name.rpartition(".")[0] for name, entry in model_entries(index).items()}
@@ -68,7 +68,7 @@ def param_records(index: Index) -> tuple[ParamRecord, ...]:
 
 @collector_paused()
 def module_records(params: tuple[ParamRecord, ...], types: Mapping[str, str]) -> tuple[ModuleRecord, ...]:
-    """The root and every folder of names, in the order of the names; `types` are the classes that are known."""
+    """The root and every prefix of a name, in the order of the names; `types` are the known classes."""
     folders: dict[str, _Folder] = {"": _Folder("")}
     for param in params:
         owners = _chain(folders, param.module)
@@ -94,7 +94,7 @@ class _Folder:
 
 
 def _chain(folders: dict[str, _Folder], path: str) -> list[_Folder]:
-    """The folder of a path and all above it; those that are new are made from the root down."""
+    """The folder of a path and all its parents, created from the root down if missing."""
     missing: list[str] = []
     while path not in folders:
         missing.append(path)
@@ -110,9 +110,9 @@ def _chain(folders: dict[str, _Folder], path: str) -> list[_Folder]:
 
 
 def module_types(source: Source) -> Mapping[str, str]:
-    """The class of each module, by its path in the model: from the code, else from the pickle, where there is one."""
+    """The class of each module by its path in the model, from the code or, without code, from the pickle."""
     if source.model is not None and not source.is_inferred:
-        # Of a scripted module, the name it was scripted from.
+        # A scripted module has the name of its original class.
         return {
             path: str(getattr(module, "original_name", type(module).__name__))
             for path, module in source.model.named_modules(remove_duplicate=False)

@@ -1,4 +1,5 @@
-"""What kind of model it is: family, layers by kind, likely hyperparameters; from names and shapes, and from a run."""
+"""The architecture of a model: family, layers by kind, likely hyperparameters; from names and shapes, and from a
+run."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def stated_hyperparameters(model: nn.Module) -> dict[str, int]:
         stated = {}
         for name, keys in _CONFIG.items():
             value = next((value for key in keys if (value := getattr(config, key, None)) is not None), None)
-            # Of a list by stage that of the last, whose blocks are described.
+            # A list has one entry per stage; the last stage is the one that is described.
             value = value[-1] if isinstance(value, list | tuple) and value else value
             if isinstance(value, int) and value:
                 stated[name] = value

@@ -1,4 +1,4 @@
-"""The family of an architecture, and the evidence it is judged by: names, shapes, the attention heads of a run."""
+"""The family of an architecture, and the evidence for it: names, shapes, the attention heads of a run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from torchgauge.facts import OpRecord
+from torchgauge.registry import Registry
 from torchgauge.source.architecture.layers import (
     RECURRENT,
     Blocks,
@@ -22,16 +23,14 @@ from torchgauge.source.architecture.layers import (
 
 _NUMBER = re.compile(r"\d+")
 
-# By name; `assumed` lists the names of those that are a convention, not a fact.
+# By name; `assumed` lists the names of those that follow a convention instead of a shape.
 Hyperparameters = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The names and shapes of the tensors; of a model that was run also the categories of its ops and the heads of its
-    attention.
-
-    `stated` are hyperparameters that the model itself states, in a config or in attributes of its layers.
+    """The names and shapes of the tensors; for a model that was run, also the categories of its ops and the heads of
+    its attention. `stated` are hyperparameters from the model's config or from attributes of its layers.
     """
 
     shapes: Shapes
@@ -64,7 +63,7 @@ class Evidence:
 
     @cached_property
     def outlines(self) -> frozenset[str]:
-        """The names with a 0 for each number: a few hundred, however many layers there are."""
+        """The names with each number replaced by 0: a few hundred, whatever the number of layers."""
         return frozenset(_NUMBER.sub("0", name) for name in self.shapes)
 
     @cached_property
@@ -74,15 +73,15 @@ class Evidence:
 
 # (batch, length, heads, size), or (tokens, heads, size); all others have (batch, heads, length, size).
 _TOKENS_FIRST = ("_flash_attention_forward", "_efficient_attention_forward", "varlen_attn", "_flash_attn_")
-_COUNTS = ("num_head", "num_heads")  # of ops that take the projections too
+_COUNTS = ("num_head", "num_heads")  # attributes of ops that include the projections
 # Between a product and its softmax, or a softmax and its product: scale, mask, bias, cast, dropout.
 _BETWEEN = ("elementwise", "copy", "activation", "indexing", "other")
-_FARTHEST = 6
+_MAX_OPS_BETWEEN = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """`count` is None where attention is written out: a product over all heads looks like one over samples."""
+    """`count` is None if attention is computed by matmul and softmax: then heads look like samples of a batch."""
 
     size: int
     count: int | None = None
@@ -90,9 +89,9 @@ class Heads:
 
 
 def observed_heads(ops: Iterable[OpRecord]) -> tuple[Heads, ...]:
-    """Of each attention in the forward pass, in order."""
+    """The heads of each attention in the forward pass, in order."""
     forward = {op.index: op for op in ops if op.phase == "forward"}
-    found = (_fused(op) if op.category == "attention" else _written_out(op, forward) for op in forward.values())
+    found = (_fused(op) if op.category == "attention" else _unfused(op, forward) for op in forward.values())
     return tuple(heads for heads in found if heads is not None)
 
 
@@ -110,7 +109,7 @@ def _fused(op: OpRecord) -> Heads | None:
     return Heads(query[-1], query[place], key[place] if len(key) == len(query) else None)
 
 
-def _written_out(op: OpRecord, ops: Mapping[int, OpRecord]) -> Heads | None:
+def _unfused(op: OpRecord, ops: Mapping[int, OpRecord]) -> Heads | None:
     """`op` multiplies values by a softmax of a product of two activations, the query and the key."""
     if op.category != "matmul" or op.weights:
         return None
@@ -118,14 +117,14 @@ def _written_out(op: OpRecord, ops: Mapping[int, OpRecord]) -> Heads | None:
         softmax = _source(producer, "softmax", ops)
         scores = _source(softmax.producers[0], "matmul", ops) if softmax and softmax.producers else None
         if scores is not None and not scores.weights:
-            factors = scores.signature.inputs[-2:]  # before them `baddbmm` has the bias
+            factors = scores.signature.inputs[-2:]  # the first input of `baddbmm` is the bias
             return Heads(factors[0].shape[-1]) if factors[0].shape else None
     return None
 
 
 def _source(index: int | None, category: str, ops: Mapping[int, OpRecord]) -> OpRecord | None:
-    """The op of that category that a value comes from, past what may lie between."""
-    for _ in range(_FARTHEST):
+    """The op of that category that a value comes from, through the ops that may be between."""
+    for _ in range(_MAX_OPS_BETWEEN):
         op = None if index is None else ops.get(index)
         if op is None or op.category == category:
             return op
@@ -135,12 +134,11 @@ def _source(index: int | None, category: str, ops: Mapping[int, OpRecord]) -> Op
     return None
 
 
-# The family of an architecture: the first rule that the evidence meets.
-
 Rule = Callable[[Evidence], bool]
 
-# In the order they are asked: what is rarer and more telling comes first.
-RULES: dict[str, Rule] = {}
+# In the order in which they are tried: the rarer and more specific families first.
+RULES: Registry[str, Rule] = Registry("rule for the family")
+family_rule = RULES.register
 
 _TIME = ("time_embed", "time_embedding", "time_mlp", "time_emb_proj", "temb", "time_emb", "t_embedder")
 _ENCODER_NAMES = r"token_type_embeddings|attention\.self\.query|\.q_lin\.|predictions\.|pooler\.|mlm_head"
@@ -151,16 +149,6 @@ _BACKBONE_CONVOLUTIONS = 6
 def family(evidence: Evidence) -> str | None:
     """None if neither names nor layers determine it."""
     return next((name for name, rule in RULES.items() if rule(evidence)), None)
-
-
-def family_rule(name: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        if name in RULES:
-            raise ValueError(f"the family '{name}' has a rule already")
-        RULES[name] = rule
-        return rule
-
-    return register
 
 
 def spatial_convolutions(evidence: Evidence) -> list[Layer]:

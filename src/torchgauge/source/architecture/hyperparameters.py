@@ -1,4 +1,4 @@
-"""Likely hyperparameters from names and shapes, attention included. What shapes leave open is named as assumed."""
+"""Likely hyperparameters from names and shapes. Those that shapes do not determine are listed as assumed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEAD = re.compile(r"(^|\.)(fc|head|classifier|score|linear_head|heads\.head|out
 
 
 def hyperparameters(evidence: Evidence) -> Hyperparameters:
-    """Without those that do not apply."""
+    """The hyperparameters that apply to the model, by name."""
     found: Hyperparameters = {}
     assumed: list[str] = []
     for part in (_blocks, _transformer, _tokens, _images, _mixture, _recurrent, _state_space, _output):
@@ -27,7 +27,7 @@ def hyperparameters(evidence: Evidence) -> Hyperparameters:
 
 
 def main_blocks(evidence: Evidence) -> list[Blocks]:
-    """Those with attention or a state space, where there are any."""
+    """The blocks with attention or a state space; all blocks if there are none."""
     mixing = [b for b in evidence.blocks if any(x.is_query or x.kind == "StateSpace" for x in layers_of(b.tensors))]
     return mixing or evidence.blocks
 
@@ -54,8 +54,8 @@ def _transformer(evidence: Evidence) -> Hyperparameters:
     if evidence.has_attention:
         # The last of the blocks may be one without attention.
         found |= attention_shape(evidence, layers if any(x.is_query for x in layers) else evidence.layers, width)
-        # The other side of the matrices of a block that have the width on one; fused gates are twice as tall. Without
-        # blocks the stem and the head are among them: what an MLP widens to, it comes back from.
+        # The other side of the matrices of a block that have the width on one side; fused gates are twice as tall.
+        # Without blocks, the stem and the head are among them: an MLP has two matrices of its inner size.
         is_block = bool(blocks)
         mixing = re.compile(r"att|router|gate$|\.q|\.k|\.v")
         matrices = [x for x in layers if x.kind in ("Linear", "Conv2d", "Conv1d") and not mixing.search(x.path)]
@@ -73,7 +73,7 @@ def _transformer(evidence: Evidence) -> Hyperparameters:
 
 
 def _width(evidence: Evidence, layers: list[Layer]) -> int | None:
-    """The size of most norms of a block; of a convolutional network the most channels."""
+    """The size of most norms of a block; in a convolutional network, the largest number of channels."""
     inner = tuple(f"{layer.path}." for layer in of_kind(layers, "StateSpace"))
     outer = [layer for layer in of_kind(layers, "LayerNorm", "RMSNorm") if not layer.path.startswith(inner)]
     norms = Counter(layer.weight[0] for layer in outer if "_norm" not in layer.name)
@@ -109,7 +109,7 @@ def _images(evidence: Evidence) -> Hyperparameters:
     few = [layer for layer in of_kind(evidence.layers, "Conv2d", "Conv3d") if layer.weight[1] <= 16]
     if not few:
         return {}
-    # A file may sort its names, so the first layer need not come first; and a depthwise convolution has one channel.
+    # Files may be sorted by name, so the first layer need not come first; a depthwise convolution has one channel.
     first = next((layer for layer in few if layer.weight[1] == _COLOURS), few[0])
     if is_patch_embedding(first) and evidence.has_attention:
         return {"patch_size": first.weight[-1], "image_channels": first.weight[1]}
@@ -152,8 +152,8 @@ def _state_space(evidence: Evidence) -> Hyperparameters:
     heads = decay[0]
     found: Hyperparameters = {"state_heads": heads}
     if out and convolved:
-        # A convolution goes over the inner channels and two sets of states per group (Mamba 2): it shows how many
-        # states all groups have, and not how many groups there are.
+        # The convolution of Mamba 2 covers the inner channels and two sets of states per group: its size gives the
+        # number of states of all groups, but not the number of groups.
         inner = out[1]
         states = (convolved[0] - inner) // 2
         if states > 0 and heads > 0:
@@ -169,7 +169,7 @@ _USUAL_STATES = (128, 64)
 def _output(evidence: Evidence) -> Hyperparameters:
     heads = [layer for layer in of_kind(evidence.layers, "Linear") if _HEAD.search(layer.path)]
     words = {layer.weight[0] for layer in of_kind(evidence.layers, "Embedding")}
-    # As many as there are words: it makes text.
+    # With as many outputs as words, the head generates text.
     return {"classes": heads[-1].weight[0]} if heads and heads[-1].weight[0] not in words else {}
 
 
@@ -183,17 +183,22 @@ _PER_HEAD = ("attn.sinks", "self.logit_scale")
 _USUAL, _USUAL_WIDE, _WIDE = 64, 128, 2048
 # torch.nn.Transformer has eight heads by default, and detectors built of its layers (DETR) keep them.
 _TORCH_DECODER, _TORCH_HEADS = "multihead_attn", 8
-_PADDING = 8  # flash kernels take heads whose size is a multiple of it
+_PADDING = 8  # flash kernels pad the size of a head to a multiple of this
 
 
 def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> Hyperparameters:
-    """Heads and their size, those of keys where they are narrower; `assumed` names what the shapes leave open."""
+    """Heads and their size, and those of the keys if there are fewer; `assumed` lists what shapes do not determine."""
     latent = _latent_attention(layers)
     if latent is not None:
         return latent
     queries = _rows(layers, _SEPARATE_QUERY) or width
     keys = _rows(layers, _KEY) or queries
-    stated = _stated(evidence, queries)
+    stated: int | None = None  # the size of a head
+    size_of_head, heads = evidence.stated.get("head_size"), evidence.stated.get("heads")
+    if isinstance(size_of_head, int | float) and size_of_head:
+        stated = int(size_of_head)
+    elif isinstance(heads, int) and heads and queries % heads == 0:
+        stated = queries // heads
     if stated is None and (observed := _observed(evidence, queries, keys)):
         return observed
     known = stated or _from_norms(layers, queries) or _from_tables(evidence, layers, queries)
@@ -212,11 +217,11 @@ def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> Hype
 
 
 def _observed(evidence: Evidence, queries: int, keys: int) -> Hyperparameters | None:
-    """From the last attention that was run with as many query channels as the described block has; else from the last
-    fused one, whose shapes say all."""
+    """From the last attention that was run with as many query channels as the described block has; otherwise from the
+    last fused one, whose shapes contain everything."""
     for heads in reversed(evidence.heads):
         count = heads.count or queries // heads.size
-        # A CUDA kernel may have been given padded heads: their number still holds.
+        # Heads may be padded for a CUDA kernel; their number is right.
         if count and queries % count == 0 and 0 <= heads.size - queries // count < _PADDING:
             size = queries // count
             kv_count = keys // size if keys != queries else heads.kv_count or count
@@ -229,19 +234,12 @@ def _observed(evidence: Evidence, queries: int, keys: int) -> Hyperparameters | 
 
 
 def _rows(layers: list[Layer], name: re.Pattern[str]) -> int | None:
-    """The output size of a separate projection; None where queries, keys and values come from one."""
+    """The output size of a separate projection; None if queries, keys and values share one."""
     return next((x.weight[0] for x in layers if len(x.weight) >= 2 and name.fullmatch(x.name)), None)
 
 
-def _stated(evidence: Evidence, queries: int) -> int | None:
-    size, heads = evidence.stated.get("head_size"), evidence.stated.get("heads")
-    if isinstance(size, int | float) and size:
-        return int(size)
-    return queries // heads if isinstance(heads, int) and heads and queries % heads == 0 else None
-
-
 def _from_norms(layers: list[Layer], queries: int) -> int | None:
-    """A norm of each head; one of all heads together has the rows of queries, and then of keys, which may be fewer."""
+    """From norms of single heads; a norm of all heads together has the size of the queries or the keys."""
     sizes = {x.weight[-1] for x in layers if len(x.weight) in (1, 2) and _HEAD_NORM.fullmatch(x.name)}
     size = sizes.pop() if len(sizes) == 1 else 0
     return size if 0 < size < queries and queries % size == 0 else None
@@ -261,8 +259,8 @@ def _from_tables(evidence: Evidence, layers: list[Layer], queries: int) -> int |
 
 
 def _latent_attention(layers: list[Layer]) -> Hyperparameters | None:
-    """Keys and values from a narrow common part (DeepSeek): four sizes of heads make up the rows of four matrices, so
-    that nothing is left open. None where there is no such attention."""
+    """Multi-head latent attention (DeepSeek), keys and values from a narrow common projection: the rows of four
+    matrices determine all four head sizes. None for other attention."""
     shapes = {x.name: x.weight for x in layers if len(x.weight) == 2}
     try:
         down, up, out = shapes["kv_a_proj_with_mqa"], shapes["kv_b_proj"], shapes["o_proj"]

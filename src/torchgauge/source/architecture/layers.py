@@ -1,4 +1,4 @@
-"""Layers from the names and shapes of their tensors: the modules that a state dict came from."""
+"""The layers that a state dict came from, by the names and shapes of their tensors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STACKED_EXPERTS = ("gate_up_proj", "down_proj", "gate_proj", "up_proj", "w1", "
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A module that has tensors itself; `kind` is the name of the torch class it resembles, "" where none does."""
+    """A module with tensors of its own; `kind` is the torch class that it resembles, or ""."""
 
     path: str
     kind: str
@@ -40,12 +40,12 @@ class Layer:
 
     @property
     def weight(self) -> Shape:
-        """The shape of the main weight; empty where there is none."""
+        """The shape of the main weight, or ()."""
         return next((self.tensors[name] for name in _WEIGHTS if name in self.tensors), ())
 
     @property
     def is_query(self) -> bool:
-        """Whether it makes the queries of an attention, maybe with the keys and values."""
+        """Whether it computes the queries of an attention, possibly together with the keys and values."""
         return self.kind == "MultiheadAttention" or (len(self.weight) >= 2 and QUERY.fullmatch(self.name) is not None)
 
     @property
@@ -125,18 +125,16 @@ def of_kind(layers: list[Layer], *kinds: str) -> Iterator[Layer]:
     return (layer for layer in layers if layer.kind in kinds)
 
 
-# The repeated blocks of a model: what its depth counts.
-
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 # Below this share of equal tensors two neighbours are stages of different width, not repetitions of one block.
-_ALIKE = 0.5
-_SAME_NAMES = 0.8
+_MIN_LIKENESS = 0.5
+_MIN_SHARED_NAMES = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Neighbours with numbers for names that hold mostly the same tensors; `tensors` are those of the last one, because
-    the first often has more (a projection, a shared table)."""
+    """Repeated blocks: modules named by consecutive numbers with mostly the same tensors. `tensors` are those of the
+    last block, because the first often has more (a projection, a shared table)."""
 
     path: str
     count: int
@@ -145,8 +143,8 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """The tensors under one path, which takes `depth` characters of their names: a list of names is all it holds, since
-    a file may have hundreds of thousands."""
+    """The tensors under one path, which is the first `depth` characters of their names. Only a list of names, because a
+    file may have hundreds of thousands."""
 
     names: list[str]
     depth: int
@@ -181,7 +179,7 @@ def find_blocks(shapes: Shapes) -> list[Blocks]:
         if isinstance(next_one, Blocks):
             found.append(next_one)
             continue
-        # The repetitions directly in a branch, and the branches below it that are none, with their prefixes.
+        # The repeated blocks directly in a branch, and the other branches below it with their prefixes.
         branch, prefix = next_one
         children = branch.children()
         series: dict[str, list[str]] = {}
@@ -202,11 +200,11 @@ def _are_repetitions(members: dict[str, _Branch], shapes: Shapes) -> bool:
     if any(member.layers < 2 for member in members.values()):
         return False
     if len(members) == 1:
-        # A single block: only a plain index says that it is one of a list, and only size that it is a block.
+        # A single block counts if its name is a plain index, as in a list, and it has enough layers.
         return "0" in members and members["0"].layers >= 4
     from statistics import median
 
-    # How much each block is like the next or the next but one: blocks of two kinds may alternate.
+    # The likeness of each block to the next or the one after it: blocks of two kinds may alternate.
     first, second, *others = members.values()
     near = [first.flat(shapes), second.flat(shapes)]
     likenesses = []
@@ -215,13 +213,13 @@ def _are_repetitions(members: dict[str, _Branch], shapes: Shapes) -> bool:
         left, *rights = near
         likenesses.append(max(_likeness(left, right) for right in rights))
         near = rights
-    return median(likenesses) >= _ALIKE
+    return median(likenesses) >= _MIN_LIKENESS
 
 
 def _likeness(left: dict[str, Shape], right: dict[str, Shape]) -> float:
     names = left.keys() | right.keys()
-    # The first block of a stage takes another width than the rest, but all end with the same.
-    if len(left.keys() & right.keys()) >= _SAME_NAMES * len(names) and _last(left) == _last(right):
+    # The first block of a stage has a different input width, but all end with the same layer.
+    if len(left.keys() & right.keys()) >= _MIN_SHARED_NAMES * len(names) and _last(left) == _last(right):
         return 1.0
     return sum(right.get(name) == shape for name, shape in left.items()) / len(names)
 

@@ -14,6 +14,7 @@ from typing import Any, NotRequired, TypedDict, cast
 import torch
 
 from torchgauge.checkpoint.byte_source import opened, parse_json
+from torchgauge.checkpoint.dtypes import EXPORT_SCALARS
 from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign
@@ -66,8 +67,8 @@ class _GraphModule(TypedDict):
 
 
 class ProgramDocument(TypedDict):
-    """The members of torch's format that are read. They are not checked beforehand: what is missing or of another type
-    raises where it is used."""
+    """The members of torch's format that are read. They are not checked beforehand: a member that is missing or of
+    another type raises when it is used."""
 
     graph_module: _GraphModule
 
@@ -139,8 +140,8 @@ def _call(node: _Node, where: str) -> Call | None:
 
 
 def _positional(function: object, entries: list[_Argument]) -> int:
-    """How many of the arguments stand at their places; the rest have names. Before PyTorch 2.7 only the
-    schema of the op shows it."""
+    """The number of positional arguments; the rest are passed by name. Before PyTorch 2.7 only the schema of the op
+    tells them apart."""
     if all("kind" in entry for entry in entries):
         keywords = (at for at, entry in enumerate(entries) if entry["name"] and entry.get("kind") == _KEYWORD)
         return next(keywords, len(entries))
@@ -174,7 +175,7 @@ def _root_type(graph: _GraphDocument) -> str:
 
 
 def _argument(argument: Tagged, where: str) -> Any:
-    """A value as an op takes it: of the type that its kind says, names of other values aside."""
+    """A value as an op takes it, of the type that its kind declares, or a reference to another value."""
     kind, value = _tagged(argument)
     match kind:
         case "as_none":
@@ -211,7 +212,7 @@ _PLAIN: dict[str, tuple[type, ...]] = {
     "as_bool": (bool,),
     "as_string": (str,),
 }
-# JSON has no such numbers, so the format writes them as texts.
+# JSON does not have these numbers, so the format writes them as strings.
 _NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
@@ -233,16 +234,16 @@ def _scalar(value: Tagged) -> int | float | bool | Ref | None:
     return Ref(_name(value))
 
 
-# Of a JSON record: as long as the file where that is longer, since torch stores them as they are. Unpacked from a small
-# file, more than this would take a gigabyte of memory as values.
+# The largest JSON record, or the size of the file if that is larger, because torch stores records uncompressed. A
+# record of this size takes about a gigabyte as Python values.
 DOCUMENT_BYTES = 32 << 20
 _OLD_DOCUMENT = "serialized_exported_program.json"
 
 
 def load_exported(path: str | Path, *, values: Values | None = None) -> ExportedModel:
-    """The model of an archive. Raises `FormatError` where it cannot be read or calls what is not harmless.
+    """The model of an archive. Raises `FormatError` if it cannot be read or calls an op that is not allowed.
 
-    `values` gives the tensors of the model by name; without, they have none.
+    `values` returns the tensors of the model by name; without it, they have no values.
     """
     name = str(path)
     document, tensors = _parts(name, values)
@@ -289,16 +290,10 @@ def _json(records: ArchiveRecords, record: str, name: str) -> dict[str, object]:
 
 # The tensors of an archive: on the meta device, small integers with their content.
 
-# The numbers of the format, which are not those of torch.
-_DTYPES = {
-    1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64",
-    9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16", 29: "float8_e4m3fn",
-    30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz", 33: "float8_e8m0fnu", 34: "uint32", 35: "uint64",
-}  # fmt: skip
 CONTENT_LIMIT = 4 << 20  # bytes
-ALL_CONTENT_LIMIT = 256 << 20  # bytes of all tensors: many may lie in one record
+ALL_CONTENT_LIMIT = 256 << 20  # bytes of all tensors: many may be in one record
 
-# The values of a tensor by its name in the model; None where they are not known.
+# The values of a tensor by its name in the model; None if they are unknown.
 Values = Callable[[str], torch.Tensor | None]
 
 
@@ -307,7 +302,7 @@ Tagged = dict[str, Any]
 
 
 class TensorMeta(TypedDict):
-    """What the format says of a tensor."""
+    """The description of a tensor in the format."""
 
     dtype: int
     sizes: list[Tagged]
@@ -325,11 +320,11 @@ class StoredEntry(TypedDict):
 
 
 def dtype_of(number: int) -> torch.dtype:
-    return getattr(torch, _DTYPES[number])
+    return getattr(torch, EXPORT_SCALARS[number])
 
 
 def size_of(entry: Tagged) -> int:
-    """A size; of a symbolic one what it was when the program was exported."""
+    """A size; for a symbolic size, its value when the program was exported."""
     value = entry["as_int"] if "as_int" in entry else (entry["as_expr"].get("hint") or {}).get("as_int")
     if not isinstance(value, int) or value < 0:
         raise ValueError(f"the size {value}")
@@ -337,7 +332,7 @@ def size_of(entry: Tagged) -> int:
 
 
 class StoredTensors:
-    """Tensors by their name in the model; one record at one place is one tensor, however many names it has."""
+    """Tensors by their name in the model; names that refer to the same part of a record share one tensor."""
 
     def __init__(
         self,
@@ -355,7 +350,7 @@ class StoredTensors:
         self._content_bytes = 0
 
     def get(self, name: str, described: TensorMeta, *, is_parameter: bool) -> torch.Tensor:
-        """`described` is what the graph says of the tensor, for archives that say it nowhere else."""
+        """`described` is the graph's description of the tensor, for archives without another one."""
         folder, entry = self._entries.get(name, ("", None))
         meta = (entry.get("tensor_meta") if entry else None) or described
         record = folder + entry["path_name"] if entry and not entry.get("use_pickle") else ""

@@ -51,7 +51,7 @@ def from_program(program: ExportedProgram) -> ExportedModel:
             value = node.meta.get("val")
             if not isinstance(value, torch.Tensor):
                 raise TargetError(f"the exported program takes '{node.name}', which is not a tensor: export it without")
-            # A symbolic size counts as what it was when the program was exported.
+            # A symbolic size has the value it had when the program was exported.
             shape = tuple(size if isinstance(size, int) else int(size.node.hint) for size in value.shape)
             found.append(Input(node.name, shape, value.dtype))
     return ExportedModel(
@@ -68,7 +68,7 @@ def from_program(program: ExportedProgram) -> ExportedModel:
 
 
 def place_of(key: str, path: str, kind: str) -> Place:
-    """A place from what a node says of its modules: paths of the strict mode are expressions, repeats are numbered."""
+    """From an entry of a node's module stack: in strict mode paths are expressions, and repeated calls are numbered."""
     plain = _KEY.sub(r".\1", _STRICT.sub("", path))
     return Place(key, _AGAIN.sub("", plain).lstrip("."), kind.rpartition(".")[2])
 
@@ -99,7 +99,7 @@ def _graph(module: torch.fx.GraphModule) -> Graph:
             assert not isinstance(function, str)  # only methods and attributes are named
             if isinstance(function, torch._ops.HigherOrderOperator):
                 function = run_higher_order(function.name())
-            # What is taken out of the result of a higher-order op belongs where that op does: it claims to be inside.
+            # An item of the result of a higher-order op belongs to the module of that op; its own stack says inside it.
             source = node.args[0] if node.target is operator.getitem else node
             if not isinstance(source, torch.fx.Node) or not isinstance(source.target, torch._ops.HigherOrderOperator):
                 source = node

@@ -1,4 +1,4 @@
-"""An exported program as a model with the modules it was exported from: each call of one is a call here too."""
+"""An exported program as a model with the modules it was exported from: every call of a module is a call here too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchgauge.source.exported.program import Body, Call, Graph, Program, assig
 
 
 class Stage(nn.Module):
-    """A module of which the nodes of its calls are known; `original_name` is the class it was."""
+    """A module of the exported model; `original_name` is the name of its class."""
 
     def __init__(self, original_name: str, engine: Engine) -> None:
         super().__init__()
@@ -37,15 +37,15 @@ class Engine:
         self._constants = program.constants
         self._next: Segment | None = None
         self._bodies: dict[int, Segment] = {}  # by the id of their graph, which the program keeps
-        # Told the line of code of each node before it runs.
-        self.tell_line: Callable[[str | None], None] | None = None
+        # Called with the line of code of each node before it runs.
+        self.on_line: Callable[[str | None], None] | None = None
 
     def run(self, segment: Segment, args: tuple[object, ...]) -> dict[str, object]:
         values = _Values(dict(zip(segment.inputs, args, strict=True)), self.tensor)
         for step, dead in zip(segment.steps, segment.dead, strict=True):
             if isinstance(step, Call):
-                if self.tell_line is not None:
-                    self.tell_line(step.source)
+                if self.on_line is not None:
+                    self.on_line(step.source)
                 given = [self._body(arg, step) if isinstance(arg, Graph) else resolve(arg, values) for arg in step.args]
                 result = step.function(*given, **resolve(step.kwargs, values))
                 assign(step.outputs, result, values)
@@ -92,7 +92,7 @@ class Engine:
 
 
 class _Values(dict[str, object]):
-    """The values of a segment; the model's own tensors are asked for when they are read."""
+    """The values of a segment; the model's own tensors are looked up when they are read."""
 
     def __init__(self, given: dict[str, object], held: Callable[[str], torch.Tensor]) -> None:
         super().__init__(given)
@@ -129,7 +129,15 @@ class ExportedModel(Stage):
             else:
                 parameter = tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, tensor.requires_grad)
                 stage.register_parameter(leaf, parameter)
-        _merge_twins(self)
+        # Stages without submodules that hold the same tensors were one module with several names.
+        first: dict[tuple[tuple[str, int], ...], Stage] = {}
+        for path, stage in list(self.engine.stages.items()):
+            own = tuple((name, id(tensor)) for name, tensor in (*stage.named_parameters(), *stage.named_buffers()))
+            twin = stage if not path or stage._modules or not own else first.setdefault(own, stage)
+            if twin is not stage:
+                above, _, name = path.rpartition(".")
+                self.engine.stages[above]._modules[name] = twin
+                self.engine.stages[path] = twin
         names = [inspect.Parameter(item.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for item in program.inputs]
 
         def forward(*args: object, **kwargs: object) -> Any:
@@ -139,10 +147,8 @@ class ExportedModel(Stage):
         self.__dict__["forward"] = forward
 
     def candidates(self, batch: int | None = None) -> list[Candidate]:
-        """The inputs that the export was made for: exact in rank, type and all sizes that are fixed.
-
-        Another batch is put where the first input has its own.
-        """
+        """The inputs that the program was exported with. `batch` replaces the first dimension of every input that has
+        the batch size of the export there."""
         old = next((item.shape[0] for item in self.inputs if item.shape), None)
         shapes = [
             (batch, *item.shape[1:]) if batch and item.shape and item.shape[0] == old else item.shape
@@ -170,25 +176,11 @@ def _grow(root: ExportedModel, path: str, types: dict[str, str]) -> Stage:
     return stages[path]
 
 
-def _merge_twins(root: ExportedModel) -> None:
-    """Stages without parts that hold the same tensors were one module with several names."""
-    first: dict[tuple[tuple[str, int], ...], Stage] = {}
-    for path, stage in list(root.engine.stages.items()):
-        own = tuple((name, id(tensor)) for name, tensor in (*stage.named_parameters(), *stage.named_buffers()))
-        if not path or stage._modules or not own:
-            continue
-        twin = first.setdefault(own, stage)
-        if twin is not stage:
-            above, _, name = path.rpartition(".")
-            root.engine.stages[above]._modules[name] = twin
-            root.engine.stages[path] = twin
-
-
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One call of a module: what it takes from outside, its nodes and inner calls, what others use of it.
+    """One call of a module: the values it reads from outside, its nodes and inner calls, the values that others read.
 
-    `dead` holds for each step the names that nothing reads after it.
+    `dead` are the names, for each step, that nothing reads after it.
     """
 
     path: str
@@ -200,7 +192,7 @@ class Segment:
 
 def segment_graph(graph: Graph, held: frozenset[str] = frozenset(), depth: int = 0) -> Segment:
     """The whole graph as one call; `held` are the names of the model's own tensors, `depth` is the number of modules
-    that a node with this graph for an argument stands in."""
+    around the node that takes this graph as an argument."""
     return _segment("", list(graph.calls), depth, held, frozenset(names_in(graph.outputs)), keep_order=graph.inputs)
 
 

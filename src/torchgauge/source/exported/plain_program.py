@@ -1,7 +1,7 @@
-"""An exported program without the modules it came from: what it takes to run it for real.
+"""An exported program without its modules, to be run for real.
 
-Its nodes are called one after the other over a list of values. No source text is made of them, and no name of the
-program is used for anything: a value is a place in the list, and the tensors that the model holds are `p0`, `b1` ….
+Its nodes are called one after the other on a list of values. No source text is generated, and no name of the program is
+used: a value is an index of the list, and the tensors of the model are `p0`, `b1` ….
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Places = int | tuple["Places", ...]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One call: the places of its arguments in the list of values, and where its results go: a place, or a tuple of
-    such. `dead` are the places that nothing reads after it."""
+    """One call: the places of its arguments and results in the list of values; results may be nested tuples of places.
+    `dead` are the places that nothing reads after it."""
 
     function: Callable[..., Any]
     args: tuple[int, ...]
@@ -47,7 +47,7 @@ class _Routine:
 
 
 class PlainProgram(nn.Module):
-    """Takes the program's inputs in their order or by name, gives its outputs in a tuple; no module is called."""
+    """Takes the program's inputs in order or by name and returns its outputs as a tuple; no module is called."""
 
     def __init__(self, model: ExportedModel) -> None:
         super().__init__()
@@ -105,8 +105,8 @@ def _spread(places: tuple[Places, ...], results: Iterable[Any], values: list[obj
 
 
 class _Writer:
-    """Gives the values of a graph their places. `names` are the model's own tensors, by their name in the program:
-    among the inputs of the whole graph these are given by the model, a body is given all of its inputs."""
+    """Assigns the values of a graph to places. `names` are the model's own tensors by their name in the program, which
+    are not inputs of the whole graph; a body takes all of its inputs as arguments."""
 
     def __init__(self, graph: Graph, names: dict[str, str], *, is_body: bool = False) -> None:
         self.routine = _Routine()
@@ -121,7 +121,7 @@ class _Writer:
             self.routine.steps.append(step)
         wanted = tree_leaves(graph.outputs, is_leaf=lambda value: isinstance(value, Ref))
         self.routine.outputs = tuple(map(self._place, wanted))
-        # With each step the values that nothing reads after it: memory is live as long as it is held.
+        # Find the values that nothing reads after each step, so that their memory is freed as soon as possible.
         routine = self.routine
         alive = {*routine.outputs, *routine.held.values()}
         steps: list[_Step] = []
@@ -144,7 +144,7 @@ class _Writer:
         return len(self.routine.start) - 1
 
     def _place(self, value: object) -> int:
-        """Where a value is found: that of a name, a list made by an extra step, a body, a constant."""
+        """The place of a value: of a name, of a list that an extra step makes, of a body, or of a constant."""
         if isinstance(value, Ref):
             if value.name not in self._places and value.name in self._names:
                 self.routine.held[self._names[value.name]] = self._new(value.name)
@@ -165,6 +165,6 @@ def _flat(results: Places) -> Iterable[int]:
 
 
 def is_plain(module: object) -> bool:
-    """A program without calls of modules, as ours and torch's own exports."""
+    """Whether a program calls no modules, like ours and torch's own exports."""
     is_code = isinstance(module, fx.GraphModule) and all(node.op != "call_module" for node in module.graph.nodes)
     return is_code or isinstance(module, PlainProgram)

@@ -1,4 +1,4 @@
-"""An exported graph, wherever it came from, and the functions that its nodes call."""
+"""An exported graph, from an archive or a live program, and the functions that its nodes call."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a graph is to the higher-order op that it is given to: a function of its inputs that gives a tuple."""
+    """A graph as an argument of a higher-order op: a function of its inputs that returns a tuple."""
 
     run: Callable[..., tuple[object, ...]]
 
@@ -74,7 +74,8 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`tensors` and `constants` go by the name of the graph's input; the names in `owners` are those of the model."""
+    """`parameters`, `buffers` and `constants` are keyed by the name of the graph's input; parameters and buffers also
+    have their name in the model."""
 
     graph: Graph
     inputs: tuple[Input, ...]
@@ -129,16 +130,14 @@ _TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 def last_line(trace: object) -> str | None:
-    """`file:line` of the innermost frame that is not torch's own; torch's where there is no other."""
+    """`file:line` of the innermost frame outside torch, or of the innermost frame if all are torch's."""
     frames = _FRAME.findall(trace) if isinstance(trace, str) else []
     frames = [frame for frame in frames if not frame[0].startswith("<")]  # code that torch made
     own = [frame for frame in frames if not _TORCH.search(frame[0])]
     return next((f"{file}:{line}" for file, line in (own or frames)[-1:]), None)
 
 
-# What the nodes of an exported graph call.
-
-# Checks that the export added: the model itself does not make them.
+# Checks that the export added and that the model does not make.
 _CHECK_NAMES = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
                 "sym_constrain_range_for_size")  # fmt: skip
 CHECKS = frozenset(
@@ -148,12 +147,12 @@ CHECKS = frozenset(
     for overload in packet.overloads()
 )
 
-# Sizes have 64 bits. Python's integers have no end: a file could ask for one that fills the memory.
+# Sizes have 64 bits. Python's integers are unbounded: a file could compute one that fills the memory.
 _LARGEST = 1 << 63
 
 
 def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Arithmetic on sizes: it takes and gives numbers and truth values, none of them long, and nothing else."""
+    """Arithmetic on sizes: takes and returns numbers of at most 64 bits and booleans, nothing else."""
 
     def run(*values: Any) -> Any:
         for value in values:
@@ -236,7 +235,7 @@ _PYTHON |= {"_operator.getitem": _item, "torch.sym_sum": _sum}
 
 
 def function_named(target: str, where: str) -> Callable[..., Any] | None:
-    """The function that a node of an archive calls, from tables; None for a check that is left out."""
+    """The function that a node of an archive calls, looked up in tables; None for a check, which is skipped."""
     if target in _PYTHON:
         return _PYTHON[target]
     match target.split("."):
@@ -283,7 +282,7 @@ def _with_autocast(
 
 
 def _cond(condition: Any, yes: Body, no: Body, operands: object = ()) -> Any:
-    """Torch's own op, so that a recorder of the run sees a branch."""
+    """Torch's own op, so that a recorder sees a branch."""
     _require_bodies(yes, no)
     return cond_op(condition, yes, no, operands)
 

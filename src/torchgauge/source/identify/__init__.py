@@ -1,4 +1,4 @@
-"""Which installed architecture a bare state dict belongs to: names and shapes must agree exactly."""
+"""Identify the installed architecture that a bare state dict belongs to; names and shapes must agree exactly."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ __all__ = [
     "without",
 ]  # fmt: skip
 
-# Registries hold no model of so many tensors; comparing them would take long.
+# No model of a registry has more tensors; comparing them would take long.
 _MOST_TENSORS = 100_000
-# A plain sequence of layers has no words: nothing in a registry is called `0.weight`.
+# A plain sequence of layers (`0.weight`) has no words; no model of a registry has such names.
 _FEWEST_TENSORS, _FEWEST_WORDS = 8, 2
-# A moving average of the weights, and the number of its steps.
+# Moving averages of the weights, and the number of their steps.
 _COPIES = frozenset({*COPIES, "n_averaged"})
 _DEEPEST_PREFIX = 6
 _MOST_BUILDS = 60
 
 
 def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
-    """The model of torchvision, timm or transformers with these tensors; None where nothing installed agrees.
+    """The model of torchvision, timm or transformers with these tensors, or None.
 
-    `file` is the name of the file: it chooses between models whose tensors are the same.
+    `file` is the name of the file, which decides between models with the same tensors.
     """
     if not _FEWEST_TENSORS <= len(shapes) <= _MOST_TENSORS or len(Features(shapes).words) < _FEWEST_WORDS:
         return None
@@ -64,7 +64,7 @@ def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
 
 
 def strip_prefixes(shapes: Mapping[str, Shape]) -> Iterator[dict[str, Shape]]:
-    """The tensors under their names, then without one more common prefix each time; without copies of the model."""
+    """The tensors by name, then without the common prefix, again and again; without averaged copies of the model."""
     current = _without_copies(shapes)
     for _ in range(_DEEPEST_PREFIX):
         yield current
@@ -76,13 +76,13 @@ def strip_prefixes(shapes: Mapping[str, Shape]) -> Iterator[dict[str, Shape]]:
 
 
 def _without_copies(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """A copy counts only where the model itself is not there."""
+    """Without averaged copies of the model, unless there is nothing else."""
     own = {name: shape for name, shape in shapes.items() if name.partition(".")[0] not in _COPIES}
     return own or dict(shapes)
 
 
 def match_other_versions(shapes: Mapping[str, Shape]) -> Match | None:
-    """Registries of another version than the shipped tables are searched."""
+    """Search the registries whose installed version is not that of the shipped tables."""
     found: list[Match] = []
     for registry, entrypoints in (("torchvision", torchvision_entrypoints), ("timm", timm_entrypoints)):
         if not is_current(registry):

@@ -1,8 +1,8 @@
-"""The config of a transformers class from the shapes of a file.
+"""Find the config of a transformers class from the shapes of a file.
 
-Which numbers of a config a size follows is found by trying: one number is changed, the model is built on meta, and the
-sizes that moved say by how much. Where the file has another size, that gives the number it was made with. Flags are
-turned over where the file has other names.
+The dependence of shapes on the numbers of a config is found by experiment: one number is changed, the model is built on
+the meta device, and the sizes that changed give the slope, and with the sizes of the file the number. If names differ
+from the file's, flags are toggled.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torchgauge.source.identify.outline import MEMBERS, Key, Member, layers_of
@@ -41,23 +42,23 @@ class Solver:
         self.trials = trials
         counts = trials.file.counts
         self._longest = max((count for (_, kind), count in counts.items() if kind == MEMBERS), default=0)
-        # The sizes that followed a number when it was tried, and the flags that nothing followed.
+        # The sizes that changed with each number, and the flags without any effect.
         self._moved: dict[Path, frozenset[Key]] = {}
         self._idle: set[Path] = set()
 
-    def is_followed(self, path: Path) -> bool:
-        """Whether sizes are known to follow a number."""
+    def has_effect(self, path: Path) -> bool:
+        """Whether sizes are known to depend on a number."""
         return bool(self._moved.get(path))
 
     def solve(self, start: Built) -> Built:
-        """The closest config to the file; `Trials.fits` says whether it fits exactly."""
+        """The config closest to the file; `Trials.fits` checks whether it fits exactly."""
         ways = (
-            self._by_switches, self._by_layers, self._by_stages, self._by_numbers, self._by_unset_numbers,
-            self._by_spacing, self._by_exchange,
+            self._by_switches, partial(self._by_changes, changes=layer_lists), self._by_stages, self._by_numbers,
+            self._by_unset_numbers, partial(self._by_changes, changes=spacings), self._by_exchange,
         )  # fmt: skip
         current = start
         for _ in range(_ROUNDS):
-            if current.wrong:  # the first way that makes it better
+            if current.wrong:  # the first way that improves it
                 better = next((better for way in ways if (better := way(current)) is not current), current)
             else:
                 better = self.trials.with_all_tensors(current)
@@ -67,7 +68,7 @@ class Solver:
         return current
 
     def _best(self, current: Built, settings: Iterator[Settings]) -> Built:
-        """The first that is better, else the current one."""
+        """The first improvement, or the current one."""
         for changed in settings:
             built = self.trials.build(changed)
             if built is not None and len(built.wrong) < len(current.wrong):
@@ -85,10 +86,10 @@ class Solver:
         return current
 
     def _by_numbers(self, current: Built) -> Built:
-        """Number after number, first those that are themselves among the wrong sizes, until lists of layers have other
-        lengths: which kinds the new ones are, comes first."""
+        """Try all numbers, those that equal a wrong size first. Stops when a list of layers has a new length, because
+        the kinds of the new layers must be determined first."""
         wrong, lengths = {has for has, _ in current.wrong.values()}, current.lengths
-        # Numbers in lists are many, and rarely the cause. Ratios of widths can be found once the widths are right.
+        # Numbers in lists are many and rarely the cause. Ratios of widths can only be found once the widths are right.
         ranks = {
             path: (isinstance(value, float), value not in wrong, isinstance(path[-1], int), -value)
             for path, value in numbers(current.config)
@@ -116,8 +117,8 @@ class Solver:
         return better
 
     def _by_exchange(self, current: Built) -> Built:
-        """Of two numbers the product may be right and the factors not, as of heads and their size: one gets what the
-        wrong sizes ask for, and those that the right sizes follow make up for it."""
+        """The product of two numbers may be right but not the factors, as with heads and their size: set one from the
+        wrong sizes, and adjust those that the right sizes depend on."""
         for path, value in list(numbers(current.config)):
             if self._moved.get(path, frozenset()).isdisjoint(current.wrong):
                 continue
@@ -141,7 +142,7 @@ class Solver:
                 yield settings
 
     def _changes(self, current: Built, path: Path, values: Iterator[Number]) -> Iterator[Settings]:
-        """No list has more members than the longest of the file."""
+        """Lists never get longer than the longest one of the file."""
         is_length = any(kind == MEMBERS for _, kind in self._moved.get(path, ()))
         for value in values:
             if not is_length or value <= self._longest:
@@ -155,28 +156,22 @@ class Solver:
         return Probe(value, {key: built.outline.size(key) for key in keys})
 
     def _by_unset_numbers(self, current: Built) -> Built:
-        """A number that others stand for may have been set to one of the wrong sizes itself."""
+        """A number that is unset, and derived from others, may have been set to one of the wrong sizes."""
         wanted = list(dict.fromkeys(wants for (_, dim), (_, wants) in current.wrong.items() if dim >= 0))[:_MOST_SIZES]
         for path in list(unset_numbers(current.config)) if wanted else ():
             tries = (with_value(current.settings, current.config, path, size) for size in wanted)
             current = self._best(current, tries)
         return current
 
-    def _by_layers(self, current: Built) -> Built:
-        return self._by_changes(current, layer_lists)
-
     def _by_stages(self, current: Built) -> Built:
         lengths = {has: wants for (_, kind), (has, wants) in current.wrong.items() if kind == MEMBERS and has}
-        return self._best(current, (self._with_all(current, lists) for lists in stage_lists(current.config, lengths)))
-
-    def _with_all(self, current: Built, values: Mapping[Path, object]) -> Settings:
-        settings = current.settings
-        for path, value in values.items():
-            settings = with_value(settings, current.config, path, value)
-        return settings
-
-    def _by_spacing(self, current: Built) -> Built:
-        return self._by_changes(current, spacings)
+        tries = []
+        for lists in stage_lists(current.config, lengths):
+            settings = current.settings
+            for path, value in lists.items():
+                settings = with_value(settings, current.config, path, value)
+            tries.append(settings)
+        return self._best(current, iter(tries))
 
     def _by_changes(self, current: Built, changes: Changes) -> Built:
         found = changes(current.config, current.outline.shapes, self.trials.file.shapes)
@@ -184,7 +179,7 @@ class Solver:
 
 
 def _with_number(current: Built, path: Path, value: Number) -> tuple[Settings, ...]:
-    """A width with heads that go with it, then alone."""
+    """A width with matching heads, then alone."""
     wide = with_width(current.settings, current.config, path, value)
     plain = with_value(current.settings, current.config, path, value)
     return (wide,) if wide == plain else (wide, plain)
@@ -194,7 +189,7 @@ def _with_number(current: Built, path: Path, value: Number) -> tuple[Settings, .
 Layers = Mapping[int, frozenset[Member]]
 Changes = Callable[["PretrainedConfig", Mapping[str, Shape], Mapping[str, Shape]], Iterator[tuple[Path, object]]]
 _PLACES = re.compile(r"(layers|indices|indexes|idxs|ids)$")
-# How often a kind comes, or from where on.
+# Settings for how often a kind of layer occurs, or where it starts.
 _SPACING = re.compile(r"period|offset|step|interval|freq|every|first|start|pattern")
 _MOST_SPACES = 9
 _MOST_KINDS = 4
@@ -203,8 +198,8 @@ _MOST_KINDS = 4
 def layer_lists(
     config: PretrainedConfig, built: Mapping[str, Shape], file: Mapping[str, Shape]
 ) -> Iterator[tuple[Path, object]]:
-    """Lists of a config that may give the layers the kinds they have in the file: a list of the kinds of all, or one of
-    the places of one kind."""
+    """Lists of a config that may give the layers their kinds in the file: a list of the kinds of all layers, or of the
+    indices of one kind."""
     for here, there in _unlike(built, file):
         for path, value in list(entries(config)):
             if isinstance(value, list | tuple) and len(value) == len(here):
@@ -220,15 +215,19 @@ def layer_lists(
 def spacings(
     config: PretrainedConfig, built: Mapping[str, Shape], file: Mapping[str, Shape]
 ) -> Iterator[tuple[Path, object]]:
-    """The same by numbers that say how often a kind comes, or from where on."""
-    if any(_names(here) != _names(there) for here, there in _unlike(built, file)):
+    """The same with numbers for how often a kind occurs, or where it starts."""
+
+    def names(layers: Layers) -> dict[int, frozenset[str]]:
+        return {place: _names_of(kind) for place, kind in layers.items()}
+
+    if any(names(here) != names(there) for here, there in _unlike(built, file)):
         for path, value in numbers(config):
             if _SPACING.search(str(path[-1])):
                 yield from ((path, spaces) for spaces in range(_MOST_SPACES) if spaces != value)
 
 
 def stage_lists(config: PretrainedConfig, lengths: Mapping[int, int]) -> Iterator[dict[Path, list[object]]]:
-    """All lists of numbers of one length cut, or drawn out, to another: a network of as many stages."""
+    """All lists of numbers of one length, shortened or extended to another: a network with that number of stages."""
     for has, wants in lengths.items():
         lists = {path: list(value) for path, value in entries(config) if isinstance(value, list | tuple)}
         stages = {
@@ -239,7 +238,7 @@ def stage_lists(config: PretrainedConfig, lengths: Mapping[int, int]) -> Iterato
 
 
 def _unlike(built: Mapping[str, Shape], file: Mapping[str, Shape]) -> Iterator[tuple[Layers, Layers]]:
-    """The layers of both, list by list, where they differ and not all are of one kind."""
+    """Pairs of lists of layers that differ and have layers of several kinds."""
     here, there = layers_of(built), layers_of(file)
     for path, layers in there.items():
         own = here.get(path, {})
@@ -247,12 +246,8 @@ def _unlike(built: Mapping[str, Shape], file: Mapping[str, Shape]) -> Iterator[t
             yield own, layers
 
 
-def _names(layers: Layers) -> dict[int, frozenset[str]]:
-    return {place: _names_of(kind) for place, kind in layers.items()}
-
-
 def _exchanged(value: list[object], here: Layers, there: Layers) -> Iterator[list[object]]:
-    """Each layer gets the entry of one that has its names: sizes may be wrong yet."""
+    """Each layer gets the entry of a layer with the same names; sizes may still be wrong."""
     entry_of = {_names_of(kind): value[place] for place, kind in here.items() if place < len(value)}
     wanted = [entry_of.get(_names_of(there.get(place, frozenset()))) for place in range(len(value))]
     if None not in wanted and wanted != value:

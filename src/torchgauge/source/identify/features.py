@@ -17,7 +17,7 @@ _INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 _ATTRIBUTE = re.compile(r"self\.(\w+)\b")
 _TEXT = re.compile(r"""["'](\w+)["']""")
 _STEM = re.compile(r"""["'](\w*[^\W\d])(?:\{|%d|["'] *\+)""")
-# The share of a vocabulary that is used decides between those that spell the same words.
+# Weight of the share of a vocabulary that is used, which decides between those with the same words.
 _PRECISION = 0.2
 _SHARED = 0.5
 _INTEGERS = re.compile(r"[\[(]\s*(\d+(?:\s*,\s*\d+)+)\s*,?\s*[\])]")
@@ -37,7 +37,7 @@ class Features:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The parts of the names that some code must spell."""
+        """The parts of the names that the code of the model must contain."""
         parts = {part for name in self.shapes for part in name.split(".")}
         return frozenset(part for part in parts if not part.isdigit()) - _OF_EVERY_LAYER
 
@@ -47,7 +47,7 @@ class Features:
 
     @cached_property
     def numbers(self) -> frozenset[int]:
-        """Sizes, depths, and the image sizes that tables of positions speak of."""
+        """Sizes, depths, and the image sizes implied by position tables."""
         sizes = {size for shape in self.shapes.values() for size in shape} | {*self.stages, sum(self.stages)}
         heads, patch = self.hyperparameters.get("heads"), self.hyperparameters.get("patch_size")
         if isinstance(heads, int):
@@ -62,8 +62,8 @@ class Features:
 def rank_vocabularies(
     words: frozenset[str], vocabularies: Mapping[str, frozenset[str]], shared: frozenset[str] = frozenset()
 ) -> list[tuple[float, str]]:
-    """How much of the words each vocabulary spells, rare words counting more, and of two that spell all the one with
-    less besides; the best first. A word of the `shared` vocabulary, which all may use, counts half where it is used."""
+    """The share of the words that each vocabulary contains, the best first. Rare words count more; of two vocabularies
+    with all words, the smaller one wins. Words of the `shared` vocabulary, which all may use, count half."""
     holders = {word: [k for k, names in vocabularies.items() if spells(names, word)] for word in words}
     weights = {word: log(1 + len(vocabularies) / max(len(keys), 1)) for word, keys in holders.items()}
     total = sum(weights.values()) or 1.0
@@ -80,14 +80,14 @@ def rank_vocabularies(
 
 
 def spells(names: frozenset[str], word: str) -> bool:
-    """Numbered names (`layer1`) are often put together from their stem."""
+    """Whether the vocabulary has the word; numbered names (`layer1`) are often composed from their stem."""
     return word in names or (word[-1].isdigit() and f"{word.rstrip('0123456789')}#" in names)
 
 
 def vocabulary(text: str) -> frozenset[str]:
-    """The names that code gives to parts of a model: attributes, and texts that may name a child.
+    """The names of parts of a model in code: attributes, and strings that may name a child.
 
-    A text that a number is put into ends with `#`: `f"layer{index}"` is `layer#`.
+    A string with a number in it ends with `#`: `f"layer{index}"` is `layer#`.
     """
     attributes = set(_ATTRIBUTE.findall(text))
     stems = {f"{stem}#" for stem in _STEM.findall(text)}
@@ -95,12 +95,12 @@ def vocabulary(text: str) -> frozenset[str]:
 
 
 def score_definition(features: Features, name: str, text: str) -> float:
-    """How well the numbers that a model's definition spells agree with the shapes: a list of its stages most of all."""
+    """How well the numbers in a model's definition agree with the shapes; a list of the stages counts most."""
     lists = {tuple(int(size) for size in found.split(",")) for found in _INTEGERS.findall(text)}
     spelt = {int(number) for number in _INTEGER.findall(text)} - {0, 1}
     known = spelt & features.numbers
     named = {int(number) for number in re.findall(r"\d+", name)} & features.numbers
     has_stages = len(features.stages) > 1 and features.stages in lists
-    # A small number fits by chance more often. Of two alike the shorter name is the plainer model.
+    # Small numbers agree by chance more often. Of equal candidates, the shorter name is the plainer model.
     agreement = sum(min(number / 32, 1.0) for number in known) + 0.5 * len(named)
     return 4.0 * has_stages + agreement - len(spelt - known) - 0.05 * len(name)

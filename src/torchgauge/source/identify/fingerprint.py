@@ -1,4 +1,4 @@
-"""Numbers that stand for the names and shapes of a state dict; the shipped table of them for timm and torchvision."""
+"""Fingerprints of the names and shapes of a state dict, and the shipped table of those of timm and torchvision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MODULUS = 1 << (8 * _BYTES)
 
 
 class Sums:
-    """The hashes of a state dict's tensors, summed over each part of its tree: a part can be taken out again."""
+    """The hashes of a state dict's tensors, summed over each part of its tree, so that a part can be subtracted."""
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
         self._sums: defaultdict[str, int] = defaultdict(int)
@@ -36,7 +36,7 @@ class Sums:
         return self._sums.get("", 0) % _MODULUS
 
     def without(self, parts: Iterable[str]) -> int:
-        """`parts` are modules or tensors; those that do not exist change nothing."""
+        """The sum without these modules or tensors; those that do not exist are ignored."""
         return (self._sums.get("", 0) - sum(self._sums.get(part, 0) for part in parts)) % _MODULUS
 
 
@@ -48,8 +48,8 @@ def hash_text(text: str) -> int:
 class Known:
     """An architecture of a registry, built with `options`.
 
-    `heads` are the modules that make the classes, `loose` the tensors that follow the channels and size of images:
-    `body` is the sum without the heads, `trunk` that without both.
+    `heads` are the modules that output the classes, `loose` the tensors that depend on the channels and the size of
+    images. `body` is the sum without the heads, `trunk` the sum without both.
     """
 
     target: str
@@ -90,13 +90,13 @@ FINGERPRINTS, NAME_PATTERNS = "fingerprints.tsv", "name_patterns.tsv"
 
 @cache
 def read_table(name: str) -> tuple[str, ...]:
-    """The lines of a shipped table; the first says which versions it was made with."""
+    """The lines of a shipped table; the first names the versions it was made with."""
     return tuple((files(__package__) / name).read_text(encoding="utf-8").splitlines())
 
 
 @cache
 def is_current(registry: str) -> bool:
-    """Whether the tables were made with the installed version: what they do not know, it does not have."""
+    """Whether the tables were made with the installed version, and so list all of its models."""
     headers = ",".join(read_table(name)[0].removeprefix("#") for name in (FINGERPRINTS, NAME_PATTERNS))
     listed = dict(part.split() for part in headers.split(","))
     try:
@@ -106,7 +106,7 @@ def is_current(registry: str) -> bool:
 
 
 def candidates(shapes: Mapping[str, Shape]) -> list[Known]:
-    """Those that agree in all, else those that agree but for the classes, else those for other images."""
+    """Exact matches; otherwise matches except for the classes; otherwise matches except for classes and images."""
     sums, index = Sums(shapes), _index()
     return (
         index.exact.get(sums.total, [])
@@ -151,7 +151,7 @@ class Sketch:
         return cls(frozenset(nsmallest(_SKETCH_HASHES, {hash_text(name) >> _SKETCH_SHIFT for name in names})))
 
     def likeness(self, other: Sketch) -> float:
-        """From 0 to 1, where all names are the same."""
+        """From 0 to 1, which means that all names agree."""
         smallest = nsmallest(_SKETCH_HASHES, self.hashes | other.hashes)
         both = self.hashes & other.hashes
         return sum(value in both for value in smallest) / len(smallest) if smallest else 0.0

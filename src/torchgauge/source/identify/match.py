@@ -15,10 +15,10 @@ from torchgauge.source.state_names import LISTED
 class Match:
     """A model of a registry with the same names and shapes.
 
-    `assumed` are hyperparameters that these leave open, with the values it was built with; `defaults` the class of its
-    config and what no tensor shows of it. `twins` are other models that have these names and shapes too. `remarks` say
-    what had to be changed to make it fit. `is_headless`: it is without the head, of which the file has its own.
-    `unused` are tensors of the file that it does not use.
+    `assumed` are hyperparameters that these do not determine, with the values it was built with; `defaults` are the
+    class of its config and the settings that no tensor depends on. `twins` are other models with these names and
+    shapes. `remarks` describe the changes that made it fit. `is_headless`: the head was removed, because the file has
+    another one. `unused` are tensors of the file that the model does not use.
     """
 
     target: str
@@ -32,19 +32,19 @@ class Match:
     unused: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """The remark of a report on a model that was inferred."""
-        which = "all tensors but the head's" if self.is_headless else "all tensors"
+        """The remark in the report about an inferred model."""
+        which = "all tensors except the head's" if self.is_headless else "all tensors"
         if self.unused:
-            which = f"all tensors but {len(self.unused)}, which it does not use (as '{self.unused[0]}'),"
-        parts = [f"the code is inferred: names and shapes of {which} are those of {self.target}", *self.remarks]
+            which = f"all tensors except {len(self.unused)} that it does not use (such as '{self.unused[0]}')"
+        parts = [f"the code is inferred: names and shapes of {which} match {self.target}", *self.remarks]
         if self.twins:
-            parts.append(f"with the same tensors, but perhaps another computation: {_listed(self.twins)}")
+            parts.append(f"these have the same tensors and may compute something else: {_listed(self.twins)}")
         if self.assumed:
             values = ", ".join(f"{name} {value}" for name, value in self.assumed.items())
-            parts.append(f"assumed, not determined by shapes ({values})")
+            parts.append(f"assumed, not determined by shapes: {values}")
         config, names = self.defaults
         if names:
-            parts.append(f"not visible in any tensor, defaults of {config}: {_listed(names)}")
+            parts.append(f"defaults of {config}, not determined by any tensor: {_listed(names)}")
         return "; ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The outline of a state dict for a solver: each kind of tensor once, and how many there are of it."""
+"""The outline of a state dict for the solver: each kind of tensor once, with its count."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORTH_IT = 0.6
 
 @dataclass(frozen=True)
 class Outline:
-    """`is_whole`: each tensor counts, not only the first of its kind."""
+    """`is_whole`: all tensors are compared, not only the first of each kind."""
 
     shapes: Mapping[str, Shape]
     counts: Mapping[Key, int]
@@ -46,8 +46,8 @@ class Outline:
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
-        """The sizes of the first tensor of each pattern and shape, apart for the first layers as those may be stages,
-        and all lists and patterns: the other tensors say the same."""
+        """The sizes of the first tensor of each pattern and shape (the first layers separately, because they may be
+        stages), and all lists and patterns. The other tensors add no information."""
         tensors = {}
         for name, shape in reversed(list(self.shapes.items())):
             place = _layer(name)
@@ -62,17 +62,17 @@ class Outline:
 
     @cached_property
     def first_layers(self) -> Outline:
-        """As many as it takes to see every kind of layer: what is built of them is built quickly."""
+        """The outline of as many layers as contain every kind of layer, which is quick to build."""
         depth = 1
         for members in layers_of(self.shapes).values():
-            # Where in the list each kind of layer comes first.
+            # The index of the first layer of each kind.
             firsts = {members[index]: index for index in sorted(members, reverse=True)}
             depth = max(depth, max(firsts.values(), default=0) + 2)
         kept = {name: shape for name, shape in self.shapes.items() if (at := _layer(name)) is None or at[1] < depth}
         return Outline.of(kept) if len(kept) < _WORTH_IT * len(self.shapes) else self
 
     def size(self, key: Key) -> int | None:
-        """None where there is no such tensor; of a list or pattern that is not there, there is none."""
+        """None if there is no such tensor, 0 if there is no such list or pattern."""
         name, dim = key
         if dim < 0:
             return self.counts.get(key, 0)
@@ -80,7 +80,7 @@ class Outline:
         return shape[dim] if dim < len(shape) else None
 
     def wrong(self, other: Outline) -> dict[Key, tuple[int | None, int]]:
-        """What another state dict has, and what this one, where they differ."""
+        """The sizes that differ: of another state dict, and of this one."""
         unknown = (key for key in other.counts if key[1] == NAMED and key not in self.counts)
         both = ((key, other.size(key), self.size(key) or 0) for key in (*self.keys, *unknown))
         return {key: (has, wants) for key, has, wants in both if has != wants}
@@ -102,9 +102,7 @@ def _layer(name: str) -> tuple[str, int, str] | None:
     return (found[1] or "", int(found[2]), found[3]) if found else None
 
 
-# The names of a transformers model's tensors: in memory, and in the files that transformers writes.
-
-_MODULUS = 1 << 48  # enough to distinguish some thousand sets of names
+_MODULUS = 1 << 48  # enough to distinguish several thousand sets of names
 _MOST_EXPERTS = 4096
 INDEX = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
 # Spellings of old files that transformers still reads.
@@ -126,7 +124,7 @@ def modern(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
 
 
 def pattern_sum(names: Iterable[str]) -> int:
-    """A number for the names of a state dict, whatever the number of its layers."""
+    """A hash of the names of a state dict that does not depend on the number of layers."""
     return sum(map(hash_text, patterns_of(names))) % _MODULUS
 
 
@@ -140,16 +138,16 @@ def pattern_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """`twins` are the other names of tied tensors: one of them in a file is enough."""
+    """`twins` are the other names of tied tensors, of which a file needs only one."""
 
     shapes: dict[str, Shape]
     twins: Mapping[str, frozenset[str]]
 
 
 def spellings(model: nn.Module) -> list[Spelling]:
-    """As files have it and, where that differs, as the model has it: fused experts are stored one by one, and tables
-    that can be computed are not stored."""
-    # Unchanged: tied tensors are recognised by identity.
+    """The names in files and, if different, in memory: fused experts are stored one by one, and tables that can be
+    computed are not stored."""
+    # With `keep_vars`, because tied tensors are recognised by identity.
     state = {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)}
     unsaved = re.compile("|".join(getattr(model, "_keys_to_ignore_on_save", None) or ("^$",)))
     stored = _as_stored(model, state)
@@ -166,21 +164,14 @@ def spellings(model: nn.Module) -> list[Spelling]:
     return distinct
 
 
-def tied_names(model: nn.Module, names: Iterable[str]) -> frozenset[str]:
-    """The names that files leave out where the config ties them, as another tensor stands for them."""
-    keys = {key for part in model.modules() for key in (getattr(part, "_tied_weights_keys", None) or ())}
-    tied = re.compile("|".join(keys) or "^$")
-    return frozenset(name for name in names if tied.search(name))
-
-
 def _as_stored(model: nn.Module, state: dict[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
     try:
         loading = import_module("transformers.core_model_loading")
     except ModuleNotFoundError:  # before version 5 files and models had the same names
         return state
     if any("experts" in name and value.dim() == 3 and value.shape[0] > _MOST_EXPERTS for name, value in state.items()):
-        return state  # a file may claim any size: these would become tensors one by one
-    # Conversions are third-party code, given sizes that may not go together.
+        return state  # a file may claim any size, and each expert would become a tensor
+    # Conversions are third-party code, called with sizes that may be inconsistent.
     try:
         with torch.no_grad():
             reverted: Mapping[str, torch.Tensor] = loading.revert_weight_conversion(model, state)

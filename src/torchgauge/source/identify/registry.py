@@ -1,6 +1,6 @@
-"""State dicts of architectures that the shipped table knows: the likely ones are built, and must fit exactly.
+"""State dicts of architectures in the shipped table: likely ones are built and must fit exactly.
 
-A model may have been changed the way users do: another number of classes, other images, a new head.
+Common changes are recognised: another number of classes, other images, a new head.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MOST_CHANGES = 6
 
 
 def match_listed(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
-    """`file` is the name of the file: it chooses between models whose tensors are the same."""
+    """`file` is the name of the file, which decides between models with the same tensors."""
 
     def rank(known: Known) -> tuple[object, ...]:
-        """Named like the file; of the sizes that the stem has; of torchvision; the plainest name."""
+        """By file name, by the sizes of the stem, torchvision first, the shortest name first."""
         named = len(known.name) if known.name in file.lower().replace("-", "_") else 0
         stem = {size for name in known.loose for size in shapes.get(name, ())[2:]}
         numbers = {int(number) for number in re.findall(r"\d+", known.name)}
@@ -38,7 +38,7 @@ def match_listed(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
 
     ranked = sorted(candidates(shapes), key=rank)
     for known in ranked[:_MOST_BUILDS]:
-        # Those with the same tensors, according to the table if it was made with the installed version.
+        # Models with the same tensors, if the table was made with the installed version.
         others = [other for other in ranked if other is not known and is_current(other.target.partition(":")[0])]
         same = [other.target for other in others if (other.heads, other.body) == (known.heads, known.body)]
         across = [other.target for other in others if other.exact == known.exact]
@@ -56,7 +56,7 @@ def match_listed(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
                     remarks=tuple(changes.describe()),
                     is_headless=bool(changes.removed),
                 )
-        # Not installed, not in the installed version, or it takes other arguments: that says nothing about the others.
+        # Not installed, not in the installed version, or other arguments: the other candidates may still fit.
         except (MissingDependencyError, TargetError):
             continue
     return None
@@ -77,7 +77,7 @@ def _fitting_changes(known: Known, recipe: Recipe, shapes: Mapping[str, Shape]) 
 
 
 def _differences(recipe: Recipe, changes: Changes, shapes: Mapping[str, Shape]) -> Differences:
-    """Seen without weights, also where the model cannot run without them."""
+    """Built without weights, even if the model cannot run without them."""
     model = Recipe(recipe.name, partial(changes.build, recipe.factory)).build()
     removed = tuple(f"{path}." for path in changes.removed)
     kept = {name: shape for name, shape in shapes.items() if not name.startswith(removed)}
@@ -86,13 +86,13 @@ def _differences(recipe: Recipe, changes: Changes, shapes: Mapping[str, Shape]) 
 
 Mismatch = tuple[str, Shape, Shape]
 _MOST_TOKENS = 6
-_DETECTED = 91  # what torchvision's detection models distinguish by default
+_DETECTION_CLASSES = 91  # the default of torchvision's detection models
 
 
 @dataclass(frozen=True)
 class Changes:
-    """`settings` are arguments of the builder; `channels` of images by the convolution that takes them; `removed` are
-    heads that the file replaces by its own."""
+    """`settings` are arguments of the builder, `channels` those of images by the convolution that takes them, `removed`
+    the heads that the file replaces."""
 
     settings: Mapping[str, object] = field(default_factory=dict)
     channels: Mapping[str, int] = field(default_factory=dict)
@@ -115,11 +115,11 @@ class Changes:
         for path, channels in self.channels.items():
             yield f"'{path}' built for {channels} channels"
         if self.removed:
-            yield f"the file has its own '{', '.join(self.removed)}' or none: the figures are without it"
+            yield f"the head '{', '.join(self.removed)}' is missing or different in the file: the figures exclude it"
 
 
 def changes_for(known: Known, differences: Differences, shapes: Mapping[str, Shape]) -> Iterator[Changes]:
-    """What may make the model fit, the likeliest first; nothing where the file differs in other ways."""
+    """Changes that may make the model fit, the likeliest first; none if the file differs in other ways."""
     own = [name for name in (*differences.missing, *differences.unexpected) if not _is_under(name, known.heads)]
     heads = [wrong for wrong in differences.mismatched if _is_under(wrong[0], known.heads)]
     others = [wrong for wrong in differences.mismatched if wrong not in heads]
@@ -139,7 +139,7 @@ def _is_under(name: str, paths: tuple[str, ...]) -> bool:
 
 
 def _is_stem(wants: Shape, has: Shape) -> bool:
-    """Another number of channels; a convolution, for which only that may differ."""
+    """Whether the shapes are those of a convolution with different input channels."""
     return len(wants) == len(has) >= 4 and wants[:1] + wants[2:] == has[:1] + has[2:]
 
 
@@ -150,19 +150,19 @@ def _classes(
         return
     if not heads and not differences.unexpected:
         yield {}
-    # A model without a head gets one when classes are asked for.
+    # A model without a head gets one if a number of classes is given.
     for name in differences.unexpected:
         if name in {f"{path}.weight" for path in known.heads}:
             yield {"num_classes": shapes[name][0]}
-    # Detection heads make several numbers per class: how many, the default number of classes says.
+    # Detection heads have several outputs per class; the default number of classes determines how many.
     for _, wants, has in sorted(heads, key=lambda wrong: wrong[2]):
-        each = wants[0] // _DETECTED if wants[0] % _DETECTED == 0 else 1
+        each = wants[0] // _DETECTION_CLASSES if wants[0] % _DETECTION_CLASSES == 0 else 1
         if has[0] % each == 0:
             yield {"num_classes": has[0] // each}
 
 
 def _image_sizes(known: Known, tables: list[Mismatch], shapes: Mapping[str, Shape]) -> Iterator[dict[str, int]]:
-    """Tables of positions have a row per patch; class tokens and similar ones come before them."""
+    """Position tables have one row per patch, after rows for class tokens and similar."""
     if not tables:
         yield {}
         return

@@ -1,4 +1,4 @@
-"""Looking for the model that a state dict came from, building as few as possible."""
+"""Search for the model that a state dict came from, building as few as possible."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _RELATED_LIKENESS = 0.6
 
 @dataclass
 class Budget:
-    """What a search in one registry may cost."""
+    """The limits of a search in one registry."""
 
     builds: int
-    # Of this thread's own time: what others do on the machine must not change the answer.
+    # In time of this thread, so that the load of the machine does not change the answer.
     ends: float = field(default_factory=lambda: time.thread_time() + MOST_SECONDS)
 
     def spend(self) -> bool:
@@ -43,36 +43,43 @@ class Budget:
         return self.builds >= 0 and time.thread_time() < self.ends
 
     def shorten(self) -> None:
-        """A match was found: a few more builds show its twins."""
+        """After a match, a few more builds find models with the same tensors."""
         self.builds = min(self.builds, _MAX_TWINS)
 
 
 def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budget: Budget) -> list[Match]:
-    """All models found that match; once one does, only those that look as likely are tried."""
+    """All matching models found; after the first match, only models that are as likely are tried."""
+
+    def promise(group: str) -> float:
+        """Relatives of the right model have all its names, so their group stays first. A group that only came close
+        loses with each attempt."""
+        best = max(likeness[group], default=_UNTRIED) if group in likeness else _UNTRIED
+        return best if group not in likeness or best == 1.0 else best - _PATIENCE * len(likeness[group])
+
     features = Features(shapes)
     ranked = _rank(features, list(entrypoints))
     matches: list[Match] = []
     likeness: dict[str, list[float]] = {}
     while ranked and len(matches) < _MAX_TWINS:
-        # Many groups tried, and none of them resembles the state dict: it is a custom model.
+        # After many groups without any resemblance, it is a custom model.
         if len(likeness) >= _MIN_GROUPS_TRIED and max(map(max, likeness.values())) < _RELATED_LIKENESS:
             break
         if not budget.spend():
             break
         # The best of the most promising group.
-        score, entry = max(ranked, key=lambda pair: (_promise(likeness.get(pair[1].group)), pair[0]))
+        score, entry = max(ranked, key=lambda pair: (promise(pair[1].group), pair[0]))
         ranked.remove((score, entry))
-        attempt = _try(entry, shapes)
-        if attempt.match is not None:
-            matches.append(attempt.match)
+        match, share = _try(entry, shapes)
+        if match is not None:
+            matches.append(match)
             budget.shorten()
             ranked = [(other, twin) for other, twin in ranked if other >= score]
-        likeness.setdefault(entry.group, []).append(attempt.likeness)
+        likeness.setdefault(entry.group, []).append(share)
     return matches
 
 
 def _rank(features: Features, entrypoints: list[Entrypoint]) -> list[tuple[float, Entrypoint]]:
-    """Entry points of the files that spell the names, the likeliest first."""
+    """Entry points of the files that contain the names, the likeliest first."""
     names = {entry.file: file_vocabulary(entry.file) for entry in entrypoints}
     shared = frozenset().union(*(shared_vocabulary(file) for file in names))
     files = rank_vocabularies(features.words, names, shared)[:_MAX_FILES]
@@ -85,23 +92,8 @@ def _rank(features: Features, entrypoints: list[Entrypoint]) -> list[tuple[float
     return sorted(scored, key=lambda pair: -pair[0])
 
 
-def _promise(likeness: list[float] | None) -> float:
-    """Relatives of the right model have all its names: a group stays first. One that came close loses with each try."""
-    if likeness is None:
-        return _UNTRIED
-    best = max(likeness)
-    return best if best == 1.0 else best - _PATIENCE * len(likeness)
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """`likeness` is the share of names that agree when numbers are left out: that of relatives is 1."""
-
-    match: Match | None
-    likeness: float
-
-
-def _try(entry: Entrypoint, shapes: Mapping[str, Shape]) -> _Attempt:
+def _try(entry: Entrypoint, shapes: Mapping[str, Shape]) -> tuple[Match | None, float]:
+    """The match, if any, and the share of names that agree without their numbers, which is 1 for relatives."""
     try:
         recipe = entry.recipe()
         model = recipe.build()
@@ -111,21 +103,16 @@ def _try(entry: Entrypoint, shapes: Mapping[str, Shape]) -> _Attempt:
             recipe = entry.recipe(classes)
             model = recipe.build()
             differences = best_fit(model, shapes)
-    except TargetError:  # this one cannot be built here: it says nothing about the others
-        return _Attempt(None, 0.0)
+    except TargetError:  # it cannot be built here; the others may
+        return None, 0.0
     if not differences:
-        return _Attempt(Match(entry.target, recipe, model), 1.0)
-    left = _patterns(state_shapes(model))
-    right = _patterns(shapes)
-    return _Attempt(None, len(left & right) / len(left | right))
-
-
-def _patterns(names: Iterable[str]) -> set[str]:
-    return {re.sub(r"\d+", "#", name) for name in names}
+        return Match(entry.target, recipe, model), 1.0
+    left, right = ({re.sub(r"\d+", "#", name) for name in names} for names in (state_shapes(model), shapes))
+    return None, len(left & right) / len(left | right)
 
 
 def other_classes(differences: Differences) -> int | None:
-    """The number of classes, where the only difference is that the last layers make another number of them."""
+    """The number of classes, if that is the only difference; otherwise None."""
     if differences.missing or differences.unexpected or not 0 < len(differences.mismatched) <= 6:
         return None
     outputs = {(wants[0], has[0]) for _, wants, has in differences.mismatched if wants and has}
@@ -135,14 +122,14 @@ def other_classes(differences: Differences) -> int | None:
 
 _DEFINITION = re.compile(r"^def (\w+)\(", re.MULTILINE)
 _NEIGHBOUR = re.compile(r"^from (?:timm\.models)?\.(\w+) import", re.MULTILINE)
-# Where layers live that any architecture of the registry may use, from the folder of the architectures.
+# Folders of layers that any architecture of the registry may use, relative to that of the architectures.
 _SHARED = ("../layers", "../ops")
 _CALL = re.compile(r"\breturn (\w+)\(|= (_\w+)\(")
 
 
 @dataclass(frozen=True, slots=True)
 class Entrypoint:
-    """`target` is how a user names the model; entry points of one `group` share a file and the helper they call."""
+    """`target` is the user's name for the model; entry points of one `group` share a file and the helper they call."""
 
     target: str
     file: str
@@ -150,7 +137,7 @@ class Entrypoint:
     text: str
 
     def recipe(self, classes: int | None = None) -> Recipe:
-        """How to build it, with another number of classes where one is given."""
+        """How to build it, with this number of classes if given."""
         registry, _, name = self.target.partition(":")
         recipe = (find_timm if registry == "timm" else find_torchvision)(name)
         if classes is None:
@@ -161,7 +148,7 @@ class Entrypoint:
 
 @cache
 def timm_entrypoints() -> tuple[Entrypoint, ...]:
-    """Empty where timm is not installed or does not import."""
+    """Empty if timm is not installed or cannot be imported."""
     timm = _import("timm")
     if timm is None:
         return ()
@@ -171,12 +158,12 @@ def timm_entrypoints() -> tuple[Entrypoint, ...]:
 
 @cache
 def torchvision_entrypoints() -> tuple[Entrypoint, ...]:
-    """Empty where torchvision is not installed or does not import."""
+    """Empty if torchvision is not installed or cannot be imported."""
     models = _import("torchvision.models")
     if models is None:
         return ()
     functions = {name: models.get_model_builder(name) for name in models.list_models()}
-    # Quantized twins have other names and shapes; detection models are built for real, which costs seconds.
+    # Quantized models have other names and shapes; detection models are built with weights, which takes seconds.
     kept = {
         name: function
         for name, function in functions.items()
@@ -215,15 +202,15 @@ def read_text(file: str) -> str:
 
 @cache
 def file_vocabulary(file: str) -> frozenset[str]:
-    """The names that a file and those beside it that it imports give to parts of a model."""
+    """The names of parts of a model in a file and in the files of its folder that it imports."""
     text = read_text(file)
-    beside = [Path(file).with_name(f"{name}.py") for name in _NEIGHBOUR.findall(text)]
-    names = [vocabulary(read_text(str(path))) for path in beside if path.is_file()]
+    neighbours = [Path(file).with_name(f"{name}.py") for name in _NEIGHBOUR.findall(text)]
+    names = [vocabulary(read_text(str(path))) for path in neighbours if path.is_file()]
     return vocabulary(text).union(*names)
 
 
 @cache
 def shared_vocabulary(file: str) -> frozenset[str]:
-    """The names in the layers that the registry of a file shares: they say nothing about an architecture."""
+    """The names in the shared layers of a file's registry, which are not specific to an architecture."""
     files = [path for folder in _SHARED for path in (Path(file).parent / folder).glob("*.py")]
     return frozenset().union(*(vocabulary(read_text(str(path))) for path in files))

@@ -1,4 +1,4 @@
-"""The numbers and flags of a transformers config, wherever it nests them, and how to write them back."""
+"""The numbers and flags of a transformers config, nested ones included, and how to change them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Path = tuple[str | int, ...]
 Settings = dict[str, Any]
 Number = int | float
 
-# Numbers that no tensor follows.
+# Numbers that no shape depends on.
 _NO_SIZE = re.compile(
     r"token|_id$|_ids$|eps|dropout|_p$|range|cache|beam|seed|theta|top_k|num_return|(^|_)(min|max)_length"
 )
-# Fractions that sizes follow: a width times one of them.
+# Ratios: a size is a width times one of them.
 _RATIO = re.compile(r"(^|_)(ratio|expand|multiplier|mult)$")
-# Flags of how a model is used.
+# Flags about the use of a model.
 _NO_FLAG = re.compile(r"^_|^output_|^return_|cache|is_encoder_decoder|^is_decoder|gradient|kernels|mem_eff")
 
 
 def numbers(config: PretrainedConfig, lead: Path = ()) -> Iterator[tuple[Path, Number]]:
-    """Sizes by their names. The number of labels is the length of a table, under another name."""
+    """Sizes by path. The number of labels is stored as a table, under another name."""
     if not lead and _is_size(getattr(config, "num_labels", None)):
         yield ("num_labels",), config.num_labels
     for path, value in entries(config, lead):
@@ -52,7 +52,7 @@ def _is_size(value: Any) -> bool:
 
 
 def switches(config: PretrainedConfig) -> Iterator[tuple[Path, Any]]:
-    """Each flag turned over, and each number that need not be set unset: they may add tensors or take them away."""
+    """Each flag toggled, and each optional number unset: these may add or remove tensors."""
     for path, value in entries(config):
         if isinstance(value, bool) and not _NO_FLAG.search(str(path[-1])):
             yield path, not value
@@ -61,7 +61,7 @@ def switches(config: PretrainedConfig) -> Iterator[tuple[Path, Any]]:
 
 
 def unset_numbers(config: PretrainedConfig) -> Iterator[Path]:
-    """Numbers that a config may hold and does not: others stand for them."""
+    """Optional numbers that are not set, and so derived from others."""
     for path, value in entries(config):
         if value is None and not _NO_SIZE.search(str(path[-1])) and "int" in annotation(config, path):
             yield path
@@ -75,7 +75,7 @@ def annotation(config: PretrainedConfig, path: Path) -> str:
 
 
 def is_declared(config: PretrainedConfig, path: Path) -> bool:
-    """Whether it is an entry of the config, and not only follows from its entries."""
+    """Whether it is an entry of the config, not derived from other entries."""
     *lead, name = (part for part in path if isinstance(part, str))
     return bool(annotation(config, (*lead, name)))
 
@@ -87,7 +87,7 @@ def value_at(config: PretrainedConfig, path: Path) -> Any:
 
 
 def with_value(settings: Settings, config: PretrainedConfig, path: Path, value: Any) -> Settings:
-    """The settings with one more; a nested config keeps its type, a list its other numbers."""
+    """The settings with one value changed; a nested config keeps its type, a list its other numbers."""
     changed: Settings = deepcopy(settings)
     place: Any = changed
     for name in path[:-1]:
@@ -112,7 +112,7 @@ def is_set(settings: Settings, path: Path) -> bool:
 
 
 def without(settings: Settings, path: Path) -> Settings:
-    """The settings without one: what stands there by default holds again."""
+    """The settings without one value, which then has its default."""
     changed = deepcopy(settings)
     place: Any = changed
     for name in path[:-1]:
@@ -123,15 +123,15 @@ def without(settings: Settings, path: Path) -> Settings:
 
 
 def with_width(settings: Settings, config: PretrainedConfig, path: Path, value: Number) -> Settings:
-    """A width with as many heads as keep their size, or else with heads of a usual size."""
+    """Change a width and keep the size of its heads, or use a common size."""
     changed = with_value(settings, config, path, value)
     if not _WIDTH.fullmatch(_word(path)):
         return changed
     own = dict(numbers(config))
-    # Of the same config and, in lists, of the same place.
+    # Numbers of the same config and, in lists, at the same index.
     depth = [index for index, name in enumerate(path) if isinstance(name, str)][-1]
-    beside = [other for other in own if other[:depth] == path[:depth] and other[depth + 1 :] == path[depth + 1 :]]
-    for heads in [other for other in beside if _HEADS.fullmatch(_word(other))]:
+    related = [other for other in own if other[:depth] == path[:depth] and other[depth + 1 :] == path[depth + 1 :]]
+    for heads in [other for other in related if _HEADS.fullmatch(_word(other))]:
         sizes = (own[path] // max(own[heads], 1), 64, 32, 16, 8)
         size = next((size for size in sizes if size and value % size == 0), value)
         changed = with_value(changed, config, heads, int(value // size))
@@ -147,25 +147,25 @@ _HEADS = re.compile(r"(num_|n_)?(\w+_)?(?<!key_value_)(?<!kv_)heads?")
 
 
 def guess(config_class: type[PretrainedConfig], known: Mapping[str, Any], options: Settings) -> Settings:
-    """What the hyperparameters say, under the names that the config has for them."""
+    """The hyperparameters under the names that the config uses."""
     default = config_class()
-    # Several names may stand for one setting: the first that applies holds.
+    # A setting may have several names; the first that applies is used.
     aliases = getattr(default, "attribute_map", {})
     settings: Settings = {}
     known = _with_usual_heads(config_class, known)
-    if "rope_size" in known:  # with four sizes of heads, configs mean others by theirs
+    if "rope_size" in known:  # with four sizes of heads, `head_dim` of a config is a different one
         known = {name: value for name, value in known.items() if name != "head_size"}
     if known.get("experts", 0) > _MOST_EXPERTS:  # a file may claim any number
         known = {name: value for name, value in known.items() if name != "experts"}
     for key, name in _NAMES:
-        # A number that follows from others takes no value.
+        # A derived number cannot be set.
         derived = getattr(config_class, key, None)
         is_derived = isinstance(derived, property) and derived.fset is None
         if name in known and hasattr(default, key) and not is_derived:
             settings.setdefault(aliases.get(key, key), known[name])
     if hasattr(default, "num_key_value_heads") and "heads" in known:
         settings["num_key_value_heads"] = known.get("kv_heads", known["heads"])
-    # Some configs have no word for it, and models that ask for it.
+    # Some models read it although their config does not declare it.
     if "head_size" in known and known["heads"] * known["head_size"] != known["width"]:
         settings.setdefault("head_dim", known["head_size"])
     if getattr(default, "num_experts_per_tok", 0) is None and "experts" in known:
@@ -174,12 +174,12 @@ def guess(config_class: type[PretrainedConfig], known: Mapping[str, Any], option
 
 
 _MOST_EXPERTS = 4096
-# What both sizes of the only published family whose config leaves it open have.
+# The number in both models of the only published family whose config does not set it.
 _USUAL_EXPERTS = 6
 
 
 def _with_usual_heads(config_class: type[PretrainedConfig], known: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where shapes leave the heads open, those of the size that the config itself gives."""
+    """If shapes do not determine the heads, use the head size that the config declares."""
     field = getattr(config_class, "__dataclass_fields__", {}).get("head_dim")
     size, usual = known.get("head_size", 0), getattr(field, "default", None)
     if "head_size" not in known.get("assumed", ()) or type(usual) is not int:
@@ -190,7 +190,7 @@ def _with_usual_heads(config_class: type[PretrainedConfig], known: Mapping[str, 
     return {**known, "head_size": usual, **{name: count // usual for name, count in rows.items()}}
 
 
-# Names of configs and the hyperparameters they stand for; a config has some of them.
+# Names in configs and the corresponding hyperparameters; a config has some of them.
 _NAMES = (
     ("hidden_size", "width"),
     ("num_attention_heads", "heads"),

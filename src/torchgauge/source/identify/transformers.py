@@ -1,5 +1,5 @@
-"""State dicts of transformers models: the names say which class. For a version of transformers that the shipped table
-does not know, classes are ranked by the words in their code.
+"""State dicts of transformers models, whose names determine the class. For versions of transformers that are not in the
+shipped table, classes are ranked by the words in their code.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from torchgauge.source.state_names import Shape
 if TYPE_CHECKING:
     from types import ModuleType
 
-# Of this thread, and only where the names are those of a class, or nearly.
-_MOST_SECONDS, _MOST_SECONDS_NEARLY = 8.0, 6.0
-_ALIKE, _STEPS = 0.5, 8
-_MOST_ALIKE, _MOST_OF_ONE_KIND = 8, 2
+# In time of this thread; for exact and for similar names.
+_MAX_SECONDS, _MAX_SECONDS_SIMILAR = 8.0, 6.0
+_MIN_LIKENESS, _LIKENESS_STEPS = 0.5, 8
+_MAX_SIMILAR, _MAX_OF_ONE_KIND = 8, 2
 _TASKS = (
     "ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model", "ForSequenceClassification",
     "ForImageClassification", "ForTokenClassification", "ForCTC",
@@ -40,7 +40,7 @@ _TASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The classes by the sum of their names, and with sketches of them; those that others took most from come first."""
+    """The classes by the hash of their names, and with sketches; classes that others derive from come first."""
 
     exact: Mapping[int, list[NamedClass]]
     sketched: list[tuple[Sketch, NamedClass]]
@@ -61,48 +61,52 @@ def known_names() -> Names:
 
 
 def match_named(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
-    """Of a class with these names. `file` is the name of the file: it chooses between classes of the same tensors."""
+    """A class with exactly these names. `file` is the name of the file, which decides between classes with the same
+    tensors."""
     shapes = modern(shapes)
     classes = known_names().exact.get(pattern_sum(shapes), [])
     types = list(dict.fromkeys(named.model_type for named in classes))
     classes = sorted(classes, key=lambda named: (-_named_in(named, file), types.index(named.model_type), _task(named)))
-    return _with_transformers(lambda: fit_classes(classes, shapes, _MOST_SECONDS, is_ranked=True)) if classes else None
+    if not classes:
+        return None
+    return _with_transformers(lambda _: fit_classes(classes, shapes, _MAX_SECONDS, is_ranked=True))
 
 
 def match_similar(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
-    """Of a class with nearly these names, which its config may change or which it leaves unused."""
+    """A class with similar names: its config may change names, or it may not use some tensors."""
     shapes = modern(shapes)
     tried = {named.name for named in known_names().exact.get(pattern_sum(shapes), [])}
-    # The classes with nearly the same names, the most alike first, and few of those that do not differ in them.
+    # Classes with similar names, the most similar first, and only a few with identical names.
     sketch = Sketch.of(patterns_of(shapes))
     scores = [(sketch.likeness(other), other, named) for other, named in known_names().sketched]
-    likely = [one for one in scores if one[0] >= _ALIKE]
-    # A name more or less, as that of a tied head, decides nothing.
-    likely.sort(key=lambda one: (-int(one[0] * _STEPS), -_named_in(one[2], file), _task(one[2])))
+    likely = [one for one in scores if one[0] >= _MIN_LIKENESS]
+    # Rounded, so that a single name, such as that of a tied head, does not decide.
+    likely.sort(key=lambda one: (-int(one[0] * _LIKENESS_STEPS), -_named_in(one[2], file), _task(one[2])))
     kinds: Counter[Sketch] = Counter()
     found: list[NamedClass] = []
     for _, other, named in likely:
         kinds[other] += 1
-        found += [named] if kinds[other] <= _MOST_OF_ONE_KIND else []
-    classes = [named for named in found[:_MOST_ALIKE] if named.name not in tried]
+        found += [named] if kinds[other] <= _MAX_OF_ONE_KIND else []
+    classes = [named for named in found[:_MAX_SIMILAR] if named.name not in tried]
     if not classes:
         return None
     return _with_transformers(
-        lambda: _fit_without_unused(classes, shapes) or fit_classes(classes, shapes, _MOST_SECONDS_NEARLY)
+        lambda _: _fit_without_unused(classes, shapes) or fit_classes(classes, shapes, _MAX_SECONDS_SIMILAR)
     )
 
 
-def _with_transformers(fit: Callable[[], Match | None]) -> Match | None:
+def _with_transformers(fit: Callable[[ModuleType], Match | None]) -> Match | None:
+    """None if transformers is not installed."""
     try:
         transformers = import_optional("transformers", "identifying a checkpoint")
     except (MissingDependencyError, TargetError):
         return None
     with quiet(transformers):
-        return fit()
+        return fit(transformers)
 
 
 def _fit_without_unused(classes: list[NamedClass], shapes: Mapping[str, Shape]) -> Match | None:
-    """Where a class leaves some tensors of a file unused, and has the names of the others."""
+    """A class that ignores some tensors of the file and has exactly the names of the others."""
     for named in classes:
         patterns = getattr(huggingface.model_class(named.name), "_keys_to_ignore_on_load_unexpected", None)
         if isinstance(patterns, list | tuple | set) and patterns:
@@ -110,20 +114,20 @@ def _fit_without_unused(classes: list[NamedClass], shapes: Mapping[str, Shape]) 
             used = {name: shape for name, shape in shapes.items() if not unused.search(name)}
             if 0 < len(used) < len(shapes):
                 same = [other for other in known_names().exact.get(pattern_sum(used), []) if other.name == named.name]
-                match = fit_classes(same, used, _MOST_SECONDS)
+                match = fit_classes(same, used, _MAX_SECONDS)
                 if match is not None:
                     return replace(match, unused=tuple(name for name in shapes if name not in used))
     return None
 
 
 def _named_in(named: NamedClass, file: str) -> int:
-    """How much of the file's name is that of the model type."""
+    """The length of the model type's name, if it is part of the file's name."""
     spelt, wanted = (text.lower().replace("-", "").replace("_", "") for text in (file, named.model_type))
     return len(wanted) if wanted in spelt else 0
 
 
 def _task(named: NamedClass) -> int:
-    """The commoner use of the same tensors first."""
+    """The rank of the class by its task, the most common first."""
     return next((rank for rank, task in enumerate(_TASKS) if named.name.endswith(task)), len(_TASKS))
 
 
@@ -131,30 +135,26 @@ _TAKEN = re.compile(r"^from \.\.(\w+)\.modeling_", re.MULTILINE)
 _MAX_TYPES = 20
 _MAX_CLASSES_PER_TYPE = 4
 _ENOUGH_WORDS = 0.75
-_MOST_SECONDS_SEARCHED = 1.5
+_MAX_SECONDS_SEARCHED = 1.5
 
 
 def search_transformers(shapes: Mapping[str, Shape]) -> Match | None:
-    """The model class that fits; None where none does or transformers is not installed."""
-    try:
-        transformers = import_optional("transformers", "identifying a checkpoint")
-    except (MissingDependencyError, TargetError):
-        return None
-    with quiet(transformers):
-        return fit_classes(_likely_classes(shapes, transformers), shapes, _MOST_SECONDS_SEARCHED)
+    """The model class that fits, or None."""
+    return _with_transformers(
+        lambda transformers: fit_classes(_likely_classes(shapes, transformers), shapes, _MAX_SECONDS_SEARCHED)
+    )
 
 
 def _likely_classes(shapes: Mapping[str, Shape], transformers: ModuleType) -> Iterator[NamedClass]:
     is_tied = not any("lm_head" in name for name in shapes)
-    # Of those that use the same words, first the most copied from (they came first, the others derive from them),
-    # then those with few other words.
+    # Of the types with the same words, first those that most others derive from, then those with few other words.
     ranked = rank_vocabularies(Features(shapes).words, _vocabularies())
     likely = [(score, key) for score, key in ranked if score >= _ENOUGH_WORDS and key in transformers.CONFIG_MAPPING]
     copies = _copies()
     copied = sorted(likely, key=lambda pair: (-round(min(pair[0], 1.0), 2), -copies.get(pair[1], 0)))
     likely_types = list(dict.fromkeys(key for _, key in (*copied[:_MAX_TYPES], *likely[:_MAX_TYPES])))
     for model_type in likely_types:
-        # The model classes of a type whose head the names hint at; where they hint at none, the plain ones first.
+        # The model classes of a type whose head matches the names; otherwise the plain ones first.
         auto = import_module("transformers.models.auto.modeling_auto")
         tables = [value for name, value in vars(auto).items() if name.endswith("_MAPPING_NAMES")]
         found: dict[str, None] = {}
@@ -177,14 +177,14 @@ def _vocabularies() -> dict[str, frozenset[str]]:
         for path in sorted(folder.glob("*/modeling_*.py"))
         if path.stem == f"modeling_{path.parent.name}"
     }
-    # Types are spelt with hyphens where their folders have underscores.
+    # Types have hyphens where folders have underscores.
     known = {name.replace("-", "_"): name for name in import_module("transformers").CONFIG_MAPPING}
     return {known[name]: vocabulary(read_text(str(path))) for name, path in files.items() if name in known}
 
 
 @cache
 def _copies() -> Counter[str]:
-    """How many other models take code from each."""
+    """The number of other models that import code from each."""
     folder = Path(str(import_module("transformers.models").__file__)).parent
     texts = [read_text(str(path)) for path in folder.glob("*/modular_*.py")]
     return Counter(name for text in texts for name in set(_TAKEN.findall(text)))

@@ -1,4 +1,4 @@
-"""Models of one transformers class, built on meta with settings that are tried, beside the file they may be of."""
+"""Models of one transformers class, built on the meta device with trial settings and compared with a file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Built:
 
 
 class Trials:
-    """`ends` is in seconds of this thread's time: what others do on the machine must not change the answer."""
+    """`ends` is in seconds of this thread, so that the load of the machine does not change the answer."""
 
     def __init__(self, name: str, model_class: type[PreTrainedModel], file: Outline, ends: float) -> None:
         self._name, self._class, self.file, self._ends = name, model_class, file, ends
@@ -54,7 +54,7 @@ class Trials:
         self._ends = ends
 
     def start(self, *starts: Settings) -> Built | None:
-        """The first of the settings that build."""
+        """The first settings that can be built."""
         return next((built for start in starts if (built := self.build(start)) is not None), None)
 
     def build(self, settings: Settings) -> Built | None:
@@ -66,12 +66,12 @@ class Trials:
         recipe = huggingface.recipe_of(self._name, self._class._from_config, config)
         try:
             model = recipe.build()
-        except TargetError:  # sizes that do not go together
+        except TargetError:  # inconsistent sizes
             return None
         found = spellings(model)
-        # That of the file, whatever its sizes.
+        # The one with the names of the file.
         spelling = min(found, key=self._unlikeness) if len(found) > 1 else found[0]
-        # Without the names that the file leaves out as it has another of the same tensor.
+        # Without tied names that the file omits.
         outline = Outline.of(
             {
                 name: shape
@@ -85,7 +85,7 @@ class Trials:
         return len(patterns_of(spelling.shapes) ^ self.file.patterns)
 
     def is_near(self, built: Built) -> bool:
-        """Whether only some sizes are wrong."""
+        """Whether only a few sizes are wrong."""
         wrong = self.file.wrong(built.outline)
         return len(wrong) <= _MAX_WRONG_SIZES and all(dim >= 0 for _, dim in wrong)
 
@@ -94,22 +94,22 @@ class Trials:
         return is_same and is_accepted(built.config)
 
     def with_all_tensors(self, current: Built) -> Built:
-        """The first tensors of each kind agree: others may not."""
+        """Compare all tensors, after the first of each kind agree."""
         if self.file.is_whole or self.fits(current):
             return current
         self.file = replace(self.file, is_whole=True)
         return replace(current, wrong=self.file.wrong(current.outline))
 
 
-# A file may claim any size, and constructors go over positions one by one, configs over labels.
+# A file may claim any size; constructors loop over positions, and configs over labels.
 _LARGEST, _MOST_LABELS = 1 << 24, 200_000
 
 
 def configure(config_class: type[PretrainedConfig], settings: Settings) -> PretrainedConfig | None:
-    """None where there is no such config, or none that could be built.
+    """The config, or None if it cannot be built.
 
-    Two numbers that must agree cannot be found one by one: what the config refuses is set on it all the same, and
-    `is_accepted` checks.
+    Two numbers that must agree cannot be found one by one, so values that the config refuses are set anyway;
+    `is_accepted` checks the result.
     """
     if _largest(settings) > _LARGEST or settings.get("num_labels", 0) > _MOST_LABELS:
         return None
@@ -138,7 +138,7 @@ def _set_all(config: PretrainedConfig, settings: Settings) -> None:
             _set_all(getattr(config, name), {key: item for key, item in value.items() if key != "model_type"})
         else:
             setattr(config, name, value)
-    # A list with an entry for each layer goes on as it began.
+    # A list with an entry per layer is extended by repetition.
     depth = _depth(config)
     for name in by_layer:
         value = getattr(config, name)
@@ -156,7 +156,7 @@ def _is_list_of(value: object, length: int) -> bool:
 
 
 def is_accepted(config: PretrainedConfig) -> bool:
-    """Whether the config, as it is now, is one that it would take."""
+    """Whether the config is valid in its current state."""
     check = getattr(config, "validate_architecture", None)
     try:
         if check is not None:
@@ -167,7 +167,7 @@ def is_accepted(config: PretrainedConfig) -> bool:
 
 
 def fit_tokens(config: PretrainedConfig) -> None:
-    """Special tokens beyond a smaller vocabulary would keep the model from being built; no shape follows them."""
+    """Clip special tokens to the vocabulary: the model could not be built, and no shape depends on them."""
     words = getattr(config, "vocab_size", None)
     for name, value in list(vars(config).items()):
         if hasattr(value, "to_diff_dict"):
@@ -176,23 +176,21 @@ def fit_tokens(config: PretrainedConfig) -> None:
             setattr(config, name, words - 1)
 
 
-# Which number of a config makes a size what a file has, from the sizes that other numbers made.
-
-# What a model has and what the file has, by where they differ.
+# The sizes of the model and of the file, for the keys where they differ.
 Wrong = Mapping[Key, tuple[int | None, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The sizes that a number makes, of those that are wrong."""
+    """The sizes that result from a number."""
 
     number: Number
     sizes: Mapping[Key, int | None]
 
 
 def answers(wrong: Wrong, value: Number, probe: Probe) -> Iterator[Number]:
-    """The commonest first: of sizes that are the number itself, of those that are a multiple of it and something, of
-    how many tensors a pattern names, of tables of its square, and of shares by the number."""
+    """The numbers that would give the sizes of the file, the most common first: for sizes that equal the number, that
+    are linear in it, that count tensors, that are quadratic in it, and that are inversely proportional to it."""
     plain, multiples, named, squares, shares = (Counter[Fraction]() for _ in range(5))
     for key, (has, wants) in wrong.items():
         moved = probe.sizes.get(key)
@@ -212,7 +210,7 @@ def answers(wrong: Wrong, value: Number, probe: Probe) -> Iterator[Number]:
 
 
 def curved_answers(wrong: Wrong, value: Number, first: Probe, second: Probe) -> Iterator[Number]:
-    """The same where the size is any polynomial of the second degree, such as (2·value − 1)²."""
+    """The same for sizes that are any quadratic polynomial, such as (2·value − 1)²."""
     found = Counter[Fraction]()
     for key, (has, wants) in wrong.items():
         ys = (has, first.sizes.get(key), second.sizes.get(key))
@@ -230,7 +228,7 @@ def _roots(points: list[tuple[Fraction, Fraction]], wants: int) -> Iterator[Frac
     curve = ((y2 - y0) / (x2 - x0) - slope) / (x2 - x1)
     if not curve:
         return
-    # curve·x² + b·x + c = 0, whose roots are whole only where that of its discriminant is.
+    # curve·x² + b·x + c = 0; its roots can only be rational if that of the discriminant is.
     b = slope - curve * (x0 + x1)
     c = y0 - slope * x0 + curve * x0 * x1 - wants
     discriminant = b**2 - 4 * curve * c
@@ -240,7 +238,7 @@ def _roots(points: list[tuple[Fraction, Fraction]], wants: int) -> Iterator[Frac
 
 
 def _possible(found: Counter[Fraction], value: Number) -> Iterator[Number]:
-    """The commonest that may be: whole where the number is one, and another than it."""
+    """The most common valid answer: different from the value, and an integer if that is one."""
     for answer, votes in found.most_common():
         number = int(answer) if answer == int(answer) else float(answer)
         if votes and answer >= 0 and answer != value and (isinstance(value, float) or isinstance(number, int)):

@@ -7,13 +7,11 @@ from torchgauge.lazy import lazy_names
 if TYPE_CHECKING:
     from torchgauge.source.torchscript.archive import load_torchscript, with_prefixed_storages
     from torchgauge.source.torchscript.code import scan_code
-    from torchgauge.source.torchscript.graphs import GraphNode, graph_nodes
 
-__all__ = ["GraphNode", "graph_nodes", "load_torchscript", "scan_code", "with_prefixed_storages"]
+__all__ = ["load_torchscript", "scan_code", "with_prefixed_storages"]
 
 _HOMES = {
     "archive": ("load_torchscript", "with_prefixed_storages"),
     "code": ("scan_code",),
-    "graphs": ("GraphNode", "graph_nodes"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

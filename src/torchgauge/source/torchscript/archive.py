@@ -1,11 +1,11 @@
-"""Opens an archive after its code was found harmless.
+"""Open an archive after its code was found harmless.
 
-The records are listed and read by torch's own reader: what is scanned is what torch will compile.
-The tensors are mapped from the file: they have their values and take no memory until they are read.
+The records are listed and read by torch's own reader, so the code that is scanned is the code that torch compiles. The
+tensors are mapped from the file: they have their values and take no memory until they are read.
 
 Torch's reader copies every tensor into memory, and on the meta device it loses the constants, whose values torch
-compares while it compiles. Only `torch.package` takes storages from outside, so the code and the pickles are
-handed over in its layout, and the storages beside them.
+compares while it compiles. Only `torch.package` accepts storages from outside, so the code and the pickles are passed
+in its layout, together with the storages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torchgauge.checkpoint.byte_source import ByteSource, in_memory, opened
 from torchgauge.checkpoint.pickle import PickleMachine
 from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Instance, any_storage
-from torchgauge.checkpoint.zip_archive import Record, ZipArchive
+from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive
 from torchgauge.errors import FormatError, first_line
 from torchgauge.source.allowed_ops import mark_foreign, require_allowed
 from torchgauge.source.archive_records import ArchiveRecords
@@ -64,26 +64,21 @@ def _mapped_storages(path: str) -> Any:
         archive = ZipArchive(source)
         view = mmap.mmap(source.stream.fileno(), 0, access=mmap.ACCESS_READ)
         for record in archive.records.values():
-            name = record.name.removeprefix(archive.root)
-            folder, _, key = name.partition("/")
-            if key and folder in ("data", "constants"):
-                storages.add_storage(
-                    key if folder == "data" else f"{_CONSTANTS}{key}", _bytes_of(archive, record, view)
-                )
+            folder, _, key = record.name.removeprefix(archive.root).partition("/")
+            if not key or folder not in ("data", "constants"):
+                continue
+            offset = None if record.method else archive.source.position(archive.plain_offset(record))
+            if not record.size:
+                content = torch.empty(0, dtype=torch.uint8)
+            elif offset is None or offset % _ALIGNMENT:  # compressed, or not aligned as torch needs it
+                content = torch.frombuffer(bytearray(archive.read(record)), dtype=torch.uint8)
+            else:
+                with warnings.catch_warnings():
+                    # Nothing writes to the mapping: a static pass computes on copies of small tensors.
+                    warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+                    content = torch.frombuffer(view, dtype=torch.uint8, count=record.size, offset=offset)
+            storages.add_storage(key if folder == "data" else f"{_CONSTANTS}{key}", content)
     return storages
-
-
-def _bytes_of(archive: ZipArchive, record: Record, view: mmap.mmap) -> torch.Tensor:
-    """The bytes of a record; copied where they are compressed or do not lie as torch would have them in memory."""
-    if not record.size:
-        return torch.empty(0, dtype=torch.uint8)
-    offset = None if record.method else archive.source.position(archive.plain_offset(record))
-    with warnings.catch_warnings():
-        # The mapping cannot be written to, and nothing writes: a static pass computes on copies of small tensors.
-        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
-        if offset is None or offset % _ALIGNMENT:
-            return torch.frombuffer(bytearray(archive.read(record)), dtype=torch.uint8)
-        return torch.frombuffer(view, dtype=torch.uint8, count=record.size, offset=offset)
 
 
 def with_prefixed_storages(pickle: bytes, prefix: str) -> bytes:
@@ -92,7 +87,7 @@ def with_prefixed_storages(pickle: bytes, prefix: str) -> bytes:
     A text that occurs again is referred to by a number: where its first place was a key, it is written out again.
     """
     memo: dict[int, tuple[str, int]] = {}  # texts by number, and where they were written
-    edits: dict[int, tuple[int, str]] = {}  # by start: end and the text that stands there instead
+    edits: dict[int, tuple[int, str]] = {}  # by start: end and the replacement text
     last: deque[tuple[str, int, int, str | None, int]] = deque(maxlen=8)  # opcode, start, end, text, where written
     for (code, argument, position), (_, _, end) in pairwise(pickletools.genops(pickle)):
         start, text = int(position or 0), None
@@ -113,7 +108,7 @@ def with_prefixed_storages(pickle: bytes, prefix: str) -> bytes:
             continue
         names = [item[0] for item in last]
         if len(last) < 8 or names[0] != "MARK" or names[-2] != "TUPLE" or last[1][3] != "storage":
-            raise FormatError("a storage in its constants is not described as torch does it")
+            raise FormatError("a storage in its constants is not described in torch's format")
         _, begin, stop, key, _ = last[3]
         if key is None or len(key) > _LONGEST_KEY:
             raise FormatError("a storage in its constants has no name, or one that is too long")
@@ -127,8 +122,6 @@ def with_prefixed_storages(pickle: bytes, prefix: str) -> bytes:
 
 
 SOURCE_LIMIT = 64 << 20
-
-_ZIP = b"PK\x03\x04"
 
 
 def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.ScriptModule:
@@ -156,14 +149,14 @@ def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.Scr
 
 
 def _scan(name: str) -> dict[str, bytes]:
-    """The records of code, the pickles and the versions, after a look at what they would do."""
+    """Check the code and the pickles; returns their records and those of the versions."""
     try:
         with open(name, "rb") as file:
             head = file.read(8)
     except OSError as error:
         raise FormatError(f"cannot read '{name}': {error.strerror or error}") from error
     # Torch takes a file with this mark for another format, whatever else it is.
-    if head[:4] != _ZIP or head[4:] == b"PTMF":
+    if head[:4] != ZIP_MARK or head[4:] == b"PTMF":
         raise FormatError(f"'{name}' is not a TorchScript archive")
     records = ArchiveRecords(name)
     # An older layout keeps its code elsewhere.
@@ -185,18 +178,18 @@ def _scan(name: str) -> dict[str, bytes]:
         elif lowered in ("version", "byteorder", ".data/version") or lowered.endswith(".debug_pkl"):
             contents[record] = records.read(record, SOURCE_LIMIT)
     if not any(record.lower().endswith(".py") for record in contents):
-        raise FormatError(f"'{name}' holds no TorchScript code")
+        raise FormatError(f"'{name}' contains no TorchScript code")
     require_harmless_reading(special, f"'{name}'")
     return contents
 
 
-# Of a method with all that it calls written out in its place; the largest models have some 100,000.
+# Nodes of a method with everything it calls inlined; the largest models have about 100,000.
 INLINED_NODES = 1 << 20
 
 
 def _check_graphs(unit: Any, name: str) -> None:
-    """The scan of the source errs on the safe side; the graphs are exact. Torch writes the functions and methods that a
-    graph calls out in their places: if each calls the next one twice, a few kilobytes are more than any memory."""
+    """The scan of the source errs on the safe side; the graphs are exact. Torch inlines the functions that a graph
+    calls: if each calls the next one twice, a few kilobytes of code need more memory than any machine has."""
     nodes: dict[str, int] = {}
     calls: dict[str, list[str]] = {}
     for function in unit.get_functions():
@@ -218,7 +211,7 @@ def _check_graphs(unit: Any, name: str) -> None:
                 waiting.append(inner[0])
                 continue
             done = waiting.pop()
-            # Through an interface methods may call each other in a circle, which torch does not write out.
+            # Through an interface, methods may call each other in a cycle, which torch does not inline.
             sizes[done] = nodes[done] + sum(sizes.get(callee, 1) for callee in calls[done])
             if sizes[done] > INLINED_NODES:
                 raise FormatError(
@@ -228,7 +221,7 @@ def _check_graphs(unit: Any, name: str) -> None:
 
 
 MOST_VALUES = 1 << 22
-_VALUES_OF_OBJECT = 32  # a module takes as much memory in Python as some lists: 131,072 of them are the most
+_VALUES_OF_OBJECT = 32  # memory of a Python module in units of a list; at most 131,072 modules
 
 
 def require_few_objects(source: ByteSource) -> None:
@@ -253,7 +246,7 @@ def require_few_objects(source: ByteSource) -> None:
             if sizes[id(value)] > MOST_VALUES:
                 raise FormatError(f"{source.label}: its objects refer to each other too often to be read")
         elif id(value) in open_:
-            raise FormatError(f"{source.label}: an object holds itself")
+            raise FormatError(f"{source.label}: an object contains itself")
         else:
             open_.add(id(value))
             waiting.append((value, True))

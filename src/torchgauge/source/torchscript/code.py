@@ -1,4 +1,4 @@
-"""Scans the source in an archive (Python's grammar, TorchScript's meaning) and refuses code that may do harm."""
+"""Scan the source in an archive (Python's grammar, TorchScript's semantics) and refuse code that may do harm."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torchgauge.source.allowed_ops import DENIED_NAMES, require_allowed
 # Classes of C++ whose objects an archive may hold: packed weights.
 _CLASSES = ("quantized", "xnnpack", "rnn")
 _CLASS_NAME = re.compile(rb"torch\.classes\.(\w+(?:\.\w+)*)")
-# What runs while an archive is read (`__setstate__`) may only unpack its weights.
+# Code that runs while an archive is read (`__setstate__`) may only unpack its weights.
 _DEFINITIONS = re.compile(r"^(?=class |def )", re.MULTILINE)
-# Of one class or function: Python's tree takes up to 800 bytes for each, and classes are checked one after another.
+# Of one class or function: Python's syntax tree takes up to 800 bytes per token. Classes are checked one by one.
 MOST_TOKENS = 2_000_000
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _UNPACKING = frozenset(("annotate", "unchecked_cast", "uninitialized"))
@@ -21,7 +21,7 @@ _ROOTS = frozenset(("torch", "ops", "__torch__", "CONSTANTS"))
 _HARMLESS_METHODS = frozenset(("__init__", "__getstate__", "__setstate__"))
 # Ops that a file could print or start work with while it is read.
 _NOT_UNPACKING = frozenset(("Print", "fork", "awaitable", "awaitable_nowait", "awaitable_wait"))
-# What Python's side of a script module is made of: a member of this name would stand in its place.
+# Attributes of a script module in Python, which members of these names would replace.
 _PLUMBING = frozenset(
     (
         "__call__", "__class__", "__delattr__", "__dict__", "__getattr__", "__getattribute__", "__new__", "__reduce__",
@@ -35,7 +35,7 @@ def scan_code(source: bytes, where: str) -> frozenset[str]:
     """The special methods that the source defines. Raises `FormatError` unless every op it can call is allowed."""
     special: set[str] = set()
     try:
-        # From bytes Python would believe a line that names another encoding, which torch does not look at.
+        # Given bytes, Python would obey a line that declares another encoding, which torch ignores.
         for part in _DEFINITIONS.split(source.decode("utf-8")):
             if sum(1 for _ in _TOKEN.finditer(part)) > MOST_TOKENS:
                 raise FormatError(f"a class or function in the code of {where} is too long to be checked")
@@ -78,15 +78,15 @@ def _scan_part(tree: ast.Module, where: str) -> set[str]:
 
 
 def scan_pickle(content: bytes, where: str) -> None:
-    """Refuse objects of C++ classes that are not known: making them runs code of theirs, whether the source names them
-    or not. A class stands in a pickle as plain text, its module in a line before it."""
+    """Refuse objects of unknown C++ classes: creating them runs their code, whether the source names them or not. In a
+    pickle, a class is plain text after a line with its module."""
     for name in _CLASS_NAME.findall(content.replace(b"\n", b".")):
         if name.split(b".")[0].decode() not in _CLASSES:
             raise _unknown_class(name.decode(), where)
 
 
 def require_harmless_reading(special_methods: frozenset[str], where: str) -> None:
-    """What unpacks weights has no calls in it, but operators may be methods too: together they are refused."""
+    """Code that unpacks weights may not call anything, but operators can be methods: both together are refused."""
     if "__setstate__" in special_methods and not special_methods <= _HARMLESS_METHODS:
         raise _runs(where)
 
@@ -130,7 +130,7 @@ def _check_members(node: ast.ClassDef, where: str) -> None:
 
 
 def _check_default(value: ast.expr, where: str) -> None:
-    """Torch computes the defaults of arguments and fields while it reads an archive, so they may only be values."""
+    """Torch evaluates the defaults of arguments and fields while it reads an archive, so they must be plain values."""
     for node in ast.walk(value):
         is_harmless = isinstance(node, ast.Call) and _dotted(node.func) in {(name,) for name in _UNPACKING}
         if isinstance(node, ast.Call | ast.BinOp) and not is_harmless and not _is_number(node):
@@ -138,7 +138,7 @@ def _check_default(value: ast.expr, where: str) -> None:
 
 
 def _is_number(node: ast.expr) -> bool:
-    """A complex one is written as a sum."""
+    """A complex number is written as a sum."""
     match node:
         case ast.Constant(value=value):
             return isinstance(value, int | float | complex)
@@ -150,7 +150,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _check_getattr(call: ast.Call, where: str) -> None:
-    """`getattr(self, "0")` is how a module with a number for a name is reached; nothing else is reached this way."""
+    """Only `getattr(self, "0")` is allowed, which accesses a module whose name is a number."""
     names = {node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)}
     texts = [node.value for node in call.args[1:] if isinstance(node, ast.Constant)]
     if names & _ROOTS or len(texts) != 1 or texts[0] in DENIED_NAMES:

@@ -1,10 +1,10 @@
-"""Graphs of script modules: lowered to ops and calls of modules, and the modules that frozen ones still show.
+"""Graphs of script modules, lowered to ops and calls of modules; and the modules that frozen graphs still show.
 
-Functions and methods of plain script classes cannot be looked up from Python, so torch's own pass inlines them. The
-calls of modules are hidden from that pass under a name it does not know: they are the hierarchy. A frozen graph has no
-calls left: the modules that its nodes were inlined from are recovered as far as possible.
-A node knows the names of its modules without the lists they stood in (`0.attention` for `blocks.0.attention`); the
-constants that were parameters have the whole name. Together they give the paths.
+Functions and methods of plain script classes cannot be looked up from Python, so torch's own pass inlines them. Calls
+of modules are hidden from that pass under a name it does not know, because they are the hierarchy. A frozen graph has
+no calls left: the modules that its nodes were inlined from are recovered as far as possible. A node has the names of
+its modules without the lists around them (`0.attention` for `blocks.0.attention`); constants that were parameters have
+the whole name. Together they give the paths.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 CALL = "torchgauge::CallModule"
-# Stands before what a call of a function was replaced by, with the source range of the call.
+# Precedes the nodes that replaced a call of a function, with the source range of the call.
 LINE = "torchgauge::Line"
 _MAX_CALL_DEPTH = 64  # functions that call functions; TorchScript has no recursion
 
@@ -105,7 +105,7 @@ def is_flat(graph: torch._C.Graph) -> bool:
 
 
 def is_frozen(module: torch.jit.ScriptModule) -> bool:
-    """Freezing decides the mode for good, so what is frozen has none."""
+    """A frozen module has no training mode."""
     return not module._c.hasattr("training")
 
 
@@ -115,8 +115,13 @@ class Scopes:
     def __init__(self, graph: torch._C.Graph) -> None:
         self.types: dict[str, str] = {}
         self._paths: dict[Names, list[tuple[int, str]]] = defaultdict(list)
-        for position, names, path in _known_paths(graph):
-            self._paths[names].append((position, path))
+        # The whole path of every module whose parameter a node reads, and where in the graph.
+        for position, node in enumerate(nodes_of(graph)):
+            names = _names(node)
+            for value in node.inputs() if names else ():
+                owner = _constant_name(value.node())[:-1]
+                for depth, end in enumerate(_match(names, owner), 1):
+                    self._paths[names[:depth]].append((position, ".".join(owner[:end])))
         self._found: dict[object, Scope] = {}
         for position, node in enumerate(nodes_of(graph)):
             segments = _segments(node)
@@ -158,8 +163,7 @@ def frozen_tensors(graph: torch._C.Graph) -> Iterator[FrozenTensor]:
     taken: set[str] = set()
     for node in nodes_of(graph):
         for place, tensor in _weights(node):
-            # `weight` of `self.layer1.0.conv1.weight`: what follows may be a number that makes it unique in the
-            # graph.
+            # `weight` of `self.layer1.0.conv1.weight`; a number at the end only makes the name unique in the graph.
             parts = [part for part in _constant_name(node) if not part.isdigit()]
             leaf = parts[-1].removesuffix("_mkldnn").removesuffix("_fused_bn") if parts else "constant"
             name = base = ".".join((*scopes.of(node.output().uses()[0].user)[-1:], *filter(None, (leaf, place))))
@@ -170,7 +174,7 @@ def frozen_tensors(graph: torch._C.Graph) -> Iterator[FrozenTensor]:
 
 
 def _weights(node: torch._C.Node) -> list[tuple[str, torch.Tensor]]:
-    """What a constant holds of the model: itself, or the weights packed in it with their places."""
+    """The weights in a constant: the constant itself, or the tensors packed in it by their places."""
     if not node.hasUses():
         return []
     if node.kind() == "prim::Constant" and is_packed_type(node.output().type()):
@@ -178,19 +182,8 @@ def _weights(node: torch._C.Node) -> list[tuple[str, torch.Tensor]]:
     tensor = _constant(node)
     if tensor is None or not tensor.is_floating_point():
         return []
-    is_number = not tensor.dim() and not _constant_name(node)  # that the code wrote
+    is_number = not tensor.dim() and not _constant_name(node)  # a literal of the code
     return [] if is_number else [("", tensor)]
-
-
-def _known_paths(graph: torch._C.Graph) -> Iterator[tuple[int, Names, str]]:
-    """Position, names as nodes know them, whole path: for every module whose parameter some node reads."""
-    for position, node in enumerate(nodes_of(graph)):
-        names = _names(node)
-        for value in node.inputs() if names else ():
-            owner = _constant_name(value.node())[:-1]
-            ends = _match(names, owner)
-            for depth, end in enumerate(ends, 1):
-                yield position, names[:depth], ".".join(owner[:end])
 
 
 def _match(names: Names, owner: Names) -> list[int]:
@@ -279,7 +272,7 @@ def packed_tensors(value: object) -> Iterator[tuple[str, torch.Tensor]]:
             named = [(f"{place}.{number}".lstrip("."), inner) for number, inner in enumerate(item)]
             waiting += reversed(named)
         elif isinstance(item, torch.Tensor) and item.dim() and (item.is_quantized or item.is_floating_point()):
-            # An RNN's cell holds its biases beside the layers that hold them too.
+            # The cell of an RNN refers to the biases of its layers again.
             key = (item.untyped_storage()._cdata, item.storage_offset(), item.shape)
             if key not in seen:
                 seen.add(key)
@@ -291,78 +284,10 @@ def packed_tensors(value: object) -> Iterator[tuple[str, torch.Tensor]]:
                 yield place, made
 
 
-# Every node of a script module's graphs, with the module it belongs to and the line it was made from.
-
 _SOURCE = re.compile(r'File "(.*)", line (\d+)')
-_PLAIN = (bool, int, float, str)
-# Attributes of a node that are texts and numbers, by the name of their kind.
-_READERS: dict[str, Callable[[torch._C.Node, str], object]] = {
-    "s": lambda node, name: node.s(name),
-    "i": lambda node, name: node.i(name),
-    "f": lambda node, name: node.f(name),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class GraphNode:
-    """`kind` is the op or the construct (`aten::conv2d`, `prim::If`), `source` is `file:line`; `attributes` are the
-    node's own and those of its arguments that are constants."""
-
-    kind: str
-    module: str
-    method: str
-    source: str | None
-    attributes: dict[str, object]
-
-
-def graph_nodes(module: torch.jit.ScriptModule) -> list[GraphNode]:
-    """The nodes of all methods of a script module and its parts; functions are inlined where they are called."""
-    types = module_types(module._c)
-    return [
-        node
-        for path, part in module.named_modules()
-        for method in _script(part)._method_names()
-        for node in _method_nodes(path, method, _script(part)._get_method(method).graph, types)
-    ]
 
 
 def source_line(node: torch._C.Node) -> str | None:
-    """`file:line` of the code that a node was made from."""
+    """`file:line` of the code that a node was compiled from."""
     found = _SOURCE.search(str(node.s("range") if node.kind() == LINE else node.sourceRange()))
     return f"{found[1]}:{found[2]}" if found else None
-
-
-def _script(module: Any) -> Any:
-    return module._c
-
-
-def _method_nodes(path: str, method: str, graph: torch._C.Graph, types: frozenset[str]) -> Iterator[GraphNode]:
-    lowered = lower(graph, types)
-    scopes = Scopes(lowered) if is_flat(graph) else None
-    for node in nodes_of(lowered):
-        if node.kind() not in ("prim::Constant", LINE):
-            inner = scopes.of(node)[-1:] if scopes is not None else ()
-            place = ".".join((*filter(None, (path,)), *inner))
-            own = {
-                name: _READERS[kind](node, name)
-                for name in node.attributeNames()
-                if (kind := node.kindOf(name)) in _READERS
-            }
-            text = node.schema()
-            if not text.startswith("("):  # "(no schema)"
-                arguments = zip(torch._C.parse_schema(text).arguments, node.inputs(), strict=False)
-                constants = {argument.name: _constant_argument(value) for argument, value in arguments}
-                own |= {name: value for name, value in constants.items() if value is not None}
-            yield GraphNode(node.kind(), place, method, source_line(node), own)
-
-
-def _constant_argument(value: torch._C.Value) -> object:
-    """A number or text, or a list of such; None for what is made while the graph runs."""
-    node = value.node()
-    if node.kind() == "prim::Constant" and value.type().kind() != "FunctionType":
-        held = value.toIValue()
-        return held if isinstance(held, _PLAIN) else None
-    if node.kind() == "prim::ListConstruct":
-        items = [_constant_argument(item) for item in node.inputs()]
-        return None if None in items else items
-    return None
