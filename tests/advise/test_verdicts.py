@@ -32,8 +32,8 @@ def judged(time: Paired, error: Difference = SAME) -> Verdict:
         (paired(1.2, 1.21, 1.19), "refuted", "more time", None),
         (paired(0.9, 1.1, 1.0), "inconclusive", "too noisy", "TORCHGAUGE_VERIFY_BUDGET"),
         (paired(0.99, 1.01, 1.0), "inconclusive", "no time gain above the noise", "idle machine"),
-        (paired(0.8, 0.81, others=0.11), "inconclusive", "other processes took 11.0 % of the machine", "idle machine"),
-        (paired(1.2, 1.21, others=0.5), "inconclusive", "other processes took 50.0 %", "idle machine"),
+        (paired(0.8, 0.81, others=0.11), "inconclusive", "other processes used 11.0 % of the machine", "idle machine"),
+        (paired(1.2, 1.21, others=0.5), "inconclusive", "other processes used 50.0 %", "idle machine"),
         (paired(0.8, 0.81, others=0.09), "confirmed", None, None),
         (
             paired(0.8, 0.81, earlier=paired(1.2, 1.21)),

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.advise.trying import applied, bench, not_applicable, row, x
 from torchgauge.verify import NotApplicableError, judge, optimised
-from torchgauge.verify.transformations.compiling import positional
+from torchgauge.verify.transformations.execution import positional
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,7 +25,7 @@ def test_a_graph_takes_keywords_in_the_order_of_the_forward() -> None:
     assert in_order[1] == {}
     with pytest.raises(NotApplicableError, match="more than that"):
         positional(bench(Two(), ones, scale=2.0).trial(row("launch-bound")))
-    assert "no CUDA graphs" in not_applicable(bench(Two(), ones), row("launch-bound"))
+    assert "CUDA graphs need a CUDA device" in not_applicable(bench(Two(), ones), row("launch-bound"))
 
 
 def test_a_compiler_that_is_not_there_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,16 +50,16 @@ def test_outputs_are_kept_from_what_later_runs_write() -> None:
 
 
 def test_other_shapes_cannot_be_compared() -> None:
-    assert apart(torch.ones(2), torch.ones(3)).reason == "its outputs have other shapes"
-    assert apart(torch.ones(2), (torch.ones(2), torch.ones(2))).reason == "its outputs have other shapes"
+    assert apart(torch.ones(2), torch.ones(3)).reason == "the outputs have different shapes"
+    assert apart(torch.ones(2), (torch.ones(2), torch.ones(2))).reason == "the outputs have different shapes"
     assert "no tensors" in str(apart("words", "words").reason)
 
 
 def test_what_is_not_finite_cannot_be_compared() -> None:
     nothing = torch.tensor([math.nan, math.inf])
 
-    assert "where the model's are" in str(apart(torch.ones(2), nothing).reason)
-    assert "where the model's are" in str(apart(nothing, torch.ones(2)).reason)
+    assert "only one of the two outputs is finite" in str(apart(torch.ones(2), nothing).reason)
+    assert "only one of the two outputs is finite" in str(apart(nothing, torch.ones(2)).reason)
     assert "the model's outputs are not finite" in str(apart(nothing, nothing).reason)
 
 

@@ -1,4 +1,4 @@
-"""Batch norms folded into the layers beside them."""
+"""Batch norms folded into neighbouring layers."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_errors_that_add_up_beyond_the_tolerance_keep_a_combination_out() -> Non
     plan = planned({"one": a_little_off, "two": a_little_off + "  # again"})
 
     assert plan["rules"] == ["one"]
-    assert "its outputs differ by" in plan["tried"][0]["reason"]
+    assert "the outputs differ by" in plan["tried"][0]["reason"]
 
 
 def test_steps_are_applied_in_the_order_of_their_stages() -> None:

@@ -75,6 +75,8 @@ def test_a_script_cannot_be_changed_but_its_surroundings_can() -> None:
     script = torch.jit.trace(model, x(1, 3, 8, 8))
     scripted = Bench(Subject(script, (x(1, 3, 8, 8),), {}, CPU), place.capture, False, 0.02)
 
-    assert "a script cannot be changed" in not_applicable(scripted, advised(model, "conv-bn-fusion", x(1, 3, 8, 8)))
+    assert "a script module cannot be changed" in not_applicable(
+        scripted, advised(model, "conv-bn-fusion", x(1, 3, 8, 8))
+    )
     side = changed(scripted, row("thread-count", code="torch.set_num_threads(1)"))
     assert apart(scripted, side) == 0

@@ -74,7 +74,7 @@ def test_a_gain_that_holds_there_is_confirmed_with_the_figure_of_that_process() 
     [
         (round_of(1.0), "faster in this process, not in a second one"),
         (round_of(1.3), "faster in this process, not in a second one"),
-        ("out of memory", "in a second process it fails: out of memory"),
+        ("out of memory", "failed in a second process: out of memory"),
     ],
 )
 def test_a_gain_that_does_not_hold_there_is_inconclusive(answer: Any, reason: str) -> None:

@@ -176,7 +176,7 @@ def test_the_parent_writes_the_files_that_were_asked_for(tmp_path: Path) -> None
 
     answer = run_isolated(write, limits=LIMITS, subject="x", writable=[final])
     assert (final.read_bytes(), other.exists()) == (b"content", False)
-    assert b"not a file that was to be written" in answer
+    assert b"not one of the writable files" in answer
 
 
 def test_a_draft_that_is_not_finished_leaves_nothing(tmp_path: Path) -> None:

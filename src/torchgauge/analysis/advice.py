@@ -226,7 +226,7 @@ class Opened(NamedTuple):
 
 def check_verify(advice: bool) -> None:
     """Before the analysis, which may take long."""
-    from torchgauge.verify.verifying import read_budget
+    from torchgauge.verify import read_budget
 
     if not advice:
         raise UsageError("there is no advice to verify: leave out advice=False (--no-advice) or verify=True (--verify)")
@@ -269,9 +269,7 @@ def _verified(
     from torchgauge.measure.settings import applied
     from torchgauge.measure.subject import ready, require_device
     from torchgauge.source import load_real_model
-    from torchgauge.verify.second_process import Setup
-    from torchgauge.verify.sides import Bench
-    from torchgauge.verify.verifying import read_budget, verify
+    from torchgauge.verify import Bench, Setup, read_budget, verify
 
     try:
         require_device(request.device)
@@ -294,7 +292,6 @@ def _verified(
 
 
 def _failed(rows: list[dict[str, Any]], reason: str) -> Verified:
-    from torchgauge.verify.planning import no_plan
-    from torchgauge.verify.verifying import unverified
+    from torchgauge.verify import no_plan, unverified
 
     return [unverified(row, reason) for row in rows], no_plan(reason)

@@ -1,10 +1,10 @@
-"""A process without rights reads files for its parent: limited memory and time, no writing, no network, no processes.
+"""A sandboxed process reads files for its parent: limited memory and time, no writing, no network, no processes.
 
-limits      how much memory and time reading may take
-rights      giving up rights: Landlock, seccomp, capabilities
+limits      limits on memory and time
+rights      dropping rights: Landlock, seccomp, capabilities
 channel     messages between the two processes, data only
-process     starts the reader, watches it, serves what it asks for
-reader      the reader's own side: what it cannot do itself, it asks its parent for
+process     the parent's side: starts the reader, watches it, serves its requests
+reader      the reader's side: requests from the parent what it may not do itself
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ __getattr__ = lazy_names(__name__, _HOMES)
 
 
 def is_isolated() -> bool:
-    """Whether this process is a reader without rights. One that is not need not load what a reader needs."""
+    """Whether this process is a sandboxed reader; checked without loading the reader's modules."""
     reader = sys.modules.get("torchgauge.isolation.reader")
     return reader is not None and bool(reader.is_reader())

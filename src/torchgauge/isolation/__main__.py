@@ -1,4 +1,4 @@
-"""A reader in a new interpreter: its work comes from stdin, its messages go to stdout."""
+"""A reader in a new interpreter: work arrives on stdin, messages go to stdout."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torchgauge.isolation.reader import close_inherited_files, read
 
 if __name__ == "__main__":
     channel = Channel(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
-    os.dup2(2, 1)  # what libraries print is not a message
+    os.dup2(2, 1)  # output of libraries must not mix with messages
     work = channel.receive()
     if work is None:
         sys.exit(1)
     close_inherited_files(channel.files)
-    # From the parent, which starts this process: trusted, unlike what goes the other way.
+    # Sent by the parent, which is trusted; messages in the other direction are not.
     job, limits, importers = pickle.loads(work.payload)
     for import_package in importers:
         import_package()

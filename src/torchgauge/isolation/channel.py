@@ -1,4 +1,4 @@
-"""Messages between a process without rights and its parent: a JSON object and bytes. Data only, never objects."""
+"""Messages between a sandboxed process and its parent: a JSON object and bytes. Data only, never objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Message(NamedTuple):
 
 
 class BadMessageError(Exception):
-    """The other side does not keep to the protocol."""
+    """The other side violates the protocol."""
 
 
 class Channel:
@@ -43,7 +43,7 @@ class Channel:
 
     def close(self) -> None:
         for stream in (self._reader, self._writer):
-            with suppress(OSError):  # the other side has gone, with what was left to be written
+            with suppress(OSError):  # the other side has ended; unwritten data is lost
                 stream.close()
 
     def send(self, kind: str, payload: bytes = b"", **facts: Any) -> None:
@@ -53,7 +53,7 @@ class Channel:
         self._writer.flush()
 
     def receive(self) -> Message | None:
-        """None where the other side has gone."""
+        """None if the other side has ended."""
         frame = self._reader.read(_FRAME.size)
         if len(frame) < _FRAME.size:
             return None
@@ -70,18 +70,18 @@ class Channel:
             raise BadMessageError("a message without its header") from error
 
     def ask(self, kind: str, payload: bytes = b"", **facts: Any) -> dict[str, Any]:
-        """The parent's answer; an OSError there is one here. Threads take turns."""
+        """The parent's answer; an OSError of the parent is raised here. Thread-safe."""
         with self._lock:
             self.send(kind, payload, **facts)
             answer = self.receive()
         if answer is None:
-            raise OSError("the process that reads for this one has gone")
+            raise OSError("the parent process has ended")
         if "errno" in answer.facts:
             raise OSError(answer.facts["errno"], answer.facts["strerror"])
         return answer.facts
 
     def _read(self, size: int) -> bytes | None:
-        """In pieces: memory is taken for what has come, not for what was announced."""
+        """In pieces, so that memory is allocated for received bytes, not for announced ones."""
         parts = []
         while size > 0:
             part = self._reader.read(min(size, _PIECE))

@@ -1,4 +1,4 @@
-"""How much memory and time reading a file may take."""
+"""Limits on the memory and time for reading a file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torchgauge.units import format_bytes, parse_bytes
 
 LEAST_MEMORY_BYTES = 2 << 30
 DEFAULT_TIME_S = 300.0
-# Weights are streamed: a scan's work grows with the file. This is far below what a slow disk delivers.
+# The time of a scan grows with the file. This is far below the speed of a slow disk.
 SCANNED_BYTES_PER_S = 20e6
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`memory_bytes`: resident memory beyond what the process had when it began to read."""
+    """`memory_bytes`: growth of resident memory since the process began to read."""
 
     memory_bytes: int
     time_s: float
@@ -44,7 +44,7 @@ def limits_for(
         if memory <= 0:
             raise UsageError(f"'{memory_limit}' is not a memory limit; write a size such as 4GiB or 500MB")
     if time_limit is not None and not time_limit > 0:
-        raise UsageError(f"a time limit is a number of seconds above 0, not {time_limit}")
+        raise UsageError(f"a time limit must be a positive number of seconds, not {time_limit}")
     return Limits(memory, DEFAULT_TIME_S + size / SCANNED_BYTES_PER_S if time_limit is None else float(time_limit))
 
 
@@ -55,11 +55,11 @@ def _stored_bytes(path: str | os.PathLike[str]) -> int:
             return place.stat().st_size
         return sum(entry.stat().st_size for entry in place.rglob("*") if entry.is_file())
     except OSError:
-        return 0  # reading it will say what is wrong
+        return 0  # reading it will raise a clear error
 
 
 def limit_own_resources(limits: Limits) -> None:
-    """The kernel's own limits, behind those that the parent watches: core dumps, processor time, allocation."""
+    """The kernel's limits (core dumps, CPU time, allocation), in addition to those that the parent watches."""
     if sys.platform == "win32":
         return
     import resource
@@ -68,7 +68,7 @@ def limit_own_resources(limits: Limits) -> None:
     seconds = int(limits.time_s * (os.cpu_count() or 1)) + 2
     _lower(resource.RLIMIT_CPU, seconds)
     if sys.platform == "linux":
-        # Private memory that can be written, touched or not: twice the limit leaves room for what is reserved only.
+        # Writable private memory, used or only reserved; twice the limit leaves room for reservations.
         status = Path("/proc/self/status").read_text().splitlines()
         held = next((int(line.split()[1]) << 10 for line in status if line.startswith("VmData:")), 0)
         _lower(resource.RLIMIT_DATA, held + 2 * limits.memory_bytes + (1 << 30))
@@ -79,5 +79,5 @@ def _lower(kind: int, value: int) -> None:
 
     hard = resource.getrlimit(kind)[1]
     lowered = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    # At the hard limit the kernel kills at once, without the signal that says why.
+    # At the hard limit the kernel kills immediately, without the signal that identifies the reason.
     resource.setrlimit(kind, (lowered, hard if kind == resource.RLIMIT_CPU else lowered))

@@ -1,4 +1,4 @@
-"""The parent's side: start a reader, watch its memory and time, serve what it asks for, take its result."""
+"""The parent's side: start a reader, watch its memory and time, serve its requests, return its result."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from torchgauge.isolation.reader import NeedsPackageError, close_inherited_files
 
 Service = Callable[[Message], Mapping[str, Any] | None]
 
-# Memory is written at some GB/s: between two looks at most a few hundred MB beyond the limit.
-_LOOK_S = 0.02
-# How long a reader may take to end once it has been answered or interrupted.
+# Memory is written at a few GB/s, so between two checks it grows by at most about 100 MB.
+_CHECK_INTERVAL_S = 0.02
+# The time that a reader has to end after its result or an interrupt.
 _GRACE_S = 2.0
 _RESTORED_LINE = "\r\x1b[2K\x1b[?25h"
 _JOURNAL = re.compile(r"[0-9a-f]{32}\.jsonl")
@@ -49,18 +49,18 @@ def run_isolated(
     needs_fresh_process: bool = False,
     is_torch_unused: bool = False,
 ) -> bytes:
-    """The result of `work`, done by a process without rights.
+    """The result of `work`, run by a sandboxed process.
 
     `subject` names the file in errors. `writable` are the files that the parent writes for the reader on request, in
-    addition to journals of scans; `services` are further requests that the parent answers; `importers` import packages
-    whose import writes files, which the reader may not. Where the process can fork, `work` may be any callable;
-    `needs_fresh_process` (and platforms that cannot fork safely) start a new interpreter, to which it is pickled.
-    `is_torch_unused`: torch has not computed anything here yet, so a fork may use its threads.
+    addition to journals of scans; `services` are further requests that the parent serves; `importers` import packages
+    whose import writes files, which the reader may not. If the process can fork, `work` may be any callable; otherwise,
+    and with `needs_fresh_process`, it is pickled for a new interpreter. `is_torch_unused`: torch has not computed
+    anything here yet, so a fork may use its threads.
     """
     waiting, needed_packages = dict(importers or {}), list[Callable[[], object]]()
     while True:
         files = _Files(writable)
-        # CUDA does not survive a fork; macOS and its libraries do not expect one.
+        # CUDA does not survive a fork, and the libraries of macOS do not support one.
         torch = sys.modules.get("torch")
         can_fork = sys.platform == "linux" and not (torch is not None and torch.cuda.is_initialized())
         is_forked = can_fork and not needs_fresh_process
@@ -82,7 +82,7 @@ def run_isolated(
 
 
 class _Reader:
-    """A running reader. `exceeded` is the limit it was ended for."""
+    """A running reader. `exceeded` is the limit that it was killed for."""
 
     process: psutil.Process
     channel: Channel
@@ -96,7 +96,7 @@ class _Reader:
         self._watch = Thread(target=self._look_after, name="torchgauge-limits", daemon=True)
 
     def poll(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
+        """The exit status, negative for a signal; None while it runs."""
         raise NotImplementedError
 
     def start_clock(self) -> None:
@@ -109,7 +109,7 @@ class _Reader:
 
     @contextmanager
     def paused_clock(self) -> Iterator[None]:
-        """What the parent does for the reader (compiling a kernel takes seconds) is not the reader's time."""
+        """Exclude the time that the parent takes to serve the reader: compiling a kernel takes seconds."""
         self._serving_since = began = time.monotonic()
         try:
             yield
@@ -119,7 +119,7 @@ class _Reader:
 
     def _look_after(self) -> None:
         began = time.monotonic()
-        while not self._is_over.wait(_LOOK_S):
+        while not self._is_over.wait(_CHECK_INTERVAL_S):
             try:
                 grown = self.process.memory_info().rss - self._baseline
             except psutil.Error:
@@ -134,7 +134,7 @@ class _Reader:
                 return
 
     def end(self, *, politely: bool = False) -> int:
-        """Its exit status. It has a moment to end by itself, then it is killed; `politely` it is interrupted first."""
+        """Returns the exit status. The reader is killed after a grace period; with `politely`, interrupted first."""
         if politely:
             self._signal(signal.SIGINT)
         patience = time.monotonic() + _GRACE_S
@@ -165,15 +165,22 @@ class _Forked(_Reader):
         self.channel, child = Channel.pair(longest=limits.memory_bytes)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                stream.flush()  # else both processes would write what is left in it
+                stream.flush()  # otherwise both processes would write the buffered text
         with warnings.catch_warnings():
-            # Python 3.12 warns where there are threads; the reader takes no lock that another thread may hold.
+            # Python 3.12 warns if there are threads; the reader takes no lock that another thread may hold.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
             try:
                 close_inherited_files(child.files)
-                read(child, work if is_torch_unused else partial(_in_one_thread, work), limits, forwards_text=False)
+
+                def work_in_one_thread() -> bytes:
+                    """OpenMP's threads do not survive a fork: a parallel region would wait for them forever. Setting
+                    their number may start a thread, so it is done after the rights are dropped."""
+                    use_one_thread()
+                    return work()
+
+                read(child, work if is_torch_unused else work_in_one_thread, limits, forwards_text=False)
             finally:
                 os._exit(0)
         child.close()
@@ -187,17 +194,10 @@ class _Forked(_Reader):
         return self._status
 
 
-def _in_one_thread(work: Callable[[], bytes]) -> bytes:
-    """OpenMP's threads do not survive a fork: a parallel region would wait for them forever. Setting their number may
-    start a thread, so it is done here, when the rights are gone."""
-    use_one_thread()
-    return work()
-
-
 class _Spawned(_Reader):
     def __init__(self, work: Callable[[], bytes], limits: Limits, importers: Sequence[Callable[[], object]]) -> None:
         super().__init__(limits)
-        # A library that starts threads when it is imported would leave them their rights.
+        # Threads that a library starts when it is imported would keep their rights.
         variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._popen = subprocess.Popen(
             [sys.executable, "-m", "torchgauge.isolation"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
@@ -213,7 +213,7 @@ class _Spawned(_Reader):
 
 
 def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str, Service]) -> bytes:
-    """Answer until the reader hands back its result. It is not trusted: what it may ask for is in `services`."""
+    """Serve requests until the reader returns its result. It is untrusted: only `services` may be requested."""
     clock: dict[str, Callable[[], None]] = {"ready": reader.start_clock, "read": reader.stop_clock}
     try:
         while (message := reader.channel.receive()) is not None:
@@ -234,9 +234,9 @@ def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str,
         reader.end(politely=True)
         raise
     except BadMessageError as error:
-        raise TorchgaugeError(f"the process that read '{subject}' misbehaved ({error}); it was stopped") from error
+        raise TorchgaugeError(f"the process that read '{subject}' was stopped: unexpected message ({error})") from error
     except BrokenPipeError:
-        pass  # it ended while it was answered
+        pass  # it ended before it got its answer
     raise _sudden_end(reader, limits, subject)
 
 
@@ -265,7 +265,7 @@ _ERROR_ATTRIBUTES = {"module", "package"}
 
 
 def _sudden_end(reader: _Reader, limits: Limits, subject: str) -> TorchgaugeError:
-    """The reader ended without a result: for a limit, or by a crash of native code."""
+    """The error of a reader that ended without a result, because of a limit or a crash of native code."""
     status = reader.end()
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(_RESTORED_LINE)
@@ -278,7 +278,7 @@ def _sudden_end(reader: _Reader, limits: Limits, subject: str) -> TorchgaugeErro
 
 
 class _Files:
-    """Files that a reader has written for it: those it was started to write, and journals of scans."""
+    """Files that the parent writes for a reader: the requested ones, and journals of scans."""
 
     def __init__(self, writable: Sequence[str | os.PathLike[str]]) -> None:
         self._writable = {str(Path(path)) for path in writable}
@@ -305,7 +305,7 @@ class _Files:
     def _open(self, message: Message) -> None:
         path = str(message.facts["path"])
         if path not in self._writable:
-            raise PermissionError(errno.EACCES, "not a file that was to be written")
+            raise PermissionError(errno.EACCES, "not one of the writable files")
         self._drafts[path] = cache.open_draft(Path(path))
 
     def _journal(self, message: Message) -> Path:
@@ -316,15 +316,15 @@ class _Files:
 
 
 def _answer_failure(serve: Callable[[Message], None], message: Message) -> Mapping[str, Any] | None:
-    """A file that cannot be written is the reader's to report."""
+    """Serve a request; an OSError is returned to the reader, which reports it."""
     try:
         serve(message)
     except OSError as error:
         return {"errno": error.errno or 0, "strerror": error.strerror or str(error)}
-    except RuntimeError as error:  # a chain of links without an end, before Python 3.13
+    except RuntimeError as error:  # an endless chain of links, before Python 3.13
         return {"errno": 0, "strerror": str(error)}
     except (KeyError, ValueError) as error:
-        raise BadMessageError(f"a wrong request '{message.kind}'") from error
+        raise BadMessageError(f"an invalid request '{message.kind}'") from error
     return None
 
 

@@ -1,4 +1,4 @@
-"""The reader's side: a process that gives up its rights, does its work and hands back bytes."""
+"""The reader's side: a process that drops its rights, does its work and returns bytes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _threads_of_caller: int | None = None
 
 
 class NeedsPackageError(BaseException):
-    """A package writes when it is imported (a temporary folder, a cache), which a reader may not: the parent, which
-    may, imports it and starts another reader. Not an `Exception`: no handler of errors may take it for one."""
+    """A package writes files when it is imported (a temporary folder, a cache), which a reader may not: the parent
+    imports it and starts another reader. Not an `Exception`, so that no error handler catches it."""
 
     def __init__(self, package: str) -> None:
         super().__init__(package)
@@ -40,7 +40,7 @@ def use_one_thread() -> None:
 
 
 def threads_of_caller() -> int | None:
-    """How many threads torch uses where the result goes; None where this process uses as many."""
+    """The number of threads that torch uses in the parent; None if this process uses as many."""
     return _threads_of_caller
 
 
@@ -49,22 +49,26 @@ def is_reader() -> bool:
 
 
 def ask_parent(kind: str, payload: bytes = b"", **facts: Any) -> dict[str, Any]:
-    """What this process may not do, its parent does if it offers that service."""
+    """Request a service that this process may not perform itself."""
     if _channel is None:
         raise RuntimeError("only an isolated reader has a parent to ask")
     return _channel.ask(kind, payload, **facts)
 
 
 def stop_clock() -> None:
-    """The file has been read; printing to a pager may take as long as its reader likes."""
+    """Stop the time limit after the file has been read, because a pager may keep printing open."""
     if _channel is not None:
         _channel.ask("read")
 
 
 def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forwards_text: bool) -> None:
-    """Do the work without rights and send its bytes, or what went wrong."""
+    """Drop the rights, do the work and send its result or its error."""
     global _channel
     _channel = channel
+
+    def forward_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        ask_parent("warning", category=category.__name__, message=str(message))
+
     try:
         end_with_parent()
         cache.use_writer(_RemoteWriter(channel))
@@ -72,13 +76,13 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
             sys.stdout = _Forwarded(channel, "stdout")
         if forwards_text or not _has_file(sys.stderr):
             sys.stderr = _Forwarded(channel, "stderr")
-        warnings.showwarning = _forward_warning
-        # torch looks for GPUs, which are hidden from this process (see below).
+        warnings.showwarning = forward_warning
+        # torch looks for GPUs, which are hidden from this process.
         warnings.filterwarnings("ignore", "CUDA initialization")
-        # A CUDA driver cannot start without rights: tensors only pretend to be on a GPU here.
-        # The second variable has torch count them without the driver.
+        # A CUDA driver cannot start without rights: tensors are never on a real GPU here. The second variable makes
+        # torch count GPUs without the driver.
         os.environ |= {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-        tempfile.gettempdir()  # found by writing there; libraries ask for its name when they are imported
+        tempfile.gettempdir()  # determined by writing a file; libraries need it when they are imported
         channel.ask("ready")
         limit_own_resources(limits)
         drop_rights()
@@ -104,7 +108,7 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
 
 
 def close_inherited_files(kept: tuple[int, ...]) -> None:
-    """Files, sockets and pipes of the parent are not the reader's business; stdin is empty, stdout and stderr stay."""
+    """Close the parent's files, sockets and pipes; stdin becomes empty, stdout and stderr stay open."""
     kept += tuple(stream.fileno() for stream in (sys.stdout, sys.stderr) if _has_file(stream))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -112,20 +116,16 @@ def close_inherited_files(kept: tuple[int, ...]) -> None:
     numbers = [int(name) for name in os.listdir(listing)] if listing.exists() else list(range(3, 4096))
     for number in numbers:
         if number > 2 and number not in kept:
-            with suppress(OSError):  # that of the listing itself is closed already
+            with suppress(OSError):  # the descriptor of the listing itself is already closed
                 os.close(number)
 
 
 def _has_file(stream: TextIO) -> bool:
-    """Whether text reaches a file by itself. A notebook's stream goes through threads and sockets of its process."""
+    """Whether the stream writes to a file. A notebook's stream needs threads and sockets of its process."""
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() >= 0
     except (OSError, ValueError):
         return False
-
-
-def _forward_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    ask_parent("warning", category=category.__name__, message=str(message))
 
 
 class _Forwarded(io.TextIOBase):

@@ -1,4 +1,4 @@
-"""Giving up rights for good: no writing, no network, no new processes. What a platform lacks is reported."""
+"""Drop rights permanently: no writing, no network, no new processes. Barriers that a platform lacks are reported."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _EXECUTE, _WRITE_FILE, _REFER, _TRUNCATE, _IOCTL = 1 << 0, 1 << 1, 1 << 13, 1 <<
 _CHANGES = sum(1 << bit for bit in range(4, 13))  # remove and make, of every kind
 _TCP = 0b11  # bind, connect (ABI 4)
 _SCOPES = 0b11  # abstract Unix sockets, signals to others (ABI 6)
-# Device files that are written to by reading: the null device, and what a CUDA driver opens.
+# Device files that must stay writable: the null device, the terminal, and those of GPU drivers.
 _DEVICES = ("null", "tty", "nvidia*", "nvidia-caps/*", "dri/*")
 
 _SET_NO_NEW_PRIVS, _SET_DEATH_SIGNAL, _SIGKILL = 38, 1, 9
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION = 0x20080522
-# Root reads files of other users with it; every other capability is dropped.
+# Lets root read files of other users; every other capability is dropped.
 _READ_ALL_FILES = 1 << 2
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """One part of the isolation; `reason` says why it is missing here."""
+    """One part of the isolation; `reason` is why it is missing here."""
 
     name: str
     prevents: str
@@ -49,7 +49,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def barriers() -> list[Barrier]:
-    """What isolates a reader of files on this machine; nothing is changed."""
+    """The barriers around a reader on this machine; nothing is changed."""
     return [
         Barrier("memory limit", "more resident memory than --memory-limit"),
         Barrier("time limit", "more time than --time-limit"),
@@ -77,14 +77,14 @@ def _landlock_version() -> int:
 
 
 def end_with_parent() -> None:
-    """A reader whose parent was killed must end too: nothing reads its answer or limits it."""
+    """End this process if its parent is killed, because nothing would limit it any more."""
     if sys.platform.startswith("linux"):
         _libc().prctl(_SET_DEATH_SIGNAL, _SIGKILL)
 
 
 def drop_rights() -> None:
-    """From here on this process cannot write files, connect or start processes. Threads must start afterwards: Landlock
-    binds the thread that calls and those it starts."""
+    """Afterwards this process cannot write files, connect or start processes. Threads must be started later, because
+    Landlock only applies to the calling thread and those it starts."""
     if not sys.platform.startswith("linux"):
         return
     if len(os.listdir("/proc/self/task")) > 1:
@@ -119,7 +119,7 @@ def _apply_landlock() -> None:
 
 
 def _drop_capabilities() -> None:
-    """A root user keeps the right to read all files, and no other."""
+    """A root user only keeps the right to read all files."""
     number = _CAPSET.get(os.uname().machine)
     held = next(
         int(line[7:], 16) for line in Path("/proc/self/status").read_text().splitlines() if line[:7] == "CapPrm:"
@@ -134,9 +134,9 @@ def _drop_capabilities() -> None:
             raise OSError(error, "capset")
 
 
-# A seccomp filter that denies the system calls a reader of files has no use for: network, new processes, changes to the
-# file system, other processes' memory, kernel interfaces. Denied calls fail with EPERM; nothing is killed. The numbers
-# are the kernel's own (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
+# A seccomp filter that denies the system calls that a reader of files does not need: network, new processes, changes to
+# the file system, other processes' memory, kernel interfaces. Denied calls fail with EPERM. The numbers are from the
+# kernel (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
 
 # Equal on every architecture since Linux 5.1.
 _NEW_CALLS = {
@@ -177,7 +177,7 @@ _AARCH64 = {
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """`audit_arch` is what the kernel calls the architecture; the numbers are of calls whose arguments decide."""
+    """`audit_arch` is the kernel's number of the architecture; the others are of calls whose arguments are checked."""
 
     audit_arch: int
     denied: dict[str, int]
@@ -196,7 +196,7 @@ _MACHINES = {
 _CLONE3, _OPENAT2 = 435, 437
 _CLONE_THREAD = 0x10000
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Above this, x86-64 counts the calls of its 32-bit-pointer variant (x32).
+# Numbers above this are calls of the x32 variant of x86-64.
 _X32 = 0x40000000
 
 # Classic BPF (linux/filter.h): load a word of the call's data, compare, return.
@@ -206,7 +206,7 @@ _NUMBER, _ARCHITECTURE = 0, 4
 
 
 def _argument(index: int, *, high: bool = False) -> int:
-    """The place of an argument's lower or upper half in the call's data; both machines are little-endian."""
+    """The offset of an argument's lower or upper half in the call's data; both machines are little-endian."""
     return 16 + 8 * index + (4 if high else 0)
 
 
@@ -215,7 +215,7 @@ def is_known_machine() -> bool:
 
 
 def filter_program(*, denies_writing: bool) -> bytes:
-    """The filter's instructions. `denies_writing`: also refuse to open files for writing, where Landlock cannot."""
+    """The filter's instructions. `denies_writing`: also deny opening files for writing, without Landlock."""
     machine = _MACHINES[platform.machine()]
     code: list[tuple[int, int, int, int]] = []
 
@@ -223,7 +223,7 @@ def filter_program(*, denies_writing: bool) -> bytes:
         code.extend([(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _DENY | error)])
 
     def check_argument(number: int, place: int, test: tuple[int, int], *, denied_when: bool) -> None:
-        """Deny the call if the test of one word of its arguments is `denied_when`; else go on with the next call."""
+        """Deny the call if the test of one word of its arguments is `denied_when`; otherwise continue."""
         kind, value = test
         hit, miss = (0, 1) if denied_when else (1, 0)
         code.extend([
@@ -235,7 +235,7 @@ def filter_program(*, denies_writing: bool) -> bytes:
     code.extend([(_LOAD, 0, 0, _NUMBER), (_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _DENY | errno.ENOSYS)])
     for number in (machine.denied | _NEW_CALLS).values():
         deny(number)
-    # Its flags lie in memory, which a filter cannot read; the C library then falls back to clone.
+    # Its flags are in memory, which a filter cannot read; the C library falls back to clone.
     deny(_CLONE3, errno.ENOSYS)
     check_argument(machine.clone, _argument(0), (_ANY_BIT, _CLONE_THREAD), denied_when=False)
     check_argument(machine.tgkill, _argument(0), (_EQUAL, os.getpid()), denied_when=False)
@@ -255,7 +255,7 @@ class _Program(ctypes.Structure):
 
 
 def apply_filter(libc: ctypes.CDLL, *, denies_writing: bool) -> None:
-    """For all threads of this process, for good. Raises OSError where the kernel refuses."""
+    """Apply the filter to all threads of this process, permanently. Raises OSError if the kernel refuses."""
     text = filter_program(denies_writing=denies_writing)
     program = _Program(len(text) // 8, text)
     set_mode_filter, all_threads = 1, 1

@@ -1,4 +1,4 @@
-"""Advice applied to copies of the model and measured side by side with it; advice that holds becomes a plan."""
+"""Apply advice to copies of the model and measure them against the original; confirmed advice becomes a plan."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from torchgauge.verify.bench import Bench, Side
     from torchgauge.verify.code import function_text, optimised
     from torchgauge.verify.difference import Difference, compare_outputs, output_tensors
-    from torchgauge.verify.judging import Verdict, compared, confirmed, judge
     from torchgauge.verify.pairs import LEAST_PAIRS, ROUNDS, Paired, Switches, switches_kept, time_pairs
-    from torchgauge.verify.planning import no_plan
+    from torchgauge.verify.plan import no_plan
     from torchgauge.verify.registry import (
         TRANSFORMATIONS,
         Applied,
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
         transformation,
     )
     from torchgauge.verify.second_process import Job, Setup
-    from torchgauge.verify.sides import Bench, Side
-    from torchgauge.verify.verifying import REASONS, read_budget, verify
+    from torchgauge.verify.verdict import Verdict, compared, confirmed, judge
+    from torchgauge.verify.verification import REASONS, read_budget, unverified, verify
 
 __all__ = [
     "LEAST_PAIRS", "REASONS", "ROUNDS", "TRANSFORMATIONS", "Applied", "Bench", "Difference", "Job",
     "NotApplicableError", "Paired", "Setup", "Side", "Switches", "Trial", "Verdict", "compare_outputs", "compared",
     "confirmed", "function_text", "judge", "load_transformations", "no_plan", "optimised", "output_tensors",
-    "read_budget", "switches_kept", "time_pairs", "transformation", "verify",
+    "read_budget", "switches_kept", "time_pairs", "transformation", "unverified", "verify",
 ]  # fmt: skip
 
 _HOMES = {
     "code": ("function_text", "optimised"),
     "difference": ("Difference", "compare_outputs", "output_tensors"),
-    "judging": ("Verdict", "compared", "confirmed", "judge"),
+    "verdict": ("Verdict", "compared", "confirmed", "judge"),
     "pairs": ("LEAST_PAIRS", "Paired", "ROUNDS", "Switches", "switches_kept", "time_pairs"),
-    "planning": ("no_plan",),
+    "plan": ("no_plan",),
     "registry": ("Applied", "NotApplicableError", "TRANSFORMATIONS", "Trial", "load_transformations", "transformation"),
     "second_process": ("Job", "Setup"),
-    "sides": ("Bench", "Side"),
-    "verifying": ("REASONS", "read_budget", "verify"),
+    "bench": ("Bench", "Side"),
+    "verification": ("REASONS", "read_budget", "unverified", "verify"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""The function that applies transformations to a model: its text is what is run, and what the user can copy."""
+"""The function that applies transformations to a model: its source text is run, and can be copied by the user."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _INPUTS = re.compile(r"\binputs\b")
 
 
 def literal(value: object) -> str:
-    """Names of a model's modules as Python writes them, in lines of a readable length."""
+    """A Python literal, broken into lines of a readable length."""
     return listing.literal(value) if isinstance(value, list) else pformat(value, width=100, sort_dicts=False)
 
 
 def function_text(codes: Sequence[str], *, train: bool = False) -> str:
-    """`optimise(model)`, with `inputs` where one of the codes uses them: tensors of one call, in order. A model for
-    inference is first put in evaluation mode, in which it was measured and which some codes require."""
+    """The source of `optimise(model)`, or `optimise(model, *inputs)` if the code uses the tensors of a call. A model
+    for inference is first put in evaluation mode, in which it was measured and which some transformations require."""
     statements = [code.strip("\n") for code in codes if code.strip()]
     body = "\n".join(statements if train else ["model.eval()", *statements])
     takes = "model, *inputs" if _INPUTS.search(body) else "model"
@@ -30,7 +30,7 @@ def function_text(codes: Sequence[str], *, train: bool = False) -> str:
 
 
 def optimised(model: nn.Module, codes: Sequence[str], inputs: tuple[Any, ...], *, train: bool = False) -> nn.Module:
-    """What the function makes of a model, which it may change."""
+    """The result of the function, which may modify the model."""
     scope: dict[str, Any] = {}
     text = function_text(codes, train=train)
     # The text is ours: names from a model or a file occur in it only as quoted literals.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`relative` and `cosine` are over all floating outputs as one vector, `top1` is the share of rows whose largest
-    entry is the same, None where nothing looks like logits. `reason`: why they cannot be compared."""
+    """`relative` and `cosine` are over all floating-point outputs as one vector, `top1` is the share of rows with the
+    same largest entry, or None without logits. `reason`: why the outputs cannot be compared."""
 
     relative: float | None
     cosine: float | None = None
@@ -30,8 +30,8 @@ class Difference:
 
 
 def output_tensors(value: object) -> list[tuple[str, torch.Tensor]]:
-    """The tensors of a nested output with their names, detached and kept from being written to by a later run. Objects
-    are looked into only where there are no others: a cache of keys and values would hide what became of the logits."""
+    """Copies of the tensors in a nested output, with their names. Tensors inside other objects are only used if there
+    are no others: a key-value cache would hide a difference of the logits."""
     found = list(_tensors(value, "")) or [("", tensor) for tensor in tensors_within(value)]
     return [(name, tensor.detach().clone()) for name, tensor in found]
 
@@ -55,7 +55,7 @@ def compare_outputs(before: list[tuple[str, torch.Tensor]], after: list[tuple[st
         return Difference(None, reason="the model returns no tensors to compare")
     shapes = [[tuple(tensor.shape) for _, tensor in side] for side in (before, after)]
     if shapes[0] != shapes[1]:
-        return Difference(None, reason="its outputs have other shapes")
+        return Difference(None, reason="the outputs have different shapes")
     pairs = [(a, b) for (_, a), (_, b) in zip(before, after, strict=True)]
     floating = [pair for pair in pairs if pair[0].is_floating_point() or pair[0].is_complex()]
     if not floating:
@@ -64,7 +64,7 @@ def compare_outputs(before: list[tuple[str, torch.Tensor]], after: list[tuple[st
     sums = [_sums(_real(a), _real(b)) for a, b in floating]
     known = [each for each in sums if each is not None]
     if len(known) < len(sums):
-        return Difference(None, reason="its outputs are not finite where the model's are, or the other way round")
+        return Difference(None, reason="only one of the two outputs is finite in some places")
     elements, finite, apart, whole, other, product = map(sum, zip(*known, strict=True))
     if elements and not finite:
         return Difference(None, reason="the model's outputs are not finite, so they cannot be compared")
@@ -76,8 +76,8 @@ def compare_outputs(before: list[tuple[str, torch.Tensor]], after: list[tuple[st
 
 
 def _sums(a: torch.Tensor, b: torch.Tensor) -> tuple[float, ...] | None:
-    """The number of elements, the number of finite ones, and over these the sums that the difference is computed from.
-    Values that are infinite in both are a mask; None if they are infinite in one alone."""
+    """The number of elements, the number of finite ones, and the sums over these that the difference is computed from.
+    Values that are infinite in both are a mask; None if values are infinite in only one of them."""
     elements, finite = a.numel(), a.isfinite() & b.isfinite()
     if not finite.all():
         if not (finite | (a == b) | (a.isnan() & b.isnan())).all():
@@ -88,13 +88,13 @@ def _sums(a: torch.Tensor, b: torch.Tensor) -> tuple[float, ...] | None:
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
-    """In float64, which MPS does not have; it does not matter where the tensors are."""
+    """As real float64 numbers; on the CPU if the device is MPS, which has no float64."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return tensor.cpu().double() if tensor.device.type == "mps" else tensor.double()
 
 
 def _top1(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, torch.Tensor]]) -> float | None:
-    """Of the output named `logits`, otherwise of the only floating output if it is a matrix, whose rows are scores."""
+    """For the output named `logits`, or for the only floating-point output if it is a matrix of scores."""
     floating = [at for at, (_, tensor) in enumerate(before) if tensor.is_floating_point() and tensor.numel()]
     logits = [at for at in floating if before[at][0] == "logits" and before[at][1].dim() >= 2]
     if not logits and len(floating) == 1:

@@ -1,4 +1,4 @@
-"""Two models timed side by side, so that a machine that slows down affects both."""
+"""Two models timed in alternation, so that a machine that slows down affects both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Switches:
         return cls(torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark)
 
     def apply(self) -> bool:
-        """Whether anything had to change. Only changed settings are written: writing some costs time."""
+        """Returns whether anything changed. Only different settings are written, because writing takes time."""
         before = Switches.now()
         if self.threads != before.threads:
             torch.set_num_threads(self.threads)
@@ -55,13 +55,13 @@ def switches_kept() -> Iterator[None]:
 
 # With fewer, the whole range is not a 95 % interval.
 LEAST_PAIRS = 6
-# Rounds of a comparison at different times. With only two, a third speed of the machine is often outside their range.
+# Rounds of a comparison at different times. With only two, another speed of the machine is often outside their range.
 ROUNDS = 4
-# On a noisy machine this many budgets may be spent until the ratio is known this precisely; the share for the warm-up.
+# On a noisy machine, up to this many budgets are spent to reach this precision of the ratio; the warm-up's share.
 _PATIENCE, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
-# And this many until there are enough pairs of long runs.
+# Up to this many budgets for enough pairs of long runs.
 _LAST_PATIENCE = 20.0
-# A round that knows the ratio only to ±10 % says nothing about most gains.
+# A round with a wider interval of the ratio (±10 %) cannot resolve most gains.
 _NOISY = 0.2
 # Shorter samples are dominated by the clock and by interruptions.
 _SAMPLE_S, _MOST_REPEATS = 5e-3, 1000
@@ -69,7 +69,7 @@ _WARMUP_RUNS = 3
 
 
 class Runs(Protocol):
-    """`run` returns when its work is done; `switches` hold while it runs; `samples` of them are as much work as one of
+    """`run` returns when its work is done, under the settings `switches`. One run does the work of `samples` runs of
     the other side."""
 
     @property
@@ -82,10 +82,10 @@ class Runs(Protocol):
 
 @dataclass(slots=True)
 class Paired:
-    """Logarithms of the ratio of times, the second over the first; one for each pair of consecutive runs. `floor` is
-    their difference for two equal models: their places in memory make a difference that more pairs do not average out.
-    `earlier` is a round of the same comparison at another time: pairs of consecutive runs do not show changes that last
-    for seconds. `others_share` is the part of the machine that other processes took during the runs;
+    """Logarithms of the ratio of times, the second over the first, one for each pair of consecutive runs. `floor` is
+    the difference between two equal models, which their placement in memory causes and more pairs do not average out.
+    `earlier` is a round of the same comparison at another time, because consecutive runs do not show changes that last
+    for seconds. `others_share` is the share of the machine that other processes used during the runs.
     `in_second_process`: this round was measured there."""
 
     logs: list[float] = field(default_factory=list)
@@ -100,15 +100,15 @@ class Paired:
 
     @property
     def gain(self) -> float | None:
-        """The share of the first's time that the second saves, from the median pair of the median round, so that a
+        """The share of the first's time that the second saves: the median over rounds of the median pair, so that a
         round with more pairs does not count more."""
         medians = [median(logs) for logs in self.rounds if logs]
         return 1 - math.exp(median(medians)) if medians else None
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """The interval of 95 % of the median logarithm, from order statistics, over all rounds from the least to the
-        most; None where there are too few."""
+        """The 95 % interval of the median logarithm, from order statistics, the widest over all rounds; None if there
+        are too few pairs."""
         if any(len(logs) < LEAST_PAIRS for logs in self.rounds):
             return None
         lows, highs = zip(*map(median_interval, self.rounds), strict=True)
@@ -133,7 +133,7 @@ class Paired:
 
     @property
     def is_lost_elsewhere(self) -> bool:
-        """Whether the rounds of this process found it faster, and the one of the second process did not."""
+        """Whether it was faster in this process but not in the second one."""
         before, own = self.earlier, replace(self, earlier=None)
         if before is None or not self.in_second_process or before.interval is None or own.interval is None:
             return False
@@ -145,7 +145,7 @@ class Paired:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the gain, the floor included."""
+        """The 95 % interval of the gain, including the floor."""
         spread = self.spread
         return None if spread is None else (1 - math.exp(spread[1] + self.floor), 1 - math.exp(spread[0] - self.floor))
 
@@ -163,8 +163,8 @@ class Paired:
 
 
 def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_counter) -> Paired:
-    """Run both in turn for `seconds`, longer if that is not enough. The order alternates from pair to pair, so that an
-    advantage of running second is the same for both."""
+    """Run both in turn for `seconds`, or longer if needed. The order alternates from pair to pair, so that running
+    second gives neither an advantage."""
     paired = Paired()
     with collector_paused():  # a collection during a run would be charged to it
         repeats = [_warm_up(side, _WARMUP_SHARE * seconds, clock) for side in (first, second)]
@@ -178,7 +178,8 @@ def time_pairs(first: Runs, second: Runs, seconds: float, clock: Clock = perf_co
 
 
 def _is_enough(paired: Paired, spent: float, seconds: float) -> bool:
-    """Decided by the precision, never by the result: stopping at the first interval above 0 would always find one."""
+    """Decided by the precision, never by the result: stopping at the first interval above 0 would always find a
+    gain."""
     if not paired.logs or spent < seconds:
         return False
     if len(paired.logs) < LEAST_PAIRS:
@@ -202,7 +203,7 @@ def _warm_up(side: Runs, seconds: float, clock: Clock) -> int:
 
 
 def _timed(side: Runs, repeats: int, clock: Clock) -> float:
-    """Seconds of one run; of short runs the median of several, which leaves out interruptions."""
+    """Seconds of one run: the median of several for short runs, which excludes interruptions."""
     before = Switches.now()
     marks = []
     try:

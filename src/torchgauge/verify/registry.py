@@ -1,7 +1,7 @@
-"""One registry: the name of a rule -> the transformation that applies its advice, a function from `Trial` to `Applied`.
+"""The transformation that applies the advice of each rule: a function from `Trial` to `Applied`.
 
-A rule of your own brings its transformation with one more function; the code it gives back is run on a copy of the
-model, timed beside the original, and shown in the plan:
+To verify the advice of a custom rule, register a function; the code that it returns is run on a copy of the model,
+timed against the original, and shown in the plan:
 
     @transformation("my-rule")
     def apply(trial: Trial) -> Applied:
@@ -21,11 +21,12 @@ import torch
 from torch import nn
 
 from torchgauge.facts import Capture
+from torchgauge.registry import Registry
 
 Inputs = tuple[tuple[Any, ...], dict[str, object]]
-Row = Mapping[str, Any]  # of advice, or a place of it, as in the JSON document
+Row = Mapping[str, Any]  # advice, or one of its places, as in the JSON document
 
-SCRIPT = "a script cannot be changed: verify the original model"
+SCRIPT = "a script module cannot be changed; verify the original model"
 
 
 class NotApplicableError(Exception):
@@ -34,8 +35,8 @@ class NotApplicableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A piece of advice to be tried. `model` is a copy to look at: what changes it is the code that is given back.
-    `row` is the advice as in the JSON document; the rest is what the model is run with."""
+    """A piece of advice to try. `model` is a copy to inspect; the returned code changes the model. `row` is the advice
+    as in the JSON document; the other fields describe how the model is run."""
 
     model: nn.Module
     row: Row
@@ -47,12 +48,12 @@ class Trial:
 
     @property
     def places(self) -> list[Row]:
-        """Every place that the advice is about: module, ops, weight, and the evidence there."""
+        """Every place of the advice: module, ops, weight, and the evidence."""
         alone = {**self.row["where"], "evidence": self.row["evidence"]}
         return list(self.row["evidence"].get("places") or [alone])
 
     def module(self, path: str | None) -> nn.Module | None:
-        """None where the model that runs has no such module: an export that was made code has others."""
+        """None if the model that runs has no such module; an exported program has different ones."""
         if isinstance(self.model, torch.jit.ScriptModule):
             raise NotApplicableError(SCRIPT)
         try:
@@ -63,13 +64,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How to apply it: `code` are statements that may use `torch` and turn `model` into what is to run; where they use
-    `inputs` these are the tensors of a call. They are run on a copy, and are what the plan shows.
+    """How to apply advice. `code` are statements that may use `torch`, change or replace `model`, and use `inputs`, the
+    tensors of a call. They are run on a copy and shown in the plan.
 
-    `inputs` is what it is called with then, None for what the model was; `samples` of these are as much work as one of
-    the model's. `held_bytes` tells the bytes of the changed model where its parameters and buffers do not.
-    `in_plan`: it belongs into a function that makes the model faster. `places`: at how many of those that the advice
-    names, None for all. `note`: what was measured, where that is not the code that the advice shows.
+    `inputs` are the inputs of the changed model, None if unchanged; one run of it does the work of `samples` runs of
+    the original. `held_bytes` returns the bytes of the changed model if they are not those of its parameters and
+    buffers. `in_plan`: it makes the model faster and can be part of a plan. `places` is the number of places of the
+    advice where it was applied, None for all. `note` describes what was measured, if that is not the code of the
+    advice.
     """
 
     code: str
@@ -80,19 +82,19 @@ class Applied:
     places: int | None = None
     note: str | None = None
 
-    def told(self, places: int) -> str | None:
-        """A remark on the figures of advice that names this many places."""
+    def remark(self, places: int) -> str | None:
+        """A remark on the figures, for advice with this number of places."""
         part = f"applied at {self.places} of {places} places" if (self.places or places) < places else None
         return ", ".join(text for text in (part, self.note) if text) or None
 
 
 Apply = Callable[[Trial], Applied]
-# The order in which several are applied: code is written for the model's own modules, compilers come last.
+# The order in which several are applied: changes of the model's modules first, compilers last.
 STAGES = ("structure", "weights", "layout", "precision", "switches", "compile", "graph")
-# Relative errors (L2) of the outputs that may remain: where only the order of additions differs, where products keep 10
-# bits (TF32) or 8 (bfloat16) of mantissa, where weights are given up.
+# Allowed relative errors (L2) of the outputs: only the order of additions differs; products with 10 (TF32) or 7
+# (bfloat16) mantissa bits; weights that are approximated.
 ROUNDING, TF32, BFLOAT16, LOSSY = 1e-3, 1e-2, 5e-2, 5e-2
-# What rounding alone leaves in models of these types.
+# The error of rounding alone in models of these types.
 ROUNDING_BY_TYPE: Mapping[str, float] = MappingProxyType({"torch.float16": 5e-3, "torch.bfloat16": 3e-2})
 
 
@@ -104,7 +106,7 @@ class Transformation:
     tolerance: float
 
 
-TRANSFORMATIONS: dict[str, Transformation] = {}
+TRANSFORMATIONS: Registry[str, Transformation] = Registry("transformation for the rule")
 
 
 def transformation(rule: str, *, stage: str = "structure", tolerance: float = ROUNDING) -> Callable[[Apply], Apply]:
@@ -112,16 +114,14 @@ def transformation(rule: str, *, stage: str = "structure", tolerance: float = RO
         raise ValueError(f"no stage '{stage}'; one of: {', '.join(STAGES)}")
 
     def register(apply: Apply) -> Apply:
-        if rule in TRANSFORMATIONS:
-            raise ValueError(f"there are two transformations for '{rule}'")
-        TRANSFORMATIONS[rule] = Transformation(rule, apply, stage, tolerance)
+        TRANSFORMATIONS.insert(rule, Transformation(rule, apply, stage, tolerance))
         return apply
 
     return register
 
 
 def load_transformations() -> None:
-    """Every file in `transformations` registers what it holds when it is imported."""
+    """Import every file in `transformations`, which registers its transformations."""
     from torchgauge.verify import transformations
 
     for module in iter_modules(transformations.__path__):

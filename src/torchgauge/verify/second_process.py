@@ -1,7 +1,7 @@
 """A second process, started later, that repeats the measurement of the first.
 
-A gain may be an accident of one process: where its tensors are in memory, what was compiled or warmed up before. The
-second process builds the model from the target if it can, otherwise it gets a pickled copy.
+A gain may be an accident of one process: the placement of tensors in memory, code that was compiled or warmed up
+before. The second process builds the model from the target if possible; otherwise it gets a pickled copy.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from torchgauge.measure.subject import ready
 from torchgauge.source import Candidate, resolve
 from torchgauge.source.process_state import rng_untouched
 from torchgauge.source.real_model import load_real_model, runs_allowed
+from torchgauge.verify.bench import SEED, Bench, attempted
 from torchgauge.verify.difference import Difference
-from torchgauge.verify.judging import TIME, Verdict, judge
 from torchgauge.verify.pairs import Paired, Switches
 from torchgauge.verify.registry import Applied, NotApplicableError
-from torchgauge.verify.sides import SEED, Bench, attempted
+from torchgauge.verify.verdict import TIME, Verdict, judge
 
-# Seconds to start, import and build; then as many budgets for the runs as in the first process.
+# Seconds to start, import and build, and the most budgets for the runs.
 _START_S, _MOST_BUDGETS = 180.0, 25.0
-# Room for the pickled copy and the model loaded from it.
-_ROOM = 2.5
+# Disk and memory for the pickled copy and the model loaded from it, relative to the model.
+_SPACE_FACTOR = 2.5
 _CALL = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
     "from torchgauge.verify.second_process import main; main(sys.argv[1])"
@@ -53,7 +53,7 @@ class Job:
 
 
 class _Row(TypedDict):
-    """What the second process found of a job, as it is handed over in JSON."""
+    """The result of a job in JSON, from the second process."""
 
     time: dict[str, Any]
     error: dict[str, Any]
@@ -84,15 +84,15 @@ def _read_row(row: _Row | str) -> Verdict | str:
 
 
 class SecondProcess(Protocol):
-    """For each job the verdict, or a message if applying it failed; the reason if there is no second process."""
+    """Returns the verdict of each job, or a message if applying it failed; the reason if there is no second process."""
 
     def measure(self, jobs: Sequence[Job]) -> list[Verdict | str] | str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How the second process gets the model and runs it. `target` is text that says how to build it (`code` for bare
-    weights), else the model itself."""
+    """How the second process gets the model and runs it. `target` is the text of a target (with `code` for bare
+    weights) or the model itself."""
 
     target: str | nn.Module
     code: str | nn.Module | None
@@ -106,14 +106,16 @@ class Setup:
 
     def measure(self, jobs: Sequence[Job]) -> list[Verdict | str] | str:
         held = [each for each in (self.target, self.code) if isinstance(each, nn.Module)]
-        needed = _ROOM * sum(tensor.nbytes for model in held for tensor in (*model.parameters(), *model.buffers()))
+        needed = _SPACE_FACTOR * sum(
+            tensor.nbytes for model in held for tensor in (*model.parameters(), *model.buffers())
+        )
         if needed > min(shutil.disk_usage(gettempdir()).free, psutil.virtual_memory().available):
-            return "there is no room for a copy of the model in a second process"
+            return "not enough memory or disk space for a copy of the model in a second process"
         with TemporaryDirectory(prefix="torchgauge-") as folder:
             order = (self, list(jobs), Switches.now(), torch.get_default_dtype())
             try:
                 torch.save(order, Path(folder, "order"))
-            # Pickling runs code of the model's own classes, which may raise anything.
+            # Pickling runs code of the model's classes, which may raise anything.
             except Exception as error:
                 return f"the model cannot be pickled for a second process: {failure_text(error)}"
             limit_s = _START_S + _MOST_BUDGETS * self.seconds * (len(jobs) + 1)
@@ -137,7 +139,7 @@ class Setup:
 
     @contextmanager
     def bench(self) -> Iterator[Bench]:
-        """In the second process: the model as the first one had it."""
+        """In the second process: the model as in the first one."""
         with rng_untouched():
             torch.manual_seed(SEED)
             source = runs_allowed(resolve(self.target, code=self.code, allow_pickle=self.allow_pickle))

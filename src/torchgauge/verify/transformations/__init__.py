@@ -1,1 +1,1 @@
-"""One file per family; each registers its transformations when it is imported."""
+"""Transformations by subject; importing a file registers them."""

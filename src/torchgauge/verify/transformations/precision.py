@@ -1,4 +1,4 @@
-"""Arithmetic in narrower types, and the layout it wants."""
+"""Arithmetic in narrower types, and the memory format that suits it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def tf32(trial: Trial) -> Applied:
 
 @transformation("weight-cast", stage="weights")
 def cast_weights(trial: Trial) -> Applied:
-    """Parameters are kept in the type that they are cast to at every call."""
+    """Parameters are stored in the type that they are cast to at every call."""
     known = dict([*trial.model.named_parameters(), *trial.model.named_buffers()])
     found = [(str(place["weight"]), str(place["evidence"]["to"])) for place in trial.places if place["weight"] in known]
     if not found:
-        raise NotApplicableError("the model that runs has no parameters of these names")
+        raise NotApplicableError("the model that runs has no parameters with these names")
     lines = []
     for name, kind in dict(found).items():
         getter = "get_parameter" if isinstance(known[name], nn.Parameter) else "get_buffer"
@@ -53,7 +53,7 @@ def cast_weights(trial: Trial) -> Applied:
 @transformation("strided-access", stage="layout")
 def in_order(trial: Trial) -> Applied:
     if "channels_last" not in (trial.row["code"] or ""):
-        raise NotApplicableError("the layout is chosen in a forward: edit its source")
+        raise NotApplicableError("the layout is chosen in a forward; edit its source")
     return channels_last(trial)
 
 
@@ -67,7 +67,7 @@ def channels_last(trial: Trial) -> Applied:
 
 
 def _with_inputs(change: str, cast: str) -> Applied:
-    """The model changed, and its inputs by `cast` at every call. No hook: a CUDA graph allows none."""
+    """Change the model, and apply `cast` to its inputs at every call. Not with a hook, which a CUDA graph forbids."""
     return Applied(
         f"{change}\n{cast}\nunchanged_forward = model.forward\n\n"
         "def forward_with_cast_inputs(*args, **kwargs):\n"

@@ -1,4 +1,4 @@
-"""What is compared: the original model and changed copies of it; their bytes and their failures."""
+"""The original model and its changed copies: how they are run and timed, their bytes and failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LARGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models: how it is run, and with which of torch's settings."""
+    """One of the two models: how to run it, and the settings of torch for it."""
 
     subject: Subject
     run: Callable[[], object]
@@ -47,7 +47,7 @@ class Side:
     samples: int = 1
 
     def outputs(self, seed: int = SEED) -> list[tuple[str, torch.Tensor]]:
-        """Of one call in evaluation mode, with the same random numbers for every side."""
+        """The outputs of one call in evaluation mode, with the same random numbers on both sides."""
         model = self.subject.model
         with rng_untouched(), torch.no_grad(), switches_kept(), in_mode(model, train=False):
             torch.manual_seed(seed)
@@ -57,10 +57,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The model that advice is tried on. Neither transformations nor training change the model itself."""
+    """The model that advice is tried on. Neither transformations nor training modify it."""
 
     subject: Subject
-    capture: Capture | None  # what advice is tried by; None in the second process, which gets its code
+    capture: Capture | None  # None in the second process, which gets the code to apply
     train: bool
     seconds: float
     clock: Clock = perf_counter
@@ -68,18 +68,18 @@ class Bench:
     is_slow: bool = False
 
     def timed(self, first: Side, second: Side, share: float = 1.0) -> Paired:
-        """Side by side, for a share of the time there is; without a pair where these can never be enough."""
+        """Time both in alternation for a share of the budget; no pairs if runs are too long for the budget."""
         if self.is_slow:
             return Paired()
         with surroundings_noted() as around:
             paired = time_pairs(first, second, share * self.seconds, self.clock)
-        # With a test's clock, other processes do not matter.
+        # Other processes do not affect the fake clock of a test.
         others = around.others_share if self.clock is perf_counter else None
         return replace(paired, floor=self.floor, others_share=others)
 
     def with_floor(self) -> Bench:
-        """Knowing how far two copies of the same model are apart, and whether its runs are short enough to time. A
-        trial gets part of this time: if all of it is too short, so is the part."""
+        """Measure the difference between two copies of the same model, and whether the budget allows enough runs. A
+        trial gets a part of this budget."""
         same = time_pairs(self.original(), self.changed([]), self.seconds, self.clock)
         return replace(self, floor=abs(median(same.logs)), is_slow=len(same.logs) < LEAST_PAIRS)
 
@@ -98,22 +98,21 @@ class Bench:
             args = self.subject.args if inputs is None else inputs[0]
             model = optimised(self.copied(), [each.code for each in applied], args, train=self.train)
             switches = Switches.now()
-        # Modules that code has made are in training mode.
+        # New modules are in training mode.
         set_mode(model, train=self.train)
         samples = max((each.samples for each in applied), default=1)
         return self._side(model, switches, inputs, samples)
 
     def copied(self) -> nn.Module:
         try:
-            # A parametrized module has a separate class, which its copy shares: removing the parametrization from one
-            # would remove it from both.
+            # A copy of a parametrized module shares its generated class: removing the parametrization from one would
+            # remove it from both.
             model = copy.deepcopy(self.subject.model)
             for module in model.modules():
                 if is_parametrized(module):
                     kind = type(module)
                     module.__class__ = type(kind.__name__, kind.__bases__, dict(kind.__dict__))
-            # Weights of a recurrent layer that lie in one piece are copied to several, which cuDNN would join at
-            # each call.
+            # A copy splits the contiguous weights of a recurrent layer, which cuDNN would then join at each call.
             twins = dict(model.named_modules())
             for path, module in self.subject.model.named_modules():
                 twin = twins.get(path)
@@ -122,7 +121,7 @@ class Bench:
                     if len(pieces) == 1:
                         twin.flatten_parameters()
             return model
-        # Copying runs code of the model's own classes, which may raise anything.
+        # Copying runs code of the model's classes, which may raise anything.
         except Exception as error:
             raise NotApplicableError(f"the model cannot be copied: {failure_text(error)}") from error
 
@@ -134,13 +133,13 @@ class Bench:
 
 @contextmanager
 def cleaned_up(bench: Bench, codes: Sequence[str]) -> Iterator[None]:
-    """Releases what a compiler kept for these codes, and the memory of copies."""
+    """Afterwards, release the caches of compilers and the memory of copies."""
     device, model = bench.subject.device, bench.subject.model
     try:
         yield
     finally:
         is_compiled = any("compile(" in code for code in codes)
-        # This also clears what the user has compiled, so it is done only when needed.
+        # This also clears the user's compiled code, so only if needed.
         if is_compiled and "torch._dynamo" in sys.modules:
             sys.modules["torch._dynamo"].reset()
         # A full collection, because the copies are too large to wait for the next one.
@@ -156,7 +155,7 @@ _PARTS = ("packed", "meta", "packed_t", "meta_t")
 
 
 def held_bytes(model: nn.Module) -> int:
-    """Of all parameters and buffers, what is shared once."""
+    """The bytes of all parameters and buffers; shared storage counts once."""
     held: dict[int, int] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         # A semi-structured tensor has parts instead of a storage.
@@ -167,7 +166,7 @@ def held_bytes(model: nn.Module) -> int:
 
 
 def peak_bytes(side: Side) -> int:
-    """The peak of torch's allocator during a run, less what it held before."""
+    """The peak of torch's allocator during a run, minus the memory in use before."""
     subject = side.subject
     with switches_kept():
         side.switches.apply()
@@ -183,23 +182,23 @@ _LOGGERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
 
 
 def attempted(work: Callable[[], T]) -> T | str:
-    """The result of `work`, or a message about what it raised. `NotApplicableError` passes through: nothing was
+    """The result of `work`, or a message about its exception. `NotApplicableError` is not caught, because nothing was
     tried."""
     try:
         with silenced():
             return work()
     except NotApplicableError:
         raise
-    # Compilers, capture of graphs and the model's own code may raise anything, and the model is fine without them.
+    # Compilers, graph capture and the model's code may raise anything.
     except Exception as error:
-        text = f"applied, it fails: {failure_text(error)}"
+        text = f"the changed model fails: {failure_text(error)}"
         let_go(error)
         return text
 
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Hides the warnings and logs of compilers; only the result matters."""
+    """Hide the warnings and logs of compilers."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     try:

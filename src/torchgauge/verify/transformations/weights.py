@@ -1,18 +1,87 @@
-"""Weights that take less memory: in 8 bits, as two thin layers, with the smallest set to zero.
+"""Parameters: tied, removed, computed once, in a narrower type; in 8 bits, as two thin layers, pruned.
 
-8 bits: a scale for each output, unpacked when the layer is called. torchao has kernels for more formats; torch itself
-needs no other package, and the output error is the same.
+8 bits: one scale per output, unpacked when the layer is called. torchao has kernels for more formats; this needs only
+torch, and the output error is the same.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
+from torchgauge.advise.matrices import model_name
 from torchgauge.advise.rules.prune import INDEX_BYTES, ROW_BYTES
+from torchgauge.facts import View
+from torchgauge.verify.bench import held_bytes
 from torchgauge.verify.code import literal
 from torchgauge.verify.registry import LOSSY, Applied, NotApplicableError, Trial, transformation
-from torchgauge.verify.sides import held_bytes
+
+
+@transformation("tied-weights", stage="weights")
+def tie(trial: Trial) -> Applied:
+    pairs = [(str(place["weight"]), str(place["evidence"]["same_values_as"])) for place in trial.places]
+    known = dict(trial.model.named_parameters(remove_duplicate=False))
+    lines = []
+    for copy, original in pairs:
+        if copy in known and original in known:
+            module, _, name = copy.rpartition(".")
+            lines.append(f"setattr(model.get_submodule({module!r}), {name!r}, model.get_parameter({original!r}))\n")
+    if not lines:
+        raise NotApplicableError("the model that runs has no parameters with these names")
+    return Applied("".join(lines), places=len(lines))
+
+
+@transformation("unused-parameters")
+def take_out(trial: Trial) -> Applied:
+    modules = [str(place["module"]) for place in trial.places if place["module"] and place["weight"] is None]
+    known = [path for path in modules if trial.module(path) is not None]
+    if not known:
+        raise NotApplicableError("a single parameter can only be removed in the code of the model, which may use it")
+    code = f"for path in {literal(known)}:\n    model.set_submodule(path, torch.nn.Identity())\n"
+    return Applied(code, places=len(known))
+
+
+@transformation("recomputed-weight", stage="weights")
+def compute_once(trial: Trial) -> Applied:
+    """Parametrizations become plain parameters; weights that a forward computes can only be changed in its source."""
+    found = []
+    for place in trial.places:
+        owner, marked, rest = str(place["module"] or "").partition("parametrizations.")
+        owner, name = owner.rstrip("."), rest.partition(".")[0]
+        module = trial.module(owner) if marked else None
+        if module is not None and parametrize.is_parametrized(module, name):
+            found.append((owner, name))
+    if not found:
+        raise NotApplicableError("it is computed in a forward: edit its source")
+    return Applied(
+        f"for path, name in {literal(list(dict.fromkeys(found)))}:\n"
+        "    torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule(path), name)\n",
+        places=len(found),
+    )
+
+
+@transformation("narrower-type", stage="weights")
+def narrower(trial: Trial) -> Applied:
+    """The stored state dict is narrower; the loaded model computes as before."""
+    rows = [row for row in View(trial.capture).weights if row.get("fits") and row.shared_with is None]
+    state = trial.model.state_dict()
+    kinds = {model_name(row): str(row.fits) for row in rows if model_name(row) in state}
+    if not kinds:
+        raise NotApplicableError("the model that runs has no parameters with these names")
+    code = (
+        f"fits = {literal(kinds)}\n"
+        "state = {name: t.to(getattr(torch, fits[name])) if name in fits else t for name, t in "
+        "model.state_dict().items()}\n"
+        "model.load_state_dict(state)\n"
+    )
+
+    def stored_bytes(model: nn.Module) -> int:
+        state = model.state_dict().items()
+        return sum((t.to(getattr(torch, kinds[name])) if name in kinds else t).nbytes for name, t in state)
+
+    return Applied(code, held_bytes=stored_bytes, in_plan=False)
+
 
 _LAYER = """\
 class Linear8Bit(torch.nn.Module):
@@ -32,8 +101,8 @@ class Linear8Bit(torch.nn.Module):
 for path, kind, largest in {layers}:
     model.set_submodule(path, Linear8Bit(model.get_submodule(path), getattr(torch, kind), largest))
 """
-_NOTE = "as a layer of torch's own that unpacks 8 bits at every call, not with torchao's kernels: their time may differ"
-# The largest number of each.
+_NOTE = "measured with a layer that unpacks 8 bits at every call; torchao's kernels may differ in time"
+# The torch type and the largest number of each format.
 _FORMATS = {"int8": ("int8", 127.0), "fp8_e4m3": ("float8_e4m3fn", 448.0)}
 
 
@@ -42,7 +111,7 @@ def eight_bits(trial: Trial) -> Applied:
     places = [(str(place["module"] or ""), str(place["evidence"]["format"])) for place in trial.places]
     layers = [(path, kind) for path, kind in places if type(trial.module(path)) is nn.Linear and kind in _FORMATS]
     if not layers:
-        raise NotApplicableError("torch itself has no layer for this: it takes linear layers in 8 bits")
+        raise NotApplicableError("only linear layers in 8 bits can be tried with torch alone")
     code = _LAYER.replace("{layers}", literal([(path, *_FORMATS[kind]) for path, kind in layers]))
     return Applied(code, places=len(layers), note=_NOTE)
 
@@ -100,12 +169,12 @@ for path in {layers}:
 
 @transformation("unstructured-pruning", stage="weights", tolerance=LOSSY)
 def smallest_removed(trial: Trial) -> Applied:
-    """Bytes are those of compressed rows; the model computes with dense weights as before."""
+    """Bytes are those of compressed sparse rows; the model still computes with dense weights."""
     places = [(*str(place["weight"]).rpartition(".")[::2], place["evidence"]) for place in trial.places]
     found = [(path, name, round(figures["removable_share"], 3)) for path, name, figures in places]
     known = [entry for entry in found if hasattr(trial.module(entry[0]), entry[1])]
     if not known:
-        raise NotApplicableError("the model that runs has no parameters of these names")
+        raise NotApplicableError("the model that runs has no parameters with these names")
 
     def stored_bytes(model: nn.Module) -> int:
         saved = 0
@@ -129,7 +198,7 @@ def smallest_removed(trial: Trial) -> Applied:
 @transformation("two-four-sparsity", stage="weights", tolerance=LOSSY)
 def two_of_four(trial: Trial) -> Applied:
     if trial.device.type != "cuda" or torch.cuda.get_device_capability(trial.device) < _SPARSE_TENSOR_CORES:
-        raise NotApplicableError("only CUDA devices from Ampere on compute with 2:4 sparse weights")
+        raise NotApplicableError("2:4 sparse weights need a CUDA device of the Ampere generation or later")
     layers = []
     for place in trial.places:
         path = str(place["weight"]).rpartition(".")[0]
@@ -137,5 +206,5 @@ def two_of_four(trial: Trial) -> Applied:
         if isinstance(layer, nn.Linear) and layer.weight.dtype in (torch.float16, torch.bfloat16):
             layers.append(path)
     if not layers:
-        raise NotApplicableError("sparse tensor cores take linear layers in 16 bits, and these are not")
+        raise NotApplicableError("sparse tensor cores need linear layers in float16 or bfloat16")
     return Applied(_TWO_FOUR.format(layers=literal(layers)), places=len(layers))

@@ -1,17 +1,84 @@
-"""GELU, norms and attention written out in a forward, replaced by torch's own functions."""
+"""Other modules for the same result: batch norms folded into neighbouring layers, linear layers padded to the tile
+sizes of tensor cores, and torch's own GELU, norms and attention instead of a forward's separate ops."""
 
 from __future__ import annotations
 
 from torch import nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from torchgauge.advise.code import Patch
+from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR
+from torchgauge.advise.rules.tensor_cores import PAD, PADDED_LINEAR
 from torchgauge.facts import FREE
 from torchgauge.verify.code import literal
 from torchgauge.verify.registry import Applied, NotApplicableError, Row, Trial, transformation
 
+_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
+# timm's norm with an activation inside, which remains.
+_NORM_WITH_ACTIVATION = "BatchNormAct2d"
+_NO_PAIR = "the norm or the layer is not a separate plain module"
+
+
+@transformation("conv-bn-fusion")
+def into_convolutions(trial: Trial) -> Applied:
+    pairs = []
+    for pair in _pairs(trial, "convolution"):
+        layer = trial.module(pair[0])
+        is_known = isinstance(layer, _ConvNd) and type(layer).__module__.startswith("torch.")
+        # The fusion does not support the weight layout of grouped transposed convolutions.
+        if is_known and not (isinstance(layer, _ConvTransposeNd) and layer.groups > 1):
+            pairs.append(pair)
+    return _folded(pairs, INTO_CONVOLUTION)
+
+
+@transformation("linear-bn-fusion")
+def into_linears(trial: Trial) -> Applied:
+    pairs = [pair for pair in _pairs(trial, "linear") if type(trial.module(pair[0])) is nn.Linear]
+    return _folded(pairs, INTO_LINEAR)
+
+
+@transformation("norm-linear-fusion")
+def into_layers_behind(trial: Trial) -> Applied:
+    pairs = []
+    for pair in _pairs(trial, "layer"):
+        layer, norm = (trial.module(path) for path in pair)
+        is_plain = type(layer) in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+        if is_plain and type(norm).__name__ in _NORMS and getattr(norm, "weight", None) is not None:
+            pairs.append(pair)
+    return _folded(pairs, INTO_LAYER_BEHIND)
+
+
+def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:
+    """The paths of the layers and the norms, if the norms are batch norms of the model that runs."""
+    found = [(str(place["evidence"][role]), str(place["module"])) for place in trial.places]
+    norms = {path: trial.module(path) for _, path in found}
+    kinds = {path: type(module).__name__ for path, module in norms.items()}
+    return [
+        (layer, norm)
+        for layer, norm in found
+        if kinds[norm] in _NORMS or (kinds[norm] == _NORM_WITH_ACTIVATION and hasattr(norms[norm], "act"))
+    ]
+
+
+def _folded(pairs: list[tuple[str, str]], statements: str) -> Applied:
+    if not pairs:
+        raise NotApplicableError(_NO_PAIR)
+    return Applied(f"for first, second in {literal(pairs)}:\n{statements}", places=len(pairs))
+
+
+@transformation("odd-dimensions")
+def padded(trial: Trial) -> Applied:
+    paths = (str(place["module"] or "") for place in trial.places)
+    layers = [path for path in paths if type(trial.module(path)) is nn.Linear]
+    if not layers:
+        raise NotApplicableError("its weight is not that of a plain linear layer")
+    rows = tuple((path,) for path in dict.fromkeys(layers))
+    return Applied(Patch(PAD, ("path",), rows, PADDED_LINEAR).text() + "\n", places=len(layers))
+
 
 @transformation("attention-by-hand")
 def fused_attention(trial: Trial) -> Applied:
-    """Only what the model offers itself: `need_weights`, transformers' and timm's switches."""
+    """Only through switches that the model has: `need_weights`, those of transformers and timm."""
     paths = (str(place["module"] or "") for place in trial.places)
     layers = [path for path in paths if isinstance(trial.module(path), nn.MultiheadAttention)]
     if layers:
@@ -36,14 +103,14 @@ def fused_attention(trial: Trial) -> Applied:
 Groups = dict[str, list[Row]]
 
 _SHIFTS = {"bias", "beta", "shift", "b"}
-_AMID = "it is part of a larger forward: edit its source"
+_PART_OF_FORWARD = "it is part of a larger forward: edit its source"
 
 
 @transformation("gelu-by-hand")
 def torch_gelu(trial: Trial) -> Applied:
     found = _whole_modules(trial)
     if any(next(trial.model.get_submodule(path).parameters(), None) is not None for path in found):
-        raise NotApplicableError(_AMID)
+        raise NotApplicableError(_PART_OF_FORWARD)
     forms = [
         (path, "none" if any("aten::erf" in place["evidence"]["passes"] for place in places) else "tanh")
         for path, places in found.items()
@@ -72,7 +139,12 @@ def torch_norm(trial: Trial) -> Applied:
         ):
             raise NotApplicableError("could not determine which parameters are scale and shift")
         scale, shift = (f"getattr(norm, {names[0]!r})" if names else "None" for names in (scales, shifts))
-        eps = _eps(trial, path)
+        of_place = {index for place in trial.places if place["module"] == path for index in place["ops"]}
+        adds = [op for op in trial.capture.ops if op.index in of_place and op.op in ("aten::add", "aten::add_")]
+        values = [value for op in adds if isinstance(value := op.signature.attributes.get("other"), float)]
+        if not values:
+            raise NotApplicableError("could not determine eps")
+        eps = values[0]
         lines.append(f"norm = model.get_submodule({path!r})\nnorm.forward = normalised({scale}, {shift}, {eps!r})")
     function = "layer_norm" if is_layer_norm else "rms_norm"
     return Applied(
@@ -84,21 +156,8 @@ def torch_norm(trial: Trial) -> Applied:
     )
 
 
-def _eps(trial: Trial, path: str) -> float:
-    """What is added under the root."""
-    of_place = {index for place in trial.places if place["module"] == path for index in place["ops"]}
-    names = ("aten::add", "aten::add_")
-    added = [
-        op.signature.attributes.get("other") for op in trial.capture.ops if op.index in of_place and op.op in names
-    ]
-    known = [value for value in added if isinstance(value, float)]
-    if not known:
-        raise NotApplicableError("could not determine eps")
-    return known[0]
-
-
 def _whole_modules(trial: Trial) -> Groups:
-    """The modules that do nothing but this, with their places; others cannot be replaced."""
+    """The modules that compute nothing else, with their places; only these can be replaced."""
     groups: Groups = {}
     for place in trial.places:
         groups.setdefault(str(place["module"] or ""), []).append(place)
@@ -108,8 +167,7 @@ def _whole_modules(trial: Trial) -> Groups:
         module = trial.module(path)
         covered = {index for place in places for index in place["ops"]}
         work = {op.index for op in forward if op.module == path}
-        # Ops that may stand besides: the product with a scale and the sum with a shift, or a cast to each and
-        # back.
+        # Other ops that are allowed: the product with a scale and the sum with a shift, or casts of them.
         if (
             path
             and module is not None
@@ -118,7 +176,7 @@ def _whole_modules(trial: Trial) -> Groups:
         ):
             found[path] = places
     if not found:
-        raise NotApplicableError(_AMID)
+        raise NotApplicableError(_PART_OF_FORWARD)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Advice tried on copies of a model, row by row, and the plan from what holds."""
+"""Try each piece of advice on copies of a model, and make a plan of the confirmed ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.jit import ScriptModule
 from torchgauge.errors import UsageError
 from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
 from torchgauge.progress import Progress
+from torchgauge.verify.bench import Bench, attempted, cleaned_up, silenced
 from torchgauge.verify.code import function_text
 from torchgauge.verify.difference import compare_outputs
-from torchgauge.verify.judging import TIME, Verdict, confirmed, confirmed_elsewhere, failed, judge, measured
 from torchgauge.verify.pairs import ROUNDS
-from torchgauge.verify.planning import Candidate, Note, Plan, again, draft, member, no_plan, ordered, tolerance
+from torchgauge.verify.plan import Candidate, Note, Plan, again, draft, member, no_plan, ordered, tolerance
 from torchgauge.verify.registry import (
     SCRIPT,
     TRANSFORMATIONS,
@@ -27,32 +27,32 @@ from torchgauge.verify.registry import (
     load_transformations,
 )
 from torchgauge.verify.second_process import Job, SecondProcess
-from torchgauge.verify.sides import Bench, attempted, cleaned_up, silenced
+from torchgauge.verify.verdict import TIME, Verdict, confirmed, confirmed_elsewhere, failed, judge, measured
 
 _FORWARD = "it needs a change in the source of a forward"
-_FILE = "it changes the file and not the model; the expected gain is its exact number of bytes"
-_ROUTING = "which experts tokens choose is learned"
+_FILE = "it changes the file, not the model; the expected gain is exact"
+_ROUTING = "the routing of tokens to experts is learned"
 _LOOP = "it is about the training loop, which is not part of the model"
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         "affine-after-layer": _FORWARD,
-        "attention-fast-path": "the switch is one for the whole process, and so for the model beside it",
+        "attention-fast-path": "the switch applies to the whole process, so also to the original model",
         "batch-statistics-in-evaluation": _FORWARD,
         "bias-before-norm": _FORWARD,
         "cancelling-permutes": _FORWARD,
         "cast-round-pointwise": _FORWARD,
         "cast-round-trip": _FORWARD,
         "causal-mask": _FORWARD,
-        "dead-rows": "the layers that read these outputs must shrink too, and only the forward says which they are",
+        "dead-rows": "the layers that read these outputs must shrink too, and only the forward shows which",
         "dense-experts": _FORWARD,
-        "dequantized-each-call": "how a layer restores its weights is the library's own",
+        "dequantized-each-call": "the library decides how a layer restores its weights",
         "device-transfer": _FORWARD,
         "double-precision": _FORWARD,
         "double-softmax": _FORWARD,
         "dropout-in-evaluation": _FORWARD,
         "duplicate-tensors": _FILE,
-        "embedding-dominated": "a narrower table has to be trained",
+        "embedding-dominated": "a narrower table needs training",
         "expanded-mask": _FORWARD,
         "expert-imbalance": _ROUTING,
         "frozen-in-graph": _LOOP,
@@ -61,18 +61,18 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "grows-with-calls": _FORWARD,
         "held-activations": _FORWARD,
         "host-wait": _FORWARD,
-        "idle-experts": "where the experts go depends on the machines available",
+        "idle-experts": "the placement of experts depends on the available machines",
         "kv-cache": "the cache belongs to the generation loop around the model",
         "loop-over-samples": _FORWARD,
         "loop-over-steps": _FORWARD,
-        "mixed-precision-plan": "torch itself has no layers for all of its formats",
+        "mixed-precision-plan": "torch has no layers for some of these formats",
         "never-trained": _LOOP,
-        "narrow-groups": "another number of groups has to be trained",
+        "narrow-groups": "another number of groups needs training",
         "needless-copy": _FORWARD,
         "one-hot-product": _FORWARD,
         "optimizer-state": _LOOP,
         "parallel-linears": _FORWARD,
-        "quantized-but-larger": "the weights before they were quantized are not known",
+        "quantized-but-larger": "the original weights are unknown",
         "recomputed-constant": _FORWARD,
         "repeated-buffers": _FORWARD,
         "repeated-keys": _FORWARD,
@@ -82,17 +82,17 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "starved-experts": _ROUTING,
         "state-written-in-evaluation": _FORWARD,
         "stored-optimizer-state": _FILE,
-        "structured-pruning": "the layers beside must shrink with it, and only the forward says which they are",
+        "structured-pruning": "neighbouring layers must shrink too, and only the forward shows which",
         "type-promotion": _FORWARD,
-        "zero-parameters": "what a trained model should hold there is not known",
+        "zero-parameters": "the values of a trained model are unknown",
     }
 )
 UNKNOWN = "its rule has no transformation"
 
 
 BUDGET = "TORCHGAUGE_VERIFY_BUDGET"
-# Seconds for the runs of one recommendation, three times as many on a noisy machine; building, compiling and warming up
-# come on top.
+# Seconds for the runs of one piece of advice, up to three times as many on a noisy machine, plus the time to build,
+# compile and warm up.
 DEFAULT_SECONDS = 4.0
 
 
@@ -105,20 +105,20 @@ def read_budget(environ: Mapping[str, str] | None = None) -> float:
     except ValueError as error:
         raise UsageError(f"the environment variable {BUDGET} is not a number: '{text}'") from error
     if not 0 < seconds < float("inf"):
-        raise UsageError(f"{BUDGET} must be seconds, above 0, not {text}")
+        raise UsageError(f"{BUDGET} must be a positive number of seconds, not {text}")
     return seconds
 
 
 def verify(
-    bench: Bench, advice: Sequence[Row], tell: Progress | None = None, second: SecondProcess | None = None
+    bench: Bench, advice: Sequence[Row], progress: Progress | None = None, second: SecondProcess | None = None
 ) -> tuple[list[Row], Row | None]:
-    """The advice with what was found, and the plan: None where nothing holds, without rules where it failed as a whole
-    or was interrupted, which leaves what was verified until then. `second` does the last round."""
+    """The advice with its verdicts, and the plan. The plan is None if nothing is confirmed, and empty if verification
+    failed or was interrupted; verdicts reached until then are kept. `second` measures the last round."""
     load_transformations()
     work = _Verification(bench, list(advice))
-    note = _Progress(tell, ROUNDS * len(advice) + 1)
+    note = _ProgressNotes(progress, ROUNDS * len(advice) + 1)
     try:
-        failure = _own_failure(work) if any(row["rule"] in TRANSFORMATIONS for row in advice) else None
+        failure = _failure_of_original(work) if any(row["rule"] in TRANSFORMATIONS for row in advice) else None
         if failure is not None:
             return [unverified(row, failure) for row in advice], no_plan(failure)
         work.try_all(note)
@@ -130,23 +130,23 @@ def verify(
             plan = None if plan is None else again(work.bench, plan, work.candidates(), note, total)
         return work.rows, None if plan is None else member(plan, train=bench.train)
     except KeyboardInterrupt:
-        work.tell_again()
+        work.update_rows()
         left = [row if "unverified" in row else unverified(row, INTERRUPTED) for row in work.rows]
         return left, no_plan(INTERRUPTED)
 
 
 @dataclass(slots=True)
-class _Progress:
-    """`total` is a guess: how many combinations there are to try shows on the way."""
+class _ProgressNotes:
+    """`total` is an estimate: the number of combinations to try is not known in advance."""
 
-    tell: Progress | None
+    progress: Progress | None
     total: int
     done: int = 0
 
     def __call__(self, part: str) -> None:
         self.total = max(self.total, self.done + 1)
-        if self.tell:
-            self.tell(self.done, self.total, part)
+        if self.progress:
+            self.progress(self.done, self.total, part)
         self.done += 1
 
 
@@ -154,8 +154,8 @@ def unverified(row: Row, reason: str) -> Row:
     return {**row, "verified": None, "unverified": reason}
 
 
-def _own_failure(work: _Verification) -> str | None:
-    """Of the model as it is: no fault of what is tried on it. Where it runs, what a copy of it takes is the floor."""
+def _failure_of_original(work: _Verification) -> str | None:
+    """Why the unchanged model cannot be compared; otherwise measure the floor, the difference to an equal copy."""
     try:
         with silenced(), cleaned_up(work.bench, []):
             outputs = work.bench.original().outputs()
@@ -165,19 +165,19 @@ def _own_failure(work: _Verification) -> str | None:
         return str(error)
     # The model's own code may raise anything.
     except Exception as error:
-        text = f"the model itself fails: {failure_text(error)}"
+        text = f"the original model fails: {failure_text(error)}"
         let_go(error)
         return text
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What came of one way to apply advice; several rules may say the same."""
+    """The outcome of one transformation; several rules may give the same."""
 
     entry: Transformation
     applied: Applied
     quantity: str
-    verdict: Verdict | str  # in words where it failed
+    verdict: Verdict | str  # a message if it failed
     rules: tuple[str, ...] = ()
 
     @property
@@ -190,12 +190,12 @@ class _Outcome:
         if self.verdict.is_unknown:
             return unverified(advice, str(self.verdict.reason))
         code = function_text([self.applied.code], train=train) if self.applied.code else None
-        shown = {"code": code, "note": self.applied.told(advice["evidence"].get("count", 1))}
+        shown = {"code": code, "note": self.applied.remark(advice["evidence"].get("count", 1))}
         return {**advice, "verified": self.verdict.member() | shown, "unverified": None}
 
     @property
     def candidate(self) -> Candidate | None:
-        """For the plan, which is about time."""
+        """The candidate for the plan, if it is about time and has correct outputs."""
         if isinstance(self.verdict, str) or not (self.applied.in_plan and self.quantity == TIME):
             return None
         if not self.verdict.is_kept_or_slow:
@@ -205,7 +205,7 @@ class _Outcome:
 
 @dataclass(slots=True)
 class _Verification:
-    """What was measured so far: what says the same is measured once."""
+    """The measurements so far; equal transformations are measured once."""
 
     bench: Bench
     rows: list[Row]
@@ -218,17 +218,17 @@ class _Verification:
             self.rows[number] = self._verified(number, row)
 
     def try_again(self, note: Note) -> None:
-        """Another round of what holds, at another time: what was luck does not hold twice."""
+        """Another round of confirmed advice, at another time, because one round may be luck."""
         for outcome in self.outcomes.values():
             if isinstance(outcome.verdict, Verdict) and outcome.holds and not outcome.verdict.is_settled:
                 note(f"{outcome.entry.rule} again")
                 once_more = self._judged(outcome.entry, outcome.applied, outcome.quantity)
                 outcome.verdict = confirmed(outcome.verdict, once_more)
-        self.tell_again()
+        self.update_rows()
 
     def try_elsewhere(self, second: SecondProcess, plan: Plan | None, note: Note) -> Verdict | str | None:
-        """The last round of what holds and of the plan, in a second process: what was found of the plan ("" where it is
-        a single piece of advice). None where there is no such process: then the rows say why."""
+        """The last round of confirmed advice and of the plan, in a second process. Returns the result for the plan (""
+        for a single piece of advice); None if there is no second process, which the rows then explain."""
         holding = [
             (outcome, outcome.verdict)
             for outcome in self.outcomes.values()
@@ -248,11 +248,11 @@ class _Verification:
             return None
         for (outcome, verdict), elsewhere in zip(holding, found, strict=False):
             outcome.verdict = confirmed_elsewhere(verdict, elsewhere)
-        self.tell_again()
+        self.update_rows()
         return found[-1] if chosen else ""
 
-    def tell_again(self) -> None:
-        """Rows as they are known now."""
+    def update_rows(self) -> None:
+        """Write the current verdicts to the rows."""
         for number, outcome in self.tried.items():
             self.rows[number] = outcome.row(self.rows[number], train=self.bench.train)
 
@@ -289,5 +289,5 @@ class _Verification:
 
 
 def _refuted(row: Row, quantity: str, failure: str) -> Row:
-    """Of what could not be run when it was applied."""
+    """The row of advice that failed when it was applied."""
     return {**row, "verified": failed(quantity, failure) | {"code": None, "note": None}, "unverified": None}

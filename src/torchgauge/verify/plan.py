@@ -1,8 +1,7 @@
-"""The best combination that verifies: starting from the largest gain, advice that gains further is added.
+"""The best combination of confirmed advice: starting from the largest gain, advice that adds a gain is included.
 
-A CUDA graph changes what gains: it launches all kernels at once, so shorter kernels gain more and additional ones cost
-nothing. So with a graph, advice is tried that was slower by itself, and the graph is tried with advice that makes
-kernels shorter.
+A CUDA graph launches all kernels at once, so shorter kernels gain more and additional ones cost nothing. Advice that
+was slower alone is therefore tried with a graph, and the graph with advice that makes kernels shorter.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from torchgauge.verify.bench import Bench, attempted, cleaned_up
 from torchgauge.verify.code import function_text
-from torchgauge.verify.judging import TIME, Verdict, compared, confirmed, confirmed_elsewhere, failed, judge
 from torchgauge.verify.registry import STAGES, Applied
-from torchgauge.verify.sides import Bench, attempted, cleaned_up
+from torchgauge.verify.verdict import TIME, Verdict, compared, confirmed, confirmed_elsewhere, failed, judge
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Plan as PlanRow
     from torchgauge.facts.document_types import Tried
 
-# Compiling in several ways is compiling twice.
+# Only one piece of advice of each of these stages: compiling twice has no effect.
 _GRAPH = "graph"
 _ONCE = ("compile", _GRAPH)
 
@@ -30,7 +29,7 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Advice whose outputs are right, with its time when applied alone; several rules may give the same advice."""
+    """Advice with correct outputs, and its time when applied alone; several rules may give the same advice."""
 
     rules: tuple[str, ...]
     applied: Applied
@@ -52,8 +51,8 @@ def ordered(chosen: Sequence[Candidate]) -> list[Candidate]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A combination that holds, what it gained in all, and what else was tried on the way. Of a single piece of advice
-    that is known already: what was measured of it."""
+    """A confirmed combination, its total gain, and the other combinations that were tried. The total of a single piece
+    of advice is its own verdict."""
 
     chosen: tuple[Candidate, ...]
     total: Verdict
@@ -61,8 +60,8 @@ class Plan:
 
 
 def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | None:
-    """None if no advice holds. `note` is called before each measurement."""
-    # First what holds, by gain, then a graph that does not hold alone, then the rest, which may hold with the graph.
+    """None if no advice is confirmed. `note` is called before each measurement."""
+    # Confirmed advice by gain, then a graph that is not confirmed alone, then the rest, which may gain with the graph.
     ranked = sorted(candidates, key=lambda each: (not each.holds, not each.holds and each.stage != _GRAPH, -each.gain))
     if not ranked or not ranked[0].holds:
         return None
@@ -88,26 +87,26 @@ def draft(bench: Bench, candidates: Sequence[Candidate], note: Note) -> Plan | N
 def again(
     bench: Bench, plan: Plan, candidates: Sequence[Candidate], note: Note, elsewhere: Verdict | str | None = None
 ) -> Plan | None:
-    """With another round of the whole, at another time, or with the one of a second process; a new plan where a part of
-    it did not hold again."""
-    standing = {each.applied.code: each for each in candidates}
-    chosen = tuple(standing[each.applied.code] for each in plan.chosen if each.applied.code in standing)
-    is_as_before = [each.holds for each in chosen] == [each.holds for each in plan.chosen]
-    known = replace(plan, chosen=chosen) if is_as_before else draft(bench, candidates, note)
+    """The plan after another round at another time, or after that of a second process (`elsewhere`); a new plan if a
+    part of it was not confirmed again."""
+    current = {each.applied.code: each for each in candidates}
+    chosen = tuple(current[each.applied.code] for each in plan.chosen if each.applied.code in current)
+    is_unchanged = [each.holds for each in chosen] == [each.holds for each in plan.chosen]
+    known = replace(plan, chosen=chosen) if is_unchanged else draft(bench, candidates, note)
     if known is None:
         return None
     if len(known.chosen) == 1:
         return replace(known, total=known.chosen[0].verdict)
     if known.total.is_settled:
         return known
-    if elsewhere is not None and is_as_before:
+    if elsewhere is not None and is_unchanged:
         return _with_total(known, confirmed_elsewhere(known.total, elsewhere))
     note("plan")
     return _with_total(known, confirmed(known.total, _total(bench, known.chosen)))
 
 
 def _with_total(plan: Plan, total: Verdict | str) -> Plan:
-    """Its best alone where a combination does not hold as a whole."""
+    """The plan with this total, or only its best advice if the combination is not confirmed."""
     if isinstance(total, Verdict) and total.is_kept:
         return replace(plan, total=total)
     best = max(plan.chosen, key=lambda candidate: candidate.gain)
@@ -115,7 +114,7 @@ def _with_total(plan: Plan, total: Verdict | str) -> Plan:
 
 
 def _added(bench: Bench, chosen: Sequence[Candidate], candidate: Candidate) -> Tried:
-    """What a candidate gains over the combination so far."""
+    """The gain of a candidate over the combination so far."""
     together = ordered([*chosen, candidate])
     before, after = ([each.applied for each in some] for some in (ordered(chosen), together))
 
@@ -152,7 +151,7 @@ def _row(chosen: Sequence[Candidate], outcome: Verdict | str) -> Tried:
 
 
 def member(plan: Plan, *, train: bool) -> PlanRow:
-    """The document's `plan`."""
+    """The `plan` member of the JSON document."""
     row = _row(plan.chosen, plan.total)
     return {
         "rules": row["rules"],

@@ -1,4 +1,4 @@
-"""A changed model measured side by side with the original, and whether the advice holds."""
+"""The verdict on a piece of advice: a changed model measured against the original."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from torchgauge.units import format_percent, format_value
+from torchgauge.verify.bench import SEED, Bench, Side, held_bytes, peak_bytes
 from torchgauge.verify.difference import Difference, compare_outputs
 from torchgauge.verify.pairs import ROUNDS, Paired
 from torchgauge.verify.registry import ROUNDING, ROUNDING_BY_TYPE, Applied
-from torchgauge.verify.sides import SEED, Bench, Side, held_bytes, peak_bytes
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Verified
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 TIME, PEAK = "time_s", "peak_activation_bytes"
 _HELD = ("param_bytes", "stored_bytes")
 # Advice about memory also reports the time, measured less precisely, with this share of the budget.
-_BESIDES = 0.5
+_TIME_SHARE_FOR_MEMORY = 0.5
 # Advice about time is measured in several rounds at different times.
-_ROUND = 1 / ROUNDS
+_TIME_SHARE_PER_ROUND = 1 / ROUNDS
 # A model whose own outputs vary by this much (random numbers, atomics) may differ by as much again.
-_SELF = 2.0
-_RANDOM = "the model's outputs are random in part and it draws other random numbers, so they cannot be compared"
-_TOO_LONG = "its runs take too long for the time it is given: raise TORCHGAUGE_VERIFY_BUDGET"
-_TOO_NOISY = "the machine is too noisy to tell a gain"
+_OWN_VARIATION_FACTOR = 2.0
+_RANDOM = "the outputs are partly random, so they cannot be compared"
+_TOO_LONG = "the runs are too long for the time budget: raise TORCHGAUGE_VERIFY_BUDGET"
+_TOO_NOISY = "the machine is too noisy to measure a gain"
 CONFIRMED: Final = "confirmed"
 REFUTED: Final = "refuted"
 INCONCLUSIVE: Final = "inconclusive"
-# If other processes use more of the machine, times say more about them than about the model.
+# If other processes use a larger share of the machine, times depend more on them than on the model.
 MOST_FOREIGN = 0.10
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`gain` is that of `quantity`; `time` is there for memory too, None where it was not measured. Where the changed
-    model runs more `samples` at once, time is that of one."""
+    """`gain` is that of `quantity`; `time` is also measured for memory, or None. If the changed model runs several
+    `samples` at once, time is per sample."""
 
     quantity: str
     gain: float | None
@@ -47,7 +47,7 @@ class Verdict:
     before: float | None = None
     after: float | None = None
     samples: int = 1
-    failed_elsewhere: str | None = None  # in the second process, which measures what holds in the first
+    failed_elsewhere: str | None = None  # the failure in the second process
     one_process: str | None = None  # why there was no second process
 
     @property
@@ -92,7 +92,7 @@ class Verdict:
             return self.error.reason
         if self.error.relative is not None and self.error.relative > self.tolerance:
             apart, limit = format_value(self.error.relative), format_value(self.tolerance)
-            return f"its outputs differ by {apart} of their norm, which is more than {limit}"
+            return f"the outputs differ by {apart} of their norm; the limit is {limit}"
         return None
 
     def _loss(self) -> str | None:
@@ -103,11 +103,11 @@ class Verdict:
             return None if low > 0 else "it saves no memory" if high == 0 else f"it takes {self._more} more memory"
         if self.time is not None and self.time.most_foreign > MOST_FOREIGN:
             share = format_percent(self.time.most_foreign)
-            return f"other processes took {share} of the machine while it was measured"
+            return f"other processes used {share} of the machine during the measurement"
         if self.failed_elsewhere:
-            return f"in a second process it fails: {self.failed_elsewhere}"
+            return f"failed in a second process: {self.failed_elsewhere}"
         if self.time is not None and self.time.is_lost_elsewhere:
-            return "faster in this process, not in a second one"
+            return "faster in this process but not in a second one"
         if self._is_disturbed:
             return "faster in one round, slower in another"
         if low > 0:
@@ -132,16 +132,16 @@ class Verdict:
 
     @property
     def is_kept_or_slow(self) -> bool:
-        """Whether its outputs are right and only its time is against it."""
+        """Whether the outputs are right, so that at most the time speaks against it."""
         return self._change() is None and not self.is_unknown
 
     @property
     def is_settled(self) -> bool:
-        """Whether it needs no further round: bytes are counted, time is measured."""
+        """Whether no further round is needed: bytes are exact, only time is measured."""
         return self.quantity != TIME or self.time is None or self.time.is_settled
 
     def member(self) -> Verified:
-        """The document's `verified`."""
+        """The `verified` member of the JSON document."""
         return {
             "quantity": self.quantity,
             "gain": self.gain,
@@ -161,38 +161,39 @@ class Verdict:
 
 
 def measured(quantity: str) -> str:
-    """What is measured for a quantity that advice promises: bytes directly, everything else as time."""
+    """The quantity to measure for advice about this quantity: bytes directly, everything else as time."""
     return quantity if quantity in (*_HELD, PEAK) else TIME
 
 
 def failed(quantity: str, reason: str) -> Verified:
-    """The document's `verified` of what could not be run when it was applied."""
+    """The `verified` member for advice that failed when it was applied."""
     nothing = Verdict(quantity, None, None, Difference(None), 0.0).member()
     nothing |= {"tolerance": None, "verdict": REFUTED, "kept": False, "reason": reason, "settled_by": None}
     return nothing
 
 
 def judge(bench: Bench, applied: Sequence[Applied], quantity: str, tolerance: float) -> Verdict:
-    """Outputs first: training changes the parameters."""
+    """Outputs are compared first, because training changes the parameters."""
     if quantity == TIME and bench.is_slow:
         return Verdict(TIME, None, None, Difference(None), tolerance)
     original, changed = bench.original(), bench.changed(applied)
     error, allowed = compared(original, changed, tolerance)
     if quantity in _HELD:
         own = next((each.held_bytes for each in applied if each.held_bytes is not None), None)
-        # A model that is only stored differently runs as before.
-        time = bench.timed(original, changed, _BESIDES) if own is None else None
+        # A model that is only stored differently takes the same time.
+        time = bench.timed(original, changed, _TIME_SHARE_FOR_MEMORY) if own is None else None
         before, after = held_bytes(original.subject.model), (own or held_bytes)(changed.subject.model)
         return _bytes_verdict(quantity, before, after, error, allowed, time)
     if quantity == PEAK:
         before, after = peak_bytes(original), peak_bytes(changed)
-        return _bytes_verdict(quantity, before, after, error, allowed, bench.timed(original, changed, _BESIDES))
-    paired = bench.timed(original, changed, _ROUND)
+        time = bench.timed(original, changed, _TIME_SHARE_FOR_MEMORY)
+        return _bytes_verdict(quantity, before, after, error, allowed, time)
+    paired = bench.timed(original, changed, _TIME_SHARE_PER_ROUND)
     return Verdict(TIME, paired.gain, paired.interval, error, allowed, paired, samples=changed.samples)
 
 
 def confirmed(first: Verdict, again: Verdict | str) -> Verdict | str:
-    """All rounds together: it holds if it holds in each."""
+    """All rounds together: confirmed if each round confirms it."""
     if isinstance(again, str) or again.time is None:
         return again
     time = replace(again.time, earlier=first.time)
@@ -200,7 +201,7 @@ def confirmed(first: Verdict, again: Verdict | str) -> Verdict | str:
 
 
 def confirmed_elsewhere(first: Verdict, again: Verdict | str) -> Verdict:
-    """With the round of a second process; one that failed there does not hold."""
+    """With the round of a second process; a failure there is not a confirmation."""
     if isinstance(again, str):
         return replace(first, failed_elsewhere=again)
     found = confirmed(first, again)
@@ -216,21 +217,21 @@ def _bytes_verdict(
 
 
 def compared(original: Side, changed: Side, tolerance: float) -> tuple[Difference, float]:
-    """The difference of the outputs, and how large it may be."""
+    """The difference of the outputs, and the limit for it."""
     expected = original.outputs()
     allowed = max(
         tolerance,
         max((ROUNDING_BY_TYPE.get(str(tensor.dtype), ROUNDING) for _, tensor in expected), default=ROUNDING),
-        _SELF * (compare_outputs(expected, original.outputs()).relative or 0.0),
+        _OWN_VARIATION_FACTOR * (compare_outputs(expected, original.outputs()).relative or 0.0),
     )
     outputs = changed.outputs()
     if changed.samples != 1 and len(outputs) == len(expected):
-        # Of a larger batch, the samples that the original was given.
+        # From a larger batch, the samples of the original.
         pairs = zip(outputs, expected, strict=True)
         outputs = [(name, tensor[: like.shape[0]] if like.dim() else tensor) for (name, tensor), (_, like) in pairs]
     found = compare_outputs(expected, outputs)
     if found.reason is None and (found.relative or 0.0) > allowed:
-        # The model itself may return something else with other random numbers.
+        # The original may also return different outputs with other random numbers.
         apart = compare_outputs(expected, original.outputs(SEED + 1)).relative
         if apart is not None and apart > allowed:
             return replace(found, reason=_RANDOM), allowed
