@@ -58,8 +58,8 @@ def test_each_gelu_is_replaced_by_its_own_form_and_the_places_are_counted() -> N
 
     assert (getattr(layers[0], "approximate", None), getattr(layers[2], "approximate", None)) == ("tanh", "none")
     assert type(layers[4]) is Amid
-    assert (how.places, how.told(3)) == (2, "applied at 2 of 3 places")
-    assert how.told(2) is None
+    assert (how.places, how.remark(3)) == (2, "applied at 2 of 3 places")
+    assert how.remark(2) is None
 
 
 def test_a_gelu_amid_a_forward_cannot_be_replaced() -> None:

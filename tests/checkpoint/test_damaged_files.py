@@ -73,7 +73,7 @@ def open_whatever(path: Path) -> bool:
         index = open_checkpoint(path)
     except FormatError:
         return False
-    if any("missing at its end" in warning for warning in index.warnings):
+    if any("is the download complete" in warning for warning in index.warnings):
         return False
     for entry in index.entries:
         assert entry.nbytes >= 0

@@ -64,7 +64,7 @@ def open_folder(folder: Path) -> bool:
         index = open_checkpoint(folder)
     except FormatError:
         return False
-    if any("missing at its end" in warning for warning in index.warnings):
+    if any("is the download complete" in warning for warning in index.warnings):
         return False
     for entry in index.entries:
         for place in entry.chunks or (entry,):

@@ -224,12 +224,12 @@ def test_a_reader_that_asks_for_what_is_not_offered_is_stopped(kind: str) -> Non
         ask_parent(kind, b"x", path="/etc/passwd")
         return b""
 
-    with pytest.raises(TorchgaugeError, match="misbehaved"):
+    with pytest.raises(TorchgaugeError, match="was stopped: unexpected message"):
         run_isolated(misbehave, limits=LIMITS, subject="x")
 
 
 def test_a_message_larger_than_the_memory_limit_is_refused() -> None:
-    with pytest.raises(TorchgaugeError, match="misbehaved"):
+    with pytest.raises(TorchgaugeError, match="was stopped: unexpected message"):
         run_isolated(lambda: bytes(3 << 20), limits=Limits(2 << 20, 60), subject="x")
 
 

@@ -15,7 +15,7 @@ class Role(StrEnum):
     PARAMETER = "parameter"
     BUFFER = "buffer"  # running statistics, position ids, masks and similar
     OPTIMIZER = "optimizer"
-    OTHER = "other"  # tensors that belong to neither the model nor its optimizer
+    OTHER = "other"  # neither of the model nor of its optimizer
 
 
 class Verdict(Enum):
@@ -49,11 +49,11 @@ class Deflated:
 class Entry:
     """One tensor. `name` is the full path through the containers, joined by dots.
 
-    `offset` is the byte in `file` where the tensor's first element is; None where the bytes do not lie plainly in one
-    file (meta, spread over `chunks`, or compressed: `deflated`). `shared_with` names the tensor whose bytes it
-    overlaps: the largest of the storage, then the first; disjoint views of a storage share nothing. `logical_elements`
-    differs from the stored ones where several values are packed into one, or where a tensor only serves a packing (0).
-    `encoding` names the type of quantised blocks, of which the spec has the bytes.
+    `offset` is the position of the first element in `file`; None if the bytes are not contiguous in one file (meta,
+    split into `chunks`, or compressed: `deflated`). `shared_with` names the tensor whose bytes it overlaps: the largest
+    of the storage, then the first; disjoint views of a storage share nothing. `logical_elements` is the number of
+    values if several are packed into one element, and 0 for auxiliary tensors of a packing. `encoding` names the type
+    of quantized blocks; the spec then describes their bytes.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class PickledModule:
-    """A whole module found in a pickle: described, never instantiated. `path` is where it hangs."""
+    """A module in a pickle, described and never instantiated; `path` is its path in the file."""
 
     path: str
     type: str
@@ -110,7 +110,7 @@ class Index:
 
     @property
     def archive(self) -> Mapping[str, str]:
-        """What an archive says of itself: versions, byte order, identity."""
+        """The archive's own records: versions, byte order, identity."""
         found = self.metadata.get("archive")
         return found if isinstance(found, dict) else {}
 

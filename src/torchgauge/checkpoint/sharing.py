@@ -1,4 +1,4 @@
-"""Find overlapping tensors of a storage."""
+"""Find tensors of a storage that overlap."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class View:
 
 
 def find_owners(views: Sequence[View | None]) -> dict[int, int]:
-    """For each view that overlaps a larger one, or an earlier one of equal size: the index of that."""
+    """For each view that overlaps a larger one, or an earlier one of equal size: the index of that view."""
     by_storage: dict[object, list[int]] = {}
     for number, view in enumerate(views):
         if view is not None:
@@ -45,7 +45,7 @@ def find_owners(views: Sequence[View | None]) -> dict[int, int]:
     for members in by_storage.values():
         if len(members) > 1:
             known = {number: view for number in members if (view := views[number]) is not None and not view.is_empty}
-            # Views whose byte ranges touch are one group, with owners of its own.
+            # Views whose byte ranges overlap form a group; owners are determined within it.
             groups: list[dict[int, View]] = []
             end = 0
             for (first, last), number in sorted((view.span, number) for number, view in known.items()):
@@ -82,7 +82,7 @@ def _owners(views: Mapping[int, View]) -> dict[int, int]:
     return owners
 
 
-_COMPARISONS = 200_000  # in one group; each takes some microseconds
+_COMPARISONS = 200_000  # in one group; each takes a few microseconds
 
 
 def overlap(left: View, right: View) -> bool:

@@ -101,8 +101,7 @@ def _find_end(source: ByteSource) -> _End | None:
         # The zip64 end record precedes a locator, which precedes the end record.
         locator = _LOCATOR64.unpack(source.read(position - _LOCATOR64.size, _LOCATOR64.size))
         if locator[0] == b"PK\x06\x07":
-            # Where the locator says, as PyTorch looks; right before the locator where bytes were put before the
-            # archive.
+            # At the locator's offset, as PyTorch reads it, or right before the locator if bytes precede the archive.
             for place in (locator[2], position - _LOCATOR64.size - _END64.size):
                 if place + _END64.size <= source.size and source.read(place, 4) == b"PK\x06\x06":
                     fields = _END64.unpack(source.read(place, _END64.size))
@@ -189,7 +188,7 @@ def _is_note(note: bytes, size: int, width: int) -> bool:
 
 
 def noted_size(source: ByteSource, header: LocalHeader, least: int = 0) -> int | None:
-    """The size of a record from the data descriptor after it; None if there is none soon after its first `least`
+    """The size of a record from the data descriptor after it; None if none follows soon after its first `least`
     bytes."""
     start = header.start + least
     window = source.read(start, min(_DESCRIPTOR_WINDOW_BYTES, source.size - start))
@@ -266,7 +265,7 @@ class ZipArchive:
         """The offset of the bytes of an uncompressed record in the source; checks that all are there."""
         offset = self.data_offset(record)
         if record.packed_size != record.size or offset + record.size > self.source.size:
-            self.open(record)  # says what is wrong
+            self.open(record)  # raises a precise error
         return offset
 
     def open(self, record: Record) -> ByteSource:

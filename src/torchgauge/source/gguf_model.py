@@ -37,7 +37,7 @@ _OUTSIDE = frozenset(("token_embd.weight", "output.weight", "output_norm.weight"
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of attention, from the metadata."""
+    """The sizes of attention, from the metadata."""
 
     architecture: str
     heads: int

@@ -7,7 +7,7 @@ from torch import nn
 
 
 def all_modules(model: nn.Module) -> list[nn.Module]:
-    """What `model.modules()` yields, in the same order."""
+    """The modules of `model.modules()`, in the same order."""
     found: list[nn.Module] = []
     known: set[int] = set()
     waiting: list[nn.Module | None] = [model]

@@ -72,7 +72,7 @@ class Verdict:
 
     @property
     def settled_by(self) -> str | None:
-        """What would settle an inconclusive verdict."""
+        """How to settle an inconclusive verdict."""
         if self.verdict != INCONCLUSIVE:
             return None
         if self.error.reason == _RANDOM:
@@ -132,7 +132,7 @@ class Verdict:
 
     @property
     def is_kept_or_slow(self) -> bool:
-        """Whether the outputs are right, so that at most the time speaks against it."""
+        """Whether the outputs are right, whatever the time."""
         return self._change() is None and not self.is_unknown
 
     @property

@@ -77,7 +77,7 @@ def _kind(entry: Entry, ranks: Mapping[str, int]) -> str:
         return "recurrent"
     if len(entry.spec.shape) > 1:
         rank = len(entry.spec.shape)
-        # The name of the layer, or of the tensor if it hangs directly in a block (`in_proj_weight`).
+        # The name of the layer, or of the tensor if it belongs directly to a block (`in_proj_weight`).
         names = [*path, own.removesuffix("_weight")]
         if any(_EXPERTS.fullmatch(part) for part in names):
             return "experts"
@@ -90,7 +90,7 @@ def _kind(entry: Entry, ranks: Mapping[str, int]) -> str:
             return "head"
         if any(_EMBEDDING.fullmatch(part) for part in names[-2:]):
             return "embedding"
-        # The innermost telling name decides: `attention.output.dense` is attention, `output.dense` is not.
+        # The innermost known name decides: `attention.output.dense` is attention, `output.dense` is not.
         for part in reversed(names):
             if _ATTENTION.fullmatch(part):
                 return "attention"
@@ -280,7 +280,7 @@ MIN_SIBLINGS = 5
 MIN_SCORE = 6.0
 # 1 / Φ⁻¹(3/4): for normal data, the standard deviation divided by the median absolute deviation.
 _STD_PER_MAD = 1.4826
-# The smallest difference that matters: absolute for figures on a fixed scale, else relative to the median.
+# The smallest difference that matters: absolute for figures on a fixed scale, otherwise relative to the median.
 _MIN_RELATIVE_DIFFERENCE = 0.5
 _MIN_DIFFERENCE = {"kurtosis": 1.0, "sparsity": 0.05, "entropy_bits": 0.5}
 

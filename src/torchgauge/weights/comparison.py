@@ -33,7 +33,7 @@ Values = Iterator[NDArray[np.floating]]
 _UNPACKED_SUFFIXES = {".qweight": ".weight", ".weight_packed": ".weight", "_blocks": ""}
 # A packed matrix that is stored transposed is transposed back in memory, up to this size.
 MAX_TRANSPOSED_VALUES = 1 << 28
-# So many products are summed before they join the total: rounding then grows with the number of runs only.
+# Products are summed in runs of this length, so that rounding grows only with the number of runs.
 _SUM_RUN = 4096
 # Beyond 2**±400, squares and their sums may leave float64; 2**±1000 are the largest units that are numbers themselves.
 _MAX_SQUARED_EXPONENT, _MAX_UNIT_EXPONENT = 400, 1000
@@ -220,7 +220,7 @@ class Drift:
 
     @property
     def exponent(self) -> int:
-        """Of the unit in which squares neither overflow nor vanish."""
+        """The exponent of the unit in which squares neither overflow nor vanish."""
         return max(min(math.frexp(self.peak)[1], _MAX_UNIT_EXPONENT), -_MAX_UNIT_EXPONENT)
 
     @property

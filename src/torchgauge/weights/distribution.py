@@ -17,7 +17,7 @@ from torchgauge.weights.tally import Counts, Tally
 
 Floats = NDArray[np.float64]
 
-# An eighth of int8's step of about absmax/128. Ranges wider than this are split: it matters where values lie in them.
+# An eighth of int8's step of about absmax/128. Wider ranges are split, because the position of values in them matters.
 _MAX_RANGE_WIDTH = 2.0**-10
 _RANGE_PARTS = 8
 

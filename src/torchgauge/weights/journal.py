@@ -143,5 +143,5 @@ class Journal:
         return line
 
     def _checksum(self, content: bytes) -> bytes:
-        """Of the line and of the scan, which the journal is named after."""
+        """The checksum covers the line and the identity of the scan."""
         return blake2b(self._scan_id + content, digest_size=16).hexdigest().encode()

@@ -1,4 +1,4 @@
-"""How a tensor lies in its file and in memory: alignment, divisibility, strides, and zstd compression."""
+"""The layout of a tensor in its file and in memory: alignment, divisibility, strides, and zstd compression."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def tally_bytes(buffer: Bytes, dtype: str, *, big_endian: bool = False, elements
 
 
 def _tally_numbers(patterns: NDArray[np.unsignedinteger], symbol: Symbol) -> Tally:
-    """Of types with more bits than are counted."""
+    """The tally of a type whose codes are only the leading bits."""
     is_float = symbol.name in (FLOAT32.name, FLOAT64.name)
     stored = patterns.view(symbol.name)
     with np.errstate(invalid="ignore"):  # a NaN may be one that signals
@@ -73,7 +73,7 @@ def _tally_numbers(patterns: NDArray[np.unsignedinteger], symbol: Symbol) -> Tal
     # + 0.0 turns −0 into 0.
     minimum, maximum = float(finite.min(initial=np.inf)) + 0.0, float(finite.max(initial=-np.inf)) + 0.0
     largest = max(abs(minimum), abs(maximum)) if finite.size else 0.0
-    # Fourth powers of others would overflow or vanish.
+    # Without a unit, fourth powers would overflow or vanish.
     exponent = frexp(largest)[1] if largest and not 2.0**-200 <= largest <= 2.0**200 else 0
     if minimum == maximum:  # equal values have no spread, however their sum is rounded
         mean = float(np.ldexp(minimum, -exponent))

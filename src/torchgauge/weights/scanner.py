@@ -272,7 +272,7 @@ class _Collector:
 
 
 def _entry_facts(entry: Entry) -> Figures:
-    """What is known about a tensor without reading its values, by the keys of the JSON document."""
+    """The facts about a tensor that do not need its values, by the keys of the JSON document."""
     spec = entry.spec
     return {
         "name": entry.name,

@@ -32,7 +32,7 @@ Figures = dict[str, Any]
 
 
 def value_statistics(tally: Tally, *, exact_values: NDArray[np.float64] | None = None) -> Figures:
-    """All statistics that do not depend on the order of the values; null where there are no values.
+    """All statistics that do not depend on the order of the values; null without values.
 
     Counts and shares are over all values, everything else over the finite ones. `quantile_resolution` is the relative
     width of the ranges in which quantiles, near_zero and the histogram are interpolated; 0 means exact, as with

@@ -1,4 +1,4 @@
-"""Symbols: the units that are counted, and the values they stand for.
+"""Symbols: the units that are counted, and their values.
 
 Types of up to 16 bits are counted by their whole bit pattern, so every statistic follows exactly. Wider types are
 counted by their leading bits:
@@ -215,12 +215,12 @@ def symbol_of(dtype: str) -> Symbol:
 
 
 def is_exact(symbol: str | Symbol) -> bool:
-    """Whether each code stands for exactly one value."""
+    """Whether each code has exactly one value."""
     return (SYMBOLS[symbol] if isinstance(symbol, str) else symbol).pattern is not None
 
 
 def value_bounds(tally: Tally) -> Bounds:
-    """The smallest and largest value that each code of the tally can stand for, in the order of its codes.
+    """The smallest and largest value of each code of the tally, in the order of its codes.
 
     NaN for codes without a finite value. For exact symbols the two are equal; otherwise both ends belong to the range,
     which is clipped to the tally's minimum and maximum. In float32 and float64 zeros share a code with tiny numbers:

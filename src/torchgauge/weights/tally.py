@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 class Moments(NamedTuple):
-    """Of `n` values in units of 2**exponent: mean, sums of powers of the distances to it, sum of magnitudes."""
+    """Moments of `n` values in units of 2**exponent: mean, sums of powers of the distances to it, sum of magnitudes."""
 
     n: int
     mean: float = 0.0
@@ -149,7 +149,7 @@ def to_float32_codes(tally: Tally) -> Tally:
     """The same values counted by float32 codes, so that tallies of different types can be merged.
 
     Values beyond float32 get its outermost finite codes, smaller ones the codes that touch 0; everything else in the
-    tally is unchanged. A range of another type's values lies within one of float32's, or goes where its middle is.
+    tally is unchanged. A range of another type is within a range of float32, or is assigned by its middle.
     """
     if tally.symbol == FLOAT32.name:
         return tally
@@ -163,7 +163,7 @@ def to_float32_codes(tally: Tally) -> Tally:
         specials = np.where(mantissa != 0, np.nan, np.where(is_negative, -np.inf, np.inf))
         # A float range truncates to one float32 code; an integer range can straddle two.
         values = np.where(np.isnan(lower), specials, lower / 2 + upper / 2)
-    # Truncate instead of rounding: a value must stay in the range that it lies in.
+    # Truncate instead of rounding, so that a value stays in its range.
     largest = float(np.finfo(np.float32).max)
     clipped = np.where(np.isfinite(values), np.clip(values, -largest, largest), values)
     nearest = clipped.astype(np.float32)
@@ -213,7 +213,7 @@ def combine_powers(
 
 
 def moments_of_counts(values: Floats, counts: Counts) -> Moments:
-    """Of values that occur `counts` times. numpy sums pairwise, so the error is about one rounding."""
+    """Moments of values that occur `counts` times. numpy sums pairwise, so the error is about one rounding."""
     n = int(counts.sum())
     if not n:
         return Moments(0)

@@ -36,7 +36,7 @@ _PARALLEL = re.compile(r"consolidated\.\d+\.pth|.*[._-]rank[_-]?\d+\.(?:bin|pt|p
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file of the folder; `label` prefixes the names of its tensors if there are several of its kind."""
+    """A file of the folder; `label` is the prefix of its tensors' names if there are several files of its kind."""
 
     path: str
     label: str

@@ -58,24 +58,24 @@ def open_sharded(folder: str, progress: Progress) -> Index:
     described = read_json(os.path.join(folder, name))
     places = described.get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(shard, str) for shard in places.values()):
-        raise FormatError(f"{name}: it has no weight_map of tensor names to files")
+        raise FormatError(f"{name}: the weight_map of tensor names to files is missing")
     for shard in set(places.values()):
         if not is_file_name(shard):
-            raise FormatError(f"{name}: it names the file {printable(shard)}, which is not in the folder")
+            raise FormatError(f"{name}: the shard {printable(shard)} is not a file name in this folder")
     shards = sorted(set(places.values()))
     missing = [shard for shard in shards if not os.path.isfile(os.path.join(folder, shard))]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise FormatError(f"{folder}: {', '.join(missing[:3])}{more} are named in {name} but missing: download them")
+        raise FormatError(f"{folder}: {', '.join(missing[:3])}{more} are listed in {name} but missing; download them")
     parts = _open_parts(folder, shards, progress)
     stored = {entry.name for part in parts for entry in part.entries}
     absent = [tensor for tensor in places if tensor not in stored]
     unlisted = len(stored.difference(places))
     found = []
     if absent:
-        found.append(f"{len(absent)} tensors named in {name} are in no file: {printable(absent[0])} …")
+        found.append(f"{len(absent)} tensors listed in {name} are missing from the files: {printable(absent[0])} …")
     if unlisted:
-        found.append(f"{unlisted} tensors in the files are not named in {name}")
+        found.append(f"{unlisted} tensors in the files are not listed in {name}")
     return _merge(folder, parts, described.get("metadata"), found)
 
 
@@ -138,7 +138,7 @@ def open_plain_folder(folder: str, progress: Progress) -> Index:
         tensors = Counter(entry.name for part in parts for entry in part.entries)
         if max(tensors.values(), default=0) == 1:
             return _merge(folder, parts, None)
-    raise unrelated_files(folder) or FormatError(f"{folder}: its files hold no models")
+    raise unrelated_files(folder) or FormatError(f"{folder}: none of its files is a model")
 
 
 def _parts(folder: str) -> list[str]:

@@ -1,7 +1,7 @@
 """GGUF, the format of llama.cpp: metadata, the list of tensors, then their bytes, aligned.
 
-Quantised tensors are blocks of a few bytes for 32 to 256 values. Here they are bytes, a row of the file for a row of
-the matrix, with the number of values beside (`logical_elements`) and the type in `encoding`.
+Quantized tensors consist of blocks of a few bytes for 32 to 256 values. An entry has the bytes, one row per row of the
+matrix, the number of values in `logical_elements` and the type in `encoding`.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -23,7 +23,7 @@ from torchgauge.progress import Progress
 PLAIN: Mapping[int, str] = {
     0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64", 30: "bfloat16",
 }  # fmt: skip
-# Code -> name, values of a block, bytes of a block: `GGML_QUANT_SIZES` of ggml.
+# Code -> name, values per block, bytes per block: `GGML_QUANT_SIZES` of ggml.
 BLOCKS: Mapping[int, tuple[str, int, int]] = {
     2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34),
     9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
@@ -32,7 +32,7 @@ BLOCKS: Mapping[int, tuple[str, int, int]] = {
     22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56), 34: ("TQ1_0", 256, 54),
     35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18),
 }  # fmt: skip
-# Of metadata: code -> format of `struct`.
+# Types in the metadata: code -> format of `struct`.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
 _MAX_ARRAY_DEPTH = 4
@@ -45,18 +45,18 @@ def is_gguf(source: ByteSource) -> bool:
 
 
 class _Reader:
-    """Numbers and texts one after the other, read a megabyte at a time. Nothing is believed to be there before it
-    is: a count that the rest of the file has no room for is refused."""
+    """Reads numbers and strings in sequence, a megabyte at a time. Counts are untrusted: a count that does not fit into
+    the rest of the file is refused."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source, self.at = source, 4
         self._data, self._start = b"", 0
         version = struct.unpack("<I", source.read(4, 4))[0]
-        # The version is a small number: in the other byte order its bytes are at the other end.
+        # The version is a small number, so its nonzero byte shows the byte order.
         self._order = "<" if version & 0xFFFF else ">"
         self.version = self.number("I")
         if self.version not in (2, 3):
-            raise FormatError(f"{source.label}: version {self.version} of GGUF; versions 2 and 3 can be read")
+            raise FormatError(f"{source.label}: GGUF version {self.version} is not supported; only 2 and 3 are")
 
     @property
     def is_big_endian(self) -> bool:
@@ -80,20 +80,20 @@ class _Reader:
         return int(self.scalar(code))
 
     def count(self, what: str, least: int) -> int:
-        """A number of things that take at least that many bytes each."""
+        """A count of items of at least `least` bytes each."""
         number = self.number("Q")
         if number * least > self._source.size - self.at:
             raise FormatError(f"{self._source.label}: {number:,} {what} do not fit in its {self._source.size:,} bytes")
         return number
 
     def text(self) -> str:
-        size = self.count("letters", 1)
+        size = self.count("bytes of text", 1)
         data = self.take(min(size, GGUF_TEXT_BYTES))
         self.at += size - len(data)
         return data.decode("utf-8", "replace")
 
     def value(self, kind: int, depth: int = 0) -> object:
-        """Of a long array its length alone; texts of more than a page are cut."""
+        """The value; only the length of a long array, and only the start of a long text."""
         if kind == _TEXT:
             return self.text()
         if kind in _SCALARS:
@@ -180,7 +180,7 @@ def _entry(
 
 
 def _check_places(source: ByteSource, entries: list[Entry]) -> tuple[str, ...]:
-    """Tensors may not overlap; of a file that is cut off the tensors before the cut can be used."""
+    """Check that tensors do not overlap; returns a warning if the end of the file is missing."""
     end, at, lost = source.start + source.size, 0, 0
     for entry in sorted(entries, key=lambda entry: (entry.offset or 0, entry.nbytes)):
         place = entry.offset or 0
@@ -199,7 +199,7 @@ def _check_places(source: ByteSource, entries: list[Entry]) -> tuple[str, ...]:
 
 
 def _shown_metadata(metadata: Mapping[str, object], version: int) -> dict[str, str]:
-    """What reports show of the metadata: plain values, and the size of the tokenizer."""
+    """The metadata for reports: plain values, and the size of the tokenizer."""
     found = {"GGUF version": str(version)}
     for key, value in metadata.items():
         if key.startswith("tokenizer."):

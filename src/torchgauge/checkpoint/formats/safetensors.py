@@ -35,7 +35,7 @@ def open_safetensors(source: ByteSource, progress: Progress) -> Index:
     metadata = header.pop(_METADATA, None)
     start = 8 + size
     entries = [_entry(source, start, name, described) for name, described in header.items()]
-    # Check that tensors follow each other without gaps or overlaps; returns the number of bytes missing at the end.
+    # Tensors must follow each other without gaps or overlaps; bytes may be missing at the end.
     at = source.start + start
     for entry in sorted(entries, key=lambda entry: (entry.offset or 0, entry.nbytes)):
         if entry.offset is not None and entry.offset != at:
@@ -94,8 +94,8 @@ def _entry(source: ByteSource, start: int, name: str, described: object) -> Entr
 
 @lru_cache(maxsize=4096)
 def _spec(shape: tuple[int, ...], dtype: str) -> TensorSpec:
-    """One for all tensors alike. The file counts 4-bit values one by one; torch's type holds two, so the last
-    dimension halves."""
+    """Cached. The file counts single 4-bit values; an element of torch's type holds two, so the last dimension is
+    halved."""
     if dtype == "float4_e2m1fn_x2" and shape:
         shape = (*shape[:-1], shape[-1] // 2)
     return TensorSpec(shape, dtype)

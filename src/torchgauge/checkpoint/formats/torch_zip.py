@@ -44,7 +44,7 @@ _HEAD_BYTES = 4096
 
 
 def is_torch_archive(archive: ZipArchive) -> bool:
-    """TorchScript archives have such a pickle too, but also constants."""
+    """TorchScript archives have this pickle too, but also constants."""
     return archive.find(archive.root + "data.pkl") is not None and archive.find(archive.root + "constants.pkl") is None
 
 
@@ -297,7 +297,7 @@ def open_cut_archive(source: ByteSource) -> Index:
 
 @dataclass(frozen=True, slots=True)
 class _Pickle:
-    """`sizes` are those of the storages by their keys; `end` is where the next record begins, if one does."""
+    """`sizes` are those of the storages by key; `end` is the start of the next record, if there is one."""
 
     value: object
     root: str
@@ -334,7 +334,7 @@ def _read_first_pickle(source: ByteSource, log: ImportLog) -> _Pickle:
 
 
 def _records(source: ByteSource, pickle: _Pickle) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Where the records after the pickle begin and how long they are, by their names; the last may be cut."""
+    """The start and size of each record after the pickle, by name; the last may be truncated."""
     at = pickle.end
     while True:
         header = None if at is None else read_local(source, at)

@@ -27,8 +27,8 @@ _CODE_BYTES = 2**26
 # A weight in oneDNN's layout: torch writes the node without its data.
 _CONVERTED = "ops.prim.ConstantMKLDNNTensor()"
 _NOT_SAVED = (
-    "torch.jit.save does not write what torch.jit.optimize_for_inference has converted, and torch.jit.load fails on it "
-    "too; save the frozen model, and optimize it after loading"
+    "torch.jit.save does not write weights that torch.jit.optimize_for_inference converted, and torch.jit.load fails "
+    "too; save the frozen model and optimize it after loading"
 )
 _MAX_MODULES = 10**6
 
@@ -94,7 +94,7 @@ def _code(archive: ZipArchive) -> dict[str, str]:
             continue
         left -= record.size
         if left < 0:
-            raise FormatError(f"{archive.source.label}: it contains more code than any model")
+            raise FormatError(f"{archive.source.label}: it contains more code than any model needs")
         found[path.removesuffix(".py").replace("/", ".")] = archive.read(record).decode("utf-8", "replace")
     return found
 
@@ -143,7 +143,7 @@ def _modules_and_tensors(model: object, roles: dict[str, dict[str, Role]]) -> Wa
 
 
 def _add_packed(found: Walk, value: Instance, path: tuple[str, ...]) -> None:
-    """The weights in the state of an object of C++; what describes a layer there is not a floating-point tensor."""
+    """The weights in the state of a C++ object; tensors that only describe the layer are not floating-point."""
     first = len(found.tensors)
     continue_walk(found, value.state, path, Role.OTHER)
     for part in found.tensors[first:]:

@@ -1,8 +1,8 @@
-"""Is a name that a pickle imports expected, unknown or dangerous?
+"""Judge the names that a pickle imports: expected, unknown or dangerous.
 
-Expected: what torch's own `weights_only` loader admits, plain containers, numpy's arrays, torch's modules and the
-classes of its checkpoint formats. Dangerous: what runs code, opens files or reaches the network or other names; the
-lists follow what the public scanners flag. The rest is unknown: a class of somebody's package, whose code would run.
+Expected: names that torch's own `weights_only` loader admits, plain containers, numpy's arrays, torch's modules and the
+classes of its checkpoint formats. Dangerous: names that run code, open files or reach the network or other names; the
+lists follow the public scanners. The rest is unknown: a class of another package, whose code would run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EXPECTED = frozenset(
         "torch.nested._internal.nested_tensor.NestedTensor", "torch._dynamo.decorators._DimRange",
     }
 )  # fmt: skip
-# Classes only: a name with a dot in it could reach anything that the module itself imports.
+# Only classes: a dotted name could reach anything that the module imports.
 _EXPECTED_CLASSES = re.compile(
     r"(torch\.nn\.(modules|parameter|quantized|intrinsic|qat)(\.\w+)*|torch\.ao\.nn(\.\w+)*|torch\.optim(\.\w+)?"
     r"|torch\.distributed\.checkpoint\.(metadata|filesystem|planner)|torch\.distributed\._shard(\.\w+)*"
@@ -116,7 +116,7 @@ _UNKNOWN = frozenset({"pathlib.Path", "pathlib.PurePath", "io.BytesIO", "_io.Byt
 
 
 def judge(module: str, name: str) -> Verdict:
-    """By the name in Python 3, to which Python maps the names of Python 2 for protocols below 3."""
+    """By the name in Python 3; Python maps names of Python 2 to it for protocols below 3."""
     module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
     full = f"{module}.{name}"
     if full in EXPECTED and "." not in name:
@@ -130,13 +130,13 @@ def judge(module: str, name: str) -> Verdict:
         return Verdict.DANGEROUS
     if any(_DUNDER.fullmatch(segment) and segment not in _HARMLESS_DUNDERS for segment in segments):
         return Verdict.DANGEROUS
-    # `torch.serialization` with the name `os.system`: a module is only a stepping stone.
+    # Such as the name `os.system` in `torch.serialization`: an attribute of a module reaches another module.
     escapes = not _ESCAPES.isdisjoint(name.split(".")) or not _ESCAPES.isdisjoint(segments[1:-1])
     return Verdict.DANGEROUS if escapes else Verdict.UNKNOWN
 
 
 class ImportLog:
-    """What pickles would import, in order. As a context manager it attaches its imports to a `FormatError`."""
+    """The names that pickles would import, in order. As a context manager it attaches them to a `FormatError`."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Import] = {}

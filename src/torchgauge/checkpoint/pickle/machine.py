@@ -146,7 +146,7 @@ class PickleMachine:
         self.marks: list[int] = []  # the floors below it
         self.memo: list[object] = []
         self.far_memo: dict[int, object] = {}  # numbers beyond the end of the list
-        # What the fast path for tensors found in the memo.
+        # Memo values found by the fast path for tensors.
         self.known_calls: dict[tuple[bytes, ...], tuple[str, Global, str]] = {}
         # Inflated data does not earn a higher limit.
         size = source.size if source.is_mapped else 0

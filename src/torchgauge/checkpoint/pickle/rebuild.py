@@ -111,7 +111,7 @@ def from_type(function: Global, args: tuple[object, ...]) -> object:
 
 @rebuilds("torch._utils._rebuild_sparse_tensor", "torch._utils._rebuild_sparse_csr_tensor")
 def sparse(function: Global, args: tuple[object, ...]) -> object:
-    """A tensor that consists of others, which are listed instead."""
+    """A composite tensor, whose parts are listed instead."""
     values = args[1] if len(args) > 1 else ()
     parts = [value for value in values if isinstance(value, Tensor)] if isinstance(values, tuple | list) else []
     return _composite(function, ("indices", "values") if len(parts) == 2 else _COMPRESSED, parts)

@@ -76,7 +76,7 @@ def continue_walk(found: Walk, root: object, path: Path, role: Role | None) -> N
         for inner in inside:
             found.values_left -= 1
             if found.values_left < 0:
-                raise FormatError("it holds too many values")
+                raise FormatError("it contains too many values")
             if not isinstance(inner, _CONTAINERS):
                 continue
             if id(inner) not in parents:

@@ -28,7 +28,7 @@ _STACKED_EXPERTS = ("gate_up_proj", "down_proj", "gate_proj", "up_proj", "w1", "
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A module with tensors of its own; `kind` is the torch class that it resembles, or ""."""
+    """A module that directly holds tensors; `kind` is the torch class that it resembles, or ""."""
 
     path: str
     kind: str

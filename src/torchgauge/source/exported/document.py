@@ -312,7 +312,7 @@ class TensorMeta(TypedDict):
 
 
 class StoredEntry(TypedDict):
-    """Where a tensor is stored in the archive."""
+    """The record of a tensor in the archive."""
 
     path_name: str
     use_pickle: NotRequired[bool]

@@ -187,7 +187,7 @@ def _weights(node: torch._C.Node) -> list[tuple[str, torch.Tensor]]:
 
 
 def _match(names: Names, owner: Names) -> list[int]:
-    """Where in the whole path each name ends, matched from the back; empty where they do not fit."""
+    """The end of each name in the whole path, matched from the back; empty if they do not fit."""
     ends: list[int] = []
     end = len(owner)
     for name in reversed(names):

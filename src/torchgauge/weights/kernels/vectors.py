@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Arguments = Sequence[ir.Value]
     Emit = Callable[[BaseContext, ir.IRBuilder, Signature, Arguments], ir.Value]
-    # What numba asks of an intrinsic: its types, and the code for a call.
+    # The parts of a numba intrinsic: its signature, and the code generator of a call.
     Typed = tuple[Signature, Emit]
     Typing = Callable[..., Typed]
     Operation = Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]

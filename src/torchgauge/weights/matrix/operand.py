@@ -170,7 +170,7 @@ def read_operand(rows: Rows) -> Operand:
 
 
 def gram_floor(size: int) -> float:
-    """The smallest singular value, relative to the largest, that a Gram matrix of `size` rows can tell from zero.
+    """The smallest singular value, relative to the largest, that a Gram matrix of `size` rows can distinguish from 0.
 
     It holds squares, so nothing is known of singular values below σ₁·√(n·ε), about 4e-7 of σ₁ for n = 768.
     """

@@ -1,4 +1,4 @@
-"""GGUF's quantised blocks, dequantised by the `gguf` package of llama.cpp."""
+"""GGUF's quantized blocks, dequantized by the `gguf` package of llama.cpp."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZES = {name: (values, nbytes) for name, values, nbytes in BLOCKS.values()}
 
 @layout("gguf")
 def gguf(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
-    """None without the package, and for types that it cannot dequantise: their bytes are described as such."""
+    """None without the package, and for types that it cannot dequantize; then the statistics are of the bytes."""
     if entry.encoding is None or entry.big_endian:
         return None
     dequantize = _dequantizer(entry.encoding)

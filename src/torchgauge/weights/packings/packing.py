@@ -76,7 +76,7 @@ def is_readable(entry: Entry | None, *dtypes: str) -> bool:
 
 
 def read_elements(entry: Entry, read: ReadBytes, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-    """The elements from `start` to `stop`, flat: as numpy values if numpy has the type, else as codes."""
+    """The elements from `start` to `stop`, flat: as numpy values if numpy has the type, otherwise as codes."""
     width = entry.spec.itemsize
     end = entry.elements if stop is None else stop
     kind = entry.spec.dtype if entry.spec.dtype in _NUMPY_DTYPES else f"uint{8 * width}"
