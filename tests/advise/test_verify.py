@@ -89,7 +89,7 @@ def test_a_transformation_that_raises_is_survived_and_told(code: str) -> None:
         rows, plan = verify(timed_bench(), [row("mine"), row("other")])
 
     assert rows[0]["verified"]["kept"] is False
-    assert rows[0]["verified"]["reason"].startswith("applied, it fails: ")
+    assert rows[0]["verified"]["reason"].startswith("the changed model fails: ")
     assert rows[1]["verified"]["kept"] is True
     assert plan is not None
     assert plan["rules"] == ["other"]

@@ -117,7 +117,7 @@ def test_a_combination_that_fails_is_told_and_left_out() -> None:
     plan = planned({"fragile": fragile, "first": "model.cost *= 0.9"}, fragile="graph")
 
     assert plan["rules"] == ["fragile"]
-    assert plan["tried"][0]["reason"] == "applied, it fails: RuntimeError: only alone"
+    assert plan["tried"][0]["reason"] == "the changed model fails: RuntimeError: only alone"
     assert plan["tried"][0]["gain"] is None
 
 

@@ -25,7 +25,7 @@ def test_settings_are_part_of_the_side_and_not_of_the_process() -> None:
     assert faster.switches.matmul_precision == "high"
     assert single.switches.threads == 1
     assert Switches.now() == before
-    assert "how many" in not_applicable(place, row("thread-count"))
+    assert "number of threads" in not_applicable(place, row("thread-count"))
 
 
 def test_a_larger_batch_gives_the_same_samples() -> None:

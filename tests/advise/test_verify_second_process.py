@@ -72,8 +72,8 @@ def test_a_gain_that_holds_there_is_confirmed_with_the_figure_of_that_process() 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (round_of(1.0), "faster in this process, not in a second one"),
-        (round_of(1.3), "faster in this process, not in a second one"),
+        (round_of(1.0), "faster in this process but not in a second one"),
+        (round_of(1.3), "faster in this process but not in a second one"),
         ("out of memory", "failed in a second process: out of memory"),
     ],
 )

@@ -154,5 +154,5 @@ def test_an_archive_cut_anywhere_is_refused(archive: Path) -> None:
 
 def test_an_archive_of_something_else_is_said_to_hold_no_program(tmp_path: Path) -> None:
     torch.save({"weight": torch.ones(2)}, tmp_path / "model.pt2")
-    with pytest.raises(tg.FormatError, match="holds 0 exported programs"):
+    with pytest.raises(tg.FormatError, match="contains 0 exported programs"):
         load_exported(tmp_path / "model.pt2")

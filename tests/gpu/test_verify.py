@@ -103,7 +103,7 @@ def test_a_capture_that_fails_is_told_and_the_device_still_works() -> None:
     found = tried(bench(model, x(1, 64)), row("launch-bound"))
 
     assert found["kept"] is False
-    assert found["reason"].startswith("applied, it fails: ")
+    assert found["reason"].startswith("the changed model fails: ")
     assert float(torch.ones(4, device=CUDA).sum()) == 4.0
 
 

@@ -48,7 +48,7 @@ def test_a_type_has_a_name_and_short_names(names: tuple[str, ...], dtype: torch.
 def test_an_unknown_type_is_a_usage_error_with_the_closest_names() -> None:
     with pytest.raises(UsageError, match="'bfloat16'"):
         parse_dtype("bflot16")
-    with pytest.raises(UsageError, match="There are: float64"):
+    with pytest.raises(UsageError, match="Use one of: float64"):
         parse_dtype("zzz")
 
 
