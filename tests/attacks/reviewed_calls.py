@@ -118,7 +118,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "_PROBE.format(name=name)": OWN,
         "subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)": OWN,
     },
-    "capture/surroundings.py": {
+    "capture/isolation.py": {
         "getattr(flex, name, False)": OWN,
         "setattr(flex, name, True)": OWN,
         "getattr(table, getter)": OWN,
@@ -129,7 +129,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     "capture/triton_kernels.py": {
         "getattr(sys.modules.get(module), name, None)": OWN,
     },
-    "capture/twin.py": {
+    "capture/copier.py": {
         "type(kind.__name__, (kind,), harmless)": LIVE,
     },
     "capture/values.py": {

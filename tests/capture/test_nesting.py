@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import torchgauge as tg
 from torchgauge.capture import Request, trace
-from torchgauge.capture.surroundings import nesting
+from torchgauge.capture.isolation import nesting
 from torchgauge.source import Candidate
 
 CPU = torch.device("cpu")

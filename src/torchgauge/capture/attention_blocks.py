@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from torchgauge.capture.opcall import OpCall, SomeTensor
-from torchgauge.capture.twin import Copier
+from torchgauge.capture.copier import Copier
+from torchgauge.capture.op_call import OpCall, SomeTensor
 
 FLEX_OPS = ("higher_order::flex_attention", "higher_order::flex_attention_backward")
 # Elements of a mask that is evaluated here; some seconds.

@@ -16,7 +16,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from torchgauge.capture import values
+from torchgauge.capture.argument_checks import INDEXING, check_call, check_indices
 from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
+from torchgauge.capture.copier import Copier
 from torchgauge.capture.fake_tensor import (
     MADE_UP,
     WORKS_ON_SPARSE,
@@ -28,7 +30,7 @@ from torchgauge.capture.fake_tensor import (
     Storage,
     make_fake,
 )
-from torchgauge.capture.opcall import Arguments, FakeCall, Op, OpCall, is_composite, op_info
+from torchgauge.capture.op_call import Arguments, FakeCall, Op, OpCall, is_composite, op_info
 from torchgauge.capture.paths import Inlined, ModulePaths
 from torchgauge.capture.plan import (
     FOLLOWS_SPARSE,
@@ -42,10 +44,8 @@ from torchgauge.capture.plan import (
     shared_specs,
 )
 from torchgauge.capture.recorder import Recorder
-from torchgauge.capture.refusals import INDEXING, refuse_call, refuse_indices
 from torchgauge.capture.structure import map_tensors, tensors_in
 from torchgauge.capture.triton_kernels import is_wrapped_launch, triton_op_body, wrapped_launch
-from torchgauge.capture.twin import Copier
 from torchgauge.capture.values import Knowledge
 from torchgauge.facts import Allocation
 from torchgauge.source.allowed_ops import count_pieces, is_split
@@ -161,9 +161,9 @@ class FakeRun(TorchDispatchMode):
 
     def _wrap(self, tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> FakeTensor:
         """A wrapper subclass answers ops by ops on the tensors in it, so it stands for a fake tensor itself."""
-        twin = cast(FakeTensor, rewrapped(tensor, change))
-        self._adopted[id(tensor)] = (tensor, twin)
-        return twin
+        replica = cast(FakeTensor, rewrapped(tensor, change))
+        self._adopted[id(tensor)] = (tensor, replica)
+        return replica
 
     def lend(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of a real tensor, the same every time, whose memory the model may have."""
@@ -264,7 +264,7 @@ class FakeRun(TorchDispatchMode):
         known = tuple(key)
         plan = self._shared.get(known) or self._plans.get(known)
         if func in _INDEXING:
-            refuse_indices(OpCall(func, op_info(func), args, kwargs, tensors))
+            check_indices(OpCall(func, op_info(func), args, kwargs, tensors))
         if plan is None:
             return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors, facts), known)
         built = self._replay(plan, tensors)
@@ -329,7 +329,7 @@ class FakeRun(TorchDispatchMode):
         if not follows and any(fake.spec.sparse is not None for fake in call.tensors):
             raise DataDependent(call.info.name, self.recorder.path, WORKS_ON_SPARSE)
         try:
-            refuse_call(call)
+            check_call(call)
             plan = self._planner.plan(call)
         except DataDependent:
             raise
@@ -440,10 +440,10 @@ def rewrapped(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tenso
     names, context = wrapper.__tensor_flatten__()
     parts = {name: getattr(tensor, name) for name in names}  # a DTensor names its mesh too
     inner = {name: change(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}
-    twin: torch.Tensor = type(wrapper).__tensor_unflatten__(inner, context, tensor.shape, tensor.stride())
+    replica: torch.Tensor = type(wrapper).__tensor_unflatten__(inner, context, tensor.shape, tensor.stride())
     if isinstance(tensor, torch.nn.Parameter):
-        twin._is_param = True
-    return twin if twin.grad_fn is not None else twin.requires_grad_(tensor.requires_grad)
+        replica._is_param = True
+    return replica if replica.grad_fn is not None else replica.requires_grad_(tensor.requires_grad)
 
 
 def fakes_of(tensor: torch.Tensor) -> Iterator[FakeTensor]:

@@ -1,8 +1,8 @@
-"""Fake tensors that outlive their run: a forward may keep tensors in a global, a class or a cache, where they do harm.
+"""Removes fake tensors that outlive their run: a forward may keep tensors in a global, a class or a cache.
 
-The model and its inputs are copies (`twin.py`) and die with the run. The other variables that the model's code can name
-are noted beforehand. Only if fake tensors are alive after the run are their holders searched for: each holder gets back
-what it held. Where that is not known the fake tensor is taken out, and the report says so.
+The model and its inputs are copies (`copier.py`) that are freed with the run. The values of the other variables that
+the model's code names are saved beforehand. If fake tensors are alive after the run, their holders are searched for,
+and each gets back its earlier value. Where that is unknown, the fake tensor is removed, and the report says so.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from typing import Any
 
+from torchgauge.capture.copier import Code, is_plain, slots
 from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.fake_tensor import FakeTensor
-from torchgauge.capture.twin import Code, is_plain, slots
 
 _CONTAINERS = (dict, list, set, deque)
 _PLAIN_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, list, set, deque))  # others may have a `len` that works
@@ -31,7 +31,7 @@ _INERT = frozenset(
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "torch", "torchgauge", "numpy", "scipy"))
 _LONGEST_CONTAINER = 10_000
 _ROUNDS = 4
-_MOST_YOUNG = 100_000  # more are there where the collector is switched off: looking at them takes some 10 ms
+_MOST_YOUNG = 100_000  # more are there where the collector is switched off: looking at them takes about 10 ms
 _EMPTY = object()  # what a cell without content holds
 
 Poisoned = dict[int, object]  # by id: what must not stay
@@ -326,7 +326,16 @@ def take_out(holder: object, poisoned: Poisoned) -> list[str]:
         if isinstance(value, _CONTAINERS):  # it may have been there, empty
             remarks += take_out(value, poisoned)
         else:
-            _forget(owner, name)
+            # A class attribute shows again; else the attribute becomes None, the usual initial value of a cache.
+            own = getattr(owner, "__dict__", {})
+            if isinstance(owner, type):
+                type.__setattr__(owner, name, None)
+            elif name not in own:
+                object.__setattr__(owner, name, None)
+            elif hasattr(type(owner), name):
+                del own[name]
+            else:
+                own[name] = None
             kind = owner if isinstance(owner, type | types.ModuleType) else type(owner)
             remarks.append(_removed(f"{kind.__name__}.{name}"))
     if not remarks:  # it cannot be changed, so what it holds was there before (the default of an argument)
@@ -338,19 +347,6 @@ def take_out(holder: object, poisoned: Poisoned) -> list[str]:
 
 def _is_set(slot: types.MemberDescriptorType, value: object) -> bool:
     return hasattr(value, slot.__name__)
-
-
-def _forget(owner: object, name: str) -> None:
-    """A class attribute shows again; else the attribute becomes None, the usual initial value of a cache."""
-    own = getattr(owner, "__dict__", {})
-    if isinstance(owner, type):
-        type.__setattr__(owner, name, None)
-    elif name not in own:
-        object.__setattr__(owner, name, None)
-    elif hasattr(type(owner), name):
-        del own[name]
-    else:
-        own[name] = None
 
 
 def _removed(place: str) -> str:

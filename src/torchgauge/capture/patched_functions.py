@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchgauge.capture.argument_checks import check_classes
 from torchgauge.capture.fake_tensor import FakeTensor
-from torchgauge.capture.refusals import refuse_classes
 from torchgauge.capture.values import is_known
 from torchgauge.source.modules import all_modules
 
@@ -40,9 +40,15 @@ def elements_given(model: nn.Module | None = None) -> Iterator[None]:
     the result is not known either. Wherever the code of the model's classes has `one_hot`, it refuses unfit classes."""
     thread = threading.get_ident()
 
+    def dtype_of(leaf: object) -> torch.dtype:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.dtype
+        is_int = isinstance(leaf, int)
+        return torch.bool if isinstance(leaf, bool) else torch.int64 if is_int else torch.get_default_dtype()
+
     def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
         if type(tensor) is FakeTensor and threading.get_ident() == thread:
-            refuse_classes(tensor, num_classes)
+            check_classes(tensor, num_classes)
         return _one_hot(tensor, num_classes)
 
     def giving(original: Callable[..., torch.Tensor], place: int) -> Callable[..., torch.Tensor]:
@@ -53,7 +59,7 @@ def elements_given(model: nn.Module | None = None) -> Iterator[None]:
             if not fakes or threading.get_ident() != thread:
                 return original(*args, **kwargs)
             if kwargs.get("dtype") is None and place == 0:
-                kwargs["dtype"] = reduce(torch.promote_types, map(_type, leaves))
+                kwargs["dtype"] = reduce(torch.promote_types, map(dtype_of, leaves))
             made = original(*args[:place], _numbers(data), *args[place + 1 :], **kwargs)
             if not all(map(is_known, fakes)):
                 made.value = None  # type: ignore[attr-defined]
@@ -86,12 +92,6 @@ def _leaves(data: object) -> Iterator[object]:
             yield from _leaves(item)
     else:
         yield data
-
-
-def _type(leaf: object) -> torch.dtype:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.dtype
-    return torch.bool if isinstance(leaf, bool) else torch.int64 if isinstance(leaf, int) else torch.get_default_dtype()
 
 
 def _numbers(data: object) -> object:

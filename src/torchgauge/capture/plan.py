@@ -15,8 +15,8 @@ from typing import cast
 import torch
 
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, dtype_name
-from torchgauge.capture.opcall import Arguments, FakeCall, Op, OpCall, OpInfo, Relation, Return, SomeTensor
-from torchgauge.capture.rules import find_rule
+from torchgauge.capture.op_call import Arguments, FakeCall, Op, OpCall, OpInfo, Relation, Return, SomeTensor
+from torchgauge.capture.shape_rules import find_rule
 from torchgauge.capture.structure import map_tensors, tensors_in
 from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, find_kernel, price
@@ -315,7 +315,15 @@ def describe(
     returned = {ret.argument for ret in info.returns}
     written = tensor_specs([arguments[name] for name in info.written if name not in returned])
     priced = Call(info.name, arguments, outputs, tuple(read), info.tags, tuple(written))
-    found = _assess(call, priced, result)
+    found = assess(priced)
+    # A formula that the user registered with torch, where we have none. The module is loaded then; importing it here
+    # would cost every analysis. A formula for a Triton kernel takes the grid too.
+    counter = sys.modules.get("torch.utils.flop_counter")
+    if counter is not None and isinstance(call.func, torch._ops.OpOverload):
+        rule = counter.flop_registry.get(call.func._overloadpacket)
+        if rule is not None and find(priced.op, priced.arguments) is None:
+            flops = int(rule(*call.args, **call.kwargs, out_val=result))
+            found = Assessment("other", COUNTED, price(priced, Work(macs=flops // 2, flops=flops)))
     return Signature(
         op=info.name,
         overload=info.overload,
@@ -329,19 +337,6 @@ def describe(
         cost=found.cost,
         activation_bytes=activation_bytes,
     )
-
-
-def _assess(call: OpCall[SomeTensor], priced: Call, result: object) -> Assessment:
-    """Our own formula first; one that the user registered with torch where we have none."""
-    # A registered formula implies that the module is loaded; importing it here would cost every analysis.
-    counter = sys.modules.get("torch.utils.flop_counter")
-    # A formula for a Triton kernel takes the grid too.
-    if counter is not None and isinstance(call.func, torch._ops.OpOverload):
-        rule = counter.flop_registry.get(call.func._overloadpacket)
-        if rule is not None and find(priced.op, priced.arguments) is None:
-            flops = int(rule(*call.args, **call.kwargs, out_val=result))
-            return Assessment("other", COUNTED, price(priced, Work(macs=flops // 2, flops=flops)))
-    return assess(priced)
 
 
 def _to_specs(value: object, spec_of: Callable[[SomeTensor], TensorSpec]) -> object:

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
-from torchgauge.capture.opcall import Arguments, Op, OpCall, is_composite, op_info
+from torchgauge.capture.op_call import Arguments, Op, OpCall, is_composite, op_info
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import describe
 from torchgauge.capture.recorder import Recorder, spec_of_real

@@ -48,7 +48,7 @@ class ModuleCalls:
 
 
 class Recorder:
-    """`original_of` gives the user's own module for one of the twin that runs; `is_foreign` says that the model came
+    """`original_of` gives the user's own module for one of the replica that runs; `is_foreign` says that the model came
     from a file, which may not make the analysis do as much as it likes."""
 
     def __init__(

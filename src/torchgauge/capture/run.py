@@ -15,23 +15,23 @@ import torch
 from torch import nn
 
 from torchgauge.capture.calls import watch_modules
+from torchgauge.capture.copier import Copier, TensorCopies, is_plain, sharing_memory
 from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
-from torchgauge.capture.growth import HeldBytes, SecondCall, compare_calls
+from torchgauge.capture.isolation import initialised_copy, is_lazy, prepared, undisturbed
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, hub_functions_given, memory_lent
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of, spec_of_real
+from torchgauge.capture.second_call import HeldBytes, SecondCall, compare_calls
 from torchgauge.capture.sharded import is_split
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
 from torchgauge.capture.supported import unsupported
-from torchgauge.capture.surroundings import initialised_copy, is_lazy, prepared, undisturbed
 from torchgauge.capture.training import MakeOptimizer, train_step
 from torchgauge.capture.triton_kernels import launches_seen
-from torchgauge.capture.twin import Copier, TensorCopies, is_plain, sharing_memory
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import (
     UNCOUNTED,
@@ -105,7 +105,17 @@ def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request:
     if first is None:
         raise InputError("no inputs were given and none could be inferred; pass input_size=, inputs= or --input")
     if first.misfit is not None:
-        fits = fitting_input(given, first.misfit, lambda changed: _misfit_of(model, changed, request))
+
+        def attempt(changed: Candidate) -> Misfit | bool | None:
+            try:
+                _fake(model, changed, request)
+            except DataDependent:
+                return False
+            except ForwardError as error:
+                return error.misfit or False
+            return None
+
+        fits = fitting_input(given, first.misfit, attempt)
         if fits is not None and given.reason is not None:
             wanted = f"{first.misfit.layer} takes {first.misfit.needed} {first.misfit.unit}"
             reason = f"{shape_text(fits)}, found by trying: {wanted}"
@@ -117,17 +127,6 @@ def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request:
         raise first  # `from` itself it would lose its cause
     advice = f"{tried} inputs were tried, this is the first; give yours with input_size=, inputs= or --input"
     raise ForwardError(f"{first} ({advice})", module=first.module) from first
-
-
-def _misfit_of(model: nn.Module, candidate: Candidate, request: Request) -> Misfit | bool | None:
-    """None where the model accepts the candidate; else the misfit, or False where something else is wrong."""
-    try:
-        _fake(model, candidate, request)
-    except DataDependent:
-        return False
-    except ForwardError as error:
-        return error.misfit or False
-    return None
 
 
 def _trace(model: nn.Module, candidate: Candidate, request: Request) -> Trace:
@@ -204,8 +203,8 @@ def _on_fakes(
     model: nn.Module, candidate: Candidate, request: Request, leftovers: Leftovers, *, assume: bool = False
 ) -> Trace:
     copier = Copier()
-    with prepared(model, train=request.train, copier=copier) as twin:
-        paths = ModulePaths(twin)
+    with prepared(model, train=request.train, copier=copier) as replica:
+        paths = ModulePaths(replica)
         is_file = any(map(is_foreign, all_modules(model)))
         recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
         for remark in copier.remarks:
@@ -216,15 +215,14 @@ def _on_fakes(
         params = param_records(paths, lambda tensor: spec_of(run.adopt(tensor)))
         admit = Copier(lambda tensor: run.admit(tensor, dtype=request.dtype))
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
-        given = mark_inputs(run, model, args, kwargs, candidate.reason)
-        input_bytes = recorder.ledger.live
+        inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
         lent = memory_lent(run.lend, run.note_host_read)
         with lent, elements_given(model), hub_functions_given(), launches_seen(run.launch, runs=False):
             with watch_modules(paths, recorder, run.adopt), run:
                 held = HeldBytes(paths, recorder.ledger.live)
-                output = call_model(twin, args, kwargs, recorder)
+                output = call_model(replica, args, kwargs, recorder)
                 results, step = _results(output, run), None
-                call_again = partial(call_model, twin, args, kwargs, recorder)
+                call_again = partial(call_model, replica, args, kwargs, recorder)
                 second = SecondCall()
                 if not request.train:
                     second = compare_calls(paths, recorder, held, output, call_again)
@@ -234,9 +232,58 @@ def _on_fakes(
                 step = train_step(run, recorder, output, parameters, partial(_fake_like, run), request.optimizer)
                 with watch_modules(paths, recorder, run.adopt), run, torch.no_grad():
                     second = compare_calls(paths, recorder, held, output, call_again)
+    return _finished(recorder, paths, params, inputs, candidate, request, None, results, step, second)
+
+
+def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
+    is_file = any(map(is_foreign, all_modules(model)))
+    if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
+        model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
+        if is_file:
+            mark_foreign(model)
+    # A training step writes to every parameter and its gradient, so there the replica has its own tensors.
+    copier = Copier(TensorCopies().copy if request.train else sharing_memory)
+    with prepared(model, train=request.train, copier=copier) as replica:
+        paths = ModulePaths(replica)
+        params = param_records(paths, spec_of_real)
+        recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
+        for remark in copier.remarks:
+            recorder.warn(remark)
+        run = RealRun(recorder, paths)
+        admit = Copier(lambda tensor: run.admit(materialise(tensor, request.device, request.dtype)))
+        args, kwargs = admit.copy((candidate.args, candidate.kwargs))
+        inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
+        try:
+            with memory_lent(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
+                with watch_modules(paths, recorder, lambda tensor: tensor), run:
+                    output = call_model(replica, args, kwargs, recorder, is_real=True)
+                results, step = _results(output, run), None
+                if request.train:
+                    parameters = list(replica.parameters())
+                    ones_like = lambda root: run.admit(torch.ones_like(root))  # noqa: E731
+                    step = train_step(run, recorder, output, parameters, ones_like, request.optimizer)
+        finally:
+            run.undo()
+    return _finished(recorder, paths, params, inputs, candidate, request, reason, results, step, SecondCall())
+
+
+def _finished(
+    recorder: Recorder,
+    paths: ModulePaths,
+    params: tuple[ParamRecord, ...],
+    marked: MarkedInputs,
+    candidate: Candidate,
+    request: Request,
+    reason: str | None,
+    results: tuple[int, ...],
+    step: StepMemory | None,
+    second: SecondCall,
+) -> Trace:
+    """`reason` is why the model ran for real; None for a run on fake tensors."""
+    inputs, ops = marked.resolve_readers(recorder.ops)
     record = RunRecord(
-        "fake",
-        None,
+        "fake" if reason is None else "real",
+        reason,
         str(request.device),
         request.train,
         _warnings(recorder, paths, step),
@@ -246,71 +293,8 @@ def _on_fakes(
         second.growing,
         second.first_call_ops,
     )
-    return _seen(record, paths, params, recorder, candidate, given, input_bytes)
-
-
-def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
-    is_file = any(map(is_foreign, all_modules(model)))
-    if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
-        model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
-        if is_file:
-            mark_foreign(model)
-    # A training step writes to every parameter and its gradient, so there the twin has its own tensors.
-    copier = Copier(TensorCopies().copy if request.train else sharing_memory)
-    with prepared(model, train=request.train, copier=copier) as twin:
-        paths = ModulePaths(twin)
-        params = param_records(paths, spec_of_real)
-        recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
-        for remark in copier.remarks:
-            recorder.warn(remark)
-        run = RealRun(recorder, paths)
-        admit = Copier(lambda tensor: run.admit(materialise(tensor, request.device, request.dtype)))
-        args, kwargs = admit.copy((candidate.args, candidate.kwargs))
-        given = mark_inputs(run, model, args, kwargs, candidate.reason)
-        input_bytes = recorder.ledger.live
-        try:
-            with memory_lent(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
-                with watch_modules(paths, recorder, lambda tensor: tensor), run:
-                    output = call_model(twin, args, kwargs, recorder, is_real=True)
-                results, step = _results(output, run), None
-                if request.train:
-                    parameters = list(twin.parameters())
-                    ones_like = lambda root: run.admit(torch.ones_like(root))  # noqa: E731
-                    step = train_step(run, recorder, output, parameters, ones_like, request.optimizer)
-        finally:
-            run.undo()
-    record = RunRecord(
-        "real",
-        reason,
-        str(request.device),
-        request.train,
-        _warnings(recorder, paths, step),
-        results,
-        step,
-        recorder.host_reads,
-    )
-    return _seen(record, paths, params, recorder, candidate, given, input_bytes)
-
-
-def _seen(
-    record: RunRecord,
-    paths: ModulePaths,
-    params: tuple[ParamRecord, ...],
-    recorder: Recorder,
-    candidate: Candidate,
-    given: Given,
-    input_bytes: int,
-) -> Trace:
-    inputs, ops = given.resolve_readers(recorder.ops)
-    return Trace(
-        run=record,
-        inputs=inputs,
-        modules=module_records(paths, params, recorder),
-        params=params,
-        ops=ops,
-        input_bytes=input_bytes,
-        candidate=candidate,
-    )
+    modules = module_records(paths, params, recorder)
+    return Trace(record, inputs, modules, params, ops, marked.nbytes, candidate)
 
 
 def _results(output: object, run: FakeRun | RealRun) -> tuple[int, ...]:
@@ -397,12 +381,13 @@ def module_records(paths: ModulePaths, owned: tuple[ParamRecord, ...], recorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """The inputs as they were before the run; `origins` are what the producers of an op call them, -1 for the first,
-    and may be equal where one tensor was given twice."""
+class MarkedInputs:
+    """The inputs before the run, and their bytes. `origins` are their numbers among the producers of an op: -1 for the
+    first, and equal where one tensor was given twice."""
 
     records: tuple[InputRecord, ...]
     origins: tuple[int, ...]
+    nbytes: int
 
     def resolve_readers(self, ops: Sequence[OpRecord]) -> tuple[tuple[InputRecord, ...], tuple[OpRecord, ...]]:
         """The inputs with their readers, and the ops with no other producers than ops."""
@@ -423,11 +408,12 @@ class Given:
 
 def mark_inputs(
     run: FakeRun | RealRun, model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], inferred: str | None
-) -> Given:
-    """Of the arguments that the run has admitted."""
+) -> MarkedInputs:
+    """Mark the tensors among the arguments, which the run has admitted."""
     named = list(named_inputs(model, args, kwargs))
     records = tuple(InputRecord(name, spec_of(tensor), inferred) for name, tensor in named)
-    return Given(records, tuple(run.mark(tensor, -1 - place) for place, (_, tensor) in enumerate(named)))
+    origins = tuple(run.mark(tensor, -1 - place) for place, (_, tensor) in enumerate(named))
+    return MarkedInputs(records, origins, run.recorder.ledger.live)
 
 
 def written_by_ops(writers: Iterable[int | None]) -> tuple[int, ...]:

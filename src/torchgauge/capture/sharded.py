@@ -1,8 +1,8 @@
-"""Modules that `fully_shard` (FSDP2) has split over processes: a twin of them with whole parameters.
+"""Modules that `fully_shard` (FSDP2) has split over processes: a replica of them with whole parameters.
 
 FSDP2's hooks gather a module's parameters before its forward and write to the modules that they were registered for,
-which are the user's. The twin has the whole parameters from the start and none of these hooks, so an analysis needs no
-other process and talks to none; it shows the work of the whole model, without the communication.
+which are the user's. The replica has the whole parameters from the start and none of these hooks, so an analysis needs
+no other process; it shows the work of the whole model, without the communication.
 
 States and shards are private classes of torch, which differ between releases: `Any` here.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchgauge.capture.twin import Copier
+from torchgauge.capture.copier import Copier
 from torchgauge.source.modules import all_modules
 
 Place = tuple[dict[str, nn.Parameter | None], str]  # the registry of a module, and the name of a parameter in it
@@ -28,7 +28,7 @@ _REMARK = "fully_shard: analysed as one process with whole parameters; the commu
 
 
 def gather_parameters(model: nn.Module, copier: Copier) -> None:
-    """Make the twin of `model` run without FSDP2. What FSDP2 casts, the twin casts too."""
+    """Make the replica of `model` run without FSDP2, with the same casts."""
     if _STATE not in sys.modules:  # fully_shard was not called
         return
     from torch.distributed.fsdp import FSDPModule
@@ -46,9 +46,9 @@ def gather_parameters(model: nn.Module, copier: Copier) -> None:
             for registry, name in places[-1 - len(info.shared_modules) :]:
                 registry[name] = whole
         for module in modules:
-            twin: Any = copier.copy(module)
-            twin.__class__ = next(kind for kind in type(twin).__mro__ if not issubclass(kind, FSDPModule))
-            _replace_hooks(twin, state, places)
+            replica: Any = copier.copy(module)
+            replica.__class__ = next(kind for kind in type(replica).__mro__ if not issubclass(kind, FSDPModule))
+            _replace_hooks(replica, state, places)
     if sharded:
         copier.remarks.append(_REMARK)
 
@@ -105,8 +105,8 @@ def _whole(shard: Any, copier: Copier) -> nn.Parameter:
     return nn.Parameter(whole, requires_grad=shard.sharded_param.requires_grad)
 
 
-def _replace_hooks(twin: nn.Module, state: Any, places: list[Place]) -> None:
-    for hooks in (twin._forward_pre_hooks, twin._forward_hooks):
+def _replace_hooks(replica: nn.Module, state: Any, places: list[Place]) -> None:
+    for hooks in (replica._forward_pre_hooks, replica._forward_hooks):
         for key, hook in list(hooks.items()):
             if _owner(hook) is state:
                 del hooks[key]
@@ -128,5 +128,5 @@ def _replace_hooks(twin: nn.Module, state: Any, places: list[Place]) -> None:
             registry[name] = tensor
         return state._cast_output_dtype(output)
 
-    twin.register_forward_pre_hook(cast, prepend=True, with_kwargs=True)
-    twin.register_forward_hook(cast_back)
+    replica.register_forward_pre_hook(cast, prepend=True, with_kwargs=True)
+    replica.register_forward_hook(cast_back)

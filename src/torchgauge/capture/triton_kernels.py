@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchgauge.capture.opcall import Arguments, Op, OpCall, OpInfo
+from torchgauge.capture.op_call import Arguments, Op, OpCall, OpInfo
 from torchgauge.capture.structure import tensors_in
 from torchgauge.cost import find
 

@@ -1,9 +1,8 @@
-"""Known content: small tensors made from constants or given inputs are computed for real along with their fake tensors.
+"""Known content: small tensors made from constants or given inputs are computed along with their fake tensors.
 
-Integers and booleans, and floats where the forward itself makes them (a mask of ones that is resized): never a model's
-float parameters or inputs. `Knowledge` says how much.
-Where a router's choice is asked for and cannot be known, it is assumed balanced; where a run may assume, floating
-tensors are finite. The report says so.
+These are integers and booleans, and floats that the forward itself makes (a mask of ones that is resized), but never a
+model's float parameters or inputs. `Knowledge` limits how much is computed. Where a router's choice is needed and
+unknown, it is assumed balanced; where a run may assume values, floating tensors are finite. The report says so.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchgauge.capture.fake_tensor import MADE_UP, DataDependent, FakeTensor, Storage
-from torchgauge.capture.opcall import Arguments, FakeCall
+from torchgauge.capture.op_call import Arguments, FakeCall
 from torchgauge.capture.structure import is_subclass, map_tensors, tensors_in
 
 if TYPE_CHECKING:
@@ -147,15 +146,29 @@ def assume_finite(run: FakeRun, call: FakeCall, built: object) -> None:
     run.knowledge.hold(answer.storage_, content)
 
 
+Handler = Callable[["FakeRun", FakeCall], object]
+_HANDLERS: dict[str, Handler] = {}
+
+
+def _answers(*ops: str) -> Callable[[Handler], Handler]:
+    """Register what answers an op whose outcome depends on values."""
+
+    def register(handler: Handler) -> Handler:
+        _HANDLERS.update(dict.fromkeys(ops, handler))
+        return handler
+
+    return register
+
+
 def looks(call: FakeCall) -> bool:
     """Whether the outcome of the op depends on more than metadata."""
     if call.info.name == "aten::index":
         return any(_is_mask(index) for index in call.args[1])
-    return call.info.looks_at_values or call.info.name in _LOOKS
+    return call.info.looks_at_values or call.info.name in _HANDLERS
 
 
 def look(run: FakeRun, call: FakeCall) -> object:
-    handler = _LOOKS.get(call.info.name)
+    handler = _HANDLERS.get(call.info.name)
     if handler is not None:
         return handler(run, call)
     if not all(map(is_known, call.tensors)):
@@ -242,7 +255,8 @@ def _bound_warning(op: str, module: str) -> str:
     return f"the result size of {op}{where} depends on data; its upper bound was taken"
 
 
-def _index_by_mask(run: FakeRun, call: FakeCall) -> object:
+@_answers("aten::index")
+def index_by_mask(run: FakeRun, call: FakeCall) -> object:
     """`x[mask]` is `x[positions]` with the positions of the mask's true elements."""
     indices: list[torch.Tensor | None] = []
     for index in call.args[1]:
@@ -269,7 +283,8 @@ def _index_by_mask(run: FakeRun, call: FakeCall) -> object:
     return run.execute(torch.ops.aten.index.Tensor, call.args[0], indices)
 
 
-def _keep_boxes(run: FakeRun, call: FakeCall) -> object:
+@_answers("torchvision::nms")
+def keep_boxes(run: FakeRun, call: FakeCall) -> object:
     """Non-maximum suppression keeps at most every box."""
     if not run.assume:
         raise DataDependent(call.info.name)
@@ -278,7 +293,8 @@ def _keep_boxes(run: FakeRun, call: FakeCall) -> object:
     return run.conclude(call, _numbers(run, call.tensors[0].spec.shape[0]), warning)
 
 
-def _pack(run: FakeRun, call: FakeCall) -> object:
+@_answers("aten::_pack_padded_sequence")
+def pack(run: FakeRun, call: FakeCall) -> object:
     """A padded batch packed by its lengths. The sizes of the steps stay a real tensor: torch's RNNs read its memory."""
     x, lengths = call.tensors
     content = lengths.value
@@ -293,7 +309,8 @@ def _pack(run: FakeRun, call: FakeCall) -> object:
     return data, sizes
 
 
-def _set_storage(run: FakeRun, call: FakeCall) -> object:
+@_answers("aten::set_")
+def set_storage(run: FakeRun, call: FakeCall) -> object:
     """cuDNN's RNNs ask whether their weights lie in one buffer, through an empty tensor set to the first one's memory;
     left empty, it says no. Anything else that takes over memory needs a real run."""
     target = call.tensors[0]
@@ -302,24 +319,15 @@ def _set_storage(run: FakeRun, call: FakeCall) -> object:
     return target
 
 
-def _not_aligned(run: FakeRun, call: FakeCall) -> bool:
+@_answers("aten::_nested_tensor_from_mask_left_aligned")
+def not_aligned(run: FakeRun, call: FakeCall) -> bool:
     """Padding is counted in full: the nested-tensor path, which skips it, is not taken."""
     return False
 
 
-def _no_check(run: FakeRun, call: FakeCall) -> None:
+@_answers("aten::_assert_async", "aten::_functional_assert_async")
+def no_check(run: FakeRun, call: FakeCall) -> None:
     """An assertion about values: there are none to check."""
-
-
-_LOOKS: dict[str, Callable[[FakeRun, FakeCall], object]] = {
-    "aten::index": _index_by_mask,
-    "torchvision::nms": _keep_boxes,
-    "aten::_pack_padded_sequence": _pack,
-    "aten::set_": _set_storage,
-    "aten::_nested_tensor_from_mask_left_aligned": _not_aligned,
-    "aten::_assert_async": _no_check,
-    "aten::_functional_assert_async": _no_check,
-}
 
 
 def _is_mask(index: object) -> bool:

@@ -13,12 +13,12 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchgauge.capture import Request, undisturbed
+from torchgauge.capture.copier import Copier, in_mode
 from torchgauge.capture.failures import let_go
+from torchgauge.capture.isolation import initialised_copy, is_lazy, process_state_kept
 from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.structure import is_subclass
-from torchgauge.capture.surroundings import initialised_copy, is_lazy, process_state_kept
 from torchgauge.capture.training import gradient_roots
-from torchgauge.capture.twin import Copier, in_mode
 from torchgauge.compiled.inductor import TUNING, UNTUNED, Options, Recording, compile_parts, recording, require_compiler
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts.compiled import Compiled
@@ -76,11 +76,11 @@ def _on_fakes(model: nn.Module, candidate: Candidate, request: Request, root: Op
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(request.train))
         copier = Copier(fakes)
-        twin = copier.copy(model)
+        replica = copier.copy(model)
         args, kwargs = Copier(fakes).copy((candidate.args, candidate.kwargs))
-        stack.enter_context(in_mode(twin, train=request.train))
-        found = stack.enter_context(recording(twin, runs_code=False))
-        runnable, used = compile_parts(twin, root, runs_code=False)
+        stack.enter_context(in_mode(replica, train=request.train))
+        found = stack.enter_context(recording(replica, runs_code=False))
+        runnable, used = compile_parts(replica, root, runs_code=False)
         with mode:
             _run(runnable, args, kwargs, train=request.train)
         return finished(found, used, request, is_run=False)

@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchgauge.capture.fake_tensor import dtype_name
-from torchgauge.capture.opcall import OpCall, op_info
+from torchgauge.capture.op_call import OpCall, op_info
 from torchgauge.capture.structure import map_tensors, storage_key, tensors_in
 from torchgauge.energy.attribution import Key, Spec
 from torchgauge.measure.absence import Absent

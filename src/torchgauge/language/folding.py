@@ -69,9 +69,9 @@ class Folding:
     """`watch` puts itself between the model and its repeated layers; `begin` starts a pass. With `checks` the last
     layer of each kind is traced too and compared."""
 
-    def __init__(self, twin: nn.Module, paths: ModulePaths, run: CudaRun, *, enabled: bool) -> None:
+    def __init__(self, replica: nn.Module, paths: ModulePaths, run: CudaRun, *, enabled: bool) -> None:
         self._run, self._enabled = run, enabled
-        self.layers = list(_repeated(twin, paths))
+        self.layers = list(_repeated(replica, paths))
         self.spans: list[Span] = []
         self.cache_of: dict[str, list[tuple[int, int]]] = {}
         self._known: dict[tuple[object, ...], _Reference] = {}
@@ -80,11 +80,11 @@ class Folding:
     def begin(self) -> None:
         self.spans, self._known = [], {}
 
-    def watch(self, twin: nn.Module) -> Callable[[], None]:
+    def watch(self, replica: nn.Module) -> Callable[[], None]:
         """Wrap the calls of the layers. To be called inside `watch_modules`, whose wrapper it calls."""
         watched = []
         for layer in self.layers:
-            attributes = twin.get_submodule(layer.path).__dict__
+            attributes = replica.get_submodule(layer.path).__dict__
             attributes["_compiled_call_impl"] = partial(self._call, layer, attributes["_compiled_call_impl"])
             watched.append(attributes)
 
@@ -196,10 +196,10 @@ class Folding:
         return output
 
 
-def _repeated(twin: nn.Module, paths: ModulePaths) -> Iterator[_Layer]:
+def _repeated(replica: nn.Module, paths: ModulePaths) -> Iterator[_Layer]:
     """Members of module lists, the outermost only."""
     lists: list[str] = []
-    for path, module in twin.named_modules():
+    for path, module in replica.named_modules():
         if isinstance(module, nn.ModuleList) and not any(path.startswith(f"{outer}.") for outer in lists):
             lists.append(path)
             members = list(module)

@@ -18,16 +18,16 @@ from torch import nn
 
 from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
+from torchgauge.capture.copier import Copier
 from torchgauge.capture.failures import call_model, let_go
 from torchgauge.capture.fake_run import swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec
+from torchgauge.capture.isolation import prepared
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of
 from torchgauge.capture.run import one_at_a_time, param_records
-from torchgauge.capture.surroundings import prepared
-from torchgauge.capture.twin import Copier
 from torchgauge.capture.values import LIMIT, Knowledge
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord, ParamRecord
@@ -337,10 +337,10 @@ class _Session:
 
     def run(self, points: Sequence[Point], progress: Progress | None, reduce: Reduce[T]) -> tuple[Seen, dict[Point, T]]:
         copier = Copier()
-        with prepared(self.model, train=False, copier=copier) as twin:
+        with prepared(self.model, train=False, copier=copier) as replica:
             if self.adapter is not None:
-                add_adapters(twin, *self.adapter)
-            paths = ModulePaths(twin)
+                add_adapters(replica, *self.adapter)
+            paths = ModulePaths(replica)
             is_file = any(map(is_foreign, self.model.modules()))
             self.recorder = Recorder(paths, is_foreign=is_file, original_of=copier.original_of)
             self.kernels = CudaKernels(self.library)
@@ -350,12 +350,12 @@ class _Session:
             self.leftovers.watch(run, copier.code)
             swap_tensors(paths, run, self.dtype)
             params = param_records(paths, lambda tensor: spec_of(run.adopt(tensor)))
-            self.folding = Folding(twin, paths, run, enabled=self.way.fold)
-            self.twin, self.fed = twin, ""
+            self.folding = Folding(replica, paths, run, enabled=self.way.fold)
+            self.replica, self.fed = replica, ""
             self.checked: set[tuple[int, ...]] = set()
             found = {}
             with memory_lent(run.lend), elements_given(), watch_modules(paths, self.recorder, run.adopt):
-                undo = self.folding.watch(twin)
+                undo = self.folding.watch(replica)
                 try:
                     for place, point in enumerate(points):
                         if progress is not None:
@@ -366,7 +366,7 @@ class _Session:
             called = set(self.recorder.calls)
         layers = [(layer.path, layer.position, layer.kind) for layer in self.folding.layers]
         seen = Seen(params, layers, called, list(self.recorder.warnings), self.fed)
-        del self.twin, self.folding, self.fakes, self.kernels, self.recorder  # nothing may hold fake tensors
+        del self.replica, self.folding, self.fakes, self.kernels, self.recorder  # nothing may hold fake tensors
         return seen, found
 
     def observe(self, point: Point) -> Observed:
@@ -412,7 +412,7 @@ class _Session:
         self.folding.begin()
         start, begin, before = len(recorder.ops), len(tape), recorder.ledger.live
         with self.fakes, self.kernels:
-            output = call_model(self.twin, (), given, recorder)
+            output = call_model(self.replica, (), given, recorder)
         segments, place = [], start
         for span in self.folding.spans:
             if span.start > place:

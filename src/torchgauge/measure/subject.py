@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchgauge.capture.copier import Copier, TensorCopies, in_mode
+from torchgauge.capture.isolation import gradients_kept, is_lazy, untouched
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.supported import unsupported
-from torchgauge.capture.surroundings import gradients_kept, is_lazy, untouched
 from torchgauge.capture.training import gradient_roots
-from torchgauge.capture.twin import Copier, TensorCopies, in_mode
 from torchgauge.errors import InputError
 from torchgauge.source import Candidate
 from torchgauge.source.process_state import rng_untouched

@@ -21,20 +21,20 @@ from torch import nn
 
 from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
+from torchgauge.capture.copier import Copier
 from torchgauge.capture.failures import call_model, let_go, step_errors
 from torchgauge.capture.fake_run import FakeRun, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, Storage, make_fake
+from torchgauge.capture.isolation import prepared
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.opcall import FakeCall
+from torchgauge.capture.op_call import FakeCall
 from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import Output, Plan, Planner
 from torchgauge.capture.recorder import Recorder
-from torchgauge.capture.rules.registry import preserved_stride
 from torchgauge.capture.run import one_at_a_time
+from torchgauge.capture.shape_rules import preserved_stride
 from torchgauge.capture.structure import tensors_within
-from torchgauge.capture.surroundings import prepared
-from torchgauge.capture.twin import Copier
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord
 from torchgauge.facts.tensor import contiguous_stride

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from torchgauge.capture.copier import in_mode, set_mode
 from torchgauge.capture.structure import storage_key
-from torchgauge.capture.twin import in_mode, set_mode
 from torchgauge.facts import Capture
 from torchgauge.measure.latency import Clock, surroundings_noted
 from torchgauge.measure.measuring import failure_text, let_go

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -99,17 +100,6 @@ class _Compiler:
         return step
 
 
-def _unpack(node: JitObject) -> Run:
-    if node.outputsSize() == 1:
-        return lambda items: items[0]
-    return tuple
-
-
-def _slice(node: JitObject) -> Run:
-    begin, end = node.i("beg"), node.i("end")
-    return lambda items: items[begin:end]
-
-
 def _isinstance(node: JitObject) -> Run:
     types = node.tys("types")
 
@@ -121,16 +111,18 @@ def _isinstance(node: JitObject) -> Run:
 
 
 def _python_op(node: JitObject) -> Run:
-    """A function left to Python (`torch.jit.ignore`): there only in a live model, whose own code it is."""
+    """A function left to Python (`torch.jit.ignore`): only a live model has one, and it is that model's own code."""
     if node.scalar_args():
         raise Unsupported("prim::PythonOp")
     return node.pyobj()
 
 
 _WITHOUT_FRAME: dict[str, Callable[[JitObject], Run]] = {
-    "prim::TupleUnpack": _unpack,
-    "prim::ListUnpack": _unpack,
-    "prim::TupleSlice": _slice,
+    **dict.fromkeys(
+        ("prim::TupleUnpack", "prim::ListUnpack"),
+        lambda node: tuple if node.outputsSize() != 1 else operator.itemgetter(0),
+    ),
+    "prim::TupleSlice": lambda node: operator.itemgetter(slice(node.i("beg"), node.i("end"))),
     "prim::isinstance": _isinstance,
     "prim::RaiseException": lambda node: raise_exception,
     "prim::CreateObject": lambda node: creator(node.output().type().str()),

@@ -112,6 +112,14 @@ _NESTING = (list, tuple, dict)
 _TENSORS = ("Tensor", "Optional[Tensor]")
 
 
+def _register(table: dict[str, Run], *kinds: str) -> Callable[[Run], Run]:
+    def add(run: Run) -> Run:
+        table.update(dict.fromkeys(kinds, run))
+        return run
+
+    return add
+
+
 def operator_of(node: JitObject) -> Run:
     kind = node.kind()
     if kind in ONEDNN:
@@ -159,13 +167,7 @@ def _by_schema(text: str) -> Run:
 _aten = torch.ops.aten
 
 
-def _convolution(x: Value, weight: Value, bias: Value, stride: list[int], *rest: Value) -> Value:
-    *sizes, groups = rest  # padding and dilation
-    return _aten.convolution(x, weight, bias, stride, *sizes, False, [0] * len(stride), groups)
-
-
 ONEDNN: dict[str, Run] = {
-    "prim::mkldnn_convolution": _convolution,
     "prim::BroadcastMKLDNNTensors": lambda *tensors: tuple(torch.broadcast_tensors(*tensors)),
     "prim::MKLDNNScalarMul": lambda x, factor: _aten.mul(x, factor),
     "prim::MKLDNNScalarMul_": lambda x, factor: _aten.mul_(x, factor),
@@ -185,6 +187,12 @@ ONEDNN: dict[str, Run] = {
 }
 
 
+@_register(ONEDNN, "prim::mkldnn_convolution")
+def convolution(x: Value, weight: Value, bias: Value, stride: list[int], *rest: Value) -> Value:
+    *sizes, groups = rest  # padding and dilation
+    return _aten.convolution(x, weight, bias, stride, *sizes, False, [0] * len(stride), groups)
+
+
 # What TorchScript does with numbers, texts, lists and dicts, in Python: such values are Python's own here. Torch's
 # operators for them would work on copies: an `append` would be lost. Methods that make a text longer check its length
 # first: torch's own would fill the memory.
@@ -192,122 +200,12 @@ ONEDNN: dict[str, Run] = {
 LONGEST = 1 << 22  # elements of one list or text that a graph may make; `Budget` has the limit for all of them
 
 
-def require_length(count: int) -> None:
-    if count > LONGEST:
-        raise Endless(f"the graph makes a list or text of {count:,} elements")
-
-
-def require_spelled_length(*values: Value) -> None:
-    """Of what goes through every list in a list: a thousand times one list is short in memory and long when spelled."""
-    waiting: list[Value] = [values]
-    count = 0
-    while waiting:
-        items = waiting.pop()
-        count += len(items)
-        require_length(count)
-        nested = items.values() if isinstance(items, dict) else items
-        waiting.extend(item for item in nested if isinstance(item, list | tuple | dict))
-
-
-def _padded(pad: Callable[..., str]) -> Callable[..., str]:
-    def run(text: str, width: int, *fill: str) -> str:
-        require_length(width)
-        return pad(text, width, *fill)
-
-    return run
-
-
-def _expand_tabs(text: str, size: int = 8) -> str:
-    require_length(len(text) + text.count("\t") * size)
-    return text.expandtabs(size)
-
-
-def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
-    found = text.count(old)
-    times = found if limit < 0 else min(found, limit)
-    require_length(len(text) + times * (len(new) - len(old)))
-    return text.replace(old, new, limit)
-
-
-def _join(separator: str, parts: list[str]) -> str:
-    require_length(len(separator) * len(parts) + sum(map(len, parts)))
-    return separator.join(parts)
-
-
-TEXTS: dict[str, Run] = {
-    "aten::ljust": _padded(str.ljust),
-    "aten::rjust": _padded(str.rjust),
-    "aten::center": _padded(str.center),
-    "aten::zfill": _padded(str.zfill),
-    "aten::expandtabs": _expand_tabs,
-    "aten::replace": _replace,
-    "aten::join": _join,
-}
-
-
-def _multiply(left: Value, right: Value) -> Value:
-    for items, times in ((left, right), (right, left)):
-        if isinstance(items, list | str):
-            require_length(len(items) * times)
-    return _wrapped(left * right)
-
-
-def _add(left: Value, right: Value) -> Value:
-    if isinstance(left, list | str):
-        require_length(len(left) + len(right))
-    return _wrapped(left + right)
-
-
-def _extend(items: list[Value], more: list[Value]) -> list[Value]:
-    require_length(len(items) + len(more))
-    items += more
-    return items
-
-
-def _repeat(items: list[Value], times: int) -> list[Value]:
-    require_length(len(items) * times)
-    items *= times
-    return items
-
-
-def _range(count: int) -> list[int]:
-    require_length(count)
-    return list(range(count))
-
-
-def _wrapped(value: Value) -> Value:
-    """An integer has 64 bits; without end, a loop could make one that fills the memory."""
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63) if type(value) is int else value
-
-
-def _format(text: str, *values: Value) -> str:
-    """Each `{}` is the next value. Python's own `format` would also look up attributes that a text names."""
-    require_spelled_length(values)
-    parts = text.split("{}")
-    filled = [part + str(value) for part, value in zip(parts, values, strict=False)]
-    result = "".join(filled) + "{}".join(parts[len(filled) :])
-    require_length(len(result))
-    return result
-
-
-def _text(value: Value) -> str:
-    require_spelled_length((value,))
-    return str(value)
-
-
-def _to_list(tensor: Value, dim: int, kind: int) -> Value:
-    require_length(tensor.numel())
-    return tensor.tolist()
-
-
 def _changed(items: Value, _: None) -> Value:
     return items
 
 
 BUILTINS: dict[str, Run] = {
-    "aten::add": _add,
     "aten::sub": operator.sub,
-    "aten::mul": _multiply,
     "aten::neg": operator.neg,
     "aten::floordiv": operator.floordiv,
     "aten::remainder": operator.mod,
@@ -330,11 +228,7 @@ BUILTINS: dict[str, Run] = {
     "aten::Int": int,
     "aten::Float": float,
     "aten::Bool": bool,
-    "aten::str": _text,
-    "aten::add_": _extend,
-    "aten::mul_": _repeat,
     "aten::append": lambda items, item: _changed(items, items.append(item)),
-    "aten::extend": _extend,
     "aten::insert": lambda items, index, item: items.insert(index, item),
     "aten::pop": lambda items, *where: items.pop(*where),
     "aten::popitem": lambda items: items.popitem(),
@@ -355,7 +249,6 @@ BUILTINS: dict[str, Run] = {
     "aten::_set_item": lambda items, key, item: _changed(items, operator.setitem(items, key, item)),
     "aten::Delete": operator.delitem,
     "aten::slice": lambda items, start, stop, step: items[slice(start, stop, step)],
-    "aten::format": _format,
     "aten::__range_length": lambda start, stop, step: len(range(start, stop, step)),
     "aten::__derive_index": lambda index, start, step: start + index * step,
     "aten::ceil": math.ceil,
@@ -372,7 +265,6 @@ BUILTINS: dict[str, Run] = {
     "prim::min": min,
     "prim::max": max,
     "prim::abs": abs,
-    "prim::rangelist": _range,
     "prim::StringIndex": operator.getitem,
     "prim::unchecked_cast": lambda value: value,
     "prim::unchecked_unwrap_optional": lambda value: value,
@@ -383,6 +275,120 @@ BUILTINS: dict[str, Run] = {
     "prim::DictConstruct": lambda *items: dict(zip(items[::2], items[1::2], strict=True)),
     "prim::IfThenElse": lambda condition, yes, no: yes if condition else no,
     "prim::Uninitialized": lambda: None,
-    **TEXTS,
-    "prim::tolist": _to_list,
 }
+
+
+def require_length(count: int) -> None:
+    if count > LONGEST:
+        raise Endless(f"the graph makes a list or text of {count:,} elements")
+
+
+def require_spelled_length(*values: Value) -> None:
+    """Of what goes through every list in a list: a thousand times one list is short in memory and long when spelled."""
+    waiting: list[Value] = [values]
+    count = 0
+    while waiting:
+        items = waiting.pop()
+        count += len(items)
+        require_length(count)
+        nested = items.values() if isinstance(items, dict) else items
+        waiting.extend(item for item in nested if isinstance(item, list | tuple | dict))
+
+
+def _padded(pad: Callable[..., str]) -> Run:
+    def run(text: str, width: int, *fill: str) -> str:
+        require_length(width)
+        return pad(text, width, *fill)
+
+    return run
+
+
+BUILTINS |= {
+    "aten::ljust": _padded(str.ljust),
+    "aten::rjust": _padded(str.rjust),
+    "aten::center": _padded(str.center),
+    "aten::zfill": _padded(str.zfill),
+}
+
+
+@_register(BUILTINS, "aten::expandtabs")
+def expand_tabs(text: str, size: int = 8) -> str:
+    require_length(len(text) + text.count("\t") * size)
+    return text.expandtabs(size)
+
+
+@_register(BUILTINS, "aten::replace")
+def replace_text(text: str, old: str, new: str, limit: int = -1) -> str:
+    found = text.count(old)
+    times = found if limit < 0 else min(found, limit)
+    require_length(len(text) + times * (len(new) - len(old)))
+    return text.replace(old, new, limit)
+
+
+@_register(BUILTINS, "aten::join")
+def join_texts(separator: str, parts: list[str]) -> str:
+    require_length(len(separator) * len(parts) + sum(map(len, parts)))
+    return separator.join(parts)
+
+
+@_register(BUILTINS, "aten::mul")
+def multiply(left: Value, right: Value) -> Value:
+    for items, times in ((left, right), (right, left)):
+        if isinstance(items, list | str):
+            require_length(len(items) * times)
+    return _wrapped(left * right)
+
+
+@_register(BUILTINS, "aten::add")
+def add(left: Value, right: Value) -> Value:
+    if isinstance(left, list | str):
+        require_length(len(left) + len(right))
+    return _wrapped(left + right)
+
+
+@_register(BUILTINS, "aten::add_", "aten::extend")
+def extend(items: list[Value], more: list[Value]) -> list[Value]:
+    require_length(len(items) + len(more))
+    items += more
+    return items
+
+
+@_register(BUILTINS, "aten::mul_")
+def repeat(items: list[Value], times: int) -> list[Value]:
+    require_length(len(items) * times)
+    items *= times
+    return items
+
+
+@_register(BUILTINS, "prim::rangelist")
+def make_range(count: int) -> list[int]:
+    require_length(count)
+    return list(range(count))
+
+
+def _wrapped(value: Value) -> Value:
+    """An integer has 64 bits; without end, a loop could make one that fills the memory."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63) if type(value) is int else value
+
+
+@_register(BUILTINS, "aten::format")
+def fill(text: str, *values: Value) -> str:
+    """Each `{}` is the next value. Python's own `format` would also look up attributes that a text names."""
+    require_spelled_length(values)
+    parts = text.split("{}")
+    filled = [part + str(value) for part, value in zip(parts, values, strict=False)]
+    result = "".join(filled) + "{}".join(parts[len(filled) :])
+    require_length(len(result))
+    return result
+
+
+@_register(BUILTINS, "aten::str")
+def to_text(value: Value) -> str:
+    require_spelled_length((value,))
+    return str(value)
+
+
+@_register(BUILTINS, "prim::tolist")
+def to_list(tensor: Value, dim: int, kind: int) -> Value:
+    require_length(tensor.numel())
+    return tensor.tolist()

@@ -1,5 +1,5 @@
-"""What a second call of the model shows: attributes that hold more tensors after every call (a list that nobody
-empties, a tensor made longer), and ops that run in the first call alone, as a table that is kept."""
+"""A second call of the model shows attributes that hold more tensors after every call (a list that is never emptied,
+a tensor that grows), and ops that only the first call runs, such as those of a table that is cached."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from torchgauge.capture.copier import is_plain
 from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, source_line
 from torchgauge.capture.structure import tensors_within
-from torchgauge.capture.twin import is_plain
 from torchgauge.facts import GrowingAttribute
 
 # Attributes that every module has; of these a forward writes to buffers alone.
@@ -69,8 +69,12 @@ def compare_calls(
     the module, a `functools.cache`. Nothing of the second call is recorded; what only the first one read on the host is
     forgotten, as a later call does not."""
     candidates = before.grown()
-    if not candidates and not _holds_more(recorder, before, output):
-        return SecondCall()
+    if not candidates:
+        # Does anything but the output hold memory of the forward pass? The backward pass keeps some anyway.
+        returned = {id(t.storage_): t.storage_ for t in tensors_within(output) if type(t) is FakeTensor}
+        live = sum(storage.nbytes for storage in returned.values() if storage.ledger is recorder.ledger)
+        if recorder.phase != "forward" or recorder.ledger.live - live <= before.live_bytes:
+            return SecondCall()
     modules = list(paths.modules()) if candidates else []
     lines = {(number, name): _adding_line(type(modules[number][0]), name) for number, name in candidates}
     between, first = HeldBytes(paths), list(recorder.ops)
@@ -97,15 +101,6 @@ def compare_calls(
             once.append(op.index)
         repeated[key] -= 1
     return SecondCall(tuple(growing), tuple(reversed(once)))
-
-
-def _holds_more(recorder: Recorder, before: HeldBytes, output: object) -> bool:
-    """Whether memory of the forward pass is alive beside that of its output. The backward pass keeps some anyway."""
-    if recorder.phase != "forward":
-        return False
-    returned = {id(tensor.storage_): tensor.storage_ for tensor in tensors_within(output) if type(tensor) is FakeTensor}
-    live = sum(storage.nbytes for storage in returned.values() if storage.ledger is recorder.ledger)
-    return recorder.ledger.live - live > before.live_bytes
 
 
 def _tensor_bytes(value: object, depth: int = _DEEPEST) -> int:

@@ -1,6 +1,6 @@
-"""Calls that torch's kernels refuse and its meta kernels accept: mixed types, wrong channels, indices out of range.
+"""Argument checks that torch's kernels make and its meta kernels do not: mixed types, wrong channels, bad indices.
 
-An analysis must not report figures for a call that fails in torch. The words are close to torch's own.
+An analysis must not report figures for a call that fails in torch. The messages are close to torch's own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.fake_tensor import FakeTensor, dtype_name
-from torchgauge.capture.opcall import Arguments, FakeCall, Op
+from torchgauge.capture.op_call import Arguments, FakeCall, Op
 from torchgauge.capture.structure import map_tensors
 
 # Arguments that a kernel wants in one type.
@@ -50,7 +50,7 @@ _BY_SHAPE = frozenset(
 _TOGETHER = _MATRICES | _NORMS
 
 
-def refuse_call(call: FakeCall) -> None:
+def check_call(call: FakeCall) -> None:
     """Raise what torch would raise for tensors of these types and shapes."""
     names = _TOGETHER.get(call.info.name)
     if names is not None:
@@ -61,9 +61,9 @@ def refuse_call(call: FakeCall) -> None:
             said = " and ".join(dtype_name(kind) for kind in dict.fromkeys(types))
             raise RuntimeError(f"{', '.join(names)} must have the same dtype, but got {said}")
     if "pointwise" in call.info.tags:
-        _refuse_elements(call)
+        _check_elements(call)
     if call.info.name in _BY_SHAPE:
-        _refuse_shapes(call.info.name, call.bind())
+        _check_shapes(call.info.name, call.bind())
 
 
 # Kernels for these exist on every device; of the narrower ones some exist on a GPU alone, and fp8 hardly anywhere.
@@ -72,7 +72,7 @@ _EVERYWHERE = frozenset((torch.float32, torch.float64, torch.complex64, torch.co
 _accepted: set[tuple[Op, tuple[torch.dtype, ...]]] = set()
 
 
-def _refuse_elements(call: FakeCall) -> None:
+def _check_elements(call: FakeCall) -> None:
     """Elementwise ops: a kernel says on one element which types it takes, where its meta kernel takes any."""
     for fake in call.written:
         shape, stride = fake.spec.shape, fake.spec.stride
@@ -99,7 +99,7 @@ def _refuse_elements(call: FakeCall) -> None:
         _accepted.add((call.func, types))
 
 
-def _refuse_shapes(op: str, arguments: Arguments) -> None:
+def _check_shapes(op: str, arguments: Arguments) -> None:
     """Arguments that do not go together, by op."""
     match op.removeprefix("aten::"):
         case "convolution" | "_convolution" if arguments["transposed"]:
@@ -130,7 +130,7 @@ def _refuse_shapes(op: str, arguments: Arguments) -> None:
                 raise RuntimeError("max() and min() of no elements need a dimension")
 
 
-def refuse_indices(call: FakeCall) -> None:
+def check_indices(call: FakeCall) -> None:
     """Raise what torch would raise for indices that are known and out of range."""
     for index, size, lowest, allowed in _indexed(call):
         value = _known(index)
@@ -142,10 +142,10 @@ def refuse_indices(call: FakeCall) -> None:
         if wrong.any():
             raise IndexError(f"index {int(value[wrong][0])} is out of range for a dimension of size {size}")
     if call.info.name in _BY_VALUE:
-        _refuse_values(call.info.name, call.bind())
+        _check_values(call.info.name, call.bind())
 
 
-def refuse_classes(index: FakeTensor, classes: int) -> None:
+def check_classes(index: FakeTensor, classes: int) -> None:
     """`one_hot` reaches a run as a comparison with 0, 1, 2, …, which takes any number."""
     value = _known(index)
     if value is None or not value.numel():
@@ -214,7 +214,7 @@ def _indexed(call: FakeCall) -> Iterator[tuple[FakeTensor, int, int, int | None]
                     yield index, size, -size, None
 
 
-def _refuse_values(op: str, arguments: Arguments) -> None:
+def _check_values(op: str, arguments: Arguments) -> None:
     """Offsets, masks and lengths that are known and do not fit, by op."""
     match op.removeprefix("aten::").removesuffix("_"):
         case "_embedding_bag" | "_embedding_bag_forward_only":

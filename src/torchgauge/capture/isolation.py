@@ -1,5 +1,5 @@
-"""The surroundings of a run: a twin of the model in the mode asked for, compiled code switched off, and the settings of
-the process restored afterwards; for runs on the model itself, its attributes too.
+"""Isolates a run: a replica of the model in the requested mode, compiled code disabled, and the settings of the process
+restored afterwards. For runs on the model itself, its attributes are restored too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_m
 from torch.utils import _device, _python_dispatch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchgauge.capture.copier import Copier, in_mode
 from torchgauge.capture.sharded import gather_parameters
-from torchgauge.capture.twin import Copier, in_mode
 from torchgauge.errors import InputError, TorchgaugeError, first_line
 from torchgauge.source.modules import all_modules
 from torchgauge.source.process_state import hub_offline, rng_untouched
@@ -37,7 +37,7 @@ _FRAMES_OF_A_LEVEL = 6
 
 @contextmanager
 def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Module]:
-    """A twin of the model in the mode asked for, eager, outside inference mode; no setting is left changed."""
+    """A replica of the model in the mode asked for, eager, outside inference mode; no setting is left changed."""
     with ExitStack() as stack:
         stack.enter_context(process_state_kept())
         stack.enter_context(torch.inference_mode(False))
@@ -45,10 +45,10 @@ def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Mo
         stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
         stack.enter_context(_eager())
         stack.enter_context(hub_offline())
-        twin = copier.copy(model)
+        replica = copier.copy(model)
         gather_parameters(model, copier)
-        stack.enter_context(in_mode(twin, train=train))
-        yield twin
+        stack.enter_context(in_mode(replica, train=train))
+        yield replica
 
 
 @contextmanager

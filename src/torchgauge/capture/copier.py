@@ -1,8 +1,8 @@
-"""A copy of everything that a run may write to: the modules of a model, their containers and plain objects, inputs.
+"""Copies everything that a run may write to: the modules of a model, their containers and plain objects, inputs.
 
-Analyses run on such a twin, never on the user's objects: what the forward stores goes away with the twin, another
-thread may use the model then, and modes are set on the twin alone. Tensors are shared, or replaced by `tensor`.
-None of the user's code is called for it: no `__init__`, `__copy__`, `__reduce__` or `__setattr__`.
+Analyses run on such a replica, never on the user's objects: what the forward stores is gone with the replica, another
+thread may use the model meanwhile, and modes are set on the replica only. Tensors are shared, or replaced by `tensor`.
+None of the user's code runs to make it: no `__init__`, `__copy__`, `__reduce__` or `__setattr__`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import weakref
 from argparse import Namespace
 from collections import OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -110,8 +110,8 @@ class Copier:
             return self._handle(value)
         if kind is weakref.ref:
             target = value()
-            twin = None if target is None else self._copies.get(id(target))
-            return value if twin is None else weakref.ref(twin)
+            replica = None if target is None else self._copies.get(id(target))
+            return value if replica is None else weakref.ref(replica)
         numpy = sys.modules.get("numpy")
         is_small_array = numpy is not None and type(value) is numpy.ndarray and value.nbytes <= LARGEST_ARRAY_BYTES
         if is_small_array:
@@ -134,7 +134,7 @@ class Copier:
                 kind = type(module)
                 if kind not in kinds:
                     self.code.add(kind)
-                    # A twin must not close, when it dies, what the original still uses.
+                    # A replica must not close, when it dies, what the original still uses.
                     harmless = {"__del__": lambda self: None}
                     copied = type(kind.__name__, (kind,), harmless) if hasattr(kind, "__del__") else kind
                     kinds[kind] = _base_of(kind), copied
@@ -142,13 +142,13 @@ class Copier:
                 made.append((module, self._note(module, base.__new__(copied))))
                 if not isinstance(module, torch.jit.ScriptModule):
                     waiting += [child for child in module._modules.values() if child is not None]
-        for module, twin in made:
-            self._fill(twin, module)
+        for module, replica in made:
+            self._fill(replica, module)
             if is_foreign(module):
-                mark_foreign(twin)
-        twin = self._copies[id(root)]
-        assert isinstance(twin, nn.Module)
-        return twin
+                mark_foreign(replica)
+        replica = self._copies[id(root)]
+        assert isinstance(replica, nn.Module)
+        return replica
 
     def _fill(self, duplicate: Any, original: object) -> None:
         """Attributes and, of a container, its items."""
@@ -234,7 +234,7 @@ class Copier:
         return duplicate
 
     def _handle(self, value: RemovableHandle) -> RemovableHandle:
-        """A hook that removes itself (compressed-tensors restores weights in one) is removed from the twin."""
+        """A hook that removes itself (compressed-tensors restores weights in one) is removed from the replica."""
 
         def moved(item: object) -> object:
             if isinstance(item, tuple):
@@ -356,7 +356,13 @@ def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:
     that were in another. A model's own `train` may do anything, so it is called on a copy without data, of which only
     the modes are taken over."""
     undo: list[Callable[[], object]] = []
-    own_modes = _own_modes(model, train=train) if any(map(_sets_own_mode, all_modules(model))) else {}
+    own_modes: dict[int, bool] = {}  # by the id of a module
+    if any(map(_sets_own_mode, all_modules(model))):
+        copier = Copier(lambda tensor: _of_same_class(torch.empty_like(tensor, device="meta"), tensor))
+        with suppress(Exception), torch.no_grad():  # anything that user code raises
+            duplicate = copier.copy(model)
+            duplicate.train() if train else duplicate.eval()
+            own_modes = {id(copier.original_of(module)): module.training for module in all_modules(duplicate)}
     for module in all_modules(model):
         if isinstance(module, torch.jit.ScriptModule):
             script = module._c
@@ -381,18 +387,6 @@ def _sets_own_mode(module: nn.Module) -> bool:
         return False
     taken = list(inspect.signature(kind.train).parameters.values())
     return len(taken) == 2 and taken[1].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-
-
-def _own_modes(model: nn.Module, *, train: bool) -> dict[int, bool]:
-    """By the id of a module, the mode that the model's own code puts it in; empty where that code fails."""
-    copier = Copier(lambda tensor: _of_same_class(torch.empty_like(tensor, device="meta"), tensor))
-    try:
-        with torch.no_grad():
-            twin = copier.copy(model)
-            twin.train() if train else twin.eval()
-    except Exception:  # anything that user code raises
-        return {}
-    return {id(copier.original_of(module)): module.training for module in all_modules(twin)}
 
 
 @contextmanager
