@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 import torchgauge as tg
 from torchgauge.energy.energy_window import Effort
-from torchgauge.energy.measuring import EnergyOrder, measure_run
+from torchgauge.energy.measuring import EnergyPlan, measure_run
 from torchgauge.measure import Subject, ready
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import Device
@@ -117,7 +117,7 @@ def measure_one(model: Model, options: argparse.Namespace) -> Result:
     with CUDA:
         real, args = model.build().eval().to(model.dtype), model.inputs()
     ops = tg.analyze(real, inputs=args, dtype=model.dtype, device="cuda", progress=False).capture.ops
-    order = EnergyOrder(Effort(budget_s=options.budget), parts_s=options.parts)
+    order = EnergyPlan(Effort(budget_s=options.budget), parts_s=options.parts)
     with ready(real, Candidate(args, {}, None), device=CUDA, dtype=model.dtype) as subject:
         facts = measure_run(subject, ops, order)
         plain_j, plain_s = plain_loop(subject, options.seconds)

@@ -32,7 +32,7 @@ from turns import Ratio, headline_over_plain, sampler_on_over_off
 import torchgauge as tg
 from torchgauge.hardware import collect_environment
 from torchgauge.measure import Budget, Subject, ready
-from torchgauge.measure.measuring import Order, measure
+from torchgauge.measure.measuring import MeasurementPlan, measure
 from torchgauge.source import Candidate
 
 MODULES = (0.92, 1.03)
@@ -116,7 +116,7 @@ def measure_one(model: Model, device: torch.device, seconds: float) -> Result:
         # Every turn begins with a collection, which would go through all that the packages hold.
         gc.collect()
         gc.freeze()
-        whole = measure(subject, ops, Order(profile=True, budget=Budget(seconds=WHOLE_S)))
+        whole = measure(subject, ops, MeasurementPlan(profile=True, budget=Budget(seconds=WHOLE_S)))
         if whole.figures["failure"]:
             raise RuntimeError(f"{model.name}: {whole.figures['failure']}")
         own = sum(row["self_time_s"] for row in whole.modules.values())

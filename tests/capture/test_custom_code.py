@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
 
 import torchgauge as tg
-from torchgauge.cost.registry import KERNELS, REGISTRY, load_formulas
+from torchgauge.cost import KERNELS, REGISTRY, load_formulas
 
 
 class Calls(nn.Module):

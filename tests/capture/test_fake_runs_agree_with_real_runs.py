@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests import zoo
-from torchgauge.capture.run import Request, Trace, _fake, _real
+from torchgauge.capture import Request, Trace, trace_fake, trace_real
 from torchgauge.source import Candidate
 
 REQUEST = Request(device=torch.device("cpu"))
@@ -97,8 +97,8 @@ def test_torchvision_models_on_fake_tensors_and_for_real(name: str) -> None:
 
 def compare(model: nn.Module, args: tuple[Any, ...], request: Request) -> tuple[Trace, Trace]:
     candidate = Candidate(args, {}, None)
-    fake = _fake(model, candidate, request)
-    real = _real(model, candidate, request, "to compare")
+    fake = trace_fake(model, candidate, request)
+    real = trace_real(model, candidate, request, "to compare")
     assert [op.op for op in fake.ops] == [op.op for op in real.ops]
     for traced, true in zip(fake.ops, real.ops, strict=True):
         assert traced == true, f"op {traced.index}"

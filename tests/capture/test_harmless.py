@@ -18,7 +18,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchgauge as tg
-from torchgauge.capture.isolation import SETTINGS
+from torchgauge.capture import SETTINGS
 
 
 class Runs(nn.Module):

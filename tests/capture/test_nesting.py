@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from torchgauge.capture import Request, trace
-from torchgauge.capture.isolation import nesting
+from torchgauge.capture import Request, nesting, trace
 from torchgauge.source import Candidate
 
 CPU = torch.device("cpu")

@@ -19,13 +19,13 @@ from torchgauge.energy import (
     REPLAYED,
     Collector,
     Effort,
-    EnergyOrder,
+    EnergyPlan,
+    EnergyWindow,
     FunctionMeter,
-    Kind,
+    OpGroup,
     Play,
     Reading,
     Replayed,
-    Span,
     Whole,
     attribute,
     collect,
@@ -57,7 +57,7 @@ def timed(ops: tuple[OpRecord, ...], seconds: float, idle_s: float = 0.0) -> dic
     return {op.index: OpTime(seconds, seconds, idle_s, ()) for op in ops}
 
 
-def kinds(ops: tuple[OpRecord, ...], seconds: float = 1.0) -> list[Kind]:
+def kinds(ops: tuple[OpRecord, ...], seconds: float = 1.0) -> list[OpGroup]:
     return op_groups_of(ops, timed(ops, seconds))
 
 
@@ -76,7 +76,7 @@ def test_equal_calls_are_one_kind() -> None:
 
 
 def test_the_heaviest_come_first_until_their_share_is_reached() -> None:
-    found = [Kind((name, "", (), None), (0,), seconds) for name, seconds in (("a", 6.0), ("b", 3.0), ("c", 1.0))]
+    found = [OpGroup((name, "", (), None), (0,), seconds) for name, seconds in (("a", 6.0), ("b", 3.0), ("c", 1.0))]
     assert [kind.key[0] for kind in heavy_op_groups(found, share=0.8, most=9)] == ["a", "b"]
     assert [kind.key[0] for kind in heavy_op_groups(found, share=0.8, most=1)] == ["a"]
     assert heavy_op_groups(found, share=0.8, most=0) == []
@@ -87,7 +87,7 @@ def test_the_parts_of_a_device_that_adds_up_explain_the_whole() -> None:
     ops = seen(blocks(), torch.randn(4, 8)).ops
     times = timed(ops, 1.0)
     whole = Whole(joules=100 * 30.0 + 200 * len(ops), seconds=30.0, busy_s=float(len(ops)), waiting_w=100.0)
-    replayed = [Replayed(kind, Span(300.0, 1.0, 1)) for kind in kinds(ops)]
+    replayed = [Replayed(kind, EnergyWindow(300.0, 1.0, 1)) for kind in kinds(ops)]
     found = attribute(ops, times, whole, replayed)
     assert found.figures["method"] == REPLAYED
     assert found.figures["explained_share"] == pytest.approx(1.0)
@@ -99,7 +99,7 @@ def test_the_parts_of_a_device_that_adds_up_explain_the_whole() -> None:
 def test_what_the_parts_do_not_explain_is_shown() -> None:
     ops = seen(blocks(), torch.randn(4, 8)).ops
     whole = Whole(joules=1000.0, seconds=float(len(ops)), busy_s=float(len(ops)), waiting_w=10.0)
-    replayed = [Replayed(kind, Span(20.0, 1.0, 1)) for kind in kinds(ops)]
+    replayed = [Replayed(kind, EnergyWindow(20.0, 1.0, 1)) for kind in kinds(ops)]
     found = attribute(ops, timed(ops, 1.0), whole, replayed)
     assert found.figures["residue_j"] == pytest.approx(1000.0 - 20.0 * len(ops))
     assert found.figures["explained_share"] == pytest.approx(20.0 * len(ops) / 1000.0)
@@ -109,14 +109,14 @@ def test_light_ops_add_as_much_per_second_as_the_heavy_ones() -> None:
     ops = seen(blocks(), torch.randn(4, 8)).ops
     heavy = kinds(ops)[0]
     whole = Whole(joules=1.0, seconds=float(len(ops)), busy_s=float(len(ops)), waiting_w=10.0)
-    found = attribute(ops, timed(ops, 1.0), whole, [Replayed(heavy, Span(60.0, 2.0, 2))])
+    found = attribute(ops, timed(ops, 1.0), whole, [Replayed(heavy, EnergyWindow(60.0, 2.0, 2))])
     assert set(found.ops.values()) == {10.0 + 20.0}
 
 
 def test_a_loop_that_waits_for_its_launches_is_not_charged_twice() -> None:
     """Three quarters of the loop are waiting: what the op adds is the rest, whatever the loop's pace."""
-    kind = Kind(("op", "", (), None), (0,), 1.0)
-    tight, slow = Replayed(kind, Span(300.0, 1.0, 1)), Replayed(kind, Span(300.0 + 3 * 100.0, 4.0, 1))
+    kind = OpGroup(("op", "", (), None), (0,), 1.0)
+    tight, slow = Replayed(kind, EnergyWindow(300.0, 1.0, 1)), Replayed(kind, EnergyWindow(300.0 + 3 * 100.0, 4.0, 1))
     assert tight.added_each_j(100.0) == slow.added_each_j(100.0) == 200.0
 
 
@@ -124,7 +124,9 @@ def test_time_in_which_nothing_runs_goes_to_whom_the_device_waited_for() -> None
     ops = seen(blocks(), torch.randn(4, 8)).ops[:2]
     times = {ops[0].index: OpTime(1.0, 1.0, 3.0, ()), ops[1].index: OpTime(1.0, 1.0, 1.0, ())}
     whole = Whole(joules=100.0, seconds=10.0, busy_s=2.0, waiting_w=10.0)
-    found = attribute(ops, times, whole, [Replayed(Kind(("op", "", (), None), (-1,), 1.0), Span(10.0, 1.0, 1))])
+    found = attribute(
+        ops, times, whole, [Replayed(OpGroup(("op", "", (), None), (-1,), 1.0), EnergyWindow(10.0, 1.0, 1))]
+    )
     assert found.ops == {ops[0].index: 10.0 + 60.0, ops[1].index: 10.0 + 20.0}
     assert found.figures["gap_joules"] == 80.0
 
@@ -141,7 +143,7 @@ def test_without_a_replay_the_whole_is_shared_by_time_and_explains_nothing() -> 
 def test_parts_that_a_profiler_slowed_down_last_no_longer_than_the_run() -> None:
     ops = seen(blocks(), torch.randn(4, 8)).ops
     whole = Whole(joules=50.0, seconds=1.0, busy_s=float(len(ops)), waiting_w=50.0)
-    replayed = [Replayed(kind, Span(50.0, 1.0, 1)) for kind in kinds(ops)]
+    replayed = [Replayed(kind, EnergyWindow(50.0, 1.0, 1)) for kind in kinds(ops)]
     found = attribute(ops, timed(ops, 1.0), whole, replayed)
     assert found.figures["explained_share"] == pytest.approx(1.0)
 
@@ -251,7 +253,7 @@ def steady_meter(monkeypatch: pytest.MonkeyPatch) -> None:
     use_only(monkeypatch, "steady", find)
 
 
-QUICK = EnergyOrder(
+QUICK = EnergyPlan(
     Effort(budget_s=0.3, trials=3, settle_s=0.0, idle_s=0.05, warmup_s=0.1, least_trial_s=0.05), parts_s=1.0
 )
 
@@ -283,7 +285,7 @@ def test_whole_and_parts_of_a_model_survive_the_document() -> None:
 def test_the_whole_alone_can_be_asked_for() -> None:
     model, x = blocks(), torch.randn(4, 8)
     with ready(model, Candidate((x,), {}, None), device=CPU) as subject:
-        facts = measure_run(subject, (), EnergyOrder(QUICK.effort, parts_s=0.0))
+        facts = measure_run(subject, (), EnergyPlan(QUICK.effort, parts_s=0.0))
     assert facts.figures["attribution"] == {"method": None, "reason": "not asked for"}
     assert (facts.ops, facts.modules) == ({}, {})
 

@@ -24,12 +24,12 @@ from torchgauge.energy import (
     battery,
     choose,
     counting,
+    describe_meter,
     gpu,
     meter,
     meters,
     meters_of,
     of_device,
-    offer,
     processor,
 )
 from torchgauge.measure import Absent, Count, opened, readings
@@ -241,7 +241,7 @@ def test_the_whole_machine_is_the_last_resort_and_every_reason_is_given() -> Non
 
 
 def test_an_offer_has_period_and_resolution_or_the_reason() -> None:
-    row = offer(ReplayMeter(ReplayClock(), absent="not here"))
+    row = describe_meter(ReplayMeter(ReplayClock(), absent="not here"))
     assert (row["available"], row["reason"], row["update_period_s"], row["resolution_j"]) == (
         False,
         "not here",

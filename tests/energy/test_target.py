@@ -12,7 +12,7 @@ from torch import nn
 
 import torchgauge as tg
 from torchgauge.cli import main
-from torchgauge.energy import MEASURED, Circumstances, blank, estimate_energy, noted, offered, target, unavailable
+from torchgauge.energy import MEASURED, Circumstances, blank, estimate_energy, list_meters, noted, target, unavailable
 from torchgauge.errors import UsageError
 from torchgauge.facts import EnergyFacts
 
@@ -74,11 +74,11 @@ def test_measured_energy_is_not_estimated_as_well(meter: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("seconds_each", "notes"), [(0.0104, 0), (0.02, 1)])
-def test_runs_that_took_another_time_beside_the_meter_are_told(seconds_each: float, notes: int) -> None:
+def test_metered_runs_of_another_duration_get_a_note(seconds_each: float, notes: int) -> None:
     facts = EnergyFacts(blank(MEASURED, joules=JOULES, iterations=100, window_s=100 * seconds_each))
     found = noted(facts, 0.01).figures["notes"]
     assert len(found) == notes
-    assert all("20.0 ms beside the meter, not 10.0 ms" in note for note in found)
+    assert all("20.0 ms" in note and "10.0 ms" in note for note in found)
 
 
 def test_a_sweep_has_energy_per_sample_and_the_efficient_points(meter: list[Any]) -> None:
@@ -159,7 +159,7 @@ def test_the_command_line_takes_a_grid_and_an_overhead(tmp_path: Path, capsys: p
 
 
 def test_meters_are_offered_with_their_precision_or_the_reason() -> None:
-    rows = offered(["cpu", "cpu"])
+    rows = list_meters(["cpu", "cpu"])
     assert len({(row["name"], row["device"]) for row in rows}) == len(rows) > 0
     for row in rows:
         assert row["available"] is (row["reason"] is None)

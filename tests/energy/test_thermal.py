@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from tests.measure.fake_nvml import BUSY, PLACE, UUID, FakeNvml
-from torchgauge.energy import Span, Trial, drift, quantities, thermal_figures
+from torchgauge.energy import EnergyWindow, Trial, drift, quantities, thermal_figures
 from torchgauge.measure import opened, sampling
 
 
 def trial(joules: float, degrees: float | None) -> Trial:
-    return Trial(Span(joules, 1.0, 1), degrees)
+    return Trial(EnergyWindow(joules, 1.0, 1), degrees)
 
 
 def sampled(values: dict[str, dict[str, int]]) -> Any:

@@ -11,11 +11,11 @@ import pytest
 from torchgauge.energy import (
     WATTS,
     Effort,
+    EnergyWindow,
     Integrated,
     ReplayClock,
     ReplayMeter,
     RunEnergy,
-    Span,
     Trial,
     mean_interval,
     measure_energy,
@@ -160,7 +160,7 @@ def test_a_power_meter_serves_as_a_counter() -> None:
     clock = ReplayClock()
     power = Integrated(ReplayMeter(clock, watts=lambda at: 250.0, unit=WATTS))
     span = measure_energy_window(power, lambda: clock.sleep(0.05), 2.0, clock=clock)
-    assert isinstance(span, Span)
+    assert isinstance(span, EnergyWindow)
     assert span.joules_each == pytest.approx(12.5)
 
 
@@ -171,5 +171,5 @@ def test_the_interval_is_that_of_student() -> None:
 
 
 def test_a_trial_of_nothing_but_idle_has_no_net_energy() -> None:
-    found = RunEnergy(50.0, [Trial(Span(100.0, 2.0, 10)), Trial(Span(100.0, 2.0, 10))])
+    found = RunEnergy(50.0, [Trial(EnergyWindow(100.0, 2.0, 10)), Trial(EnergyWindow(100.0, 2.0, 10))])
     assert (found.joules, found.net_joules) == (10.0, 0.0)

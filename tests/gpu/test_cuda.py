@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torchgauge as tg
 from tests import zoo
-from torchgauge.capture.run import Request, _fake, _real
+from torchgauge.capture import Request, trace_fake, trace_real
 from torchgauge.source import Candidate
 
 pytestmark = [
@@ -58,7 +58,7 @@ def test_ops_shapes_and_costs_are_those_of_a_real_run_there(name: str) -> None:
     request = Request(device=torch.device("cuda", 0))
     candidate = Candidate((torch.randn(size),), {}, None)
     model = build()
-    fake, real = _fake(model, candidate, request), _real(model, candidate, request, "to compare")
+    fake, real = trace_fake(model, candidate, request), trace_real(model, candidate, request, "to compare")
     # cuDNN looks for its weights in one buffer, with views and allocations that a fake tensor has no memory for.
     ours, theirs = ([op for op in run.ops if op.status != "free"] for run in (fake, real))
     assert [op.op for op in ours] == [op.op for op in theirs]

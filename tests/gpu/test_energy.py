@@ -11,10 +11,10 @@ from torch import nn
 import torchgauge as tg
 from torchgauge.energy import (
     Effort,
-    EnergyOrder,
+    EnergyPlan,
+    EnergyWindow,
     Meter,
     Play,
-    Span,
     choose,
     collect,
     measure_energy_window,
@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 CUDA = torch.device("cuda", 0)
-QUICK = EnergyOrder(Effort(budget_s=6.0, trials=3, warmup_s=4.0), parts_s=12.0)
+QUICK = EnergyPlan(Effort(budget_s=6.0, trials=3, warmup_s=4.0), parts_s=12.0)
 
 
 def blocks() -> nn.Module:
@@ -118,4 +118,4 @@ def test_an_op_that_looks_at_values_runs_without_a_graph() -> None:
         play = prepare(collect(subject, subject.run, [key])[key], 1e-4, CUDA)
         assert isinstance(play, Play)
         assert not play.is_graph
-        assert isinstance(measure_energy_window(counter(found), play.run, 0.3), Span)
+        assert isinstance(measure_energy_window(counter(found), play.run, 0.3), EnergyWindow)

@@ -17,7 +17,7 @@ from tests import zoo
 from tests.report.test_trace import assert_is_a_trace
 from torchgauge.facts import Capture, View
 from torchgauge.hardware import published_peaks
-from torchgauge.measure import Budget, Order, Subject, measure, ready
+from torchgauge.measure import Budget, MeasurementPlan, Subject, measure, ready
 from torchgauge.report import render
 from torchgauge.source import Candidate
 
@@ -47,7 +47,7 @@ def measured(model: nn.Module, x: torch.Tensor, *, train: bool = False) -> tuple
     capture = tg.analyze(model, inputs=x, device="cuda", mode=mode, progress=False).capture
     peaks = published_peaks(torch.cuda.get_device_name())
     with ready(model, Candidate((x,), {}, None), device=CUDA, train=train) as subject:
-        found = measure(subject, capture.ops, Order(profile=True, train=train, budget=QUICK, peaks=peaks))
+        found = measure(subject, capture.ops, MeasurementPlan(profile=True, train=train, budget=QUICK, peaks=peaks))
     return capture, found
 
 
@@ -112,7 +112,7 @@ def test_a_run_that_needs_too_much_memory_says_so_in_one_sentence() -> None:
             return x.new_empty(2**50).add_(1)
 
     with ready(Hungry(), Candidate((torch.ones(2),), {}, None), device=CUDA) as subject:
-        found = measure(subject, (), Order(budget=QUICK))
+        found = measure(subject, (), MeasurementPlan(budget=QUICK))
     assert found.figures["failure"] == "the device ran out of memory: try a smaller batch or a narrower dtype"
     assert found.figures["latency"] is None
     gc.collect()
@@ -130,7 +130,7 @@ def test_what_was_measured_before_the_memory_ran_out_is_kept() -> None:
             return x.new_empty(2**50 if self.calls == 50 else 2)
 
     with ready(Growing(), Candidate((torch.ones(2),), {}, None), device=CUDA) as subject:
-        found: Any = measure(subject, (), Order(budget=Budget(seconds=60, least=1000)))
+        found: Any = measure(subject, (), MeasurementPlan(budget=Budget(seconds=60, least=1000)))
     assert found.figures["failure"].startswith("the device ran out of memory")
     assert found.figures["latency"]["runs"] > 1
 

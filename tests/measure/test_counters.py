@@ -22,13 +22,13 @@ from torchgauge.measure import (
     counting,
     decode,
     float_events,
+    list_counters,
     memory_events,
     parse_processor,
     refusal,
     tally,
     uncounted_work,
 )
-from torchgauge.measure.counters import offered
 
 CPUINFO = """\
 processor\t: 0
@@ -318,7 +318,7 @@ def test_the_kernel_counts_this_process_with_its_threads() -> None:
 
 
 def test_every_counter_is_listed_as_there_or_with_a_reason() -> None:
-    rows = {row["name"]: row for row in offered()}
+    rows = {row["name"]: row for row in list_counters()}
     assert {"cycles", "flops", "memory_bytes"} <= set(rows)
     for row in rows.values():
         assert row["available"] is (row["reason"] is None)

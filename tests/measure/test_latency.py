@@ -93,7 +93,7 @@ def test_what_is_done_beside_the_runs_is_not_timed() -> None:
         done.append(len(done))
         stage.now += 7.0
 
-    timed = time_runs(stage.run, Budget(seconds=100, settle_s=0), beside=beside, clock=stage.clock)
+    timed = time_runs(stage.run, Budget(seconds=100, settle_s=0), between=beside, clock=stage.clock)
     assert max(timed.seconds) == pytest.approx(0.1)
     assert len(done) == len(timed.seconds) // 3
 

@@ -11,8 +11,8 @@ from torch import nn
 import torchgauge as tg
 from torchgauge.measure import (
     Budget,
+    MeasurementPlan,
     ModuleWatch,
-    Order,
     Subject,
     allocation_peak,
     fragmentation,
@@ -178,7 +178,7 @@ def test_a_measurement_has_every_part_and_they_are_consistent() -> None:
     model, x = MODELS["convolutions"]
     ops = tg.analyze(model, inputs=x).capture.ops
     with ready(model, Candidate((x,), {}, None), device=CPU) as subject:
-        found: Any = measure(subject, ops, Order(profile=True, budget=QUICK))
+        found: Any = measure(subject, ops, MeasurementPlan(profile=True, budget=QUICK))
     assert found.figures["failure"] is None
     assert found.figures["latency"]["throughput_per_s"] == pytest.approx(2 / found.figures["latency"]["median_s"])
     assert set(found.modules) == {"", "0", "1", "2", "3", "4"}
@@ -194,7 +194,7 @@ def test_a_training_step_is_timed_by_phase_and_leaves_the_model_as_it_was() -> N
     x = torch.randn(2, 3, 8, 8)
     ops = tg.analyze(model, inputs=x, mode="train").capture.ops
     with ready(model, Candidate((x,), {}, None), device=CPU, train=True) as subject:
-        found: Any = measure(subject, ops, Order(profile=True, train=True, budget=QUICK))
+        found: Any = measure(subject, ops, MeasurementPlan(profile=True, train=True, budget=QUICK))
     assert found.figures["failure"] is None
     assert set(found.figures["phases"]) == {"forward", "backward", "optimizer"}
     assert all(seconds > 0 for seconds in found.figures["phases"].values())
@@ -215,7 +215,7 @@ def test_a_model_that_raises_in_a_later_run_keeps_what_was_measured() -> None:
             return x + 1
 
     with ready(Fifth(), Candidate((torch.ones(2),), {}, None), device=CPU) as subject:
-        found: Any = measure(subject, (), Order(budget=Budget(seconds=60, least=1000)))
+        found: Any = measure(subject, (), MeasurementPlan(budget=Budget(seconds=60, least=1000)))
     assert found.figures["failure"] == "RuntimeError: out of luck"
     assert found.figures["latency"]["runs"] > 1
 

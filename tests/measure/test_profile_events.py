@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torchgauge.measure import RUN
-from torchgauge.measure.profile import _split
+from torchgauge.measure import RUN, split_runs
 
 CPU, CUDA = torch._C._autograd.DeviceType.CPU, torch._C._autograd.DeviceType.CUDA
 
@@ -50,7 +49,7 @@ class Replayed:
 
 
 def test_the_profilers_own_work_does_not_take_the_place_of_the_op_it_interrupts() -> None:
-    (run,) = _split(
+    (run,) = split_runs(
         [
             Replayed(RUN, 0, 100, 1),
             Replayed("Lazy Function Loading", 20, 5, 2),
@@ -65,7 +64,7 @@ def test_the_profilers_own_work_does_not_take_the_place_of_the_op_it_interrupts(
 
 
 def test_a_call_of_the_runtime_is_no_op_though_no_op_made_it() -> None:
-    (run,) = _split(
+    (run,) = split_runs(
         [
             Replayed(RUN, 0, 100, 1),
             Replayed("cudaDeviceSynchronize", 50, 40, 2),

@@ -18,11 +18,11 @@ from torchgauge.measure import (
     Samples,
     Series,
     Value,
+    list_quantities,
     process_quantities,
     processor_quantities,
     sampling,
 )
-from torchgauge.measure.sampler import offered
 
 
 class Clock:
@@ -178,7 +178,7 @@ def test_without_a_cuda_device_its_quantities_say_so(monkeypatch: pytest.MonkeyP
     with sampling("cuda:0") as samples:
         pass
     assert samples.absent["cuda_power_w"] == "torch sees no CUDA device here"
-    rows = {row["name"]: row for row in offered(0)}
+    rows = {row["name"]: row for row in list_quantities(0)}
     assert rows["cuda_power_w"]["available"] is False
     assert rows["rss_bytes"]["available"] is True
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import SweepPoint
     from torchgauge.measure.settings import Settings
     from torchgauge.measure.subject import Subject
-    from torchgauge.measure.target import Asked
+    from torchgauge.measure.target import MeasureOptions
     from torchgauge.source import GivenInputs, Source
 
 
@@ -31,19 +31,19 @@ def measurements_asked(
     settings: Settings,
     *,
     is_compiled: bool = False,
-) -> Asked:
+) -> MeasureOptions:
     from torch.nn import Module
 
     from torchgauge.capture import unwrap
     from torchgauge.measure.sweep import DTYPE, parse_sweeps
-    from torchgauge.measure.target import Asked
+    from torchgauge.measure.target import MeasureOptions
 
     is_wrapped = isinstance(target, Module) and unwrap(target) is not target and not is_compiled
     notes = (f"measured without its {type(target).__name__} around it",) if is_wrapped else ()
     sweeps = parse_sweeps(sweep)
     if is_compiled and any(one.key == DTYPE for one in sweeps):
         raise UsageError("a compiled model is not swept over dtype: analyse it once with each --dtype")
-    return Asked(profile, sweeps, settings, (*notes, *settings.notes))
+    return MeasureOptions(profile, sweeps, settings, (*notes, *settings.notes))
 
 
 def model_device(subject: object) -> torch.device | None:
@@ -56,7 +56,7 @@ def model_device(subject: object) -> torch.device | None:
 
 def measure_runs(
     source: Source,
-    asked: Asked,
+    asked: MeasureOptions,
     progress: bool | None,
     traced: Trace | None,
     request: Request,

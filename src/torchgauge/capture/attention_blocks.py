@@ -18,7 +18,7 @@ from torchgauge.capture.copier import Copier
 from torchgauge.capture.op_call import OpCall, SomeTensor
 
 FLEX_OPS = ("higher_order::flex_attention", "higher_order::flex_attention_backward")
-# Elements of a mask that is evaluated here; some seconds.
+# Elements of a mask that is evaluated here, which takes a few seconds.
 _MOST_EVALUATED = 1 << 30
 
 # The content of a tensor, None where it is not known.

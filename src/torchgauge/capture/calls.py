@@ -59,7 +59,7 @@ def intercept_calls(intercept: Function) -> Iterator[None]:
 
 @contextmanager
 def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Iterator[None]:
-    """`adopt` gives the tensor of this run that stands for a tensor of the model; script modules need it."""
+    """`adopt` returns the run's tensor for a tensor of the model; script modules need it."""
     interpreter: ScriptInterpreter | None = None
     # Where its module is not loaded, no model is one.
     exported_model = getattr(sys.modules.get("torchgauge.source.exported.model"), "ExportedModel", ())
@@ -200,7 +200,7 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
 
 
 def _price(recorder: Recorder, branch: Function, operands: Sequence[object]) -> tuple[int, int, int]:
-    """What a branch costs; the recorder forgets that it ran."""
+    """The cost of a branch; the recorder forgets that it ran."""
     with recorder.rehearsal() as ops:
         branch(*operands)
         total = sum((op.cost for op in ops()), Cost())

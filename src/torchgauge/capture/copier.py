@@ -28,7 +28,7 @@ from torchgauge.capture.structure import Nested, is_subclass, storage_key, stora
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 from torchgauge.source.modules import all_modules
 
-# Some models hold a trainer, which holds a data set: beyond these limits the rest is shared, not copied.
+# A model may hold a trainer, which holds a data set: beyond these limits objects are shared, not copied.
 MOST_OBJECTS = 20_000
 LONGEST_CONTAINER = 10_000
 LARGEST_ARRAY_BYTES = 1 << 20
@@ -40,11 +40,11 @@ _ATOMS: frozenset[type] = frozenset(
         *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, torch.Generator),
     )
 )
-# Hooks that no forward meets; every module has these containers, nearly always empty.
+# Hooks that a forward does not call; every module has these containers, nearly always empty.
 _UNUSED = frozenset(
     ("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 )
-# What every module has for itself alone, keyed by strings.
+# Dictionaries that every module has, keyed by strings.
 _REGISTRIES = frozenset(("_parameters", "_buffers", "_modules"))
 # Of the standard library's classes only those that hold other people's data: copying a logger would copy all loggers.
 _RECORDS = (types.SimpleNamespace, Namespace, UserDict, UserList)
@@ -326,7 +326,7 @@ def slots(kind: type) -> list[types.MemberDescriptorType]:
 
 
 def is_plain(kind: type) -> bool:
-    """Whether all that an instance is lies in its attributes, and it stands for nothing but itself."""
+    """Whether the attributes of an instance are its whole state, so that it can be copied."""
     found = _plain.get(kind)
     if found is not None:
         return found
@@ -352,9 +352,8 @@ _plain: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:
-    """Put the modules in the modes that `model.train()` or `model.eval()` leaves them in; gives what puts back those
-    that were in another. A model's own `train` may do anything, so it is called on a copy without data, of which only
-    the modes are taken over."""
+    """Put the modules in the modes that `model.train()` or `model.eval()` leaves them in; returns functions that undo
+    it. A model's own `train` may do anything, so it is called on a copy without data, and only the modes are used."""
     undo: list[Callable[[], object]] = []
     own_modes: dict[int, bool] = {}  # by the id of a module
     if any(map(_sets_own_mode, all_modules(model))):
@@ -376,8 +375,8 @@ def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:
 
 
 def _sets_own_mode(module: nn.Module) -> bool:
-    """Whether it overrides `train(mode)` or `eval()`, to keep batch norms frozen or a part of it in one mode. A `train`
-    that takes other arguments is a training run."""
+    """Whether it overrides `train(mode)` or `eval()`, for example to keep batch norms frozen. A `train` with other
+    arguments is a training run."""
     kind = type(module)
     if isinstance(module, torch.jit.ScriptModule):
         return False

@@ -25,7 +25,7 @@ from torchgauge.facts import TensorSpec, tensor_specs
 from torchgauge.source import Candidate
 from torchgauge.units import format_shape
 
-# What torch says where C++ code asks for the memory of a tensor that has none.
+# Messages of torch where C++ code accesses the memory of a tensor that has none.
 _READS_MEMORY = ("data is not allocated yet", "on an invalid python storage", "Cannot access data pointer")
 
 

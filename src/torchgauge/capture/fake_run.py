@@ -142,7 +142,7 @@ class FakeRun(TorchDispatchMode):
             copier = Copier(self.adopt)
             own.update({key: copier.copy(value) for key, value in carried.items() if key not in own})
         if not is_plain:
-            fake.stands_for = kind
+            fake.replaces = kind
         return fake
 
     def admit(self, tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> FakeTensor:
@@ -160,7 +160,7 @@ class FakeRun(TorchDispatchMode):
         return fake
 
     def _wrap(self, tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> FakeTensor:
-        """A wrapper subclass answers ops by ops on the tensors in it, so it stands for a fake tensor itself."""
+        """A wrapper subclass handles ops with ops on its inner tensors, so it replaces a fake tensor itself."""
         replica = cast(FakeTensor, rewrapped(tensor, change))
         self._adopted[id(tensor)] = (tensor, replica)
         return replica
@@ -184,7 +184,7 @@ class FakeRun(TorchDispatchMode):
         return Census(self.recorder.ledger, self._held)
 
     def mark(self, tensor: torch.Tensor, origin: int) -> int:
-        """Let `origin` stand for an input among the producers of its readers; an input marked before keeps its mark."""
+        """Use `origin` for an input among the producers of its readers; an input that has a mark keeps it."""
         for fake in fakes_of(tensor):
             if fake.storage_.writer is None:
                 fake.storage_.writer = origin
@@ -246,7 +246,7 @@ class FakeRun(TorchDispatchMode):
             if func is torch.ops.aten.lift_fresh.default:
                 return self._lift(args[0])
             if any(map(is_wrapper, tensors_in((args, kwargs)))):
-                return NotImplemented  # it answers itself, by ops on the fake tensors that it is made of
+                return NotImplemented  # the wrapper handles it, with ops on its fake tensors
             args, kwargs = map_tensors((args, kwargs), self._adopt_stranger)
             return self.__torch_dispatch__(func, types, args, kwargs)
         if len(tensors) > 1:
@@ -428,7 +428,7 @@ class FakeRun(TorchDispatchMode):
 
 
 def is_wrapper(tensor: object) -> bool:
-    """Whether a tensor is made of others and answers ops itself; nested ones need a real run."""
+    """Whether a tensor consists of others and handles ops itself; nested tensors need a real run."""
     if type(tensor) is FakeTensor or not isinstance(tensor, torch.Tensor) or tensor.is_nested:
         return False
     return bool(is_traceable_wrapper_subclass(tensor))

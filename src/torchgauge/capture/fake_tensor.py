@@ -99,7 +99,7 @@ class Ledger:
         self.events: list[tuple[int, int]] | None = None
 
 
-# What `Storage.assumed` says of inputs that were made for their shapes; no report needs to say it of every value.
+# `Storage.assumed` of inputs that were made up for their shapes; the report does not repeat it for every value.
 MADE_UP = "an input that was made up"
 
 
@@ -138,12 +138,12 @@ class Storage:
 
 
 class FakeTensor(torch.Tensor):
-    """A tensor without data. `value` is a real CPU tensor where the content is known (small integers, constants)."""
+    """A tensor without data. `value` is a real CPU tensor if the content is known (small integers, constants)."""
 
     spec: Spec
     storage_: Storage
     value: torch.Tensor | None
-    stands_for: type[torch.Tensor]  # the subclass of a parameter; unset for a plain one
+    replaces: type[torch.Tensor]  # the subclass of a parameter; unset for a plain one
 
     # Ops reach the run through the dispatch mode alone.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -161,11 +161,11 @@ class FakeTensor(torch.Tensor):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[torch.Tensor]:  # type: ignore[override]
-        """What isinstance looks at: the subclass of a parameter that the fake tensor stands for."""
-        return vars(self).get("stands_for", FakeTensor)
+        """For isinstance: the parameter subclass that the fake tensor replaces."""
+        return vars(self).get("replaces", FakeTensor)
 
     def __getattr__(self, name: str) -> Any:
-        kind = vars(self).get("stands_for", torch.Tensor)
+        kind = vars(self).get("replaces", torch.Tensor)
         found = inspect.getattr_static(kind, name, None)
         if found is None:
             raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'")
@@ -265,7 +265,7 @@ class Census:
 
 
 class Content:
-    """What is known of the content of a fake tensor's memory at one moment."""
+    """A snapshot of the known content of a fake tensor's memory."""
 
     __slots__ = ("_assumed", "_fake", "_known", "_value", "_writer")
 
@@ -299,13 +299,13 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# What stops a run on fake tensors: caught inside `capture/`, never shown to a user as it is.
+# Exceptions that stop a run on fake tensors: caught inside `capture/`, never shown to users.
 
 WORKS_ON_SPARSE = "works on sparse tensors"
 
 
 class DataDependent(Exception):  # noqa: N818 - a signal, not an error
-    """The model needs what only a real run can know: values, mostly; `why` is what the report says of the model."""
+    """The model needs a real run, mostly for values; `why` completes "the model …" in the report."""
 
     def __init__(self, op: str, module: str = "", why: str = "looks at the values of its data") -> None:
         super().__init__(op)
@@ -315,4 +315,4 @@ class DataDependent(Exception):  # noqa: N818 - a signal, not an error
 
 
 class Endless(RuntimeError):  # noqa: N818 - a signal, not an error
-    """A loop was given up: with other inputs it would only take as long again."""
+    """A loop was aborted; other inputs would take just as long."""

@@ -37,7 +37,7 @@ _FRAMES_OF_A_LEVEL = 6
 
 @contextmanager
 def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Module]:
-    """A replica of the model in the mode asked for, eager, outside inference mode; no setting is left changed."""
+    """A replica of the model in the requested mode, eager, outside inference mode; all settings are restored."""
     with ExitStack() as stack:
         stack.enter_context(process_state_kept())
         stack.enter_context(torch.inference_mode(False))
@@ -53,8 +53,8 @@ def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Mo
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Outside the caller's modes that see every op, its trace and its compiled region. A transform of torch.func cannot
-    be left: it changes what tensors are."""
+    """Leave the caller's dispatch modes, its trace and its compiled region. A transform of torch.func cannot be left:
+    it changes what tensors are."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise InputError(
             "an analysis cannot run inside a transform of torch.func (vmap, grad, jvp, functionalize): call it outside"
@@ -75,7 +75,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def raised_recursion_limit(model: nn.Module) -> Iterator[None]:
     """Twice the recursion limit: an analysis adds frames between those of torch, and must not fail where the
-    model alone would run. What is nested even deeper is reported as such."""
+    model alone would run. Deeper nesting raises InputError."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(2 * limit)
     try:
@@ -109,7 +109,7 @@ def nesting(model: nn.Module) -> int:
 
 @contextmanager
 def _eager() -> Iterator[None]:
-    """Compiled functions run as written. Only what is loaded can be compiled; loading it would cost a second."""
+    """Compiled functions run as written. Parts of torch that are not loaded are left alone: loading takes a second."""
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     compile_, owner = torch.compile, threading.get_ident()
 
@@ -240,7 +240,7 @@ def initialised_copy(model: nn.Module, args: tuple[object, ...], kwargs: dict[st
 
 
 # Settings of the process that a forward may change: torch's defaults and switches, random states, modes. One table says
-# how each is read and set. What differs at the end is set back, whatever happened.
+# how each is read and set. Settings that differ at the end are restored, also after an error.
 
 Setting = tuple[Callable[[], Any], Callable[[Any], object]]
 

@@ -38,7 +38,7 @@ Poisoned = dict[int, object]  # by id: what must not stay
 
 
 class Variables:
-    """What the variables that a model's code names hold at this moment: globals, attributes of classes, functions and
+    """The values of the variables that a model's code names: globals, attributes of classes, functions and
     Python modules, closures; of the containers and plain objects in them, what those hold."""
 
     def __init__(self, starts: Iterable[Code]) -> None:
@@ -170,7 +170,7 @@ class Reach:
         self.cells = list(self._cells.values())
 
 
-# What a name that has one of these keeps.
+# Names with one of these values keep it.
 _FIXED = (
     types.FunctionType,
     types.BuiltinFunctionType,

@@ -96,7 +96,7 @@ def op_info(func: Op) -> OpInfo:
 
 @cache
 def is_composite(func: Op) -> bool:
-    """Whether torch itself takes the op apart into others. It does so before a mode sees the op, but not in the handler
+    """Whether torch itself decomposes the op. It does so before a mode sees the op, but not in the handler
     of a tensor subclass nor in inference mode: there the mode has to, so that the ops are the same everywhere."""
     # One with a decomposition in Python (upsampling into an index) has kernels too, and eager mode runs those.
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -129,7 +129,7 @@ class OpCall(Generic[SomeTensor]):
     args: tuple[Any, ...]
     kwargs: Arguments
     tensors: list[SomeTensor]
-    # Whatever else decides its cost besides the metadata of its arguments: further arguments of its formula.
+    # Further arguments of its cost formula, where the metadata of its arguments is not enough.
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -158,8 +158,8 @@ class OpCall(Generic[SomeTensor]):
 
     @property
     def wanted(self) -> list[bool] | None:
-        """Of an op that computes all gradients whether they are wanted or not (oneDNN's LSTM): those that autograd
-        uses, as the `output_mask` of others has it."""
+        """Which gradients autograd uses, for an op that always computes all of them (oneDNN's LSTM); like the
+        `output_mask` of other ops."""
         if self.info.name != "aten::mkldnn_rnn_layer_backward":
             return None
         given = dict(zip([name for name, _ in self.info.arguments], self.args, strict=False))

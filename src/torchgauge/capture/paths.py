@@ -46,7 +46,7 @@ class Member:
 
 # As Python has it, as torch's inner object of a script module, or as a place in a frozen graph.
 AnyModule = nn.Module | torch._C.ScriptModule | Inlined
-# What a module is known by: its id, the inner object of a script module, the path and name of an inlined one.
+# Identifies a module: its id, the inner object of a script module, or the path and name of an inlined one.
 Key = int | torch._C.ScriptModule | tuple[str, str]
 
 # Types that packed weights have.

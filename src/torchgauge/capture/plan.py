@@ -1,4 +1,4 @@
-"""What an op call returns and costs: worked out once per distinct call, replayed for equal ones.
+"""Plans of op calls, their results and costs: computed once per distinct call, replayed for equal ones.
 
 Outputs follow from the metadata of the inputs: our shape rule, else torch's meta kernel, else its fake kernel.
 """
@@ -59,7 +59,7 @@ _KEEP_SPARSE = frozenset(
         "relu", "sqrt", "sin", "tanh", "_sparse_softmax", "_sparse_log_softmax", "sparse_sampled_addmm", "sparse_mask",
     )
 )  # fmt: skip
-# What a fake tensor of a sparse tensor can be asked; the rest needs the places of its elements, so a real run.
+# Ops that work on the fake tensor of a sparse tensor; others need the positions of its elements, so a real run.
 FOLLOWS_SPARSE = _KEEP_SPARSE | frozenset(
     f"aten::{name}"
     for name in (
@@ -76,7 +76,7 @@ _shared_plans: dict[torch.dtype, dict[PlanKey, Plan]] = {}
 
 
 def shared_plans() -> dict[PlanKey, Plan]:
-    """The plans worked out so far in this process, for the default type in force: it decides what numbers become."""
+    """The plans of this process so far, for the current default dtype, which decides the type of numbers."""
     plans = _shared_plans.setdefault(torch.get_default_dtype(), {})
     if len(plans) > _MOST_SHARED_PLANS:
         plans.clear()
@@ -84,7 +84,7 @@ def shared_plans() -> dict[PlanKey, Plan]:
 
 
 def is_shareable(plan: Plan) -> bool:
-    """Whether a plan holds for good: costs of other ops may still be given a formula by the user."""
+    """Whether a plan is final: the user may still register a formula for other ops."""
     known = plan.info.name.startswith("aten::")
     return known and (find(plan.info.name) is not None or "view" in plan.info.tags)
 
@@ -130,8 +130,8 @@ class Planner:
         return infer(call.func, call.args, call.kwargs) if inferred is None else inferred
 
     def _kernel_result(self, call: FakeCall) -> object:
-        """What the schema of a third-party kernel says about its result: nothing, tensors that it was given, or the
-        outputs that are known of a kernel with these arguments. None where that does not settle it."""
+        """The result of a third-party kernel according to its schema: nothing, tensors that it was given, or the known
+        outputs of a kernel with these arguments. None if that is not enough."""
         returns, arguments = call.info.returns, call.bind()
         if all(ret.relation is Relation.SAME for ret in returns):
             given = [next(tensors_in(arguments[ret.argument or ""]), None) for ret in returns]
@@ -164,7 +164,7 @@ class Planner:
                     position = next((index for index, fake in enumerate(call.tensors) if fake is source), -1)
                     shared[place] = position, position >= 0 and ret.relation is Relation.SAME
         if shared == [(0, True)] and not call.info.changes_metadata:
-            # What was written to is what is returned: it keeps its own spec.
+            # The written tensor is returned: it keeps its own spec.
             return Output(call.tensors[0].spec, 0, True)
         if len(returns) == 1:
             return self._outputs(inferred, shared[0], device)
@@ -225,7 +225,7 @@ _REAL_ELEMENTS = 1 << 27
 
 
 def infer(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
-    """What the op would return, with meta (or fake) tensors in place of tensors. Raises what torch raises."""
+    """The op's result, with meta (or fake) tensors in place of tensors. Raises what torch raises."""
 
     def on_meta(tensor: torch.Tensor) -> torch.Tensor:
         return meta_tensor(tensor.spec) if isinstance(tensor, FakeTensor) else tensor
@@ -243,9 +243,9 @@ def infer(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
     modules = len(sys.modules)
     try:
         return func(*map_tensors(args, on_meta), **map_tensors(changed, on_meta))
-    except (NotImplementedError, AttributeError):  # a few meta kernels ask for the device that a fake tensor stands for
-        # Slow to import and to run, so the last resort; it knows ops that have no meta kernel. Those without any shape
-        # rule it runs for real, on zeros of the same shapes.
+    except (NotImplementedError, AttributeError):  # a few meta kernels ask for the real device
+        # The last resort, slow to import and to run: torch's fake mode supports ops that have no meta kernel, and runs
+        # those without any shape rule for real, on zeros of the same shapes.
         elements = sum(fake.numel() for fake in tensors_in((args, kwargs)))
         if elements > _REAL_ELEMENTS:
             raise NotImplementedError(
@@ -262,8 +262,8 @@ def infer(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
             except (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException):
                 raise DataDependent(str(func)) from None
     finally:
-        # What torch imports at the first call of an op leaves cycles of frames, which would keep the tensors of the
-        # model's own frames: garbage is not collected during a capture.
+        # Imports that torch makes at the first call of an op leave cycles of frames, which would keep the tensors of
+        # the model's own frames: garbage is not collected during a capture.
         if len(sys.modules) != modules:
             gc.collect(0)
 
@@ -283,7 +283,7 @@ def _is_factory(func: Op) -> bool:
 
 
 def infer_from_zeros(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
-    """What an op without a fake kernel returns for zeros on the CPU; None where it does not run there, or its
+    """The result of an op without a fake kernel for zeros on the CPU; None where it does not run there, or its
     arguments have too many elements."""
     if sum(fake.numel() for fake in tensors_in((args, kwargs))) > _REAL_ELEMENTS:
         return None

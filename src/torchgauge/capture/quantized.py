@@ -39,7 +39,7 @@ _LEAST_BITS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """`logical` is 0 for a tensor that serves another (scales); `stored` is empty where it is stored as it stands."""
+    """`logical` is 0 for a tensor that belongs to another (scales); `stored` is empty for a tensor stored directly."""
 
     logical: int
     stored: tuple[TensorSpec, ...] = ()
@@ -59,7 +59,7 @@ def find_quantized(paths: ModulePaths) -> Mapping[str, Quantized]:
         if len(parts) > 1 or parts[0] is not owned.tensor:
             found[owned.name] = Quantized(owned.tensor.numel(), _specs(parts))
         elif not owned.is_buffer or owned.is_packed:
-            # A tensor of codes, with what it or its module keeps beside it.
+            # A tensor of codes, with the tensors that it or its module carries for it.
             module = modules.get(owned.name.rpartition(".")[0])
             tensor, state = owned.tensor, list(vars(owned.tensor).values())
             if not any(True for _ in tensors_within(state)) and isinstance(module, torch.nn.Module):
@@ -144,7 +144,7 @@ def _packed_by_name(owned: list[Owned]) -> dict[str, Quantized]:
         spec = spec_of_real(tensor)
         entries.append(Entry(name, spec, "", None, spec.nbytes, Role.PARAMETER))
     counts = {entry.name: entry.logical_elements for entry in unpack(entries, read)}
-    # A weight of floats with a scale beside it is not quantized.
+    # A weight of floats that also has a scale is not quantized.
     plain = {name.rpartition(".")[0] for name, count in counts.items() if count and tensors[name].dtype in _PLAIN}
     return {
         name.removeprefix("."): Quantized(count)

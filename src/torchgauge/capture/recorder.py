@@ -48,8 +48,8 @@ class ModuleCalls:
 
 
 class Recorder:
-    """`original_of` gives the user's own module for one of the replica that runs; `is_foreign` says that the model came
-    from a file, which may not make the analysis do as much as it likes."""
+    """`original_of` returns the user's module for one of the replica that runs; `is_foreign`: the model came from a
+    file, so the work that it can cause is limited."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Recorder:
         self._forward_ops = 0
         self._paths = paths
         self._train = train
-        # What a rehearsal wrote to, with the content before it.
+        # Tensors that a rehearsal wrote to, with their earlier content.
         self._written: dict[int, Content] | None = None
         # Autograd numbers its nodes; the number says in which module a backward op's forward ran.
         self._path_of_node: dict[int, str] = {}
@@ -259,7 +259,7 @@ ELEMENTS = 1 << 23  # of lists, tuples and dicts, and sixteenths of the letters 
 
 
 class Budget:
-    """What is left of each; `Endless` where it is used up."""
+    """The rest of each limit; raises `Endless` when one is used up."""
 
     __slots__ = ("elements_left", "ops_left", "steps_left", "tensors_left")
 

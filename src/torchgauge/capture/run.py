@@ -1,4 +1,4 @@
-"""One analysis pass: the first candidate input that runs on fake tensors; for real if the model looks at its data."""
+"""One pass over a model on fake tensors, with the first candidate input that runs; for real if it looks at its data."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ one_at_a_time = threading.RLock()
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a pass saw of a model; `candidate` is the input that ran."""
+    """The result of a pass over a model; `candidate` is the input that ran."""
 
     run: RunRecord
     inputs: tuple[InputRecord, ...]
@@ -108,7 +108,7 @@ def _first_that_runs(model: nn.Module, candidates: Iterable[Candidate], request:
 
         def attempt(changed: Candidate) -> Misfit | bool | None:
             try:
-                _fake(model, changed, request)
+                trace_fake(model, changed, request)
             except DataDependent:
                 return False
             except ForwardError as error:
@@ -133,27 +133,33 @@ def _trace(model: nn.Module, candidate: Candidate, request: Request) -> Trace:
     if is_lazy(model):
         model = initialised_copy(model, candidate.args, candidate.kwargs)
     try:
-        return _fake(model, candidate, request)
+        return trace_fake(model, candidate, request)
     except DataDependent as signal:
-        # The model looks at its data: run it for real, or take upper bounds where that cannot be done.
+        # The model looks at its data: run it for real, or use upper bounds if that is not possible.
         where = f" in '{signal.module}'" if signal.module else ""
         reason = f"the model {signal.why} ({signal.op}{where})"
         failure: ForwardError | None = None
-        real = None
-        try:
-            real = _with_real_parameters(model, request)
-        except InputError as error:  # there is no room for them
-            failure = ForwardError(f"{reason}, and {error}", module=signal.module)
+        real: nn.Module | None = None
+        is_file = any(map(is_foreign, all_modules(model)))
+        if not is_split(model) and (is_file or any(parameter.is_meta for parameter in model.parameters())):
+            nbytes = sum(parameter.nbytes for parameter in model.parameters())
+            if request.build_real is not None and (is_file or nbytes <= _REBUILD_LIMIT_BYTES):
+                try:
+                    real = unwrap(request.build_real())
+                except InputError as error:  # not enough memory for them
+                    failure = ForwardError(f"{reason}, and {error}", module=signal.module)
+        elif not is_split(model):
+            real = model
         missing = None if real is None else unsupported(real, request.device, request.dtype)
         if missing is not None:
             failure = ForwardError(f"{reason}, and {missing}", module=signal.module)
         elif real is not None:
             try:
-                return _real(real, candidate, request, reason)
+                return trace_real(real, candidate, request, reason)
             except ForwardError as error:
                 failure = error
         try:
-            return _fake(model, candidate, request, assume=True)
+            return trace_fake(model, candidate, request, assume=True)
         except (DataDependent, ForwardError):
             raise failure or ForwardError(
                 f"{reason}, and {_why_not_real(model, candidate)}", module=signal.module
@@ -175,19 +181,7 @@ def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
     )
 
 
-def _with_real_parameters(model: nn.Module, request: Request) -> nn.Module | None:
-    if is_split(model):
-        return None
-    is_file = any(map(is_foreign, all_modules(model)))
-    if not is_file and not any(parameter.is_meta for parameter in model.parameters()):
-        return model
-    nbytes = sum(parameter.nbytes for parameter in model.parameters())
-    if request.build_real is None or (nbytes > _REBUILD_LIMIT_BYTES and not is_file):
-        return None
-    return unwrap(request.build_real())
-
-
-def _fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: bool = False) -> Trace:
+def trace_fake(model: nn.Module, candidate: Candidate, request: Request, *, assume: bool = False) -> Trace:
     leftovers = Leftovers()
     try:
         traced = _on_fakes(model, candidate, request, leftovers, assume=assume)
@@ -235,7 +229,7 @@ def _on_fakes(
     return _finished(recorder, paths, params, inputs, candidate, request, None, results, step, second)
 
 
-def _real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
+def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
     is_file = any(map(is_foreign, all_modules(model)))
     if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)

@@ -31,7 +31,7 @@ Place = tuple[int, str]
 
 
 class HeldBytes:
-    """What the attributes of the modules hold at this moment: bytes of tensors, by module and attribute. `live_bytes`
+    """Bytes of tensors that the attributes of the modules hold now, by module and attribute. `live_bytes`
     is the memory of all tensors but parameters and buffers."""
 
     def __init__(self, paths: ModulePaths, live_bytes: int = 0) -> None:

@@ -96,8 +96,8 @@ def preserved_stride(spec: Spec) -> tuple[int, ...] | None:
 # Convolutions, pooling, resizing, normalization and recurrent layers.
 
 
-# Traces have the second one, whose own kernel asks CUDA for its devices where torch is built with it: a reader of files
-# may not.
+# Traces have the second one. In CUDA builds of torch its own kernel queries the CUDA devices, which the isolated reader
+# of files may not do.
 @shape_rule("aten::convolution", "aten::_convolution")
 def convolution(arguments: Arguments, specs: Specs) -> Spec | None:
     image, weight, bias = arguments["input"].spec, arguments["weight"].spec, arguments["bias"]
@@ -250,9 +250,9 @@ def mkldnn_layer(arguments: Arguments, specs: Specs) -> Result:
 
 
 def workspace_bytes(steps: int, batch: int, features: int, units: int, itemsize: int) -> int:
-    """What oneDNN keeps of an LSTM layer for its backward pass (`set_workspace_sizes` of its rnn_utils): the gates and
-    the outputs of each step; for the two ends of the layer the states of every step, and what their gradients will
-    need. Each part starts a page; rows are padded to 64 bytes, and further where they would be 1 KiB apart."""
+    """The workspace that oneDNN keeps of an LSTM layer for its backward pass (`set_workspace_sizes` of its rnn_utils):
+    the gates and the outputs of each step; for the two ends of the layer, the states of every step and room for their
+    gradients. Each part starts a page; rows are padded to 64 bytes, and further where they would be 1 KiB apart."""
 
     def padded(length: int) -> int:
         aligned = -(-length * itemsize // 64) * 64 // itemsize
@@ -267,9 +267,9 @@ def workspace_bytes(steps: int, batch: int, features: int, units: int, itemsize:
 
 @shape_rule("aten::_cudnn_rnn")
 def cudnn(arguments: Arguments, specs: Specs) -> Result:
-    """All layers at once. The last result are the weights in one buffer: torch's meta kernel gives back the one that it
-    was given, also where that is none, and the backward pass wants a tensor. A model on the device has its weights in
-    one buffer from the start, so no memory is taken for it."""
+    """All layers at once. The last result is the buffer of all weights: torch's meta kernel returns the one it was
+    given, even if that is None, but the backward pass needs a tensor. A model on the device has its weights in one
+    buffer from the start, so it takes no memory here."""
     x, hidden, cell = arguments["input"].spec, arguments["hx"].spec, arguments["cx"]
     directions = 2 if arguments["bidirectional"] else 1
     width = int(arguments["proj_size"] or arguments["hidden_size"]) * directions

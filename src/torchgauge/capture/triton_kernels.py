@@ -1,7 +1,7 @@
 """Launches of Triton kernels: each is an op, `triton::` and the name of the kernel, with the kernel's own arguments.
 
-A kernel is launched through an op of torch (`wrap_triton`, `triton_op`) or directly, past the dispatcher. What it
-reads and writes follows from its source: the pointers that it loads from and stores to.
+A kernel is launched through an op of torch (`wrap_triton`, `triton_op`) or directly, bypassing the dispatcher. Its
+source shows what it reads and writes: the pointers that it loads from and stores to.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LAUNCHERS = (
 
 
 class Access(NamedTuple):
-    """Names of a kernel's arguments; those of an unknown kernel are all read."""
+    """Names of a kernel's arguments; a kernel without source is assumed to read all of them."""
 
     loaded: frozenset[str]
     stored: frozenset[str]
@@ -49,7 +49,7 @@ def is_wrapped_launch(func: Op) -> bool:
 
 
 def wrapped_launch(func: Op, kwargs: Arguments) -> TritonCall:
-    """The launch that a call of torch's own wrapper stands for."""
+    """The launch behind a call of torch's own wrapper."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     kernel = kernel_side_table.get_kernel(kwargs["kernel_idx"])
@@ -130,7 +130,7 @@ def _describe(func: Op, kernel: Any, given: Arguments) -> TritonCall:
 
 @lru_cache(256)
 def _access(function: Callable[..., object]) -> Access:
-    """What the source of a kernel loads from and stores to, followed through its assignments."""
+    """The arguments that a kernel loads from and stores to, from its source and followed through assignments."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):

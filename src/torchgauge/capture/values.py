@@ -20,7 +20,7 @@ from torchgauge.capture.structure import is_subclass, map_tensors, tensors_in
 if TYPE_CHECKING:
     from torchgauge.capture.fake_run import FakeRun
 
-HELD_LIMIT = 1 << 10  # floats in plain attributes of a module; larger ones are tables, which no code reads
+HELD_LIMIT = 1 << 10  # floats in plain attributes of a module; larger ones are tables that code does not inspect
 # Ops that choose among alternatives by score; in models that look at the choice, these are routers.
 ROUTERS = frozenset(("aten::topk", "aten::argmax"))
 # Checks for infinite or undefined values, and what they are made of.
@@ -37,7 +37,7 @@ _OPTIMIZER_SCALAR = "the optimizer reads a number from its data ({op}); 1 was as
 
 
 def constant(knowledge: Knowledge, tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
-    """A copy of the content of a tensor that the model or the user holds; theirs is never written to."""
+    """A copy of the content of a tensor of the model or the user, which is never written to."""
     is_float = _is_float(tensor.dtype)
     if tensor.is_meta or tensor.layout is not torch.strided or is_subclass(tensor) or (is_float and not floats):
         return None
@@ -54,7 +54,7 @@ def follow(knowledge: Knowledge, call: FakeCall, built: object, macs: int) -> No
     info, tensors = call.info, call.tensors
     is_random = "nondeterministic_seeded" in info.tags
     if info.written:
-        # What an op writes is known afterwards if all that it reads and writes was, else no longer.
+        # The written content is known afterwards only if everything that the op reads and writes was known.
         arguments = call.bind()
         known = not is_random and all(map(is_known, tensors)) and knowledge.affords(tensors, _fakes(built), macs)
         assumed = assumption_of(tensors)
@@ -91,7 +91,7 @@ def _sorting_steps(call: FakeCall) -> int:
 
 
 def assumption_of(tensors: Iterable[FakeTensor]) -> str:
-    """What the content of the tensors rests on; nothing where it is known."""
+    """The assumption that the content of the tensors depends on; "" where it is known."""
     found = [fake.storage_.assumed for fake in tensors if fake.storage_.assumed]
     return next((each for each in found if each != MADE_UP), MADE_UP if found else "")
 
@@ -185,8 +185,8 @@ def look(run: FakeRun, call: FakeCall) -> object:
 
 
 def _result_shape(op: str, given: Arguments) -> tuple[tuple[int, ...], torch.dtype] | None:
-    """What the contents of the arguments say about the result before it is made: a few numbers can ask for any size.
-    None for other ops."""
+    """Shape and type of the result, from the contents of the arguments, before it is made: a few numbers can ask for
+    any size. None for other ops."""
     x: Any = given.get("self")
     match op:
         case "aten::nonzero" | "aten::argwhere":
@@ -243,7 +243,7 @@ def _numbers(run: FakeRun, count: int) -> torch.Tensor:
 
 
 def _every_position(run: FakeRun, shape: tuple[int, ...]) -> torch.Tensor:
-    """What `nonzero` gives of a tensor without zeros."""
+    """The result of `nonzero` for a tensor without zeros."""
     count = prod(shape)
     if not run.knowledge.has_room(count * max(len(shape), 1), torch.int64):
         return torch.empty(count, len(shape), dtype=torch.int64, device="meta")
@@ -364,12 +364,12 @@ FLOAT_LIMIT = 1 << 20
 HELD_BYTES = 1 << 29
 # Multiply-accumulates of one op: kernels of convolutions and products may unfold their inputs into as many numbers.
 OP_MACS = 1 << 26
-# Elements read and written and multiply-accumulates of a whole run: some seconds.
+# Elements read and written, and multiply-accumulates, of a whole run: a few seconds.
 WORK = 1 << 31
 
 
 class Knowledge:
-    """The account of one run; what it cannot afford is not known, as if it came from data."""
+    """The budget of one run. Content beyond it is unknown, as if it came from data."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
@@ -381,7 +381,7 @@ class Knowledge:
         return fits and elements <= (FLOAT_LIMIT if is_float else LIMIT)
 
     def affords(self, read: Iterable[FakeTensor], made: Iterable[FakeTensor], macs: int = 0) -> bool:
-        """Whether an op may be computed for real; its work is added to the account if so. An expanded tensor is small
+        """Whether an op may be computed for real; if so, its work is added to the budget. An expanded tensor is small
         in memory and as large as its shape for a kernel that reads it."""
         sizes = [fake.numel() for fake in read]
         made = list(made)

@@ -42,17 +42,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, SYSTEM)
     import_torch(shown=show_progress(args, sys.stderr))
-    from torchgauge.energy.meter import offered
+    from torchgauge.energy.meter import list_meters
     from torchgauge.hardware import collect_system
     from torchgauge.isolation import barriers
-    from torchgauge.measure.calibrate import offers
+    from torchgauge.measure.calibrate import describe_machine
 
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []
     places = ["cpu", *(f"{device.kind}:{device.index}" for device in system.devices)]
     # Where there is no CUDA device, its meters say so.
     places += [] if any(device.kind == "cuda" for device in system.devices) else ["cuda"]
-    found = offers(system) | {"meters": offered(places), "calibration": [asdict(one) for one in calibrated]}
+    found = describe_machine(system) | {
+        "meters": list_meters(places),
+        "calibration": [asdict(one) for one in calibrated],
+    }
     found["isolation"] = [asdict(barrier) | {"available": barrier.is_active} for barrier in barriers()]
     for path in args.outputs:
         write_file(Path(path), FORMS[find_format(path, SYSTEM).name](system, found), quiet=args.quiet)

@@ -63,7 +63,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Recording:
-    """What was compiled so far. `paths` are those of the modules by identity, `names` those of the parameters."""
+    """Everything compiled so far. `paths` are the modules' paths by identity, `names` the parameters' names."""
 
     paths: Mapping[int, str]
     names: Mapping[int, str]
@@ -153,7 +153,7 @@ class Recording:
         known = self._breaks.get((text, source))
         self._breaks[text, source] = GraphBreak(text, source, reason.reason.strip(), known.count + 1 if known else 1)
 
-    def note_failure(self, graph: int, error: BaseException, told: Sequence[str]) -> None:
+    def note_failure(self, graph: int, error: BaseException, messages: Sequence[str]) -> None:
         """A graph that the backend refused: Python runs it. The line of the op that it failed at is in the exception
         for a forward op, in a warning before it for a backward op; else it is the line where the graph ends."""
         from torch._dynamo.exc import Unsupported
@@ -161,7 +161,7 @@ class Recording:
         del self.graphs[graph:]
         self._kernels = {at: rows for at, rows in self._kernels.items() if at < graph}
         if isinstance(error, Unsupported):
-            said = "\n".join((str(error), str(error.__cause__ or error.__context__ or ""), *told))
+            said = "\n".join((str(error), str(error.__cause__ or error.__context__ or ""), *messages))
             places = re.findall(r'File "([^"]+)", line (\d+)', said)
             lines = [line for file, at in places if (line := source_line(file, int(at)))]
             reason, source = _first_line(error.msg), lines[-1] if lines else None
@@ -232,7 +232,7 @@ class Recording:
                 continue
             origins = _ordered({origin for leaf in leaves for origin in getattr(leaf.node, "origins", ())})
             if node.is_extern() and not node.is_template():
-                # What its arguments were made by is among its origins, though other kernels wrote them.
+                # Its origins include the nodes of its arguments, although other kernels wrote those.
                 own = getattr(node.node, "origin_node", None)
                 origins = [own] if own is not None else origins[-1:]
                 name, kind = _extern_name(node.node), EXTERN
@@ -258,7 +258,7 @@ class Recording:
         groups: dict[tuple[str, str, str, bool], list[fx.Node]] = {}
         for node in origins:
             original = node.meta.get("original_aten") or node.target
-            # The call in Dynamo's graph that it comes from tells two equal ops of a module apart.
+            # The call in Dynamo's graph distinguishes two equal ops of a module.
             calls = node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack") or [("", None)]
             is_view = bool(getattr(original, "is_view", False))
             schema = getattr(original, "_schema", None)
@@ -291,9 +291,9 @@ class Recording:
                     return path
             if stack or near.meta.get("stack_trace") or len(seen) > 32:
                 return self._owner
-            beside = [n for n in (*near.users, *near.all_input_nodes) if n not in seen and n.op == "call_function"]
-            seen.update(beside)
-            waiting.extend(beside)
+            neighbours = [n for n in (*near.users, *near.all_input_nodes) if n not in seen and n.op == "call_function"]
+            seen.update(neighbours)
+            waiting.extend(neighbours)
         return self._owner
 
 
@@ -344,8 +344,8 @@ def _buffer_bytes(name: str) -> int:
 
 
 def _fused_bytes(node: Any, removed: Any) -> tuple[int, int]:
-    """What a generated kernel reads and writes, each element once. Buffers that all of its readers share the kernel
-    with were removed: they stay in registers."""
+    """Bytes that a generated kernel reads and writes, each element once. Buffers that are only read inside the kernel
+    were removed: they stay in registers."""
     read: dict[str, int] = {}
     written: dict[str, int] = {}
     for found, deps in ((read, node.read_writes.reads), (written, node.read_writes.writes)):
@@ -479,12 +479,12 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
     def call_compiler(original: Function) -> Function:
         def call(output: Any, module: fx.GraphModule, *args: object, **kwargs: object) -> object:
             graph = found.note_graph(output, module)
-            with warnings.catch_warnings(record=True) as told:
+            with warnings.catch_warnings(record=True) as messages:
                 warnings.simplefilter("always")
                 try:
                     compiled = original(output, module, *args, **kwargs)
                 except BaseException as error:  # Dynamo starts again, or leaves the function to Python
-                    found.note_failure(graph, error, [str(warning.message) for warning in told])
+                    found.note_failure(graph, error, [str(warning.message) for warning in messages])
                     raise
 
             def counted(*inputs: object) -> object:
@@ -589,7 +589,7 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
 @contextmanager
 def _caches_kept() -> Iterator[None]:
     """Discards what was compiled in the block: the user's code must not run our graphs, nor count our compilations.
-    What the user compiled before is kept."""
+    Code that the user compiled before is kept."""
     from torch._dynamo import convert_frame, pgo
     from torch._dynamo.guards import DeletedGuardManagerWrapper
 
@@ -614,7 +614,7 @@ def _caches_kept() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `torch.compile` was given. `changes` are options of Inductor; another backend has none that are known."""
+    """The arguments of `torch.compile`. `changes` are options of Inductor; those of other backends are unknown."""
 
     backend: Function
     name: str = "inductor"

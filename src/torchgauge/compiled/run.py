@@ -32,7 +32,7 @@ _INDUCTOR = "inductor"
 
 
 def compile_target(source: Source, candidate: Candidate, request: Request, root: Options | None) -> Compiled:
-    """What `torch.compile` makes of the model with these inputs; the generated code is not run. `root` are the
+    """Compile the model with these inputs and record the result; the generated code does not run. `root` are the
     options of a model that is compiled already."""
     require_code(source)
     return compile_model(source.runnable, candidate, request, root)

@@ -15,7 +15,7 @@ from torchgauge.compiled.run import finished
 from torchgauge.facts import EXTERN, Compiled, CompiledKernel, Recompilation
 from torchgauge.measure.latency import nearest
 from torchgauge.measure.module_times import module_rows
-from torchgauge.measure.parts import PROFILED_RUNS, Work, repeats
+from torchgauge.measure.parts import PROFILED_RUNS, Measurement, repeats
 from torchgauge.measure.profile import DeviceKernel, HostEvent, Profiled, align, profile_runs
 from torchgauge.measure.subject import Subject
 
@@ -42,7 +42,7 @@ class CompiledRuns:
             model, self._used = compile_parts(subject.model, self._root, runs_code=True)
             yield replace(subject, model=model, is_compiled=True)
 
-    def measure(self, work: Work) -> None:
+    def measure(self, work: Measurement) -> None:
         """A stage of the measurement, after those whose runs compiled everything: one run shows what is called."""
         assert self._found is not None
         self._found.calls.clear()
@@ -53,8 +53,8 @@ class CompiledRuns:
             replace(one, point="threads") if "num_threads" in one.reason else one for one in facts.recompilations
         ]
         self.facts = facts = replace(facts, recompilations=tuple(self._again))
-        if work.on_device and work.order.parts:
-            runs = repeats(work.total_s, work.order.budget, most=PROFILED_RUNS)
+        if work.on_device and work.plan.parts:
+            runs = repeats(work.total_s, work.plan.budget, most=PROFILED_RUNS)
             seen = profile_runs(work.run, {}, runs, device=work.subject.device)
             profiled = nearest(seen, lambda run: (run.end_ns - run.start_ns) * 1e-9, work.total_s)
             self.facts = facts = with_times(facts, profiled)
@@ -125,7 +125,7 @@ def _plain(name: str) -> str:
 
 
 def _launches(run: Profiled, generated: set[str]) -> list[_Launch]:
-    """What was launched, in order: by the outermost op around a kernel, or a kernel that no op launched."""
+    """Launches in order, by the outermost op around a kernel; kernels that no op launched by themselves."""
     found: list[_Launch] = []
     held: set[int] = set()
     outer: HostEvent | None = None

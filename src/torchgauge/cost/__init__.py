@@ -19,6 +19,21 @@ from torchgauge.cost import (  # noqa: F401 -- importing a formula file fills th
     reduction,
     vision,
 )
-from torchgauge.cost.registry import REGISTRY, Assessment, Call, Work, assess, find, find_kernel, formula, kernel
+from torchgauge.cost.registry import (
+    KERNELS,
+    REGISTRY,
+    Assessment,
+    Call,
+    Work,
+    assess,
+    find,
+    find_kernel,
+    formula,
+    kernel,
+    load_formulas,
+)
 
-__all__ = ["REGISTRY", "Assessment", "Call", "Work", "assess", "find", "find_kernel", "formula", "kernel"]
+__all__ = [
+    "KERNELS", "REGISTRY", "Assessment", "Call", "Work", "assess", "find", "find_kernel", "formula", "kernel",
+    "load_formulas",
+]  # fmt: skip

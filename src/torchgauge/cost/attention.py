@@ -33,7 +33,7 @@ _PADDED_TO = 8
 
 
 class Heads(NamedTuple):
-    """What the products need: the number of scores and the sizes of a query and of a value vector."""
+    """The number of scores, and the sizes of a query and of a value vector."""
 
     scores: int
     query_size: int

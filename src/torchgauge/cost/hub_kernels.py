@@ -38,7 +38,7 @@ def _moving(call: Call, work: Work, *outs: str) -> Work:
 
 
 def _work(call: Call, *outs: str, macs: int = 0, flops: int = 0) -> Work:
-    """`flops` beside those of the multiply-accumulates."""
+    """`flops` in addition to those of the multiply-accumulates."""
     return _moving(call, Work(macs, 2 * macs + flops), *outs)
 
 

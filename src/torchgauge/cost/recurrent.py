@@ -113,7 +113,7 @@ def _steps_work(call: Call, steps: int, weights: Iterable[TensorSpec]) -> Work:
 
 
 def _backward_work(call: Call, weights: list[TensorSpec]) -> Work:
-    """What autograd computes of the layer written out in steps: the gradients of all weights, of the hidden state
+    """Autograd of the layer written out in steps: the gradients of all weights, of the hidden state
     through every matrix but those that lead to nothing wanted: the layer's input, and the state before the first step.
     """
     to_input, to_state, _, to_weights = call.get("output_mask", (True, True, True, True))

@@ -169,7 +169,7 @@ def find_kernel(op: str, arguments: Container[str]) -> Kernel | None:
 @cache
 def load_formulas() -> None:
     """Import the formulas that installed packages offer; one that does not load gives a warning and is left out."""
-    from importlib.metadata import entry_points  # slow to load, and few models have ops of their own
+    from importlib.metadata import entry_points  # slow to load, and few models have custom ops
 
     for entry in entry_points(group=ENTRY_POINTS):
         try:
@@ -214,7 +214,7 @@ def _generic(call: Call) -> Assessment:
 
 
 def _checked(work: Work) -> Work:
-    """What a user's formula returned, as whole numbers; raises where it is not `Work` or a number is impossible."""
+    """The result of a user's formula as whole numbers; raises if it is not `Work` or a number is impossible."""
     if not isinstance(work, Work):
         raise TypeError(f"it returned {work!r}, not Work(macs=…, flops=…)")
     for name, number in work._asdict().items():

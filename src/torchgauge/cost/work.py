@@ -120,7 +120,7 @@ def windows_read(call: Call, given: TensorSpec, out: TensorSpec, kernel: Sequenc
 
 
 def each(value: int | Sequence[int], rank: int) -> list[int]:
-    """One number for each of `rank` dimensions: a single one stands for all."""
+    """One number for each of `rank` dimensions; a single one applies to all."""
     values = [value] if isinstance(value, int) else list(value)
     return values if len(values) == rank else values * rank
 

@@ -1,7 +1,7 @@
 """Energy of real runs: meters, whole runs, attribution to modules and ops, temperature; estimates and carbon.
 
 meters ──▶ window (idle, warm-up, trials: the whole) ──▶ attribution (ops replayed: the parts) ──▶ EnergyFacts
-   └──────▶ thermal (beside the trials)
+   └──────▶ thermal (during the trials)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchgauge.energy.attribution import (
         BY_TIME,
         REPLAYED,
-        Kind,
+        OpGroup,
         Replayed,
         Whole,
         attribute,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from torchgauge.energy.carbon import BOUNDARY, Footprint, footprint, given_grid, grid_of, grids
     from torchgauge.energy.energy_window import (
         Effort,
+        EnergyWindow,
         RunEnergy,
-        Span,
         Trial,
         mean_interval,
         measure_energy,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         technology_of,
     )
     from torchgauge.energy.gpu import of_device
-    from torchgauge.energy.measuring import EnergyOrder, blank, measure_run, tokens_per_run, unavailable
+    from torchgauge.energy.measuring import EnergyPlan, blank, measure_run, tokens_per_run, unavailable
     from torchgauge.energy.meter import (
         FINDERS,
         JOULES,
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
         Unwrapped,
         choose,
         counting,
+        describe_meter,
+        list_meters,
         meters,
         meters_of,
-        offer,
-        offered,
     )
     from torchgauge.energy.op_replay import Collector, Play, collect, prepare
     from torchgauge.energy.replay import ReplayClock, ReplayMeter
@@ -71,33 +71,34 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOUNDARY", "BY_TIME", "FINDERS", "JOULES", "MACHINE", "MEASURED", "NO_POWER", "NO_TIME", "PICO", "REPLAYED",
-    "WATTS", "Analysed", "Circumstances", "Collector", "Effort", "EnergyOrder", "Footprint", "FunctionMeter",
-    "Integrated", "Kind", "Meter", "Play", "Range", "Reading", "ReplayClock", "ReplayMeter", "Replayed", "RunEnergy",
-    "Span", "Trial", "Unwrapped", "Whole", "attribute", "blank", "choose", "collect", "completed", "counting",
-    "drift", "estimate_energy", "footprint", "front", "given_grid", "grid_of", "grids", "heavy_op_groups", "key_of",
-    "mark_efficient", "mean_interval", "measure_energy", "measure_energy_window", "measure_run", "meters",
-    "meters_of", "module_shares", "module_sums", "noted", "of_device", "offer", "offered", "op_groups_of", "power_of",
-    "prepare", "quantities", "technology_of", "thermal_figures", "tokens_per_run", "unavailable",
+    "WATTS", "Analysed", "Circumstances", "Collector", "Effort", "EnergyPlan", "EnergyWindow", "Footprint",
+    "FunctionMeter", "Integrated", "Meter", "OpGroup", "Play", "Range", "Reading", "ReplayClock", "ReplayMeter",
+    "Replayed", "RunEnergy", "Trial", "Unwrapped", "Whole", "attribute", "blank", "choose", "collect", "completed",
+    "counting", "describe_meter", "drift", "estimate_energy", "footprint", "front", "given_grid", "grid_of", "grids",
+    "heavy_op_groups", "key_of", "list_meters", "mark_efficient", "mean_interval", "measure_energy",
+    "measure_energy_window", "measure_run", "meters", "meters_of", "module_shares", "module_sums", "noted",
+    "of_device", "op_groups_of", "power_of", "prepare", "quantities", "technology_of", "thermal_figures",
+    "tokens_per_run", "unavailable",
 ]  # fmt: skip
 
 _HOMES = {
     "attribution": (
-        "BY_TIME", "Kind", "REPLAYED", "Replayed", "Whole", "attribute", "heavy_op_groups", "key_of", "module_sums",
+        "BY_TIME", "OpGroup", "REPLAYED", "Replayed", "Whole", "attribute", "heavy_op_groups", "key_of", "module_sums",
         "op_groups_of",
     ),
     "carbon": ("BOUNDARY", "Footprint", "footprint", "given_grid", "grid_of", "grids"),
     "energy_window": (
-        "Effort", "RunEnergy", "Span", "Trial", "mean_interval", "measure_energy", "measure_energy_window",
+        "Effort", "RunEnergy", "EnergyWindow", "Trial", "mean_interval", "measure_energy", "measure_energy_window",
     ),
     "estimate": (
         "Circumstances", "NO_POWER", "NO_TIME", "PICO", "Range", "estimate_energy", "module_shares", "power_of",
         "technology_of",
     ),
     "gpu": ("of_device",),
-    "measuring": ("EnergyOrder", "MEASURED", "blank", "measure_run", "tokens_per_run", "unavailable"),
+    "measuring": ("EnergyPlan", "MEASURED", "blank", "measure_run", "tokens_per_run", "unavailable"),
     "meter": (
         "FINDERS", "FunctionMeter", "Integrated", "JOULES", "MACHINE", "Meter", "Reading", "Unwrapped", "WATTS",
-        "choose", "counting", "meters", "meters_of", "offer", "offered",
+        "choose", "counting", "meters", "meters_of", "describe_meter", "list_meters",
     ),
     "op_replay": ("Collector", "Play", "collect", "prepare"),
     "replay": ("ReplayClock", "ReplayMeter"),

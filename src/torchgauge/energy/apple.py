@@ -15,7 +15,7 @@ from torchgauge.measure.absence import Absent
 _SAMPLE_S = 0.2
 _MILLI = 1e-3
 _COMMAND = ("powermetrics", "--samplers", "cpu_power,gpu_power", "-n", "1", "-i", str(int(_SAMPLE_S * 1e3)))
-# What torch runs on, by the line of powermetrics' text.
+# The line of powermetrics' output, by torch's type of device.
 _LINES = {"cpu": "CPU Power", "mps": "GPU Power"}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from torchgauge.energy.energy_window import Span
+from torchgauge.energy.energy_window import EnergyWindow
 from torchgauge.facts import FREE, OpRecord, Signature
 from torchgauge.measure.profile import OpTime
 
@@ -27,7 +27,7 @@ Key = tuple[str, str, tuple[Spec, ...], Spec | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OpGroup:
     """`seconds` is the time of all its calls in one run."""
 
     key: Key
@@ -45,17 +45,17 @@ def key_of(signature: Signature) -> Key:
     return signature.op, signature.overload, tuple(specs), first
 
 
-def op_groups_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[Kind]:
+def op_groups_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[OpGroup]:
     """Of the ops that were timed and do something; the one that takes longest first."""
     groups: dict[Key, list[int]] = {}
     for op in ops:
         if op.index in times and op.status != FREE:
             groups.setdefault(key_of(op.signature), []).append(op.index)
-    kinds = [Kind(key, tuple(found), sum(times[index].time_s for index in found)) for key, found in groups.items()]
+    kinds = [OpGroup(key, tuple(found), sum(times[index].time_s for index in found)) for key, found in groups.items()]
     return sorted(kinds, key=lambda kind: -kind.seconds)
 
 
-def heavy_op_groups(kinds: Sequence[Kind], *, share: float, most: int) -> list[Kind]:
+def heavy_op_groups(kinds: Sequence[OpGroup], *, share: float, most: int) -> list[OpGroup]:
     """As many as make up `share` of the time, but at most so many."""
     total, chosen, covered = sum(kind.seconds for kind in kinds), [], 0.0
     for kind in kinds[:most]:
@@ -73,8 +73,8 @@ REPLAYED, BY_TIME = "ops replayed", "shared by time"
 class Replayed:
     """A kind of op in a loop: `span` has calls for iterations."""
 
-    kind: Kind
-    span: Span
+    kind: OpGroup
+    span: EnergyWindow
     is_graph: bool = False
 
     def added_each_j(self, waiting_w: float) -> float:
@@ -115,7 +115,7 @@ def attribute(
     refused: Mapping[str, str] | None = None,
 ) -> Attributed:
     """Joules by op and by module; `refused` are ops that could not be run alone, with the reason."""
-    # What a second of a light op adds: the mean of the heavy ones; without any, all that is above waiting.
+    # Added power of light ops: the mean of the heavy ones; without any, everything above the waiting power.
     worked = sum(time.time_s for time in times.values())
     heavy_s = sum(found.kind.seconds for found in replayed)
     if heavy_s:

@@ -39,7 +39,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What grams are computed from. `pue`: the whole data centre's power over that of its computers;
+    """The basis of carbon figures. `pue`: power of the whole data centre divided by that of its computers;
     `rate_per_s`: samples that a year has in every second."""
 
     grid: Grid

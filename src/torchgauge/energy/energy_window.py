@@ -23,7 +23,7 @@ _LEAST_PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class EnergyWindow:
     """`iterations` ran in `seconds` and took `joules`."""
 
     joules: float
@@ -52,7 +52,7 @@ class _Tick:
 
 def measure_energy_window(
     meter: Meter, run: Callable[[], object], seconds: float, *, clock: Clock = perf_counter
-) -> Span | Absent:
+) -> EnergyWindow | Absent:
     """Run for at least `seconds`. The meter is read only near the ends, so that the device need not wait for it."""
     begin = _next_tick(meter, run)
     if isinstance(begin, Absent):
@@ -64,7 +64,7 @@ def measure_energy_window(
     end = _next_tick(meter, run)
     if isinstance(end, Absent):
         return end
-    return Span(end.joules - begin.joules, end.at_s - begin.at_s, iterations + end.iterations)
+    return EnergyWindow(end.joules - begin.joules, end.at_s - begin.at_s, iterations + end.iterations)
 
 
 def _next_tick(meter: Meter, run: Callable[[], object]) -> _Tick | Absent:
@@ -126,7 +126,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    span: Span
+    span: EnergyWindow
     temperature_c: float | None = None
 
 

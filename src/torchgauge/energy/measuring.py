@@ -12,8 +12,8 @@ import torch
 
 from torchgauge.energy import thermal
 from torchgauge.energy.attribution import Attributed, Replayed, Whole, attribute, heavy_op_groups, op_groups_of
-from torchgauge.energy.energy_window import Effort, RunEnergy, Span, measure_energy, measure_energy_window
-from torchgauge.energy.meter import Meter, choose, counting, meters_of, offer
+from torchgauge.energy.energy_window import Effort, EnergyWindow, RunEnergy, measure_energy, measure_energy_window
+from torchgauge.energy.meter import Meter, choose, counting, describe_meter, meters_of
 from torchgauge.energy.op_replay import Play, collect, prepare, waiting_play
 from torchgauge.facts import EnergyFacts, OpRecord
 from torchgauge.facts.figures import MEASURED
@@ -66,7 +66,7 @@ _SETTLE_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class EnergyOrder:
+class EnergyPlan:
     """`parts_s` is the time for running ops alone, 0 for the whole only."""
 
     effort: Effort = field(default_factory=Effort)
@@ -76,21 +76,21 @@ class EnergyOrder:
 def measure_run(
     subject: Subject,
     ops: Sequence[OpRecord],
-    order: EnergyOrder | None = None,
+    plan: EnergyPlan | None = None,
     *,
     run: Callable[[], None] | None = None,
 ) -> EnergyFacts:
     """Without a meter, or if the runs are too short for it, the figures give the reason; nothing is estimated here.
 
     `run` is what is measured, where that is not the subject's own forward: a training step."""
-    asked = order or EnergyOrder()
+    asked = plan or EnergyPlan()
     place = _place(subject.device)
     with meters_of(place) as found:
-        meter, offers = choose(found, place), [offer(meter) for meter in found]
+        meter, meter_rows = choose(found, place), [describe_meter(meter) for meter in found]
         if isinstance(meter, Absent):
-            return EnergyFacts(unavailable(f"no energy meter: {meter.reason}", offers))
+            return EnergyFacts(unavailable(f"no energy meter: {meter.reason}", meter_rows))
         with counting(meter) as counter:
-            return _measured(subject, ops, run or subject.run, counter, asked, offers)
+            return _measured(subject, ops, run or subject.run, counter, asked, meter_rows)
 
 
 def _measured(
@@ -98,8 +98,8 @@ def _measured(
     ops: Sequence[OpRecord],
     run: Callable[[], None],
     meter: Meter,
-    order: EnergyOrder,
-    offers: list[MeterRow],
+    plan: EnergyPlan,
+    meter_rows: list[MeterRow],
 ) -> EnergyFacts:
     with ExitStack() as stack:
         device: Device | Absent = Absent(f"the run is on the {subject.device.type}")
@@ -112,15 +112,15 @@ def _measured(
 
         quantities = list(thermal.quantities(device, subject.device.type))
         with sampling(quantities=quantities) as samples:
-            energy = measure_energy(meter, run, order.effort, thermometer=thermometer)
+            energy = measure_energy(meter, run, plan.effort, thermometer=thermometer)
         if isinstance(energy, Absent):
-            return EnergyFacts(unavailable(energy.reason, offers))
+            return EnergyFacts(unavailable(energy.reason, meter_rows))
         # The meter that was used, then the others.
-        marked = [{**row, "used": row["name"] == meter.name and row["covers"] == meter.covers} for row in offers]
+        marked = [{**row, "used": row["name"] == meter.name and row["covers"] == meter.covers} for row in meter_rows]
         figures = _figures(subject, ops, energy, samples, device) | {
             "meters": sorted(marked, key=lambda row: not row["used"])
         }
-        parts = _parts(subject, ops, run, meter, energy, order) if order.parts_s else Absent("not asked for")
+        parts = _parts(subject, ops, run, meter, energy, plan) if plan.parts_s else Absent("not asked for")
     if isinstance(parts, Absent):
         return EnergyFacts(figures | {"attribution": {"method": None, "reason": parts.reason}})
     return EnergyFacts(
@@ -155,7 +155,7 @@ def _parts(
     run: Callable[[], None],
     meter: Meter,
     energy: RunEnergy,
-    order: EnergyOrder,
+    plan: EnergyPlan,
 ) -> Attributed | Absent:
     on_device = subject.device.type == "cuda"
     try:
@@ -172,7 +172,7 @@ def _parts(
         waiting = _play(meter, waiting_play(subject.device))
         if isinstance(waiting, Absent):
             return waiting
-        replayed, refused = _replay(subject, ops, run, meter, times, order)
+        replayed, refused = _replay(subject, ops, run, meter, times, plan)
     # Running a model under a recorder takes memory; the whole is known, and is kept.
     except (RuntimeError, MemoryError) as error:
         return Absent(failure_text(error))
@@ -185,11 +185,11 @@ def _replay(
     run: Callable[[], None],
     meter: Meter,
     times: Mapping[int, OpTime],
-    order: EnergyOrder,
+    plan: EnergyPlan,
 ) -> tuple[list[Replayed], dict[str, str]]:
     # Each of its two spans waits for an update at both ends.
     each_s = _SETTLE_S + _replay_s(meter) + 4 * meter.update_period_s
-    heavy = heavy_op_groups(op_groups_of(ops, times), share=_HEAVY_SHARE, most=int(order.parts_s / each_s))
+    heavy = heavy_op_groups(op_groups_of(ops, times), share=_HEAVY_SHARE, most=int(plan.parts_s / each_s))
     calls = collect(subject, run, [kind.key for kind in heavy])
     replayed: list[Replayed] = []
     refused: dict[str, str] = {}
@@ -212,11 +212,11 @@ def _replay_s(meter: Meter) -> float:
     return max(_REPLAY_UPDATES * meter.update_period_s, _LEAST_REPLAY_S)
 
 
-def _play(meter: Meter, play: Play) -> Span | Absent:
+def _play(meter: Meter, play: Play) -> EnergyWindow | Absent:
     """The span of a play, its iterations being calls."""
     settled = measure_energy_window(meter, play.run, _SETTLE_S)
     span = settled if isinstance(settled, Absent) else measure_energy_window(meter, play.run, _replay_s(meter))
-    return span if isinstance(span, Absent) else Span(span.joules, span.seconds, span.iterations * play.calls)
+    return span if isinstance(span, Absent) else EnergyWindow(span.joules, span.seconds, span.iterations * play.calls)
 
 
 def tokens_per_run(subject: Subject) -> int | None:

@@ -91,11 +91,11 @@ def choose(found: Sequence[Meter], device: str) -> Meter | Absent:
             if meter.covers == boundary and meter.available() is None:
                 return meter
     reasons = [f"{meter.name}: {meter.available()}" for meter in found if meter.covers in (device, MACHINE)]
-    return Absent("; ".join(reasons) or f"there is no meter for '{device}'")
+    return Absent("; ".join(reasons) or f"no meter for '{device}'")
 
 
-def offer(meter: Meter) -> MeterRow:
-    """What it can resolve, or why it cannot be read here: plain JSON."""
+def describe_meter(meter: Meter) -> MeterRow:
+    """Its resolution, or why it cannot be read here: plain JSON."""
     reason = meter.available()
     return {
         "name": meter.name,
@@ -147,13 +147,13 @@ class Unwrapped:
         return self._turned_j + raw_j
 
 
-def offered(devices: Iterable[str]) -> list[dict[str, object]]:
+def list_meters(devices: Iterable[str]) -> list[dict[str, object]]:
     """Of the devices by torch's names, as rows of `torchgauge system`; a meter of the whole machine is there once."""
     rows: dict[tuple[str, str], dict[str, object]] = {}
     for device in devices:
         with meters_of(device) as found:
             for meter in found:
-                row = offer(meter)
+                row = describe_meter(meter)
                 shown: dict[str, object] = {
                     "name": row["name"],
                     "device": row["covers"],

@@ -126,7 +126,7 @@ def prepare(calls: Calls, seconds_each: float, device: torch.device) -> Play | A
         if device.type != "cuda":
             return play
         graph = _graph(calls, count, device)
-    # What an op raises outside its model: memory, a kernel that wants another state.
+    # An op may fail outside its model: out of memory, a kernel that needs another state.
     except (RuntimeError, TypeError, ValueError) as error:
         return Absent(f"cannot be run by itself: {(str(error).splitlines() or [type(error).__name__])[0]}")
     return play if graph is None else replace(play, run=graph, is_graph=True)

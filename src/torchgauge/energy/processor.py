@@ -146,7 +146,7 @@ def rapl_meters(device: str, stack: ExitStack, folder: Path = POWERCAP) -> Itera
 def find_domains(folder: Path = POWERCAP) -> list[Domain] | Absent:
     if not folder.is_dir():
         where = "" if sys.platform == "linux" else ", which only Linux has"
-        return Absent(f"no RAPL: there is no {folder}{where}; virtual machines do not show it either")
+        return Absent(f"no RAPL: {folder} does not exist{where}; virtual machines do not have it either")
     # intel-rapl-mmio:* are the same counters by another way.
     try:
         found = [Domain(path.parent, path.read_text().strip()) for path in sorted(folder.glob("intel-rapl:*/name"))]

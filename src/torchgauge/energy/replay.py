@@ -13,7 +13,7 @@ from torchgauge.measure.absence import Absent
 
 @dataclass(slots=True)
 class ReplayClock:
-    """Time passes only when someone lets it."""
+    """A clock that advances only by `sleep`."""
 
     now_s: float = 0.0
 
@@ -50,7 +50,7 @@ class ReplayMeter:
         return found.reason if isinstance(found, Absent) else None
 
     def add(self, joules: float) -> None:
-        """Consumed until now, beside the steady watts."""
+        """Add energy to that of the steady watts."""
         self._added.append((self.clock(), joules))
 
     def read(self) -> Reading | Absent:
@@ -72,7 +72,7 @@ class ReplayMeter:
         return self.watts(at_s) if callable(self.watts) else self.watts
 
     def _counted(self, now: float) -> float:
-        """What was consumed until the last update: the mean of the watts at the ends of each period."""
+        """Energy until the last update: the mean of the watts at the ends of each period."""
         # A small part of a period more, since clocks add up with rounding.
         periods = math.floor(min(now, self.stalls_at_s) / self.update_period_s + 1e-6)
         until = periods * self.update_period_s

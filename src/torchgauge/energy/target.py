@@ -11,12 +11,12 @@ import torch
 from torchgauge.energy.carbon import Footprint
 from torchgauge.energy.energy_window import Effort
 from torchgauge.energy.estimate import Circumstances, Estimate, estimate_energy, module_shares, power_of, spread
-from torchgauge.energy.measuring import EnergyOrder, measure_run, unavailable
+from torchgauge.energy.measuring import EnergyPlan, measure_run, unavailable
 from torchgauge.facts import Capture, EnergyFacts, Measured, ModuleRecord, OpRecord, blank_measurements
 from torchgauge.facts.figures import ESTIMATED, MEASURED
 from torchgauge.hardware import Peaks, allows_tf32, cpu_name, device_name, has_cuda, peaks_of
 from torchgauge.measure import Subject
-from torchgauge.measure.parts import Work
+from torchgauge.measure.parts import Measurement
 from torchgauge.units import format_seconds
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ class EnergyWatch:
     budget_s: float
     facts: EnergyFacts | None = None
 
-    def measure(self, work: Work) -> None:
-        order = EnergyOrder(Effort(budget_s=_TRIALS * self.budget_s), parts_s=_PARTS * self.budget_s)
-        self.facts = measure_run(work.subject, work.ops, order, run=work.run)
+    def measure(self, work: Measurement) -> None:
+        plan = EnergyPlan(Effort(budget_s=_TRIALS * self.budget_s), parts_s=_PARTS * self.budget_s)
+        self.facts = measure_run(work.subject, work.ops, plan, run=work.run)
 
     def at_point(self, subject: Subject, run: Callable[[], None], row: SweepPoint) -> None:
         """Energy per sample at one point of a sweep; without a meter what the power's range gives over the time."""
         effort = Effort(budget_s=_POINT * self.budget_s, trials=3, settle_s=0.2, idle_s=0.5, warmup_s=2.0)
-        found = measure_run(subject, (), EnergyOrder(effort, parts_s=0.0), run=run).figures
+        found = measure_run(subject, (), EnergyPlan(effort, parts_s=0.0), run=run).figures
         joules = found["joules_per_sample"]
         row |= {"energy_per_sample_j": joules, "watts_mean": found["watts_mean"]}
         row |= {"power_limit_watts": found["power_limit_watts"], "energy_reason": found["reason"]}
@@ -79,7 +79,7 @@ def energy_facts(
 
 
 def name_of(device: torch.device) -> str:
-    """What the driver calls it; a device that is only pretended has no better name than torch's."""
+    """The driver's name of the device; torch's name for one that is not present."""
     if device.type == "cuda":
         return device_name("cuda", device.index) if has_cuda(device.index) else str(device)
     return cpu_name()
@@ -116,13 +116,13 @@ def mark_efficient(rows: Sequence[SweepPoint]) -> list[SweepPoint]:
 
 
 NOT_MEASURED = "energy is measured with --profile"
-# Runs beside the meter may take so much more or less time than the undisturbed ones.
+# Metered runs may differ by this share in time from the undisturbed ones without a note.
 _OTHER_TIME = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Analysed:
-    """What was analysed: its ops and modules, and the samples of one run."""
+    """The analysed ops and modules, and the samples of one run."""
 
     ops: Sequence[OpRecord]
     modules: Sequence[ModuleRecord]
@@ -151,7 +151,7 @@ def noted(found: EnergyFacts, time_s: float | None) -> EnergyFacts:
     taken = figures["window_s"] / figures["iterations"]
     if abs(taken / time_s - 1) <= _OTHER_TIME:
         return found
-    note = f"a run took {format_seconds(taken)} beside the meter, not {format_seconds(time_s)} as the undisturbed ones"
+    note = f"metered runs took {format_seconds(taken)}, undisturbed ones {format_seconds(time_s)}"
     return replace(found, figures={**figures, "notes": [*figures["notes"], note]})
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Ends, Series, System, Thermal
 
 POWER, TEMPERATURE, CLOCK, THROTTLED = "power_w", "temperature_c", "clock_hz", "throttled_share"
-# What the figures are called here, by the sampler's names.
+# Names of the figures, by the sampler's names.
 _NAMES = {
     "cuda_power_instant_w": POWER, "cuda_temperature_c": TEMPERATURE, "cuda_sm_clock_hz": CLOCK,
     "temperature_c": TEMPERATURE, "cpu_frequency_hz": CLOCK,
@@ -27,7 +27,7 @@ _LEAST_SHARE = 0.02
 
 
 def quantities(device: Device | Absent, kind: str) -> Iterator[Quantity]:
-    """What is sampled beside the trials, of the device that runs them."""
+    """Quantities of the device that are sampled during the trials."""
     if kind != "cuda":
         yield from (found for found in processor_quantities() if found.name in _NAMES)
         return

@@ -1,4 +1,4 @@
-"""What machines can do: peak rates by device, the roofline, calibration; and the machine an analysis runs on."""
+"""Peak rates by device, the roofline, calibration, and the machine that an analysis runs on."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ _THREAD_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What `torchgauge system` shows."""
+    """The content of `torchgauge system`."""
 
     environment: Environment
     physical_cores: int | None

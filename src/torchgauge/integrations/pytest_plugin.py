@@ -34,7 +34,7 @@ def gauge_budget() -> Callable[..., BudgetReport]:
             budget = read_budgets(Path.cwd()).of(target if isinstance(target, str) else "")
             limits, options = {one.key: one.most for one in budget.limits}, analysis_options(budget.settings)
         if not limits:
-            pytest.fail("there are no limits: give them as keywords, or in [tool.torchgauge.budgets]", pytrace=False)
+            pytest.fail("no limits: pass them as keywords, or set them in [tool.torchgauge.budgets]", pytrace=False)
         report = check(target, limits, **options | given)
         if report.exit_status:
             pytest.fail(render_text([report], width=100), pytrace=False)

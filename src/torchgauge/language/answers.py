@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -72,7 +72,14 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
     limit = Interface(model, question.context_limit).context_limit
     interface = Interface(model)
     for point in question.points:
-        _require_possible(point, limit, interface)
+        if point.tokens < 1 or point.batch < 1 or point.encoder_tokens < 0:
+            raise InputError("tokens and sequences must be at least 1")
+        if limit is not None and point.tokens > limit:
+            raise InputError(f"{point.tokens:,} tokens exceed the model's context limit of {limit:,} positions")
+        if point.prefix >= point.tokens:
+            raise InputError(f"a prefix of {point.prefix:,} tokens leaves nothing of a prompt of {point.tokens:,}")
+        if point.encoder_tokens and not interface.is_encoder_decoder:
+            raise InputError("encoder_tokens is for encoder-decoder models; this one has only a decoder")
 
     def run(points: Sequence[Point], reduce: Reduce[T]) -> tuple[Seen, dict[Point, T]]:
         return observe(
@@ -140,17 +147,6 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
         found[point] = _extend(point, lambda points: run(points, facts.of_point)[1], shorter)
     result["points"] = [found[point] for point in question.points]
     return result
-
-
-def _require_possible(point: Point, limit: int | None, interface: Interface) -> None:
-    if point.tokens < 1 or point.batch < 1 or point.encoder_tokens < 0:
-        raise InputError("tokens and sequences are numbers from 1 on")
-    if limit is not None and point.tokens > limit:
-        raise InputError(f"{point.tokens:,} tokens are beyond the model's context limit of {limit:,} positions")
-    if point.prefix >= point.tokens:
-        raise InputError(f"a prefix of {point.prefix:,} tokens leaves nothing of a prompt of {point.tokens:,}")
-    if point.encoder_tokens and not interface.is_encoder_decoder:
-        raise InputError("encoder_tokens is for models with an encoder and a decoder; this one has a decoder alone")
 
 
 def _probe_encoder(interface: Interface, tokens: int) -> int:
@@ -232,10 +228,17 @@ def _extend(
                     # Memory at the peak is the largest of several polynomials: that of the longest prompts.
                     known_bytes = [(length, one[name][key]) for length, one in zip(lengths, rows, strict=True)][-3:]
                     row[key] = max(int(lagrange(known_bytes, point.tokens)), known_bytes[-1][1])
-                row["times"] = {
-                    device: _extended_time([one[name]["times"][device] for one in rows], lengths, point.tokens)
-                    for device in last[name]["times"]
-                }
+                row["times"] = {}
+                for device, latest in last[name]["times"].items():
+                    # Each further token is assumed to cost what the last ones did.
+                    earlier: Mapping[str, object] = {**rows[-2][name]["times"][device]}
+                    times: dict[str, object] = {**latest}
+                    for key, value in latest.items():
+                        before = earlier[key]
+                        if isinstance(value, float) and isinstance(before, int | float):
+                            slope = (value - before) / (lengths[-1] - lengths[-2])
+                            times[key] = max(value + slope * (point.tokens - lengths[-1]), 0.0)
+                    row["times"][device] = times
                 result[name] = row
             for name in ("cache", "cache_after"):
                 result[name] = [  # type: ignore[literal-required]
@@ -247,7 +250,7 @@ def _extend(
 
 
 def _costs(row: PointFacts) -> dict[str, object]:
-    """What has to follow a polynomial."""
+    """The figures that must follow a polynomial."""
     found: dict[str, object] = {
         "cache": [held["bytes"] for held in row["cache"]],
         "cache_after": [held["bytes"] for held in row["cache_after"]],
@@ -260,17 +263,6 @@ def _costs(row: PointFacts) -> dict[str, object]:
         kept = {key: figures[key] for key in (*FIGURES, "weight_bytes", "matrix_bytes", "ops")}
         found[name] = {**kept, "modules": modules}
     return found
-
-
-def _extended_time(rows: list[PassTime], lengths: list[int], tokens: int) -> PassTime:
-    """Each further token is assumed to cost what the last ones did."""
-    earlier, result = dict(rows[-2]), dict(rows[-1])
-    for key, value in rows[-1].items():
-        before = earlier[key]
-        if isinstance(value, float) and isinstance(before, int | float):
-            slope = (value - before) / (lengths[-1] - lengths[-2])
-            result[key] = max(value + slope * (tokens - lengths[-1]), 0.0)
-    return cast("PassTime", result)
 
 
 def held_rows(cache: list[Held]) -> list[HeldFacts]:

@@ -1,4 +1,4 @@
-"""What fits on a device: weights, the caches of all sequences, activations, and what the process takes besides.
+"""Memory needed on a device: weights, the caches of all sequences, activations, and the overhead of the process.
 
 A server prefills one sequence at a time while the others wait with their caches, and decodes all of them together; the
 larger of the two decides.
@@ -64,7 +64,7 @@ def need(alone: PointFacts, together: PointFacts, cache_bytes: int, weights_byte
 
 def fewest_devices(row: FitRow) -> int | None:
     """With weights, cache and activations split evenly by tensor parallelism, a lower bound: some is repeated on every
-    device, and links need buffers of their own."""
+    device, and links need buffers too."""
     room = row["capacity_bytes"] - row["overhead_bytes"]
     split = row["weights_bytes"] + row["cache_bytes"] + row["activation_bytes"]
     return ceil(split / room) if room > 0 else None
@@ -90,8 +90,8 @@ def paged_bytes(held: Iterable[HeldFacts], tokens: int, page: int) -> int:
 
 
 def shared_bytes(held: Iterable[HeldFacts], tokens: int, prefix: int) -> int:
-    """What the entries of the first `prefix` tokens take in all sequences together; a window may have left some of
-    them behind, and a state cannot be shared."""
+    """Bytes of the entries of the first `prefix` tokens in all sequences together; a window may have dropped some of
+    them, and a state cannot be shared."""
     total = 0
     for one in held:
         length = length_of(one, tokens) if one["of"] == "text" else None

@@ -18,7 +18,6 @@ from torch import nn
 
 from torchgauge.capture.fake_tensor import FakeTensor, Spec, Storage, make_fake
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.facts import OpRecord
 from torchgauge.predict.steps import CudaRun
 
 # Modules that define cache classes: their entries are searched for tensors.
@@ -32,7 +31,7 @@ class Unequal(Exception):  # noqa: N818 - a signal
 
 @dataclass(slots=True)
 class Span:
-    """The ops of one traced layer; `paths` are all layers that it stands for, `first` the traced one."""
+    """The ops of one traced layer; `paths` are all layers that it represents, `first` the traced one."""
 
     start: int
     end: int
@@ -123,7 +122,7 @@ class Folding:
         for tensor in given:
             storages.setdefault(id(tensor.storage_), len(storages))
         before = [[_identities(entry) for entry in group] for group in entries]
-        beside = _beside((args, kwargs))
+        outside = _outside((args, kwargs))
         start = len(ops)
         output = call(*args, **kwargs)
         entries = _entries((args, kwargs))
@@ -134,17 +133,25 @@ class Folding:
             for place in range(len(new))
             if place >= len(old) or old[place] != new[place]
         }
-        is_beside = _beside((args, kwargs)) != beside
+        is_outside = _outside((args, kwargs)) != outside
         written = {(number, place) for number, place in changed if len(after[number][place]) > 1}  # with tensors
-        self.cache_of[layer.path] = sorted(written | ({(0, layer.position)} if is_beside else set()))
+        self.cache_of[layer.path] = sorted(written | ({(0, layer.position)} if is_outside else set()))
         span = Span(start, len(ops), [layer.path], layer.path)
         self.spans.append(span)
-        if known is not None and not _are_equal(ops[known.span.start : known.span.end], ops[start:]):
-            raise Unequal
+        if known is not None:
+            first, second = ops[known.span.start : known.span.end], ops[start:]
+            are_equal = len(first) == len(second) and all(
+                a.signature is b.signature
+                or (a.op, a.signature.inputs, a.signature.outputs, a.cost)
+                == (b.op, b.signature.inputs, b.signature.outputs, b.cost)
+                for a, b in zip(first, second, strict=True)
+            )
+            if not are_equal:
+                raise Unequal
         if known is None:
             numbers, records = dict(storages), dict[int, _Tensor]()
             described = _describe(output, numbers, records)
-            own = {place for _, place in changed} <= {layer.position} and not is_beside
+            own = {place for _, place in changed} <= {layer.position} and not is_outside
             held = [_entry(group, layer.position) for group in entries]
             states = [None if one is None else _describe(vars(one), numbers, records) for one in held] if own else None
             self._known[key] = _Reference(span, storages, described, states)
@@ -268,8 +275,8 @@ def _entries(given: _Call) -> list[list[Any]]:
     return found
 
 
-def _beside(given: _Call) -> list[int]:
-    """Tensors that a cache keeps beside its entries, as MiniMax does for linear attention."""
+def _outside(given: _Call) -> list[int]:
+    """Tensors that a cache keeps outside its entries, as MiniMax does for linear attention."""
     places = ("layers", "self_attention_cache", "cross_attention_cache")
     found: list[FakeTensor] = []
     for cache in _caches(given):
@@ -309,7 +316,7 @@ def _identities(entry: object) -> tuple[int, ...]:
 
 
 def _description(value: object) -> object:
-    """What a call depends on: structure, shapes, plain values."""
+    """A key of everything that a call depends on: structure, shapes, plain values."""
     if type(value) is FakeTensor:
         return value.spec
     if isinstance(value, _PLAIN):
@@ -319,7 +326,7 @@ def _description(value: object) -> object:
     if isinstance(value, dict):
         return tuple((key, _description(item)) for key, item in value.items())
     if hasattr(value, "layers") or hasattr(value, "self_attention_cache"):
-        return type(value)  # its entry for the layer is described beside it
+        return type(value)  # its entry for the layer is described separately
     if hasattr(value, "__dict__") and not isinstance(value, nn.Module) and not callable(value):
         is_state = bool(_tensors(vars(value))) or type(value).__name__.endswith("Layer")
         return type(value), _description(vars(value)) if is_state else id(value)
@@ -347,14 +354,3 @@ def _rebuilt(value: Any, build: Callable[[_Tensor], FakeTensor]) -> Any:
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return type(value)(_rebuilt(item, build) for item in value)
     return value
-
-
-def _are_equal(first: Sequence[OpRecord], second: Sequence[OpRecord]) -> bool:
-    if len(first) != len(second):
-        return False
-    return all(
-        a.signature is b.signature
-        or (a.op, a.signature.inputs, a.signature.outputs, a.cost)
-        == (b.op, b.signature.inputs, b.signature.outputs, b.cost)
-        for a, b in zip(first, second, strict=True)
-    )

@@ -88,7 +88,7 @@ class Held:
 
 @dataclass
 class Pass:
-    """One call of the model: its ops, and its memory beside parameters."""
+    """One call of the model: its ops, and its memory without parameters."""
 
     segments: list[Segment]
     peak_bytes: int  # live at most, what was there before the call included
@@ -112,7 +112,7 @@ class Observed:
 
 @dataclass
 class Seen:
-    """What a session saw of a model besides the passes."""
+    """Facts about a model from a session, apart from the passes."""
 
     params: tuple[ParamRecord, ...]
     layers: list[tuple[str, int, int]]  # path, position, kind
@@ -122,7 +122,7 @@ class Seen:
 
 
 class Encoded(tuple[torch.Tensor]):
-    """What the encoder gave: models take the first of a tuple, or the fields of a record, most of which are None."""
+    """The encoder's output: models use the first of a tuple, or the fields of a record, most of which are None."""
 
     __slots__ = ()
 

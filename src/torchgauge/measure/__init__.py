@@ -3,7 +3,7 @@
 subject ──▶ latency (nothing attached: the total)
    ├──────▶ module times, profile ──joined──▶ static ops (the parts, from separate runs)
    ├──────▶ memory
-   └──────▶ sampler, counters (beside the runs)
+   └──────▶ sampler, counters (during separate runs)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torchgauge.lazy import lazy_names
 if TYPE_CHECKING:
     from torchgauge.measure.absence import Absent
     from torchgauge.measure.calibrate import DTYPES, ProbeDiedError, doubts
-    from torchgauge.measure.counters import GENERAL, Counted, counting, memory_events, tally
+    from torchgauge.measure.counters import GENERAL, Counted, counting, list_counters, memory_events, tally
     from torchgauge.measure.latency import (
         Budget,
         Timed,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         relative_half_width,
         time_runs,
     )
-    from torchgauge.measure.measuring import HostWatch, Order, measure, module_paths
+    from torchgauge.measure.measuring import HostWatch, MeasurementPlan, measure, module_paths
     from torchgauge.measure.module_times import ModuleWatch, time_modules
     from torchgauge.measure.nvml import Device, opened
     from torchgauge.measure.parts import allocation_peak, device_module_times, fragmentation, trace_of
@@ -42,7 +42,17 @@ if TYPE_CHECKING:
         refusal,
         uncounted_work,
     )
-    from torchgauge.measure.profile import RUN, DeviceKernel, HostEvent, OpTime, Profiled, align, join, profile_runs
+    from torchgauge.measure.profile import (
+        RUN,
+        DeviceKernel,
+        HostEvent,
+        OpTime,
+        Profiled,
+        align,
+        join,
+        profile_runs,
+        split_runs,
+    )
     from torchgauge.measure.rates import COPY, buffer_bytes, last_cache_bytes, matmul, outcome
     from torchgauge.measure.readings import (
         Quantity,
@@ -52,7 +62,15 @@ if TYPE_CHECKING:
         process_quantities,
         processor_quantities,
     )
-    from torchgauge.measure.sampler import MOST_NUMBERS, MOST_POINTS, Sampler, Samples, Series, sampling
+    from torchgauge.measure.sampler import (
+        MOST_NUMBERS,
+        MOST_POINTS,
+        Sampler,
+        Samples,
+        Series,
+        list_quantities,
+        sampling,
+    )
     from torchgauge.measure.settings import (
         Settings,
         applied,
@@ -67,26 +85,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COPY", "DTYPES", "GENERAL", "MOST_NUMBERS", "MOST_POINTS", "RAW", "RUN", "Absent", "Budget", "Count", "Counted",
-    "Device", "DeviceKernel", "Event", "FloatEvent", "HostEvent", "HostWatch", "ModuleWatch", "OpTime", "Order",
-    "ProbeDiedError", "Processor", "Profiled", "Quantity", "Sampler", "Samples", "Series", "Settings", "Subject",
-    "Sweep", "Timed", "Value", "align", "allocation_peak", "applied", "batch_size", "buffer_bytes", "counting",
-    "cuda_quantities", "decode", "device_module_times", "doubts", "float_events", "fragmentation", "join",
-    "last_cache_bytes", "matmul", "measure", "median_interval", "memory_events", "middle_half", "module_paths",
-    "nearest", "nvml_device", "opened", "outcome", "parse_processor", "parse_sweeps", "percentile",
-    "process_quantities", "processor_quantities", "profile_runs", "read_settings", "ready", "rebatched", "refusal",
-    "relative_half_width", "require_device", "sampling", "serial_share", "serial_shares", "tally", "thread_count",
-    "thread_counts", "time_modules", "time_runs", "trace_of", "uncounted_work",
+    "Device", "DeviceKernel", "Event", "FloatEvent", "HostEvent", "HostWatch", "MeasurementPlan", "ModuleWatch",
+    "OpTime", "ProbeDiedError", "Processor", "Profiled", "Quantity", "Sampler", "Samples", "Series", "Settings",
+    "Subject", "Sweep", "Timed", "Value", "align", "allocation_peak", "applied", "batch_size", "buffer_bytes",
+    "counting", "cuda_quantities", "decode", "device_module_times", "doubts", "float_events", "fragmentation", "join",
+    "last_cache_bytes", "list_counters", "list_quantities", "matmul", "measure", "median_interval", "memory_events",
+    "middle_half", "module_paths", "nearest", "nvml_device", "opened", "outcome", "parse_processor", "parse_sweeps",
+    "percentile", "process_quantities", "processor_quantities", "profile_runs", "read_settings", "ready", "rebatched",
+    "refusal", "relative_half_width", "require_device", "sampling", "serial_share", "serial_shares", "split_runs",
+    "tally", "thread_count", "thread_counts", "time_modules", "time_runs", "trace_of", "uncounted_work",
 ]  # fmt: skip
 
 _HOMES = {
     "absence": ("Absent",),
     "calibrate": ("DTYPES", "ProbeDiedError", "doubts"),
-    "counters": ("Counted", "GENERAL", "counting", "memory_events", "tally"),
+    "counters": ("Counted", "GENERAL", "counting", "list_counters", "memory_events", "tally"),
     "latency": (
         "Budget", "Timed", "median_interval", "middle_half", "nearest", "percentile", "relative_half_width",
         "time_runs",
     ),
-    "measuring": ("HostWatch", "Order", "measure", "module_paths"),
+    "measuring": ("HostWatch", "MeasurementPlan", "measure", "module_paths"),
     "module_times": ("ModuleWatch", "time_modules"),
     "nvml": ("Device", "opened"),
     "parts": ("allocation_peak", "device_module_times", "fragmentation", "trace_of"),
@@ -94,12 +112,14 @@ _HOMES = {
         "Count", "Event", "FloatEvent", "Processor", "RAW", "decode", "float_events", "parse_processor", "refusal",
         "uncounted_work",
     ),
-    "profile": ("DeviceKernel", "HostEvent", "OpTime", "Profiled", "RUN", "align", "join", "profile_runs"),
+    "profile": (
+        "DeviceKernel", "HostEvent", "OpTime", "Profiled", "RUN", "align", "join", "profile_runs", "split_runs",
+    ),
     "rates": ("COPY", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
     "readings": (
         "Quantity", "Value", "cuda_quantities", "nvml_device", "process_quantities", "processor_quantities",
     ),
-    "sampler": ("MOST_NUMBERS", "MOST_POINTS", "Sampler", "Samples", "Series", "sampling"),
+    "sampler": ("MOST_NUMBERS", "MOST_POINTS", "Sampler", "Samples", "Series", "list_quantities", "sampling"),
     "settings": (
         "Settings", "applied", "read_settings", "serial_share", "serial_shares", "thread_count", "thread_counts",
     ),

@@ -49,11 +49,11 @@ class ProbeDiedError(Exception):
 
 
 def calibrate(
-    device: str, name: str, how: str, tell: Progress | None = None, launch: Launch | None = None
+    device: str, name: str, how: str, progress: Progress | None = None, launch: Launch | None = None
 ) -> Calibrated:
     """Measure a device (`cpu`, `cuda:0`) and save its rates under its name; `how` says with what they were measured."""
     found = Calibrated(device, name, measured=f"{time.strftime('%Y-%m-%d')} {how}", notes=doubts(device))
-    for part, rate in rates(device, (*DTYPES, COPY), tell, launch or run_probe):
+    for part, rate in rates(device, (*DTYPES, COPY), progress, launch or run_probe):
         if isinstance(rate, Absent):
             found.absent[part] = rate.reason
         elif part == COPY:
@@ -75,7 +75,7 @@ def doubts(device: str) -> list[str]:
 
 
 def rates(
-    device: str, parts: Sequence[str], tell: Progress | None = None, launch: Launch | None = None
+    device: str, parts: Sequence[str], progress: Progress | None = None, launch: Launch | None = None
 ) -> Iterator[tuple[str, float | Absent]]:
     """Each part in a separate process: if one dies, only its part is lost."""
     left = list(parts)
@@ -86,8 +86,8 @@ def rates(
                 answer = json.loads(line)
                 if "begin" in answer:
                     started = answer["begin"]
-                    if tell:
-                        tell(len(parts) - len(left), len(parts), f"{device} {started}")
+                    if progress:
+                        progress(len(parts) - len(left), len(parts), f"{device} {started}")
                     continue
                 left.remove(answer["end"])
                 yield answer["end"], answer["rate"] if "rate" in answer else Absent(answer["reason"])
@@ -123,10 +123,10 @@ def _watch(probe: subprocess.Popen[str]) -> Timer:
     return watch
 
 
-def offers(system: System) -> dict[str, Any]:
+def describe_machine(system: System) -> dict[str, Any]:
     """Plain JSON: peaks of the devices, quantities that can be sampled, counters that can be read."""
     cuda = sum(device.kind == "cuda" for device in system.devices)
-    return {"peaks": peaks(system), "sensors": sampler.offered(cuda), "counters": counters.offered()}
+    return {"peaks": peaks(system), "sensors": sampler.list_quantities(cuda), "counters": counters.list_counters()}
 
 
 def peaks(system: System) -> list[dict[str, Any]]:

@@ -240,7 +240,7 @@ def tally(readings: Sequence[tuple[Event, Count]], counted: Counted) -> None:
     counted.values = {name: value for name, value in counted.values.items() if _figure(name) not in counted.absent}
 
 
-def offered() -> list[Meter]:
+def list_counters() -> list[Meter]:
     """Every counter, tried once: available, or why not."""
     with counting() as counted:
         pass

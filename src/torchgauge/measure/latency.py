@@ -103,7 +103,7 @@ class Surroundings:
 
 @contextmanager
 def surroundings_noted() -> Iterator[Surroundings]:
-    """What it yields is filled in when the block ends."""
+    """Yields a record that is filled in when the block ends."""
     noted = Surroundings(governor=governor())
     process = psutil.Process()
     begin, busy, own = perf_counter(), _busy_seconds(), _own_seconds(process)
@@ -138,7 +138,7 @@ Clock = Callable[[], float]
 
 _WINDOW_RUNS = 5
 _STABLE_WITHIN = 0.05
-_BESIDE_EVERY = 3
+_BETWEEN_EVERY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +234,12 @@ def time_runs(
     run: Callable[[], object],
     budget: Budget | None = None,
     *,
-    beside: Callable[[], object] | None = None,
+    between: Callable[[], object] | None = None,
     clock: Clock = perf_counter,
 ) -> Timed:
-    """Time `run`, which returns when its work is done. What it raises ends the measurement and is kept.
+    """Time `run`, which returns when its work is done. An exception ends the measurement and is kept.
 
-    `beside` is called every few runs and not timed, so that it measures under the same conditions."""
+    `between` is called every few runs and not timed; it measures under the same conditions."""
     limits = budget or Budget()
     timed = Timed()
     gc.collect()
@@ -259,8 +259,8 @@ def time_runs(
                 timed.warm.append(_once(run, clock))
             while not timed.is_enough(limits, clock() - begin):
                 timed.seconds.append(_once(run, clock))
-                if beside is not None and len(timed.seconds) % _BESIDE_EVERY == 0:
-                    beside()
+                if between is not None and len(timed.seconds) % _BETWEEN_EVERY == 0:
+                    between()
         # The model's own code may raise anything; what was measured until then is kept.
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             timed.failure = error

@@ -16,7 +16,7 @@ from torchgauge.facts import Measured, OpRecord, blank_measurements
 from torchgauge.measure.counters import counting
 from torchgauge.measure.latency import Clock, Surroundings, Timed, surroundings_noted, time_runs
 from torchgauge.measure.module_times import ModuleWatch, module_paths, module_rows
-from torchgauge.measure.parts import Order, Work, measure_memory, measure_modules
+from torchgauge.measure.parts import Measurement, MeasurementPlan, measure_memory, measure_modules
 from torchgauge.measure.sampler import sampling
 from torchgauge.measure.settings import measure_scaling
 from torchgauge.measure.subject import Subject, TrainingStep
@@ -26,9 +26,9 @@ from torchgauge.units import format_whole_percent
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Measurements
 
-__all__ = ["INTERRUPTED", "Order", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
+__all__ = ["INTERRUPTED", "MeasurementPlan", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
 
-Stage = Callable[[Work], None]
+Stage = Callable[[Measurement], None]
 
 INTERRUPTED = "interrupted"
 # torch raises a plain RuntimeError if the CPU runs out of memory.
@@ -37,25 +37,27 @@ _CPU_MEMORY = "DefaultCPUAllocator: "
 _MAX_DRIFT = 0.05
 
 
-def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Progress | None = None) -> Measured:
+def measure(
+    subject: Subject, ops: Sequence[OpRecord], plan: MeasurementPlan, progress: Progress | None = None
+) -> Measured:
     """Measure everything requested. `failure` says what failed; what was measured before it is kept."""
-    work = Work(subject, subject.run, ops, order, figures=blank_measurements())
+    work = Measurement(subject, subject.run, ops, plan, figures=blank_measurements())
     chosen: list[tuple[str, Stage, bool]] = [
         ("latency", measure_latency, True),
-        ("phases", measure_phases, order.train),
-        ("modules and ops", measure_modules, order.parts and not subject.is_compiled),
-        ("memory", measure_memory, order.parts),
-        ("system", watch_machine, order.system),
-        ("threads", measure_scaling, order.system and not work.on_device),
+        ("phases", measure_phases, plan.train),
+        ("modules and ops", measure_modules, plan.parts and not subject.is_compiled),
+        ("memory", measure_memory, plan.parts),
+        ("system", watch_machine, plan.system),
+        ("threads", measure_scaling, plan.system and not work.on_device),
     ]
-    stages = [*((name, stage) for name, stage, wanted in chosen if wanted), *order.more]
+    stages = [*((name, stage) for name, stage, wanted in chosen if wanted), *plan.more]
     try:
-        if order.train:
+        if plan.train:
             work.step = TrainingStep(subject)
             work.run = work.step.run
         for number, (name, stage) in enumerate(stages):
-            if tell:
-                tell(number, len(stages), name)
+            if progress:
+                progress(number, len(stages), name)
             stage(work)
     # The model's own code may raise anything, also in a later run for the first time.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -64,21 +66,21 @@ def measure(subject: Subject, ops: Sequence[OpRecord], order: Order, tell: Progr
     return work.finished()
 
 
-def measure_phases(work: Work) -> None:
+def measure_phases(work: Measurement) -> None:
     assert work.step is not None
     work.figures["phases"] = work.step.phases()
 
 
-def measure_latency(work: Work) -> None:
-    host = HostWatch(work.subject) if work.on_device and not work.order.train else None
-    beside: Callable[[], None] | None = host.run if host else None
-    if not work.on_device and work.order.parts and not work.subject.is_compiled:
+def measure_latency(work: Measurement) -> None:
+    host = HostWatch(work.subject) if work.on_device and not work.plan.train else None
+    between: Callable[[], None] | None = host.run if host else None
+    if not work.on_device and work.plan.parts and not work.subject.is_compiled:
         # On the CPU modules are timed in runs between the undisturbed ones: a machine that slows down does so for both.
         watch = work.watch = ModuleWatch(module_paths(work.subject.model))
-        beside = partial(watch.run, work.run)
+        between = partial(watch.run, work.run)
     begin, used = perf_counter(), process_time()
     with surroundings_noted() as noted:
-        timed = time_runs(work.run, work.order.budget, beside=beside)
+        timed = time_runs(work.run, work.plan.budget, between=between)
     elapsed, used = perf_counter() - begin, process_time() - used
     work.figures |= _headline(work.subject, timed, noted)
     if work.figures["latency"]:
@@ -162,11 +164,11 @@ _WATCHED_SHARE = 0.2
 _LEAST_RUNS = 3
 
 
-def watch_machine(work: Work) -> None:
+def watch_machine(work: Measurement) -> None:
     """In separate runs: the total comes from runs with nothing attached."""
     # The counters are opened first: the sampler's thread is not the model's.
     with counting() as counted, sampling(work.subject.device) as samples:
-        runs, end = 0, perf_counter() + _WATCHED_SHARE * work.order.budget.seconds
+        runs, end = 0, perf_counter() + _WATCHED_SHARE * work.plan.budget.seconds
         while runs < _LEAST_RUNS or perf_counter() < end:
             work.run()
             runs += 1
@@ -175,7 +177,7 @@ def watch_machine(work: Work) -> None:
         reason = "the work is on the device, and the processor counts its own"
         work.figures["counters"] = {"absent": {"counters": reason}}
         return
-    peaks = work.order.peaks
+    peaks = work.plan.peaks
     flops = sum(op.cost.flops for op in work.ops)
     bytes_per_s = peaks.bytes_per_s if peaks else None
     work.figures["counters"] = counted.figures(runs=runs, flops=flops, bytes_per_s=bytes_per_s)

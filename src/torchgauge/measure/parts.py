@@ -39,8 +39,8 @@ _LEAST_WATCHED = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What to measure: `parts` modules and memory, `profile` the ops too, `system` the state of the machine and how
+class MeasurementPlan:
+    """The parts of a measurement: `parts` are modules and memory, `profile` the ops too, `system` the machine and how
     the run scales with threads. `peaks` are the device's, where they are known; `more` are stages of others."""
 
     profile: bool = False
@@ -49,18 +49,18 @@ class Order:
     peaks: Peaks | None = None
     parts: bool = True
     system: bool = False
-    more: tuple[tuple[str, Callable[[Work], None]], ...] = ()
+    more: tuple[tuple[str, Callable[[Measurement], None]], ...] = ()
 
 
 @dataclass(slots=True)
-class Work:
+class Measurement:
     """A measurement in progress: `run` is one whole run of the subject, in training its `step`; the rest are the
     results so far."""
 
     subject: Subject
     run: Callable[[], None]
     ops: Sequence[OpRecord]
-    order: Order
+    plan: MeasurementPlan
     step: TrainingStep | None = None
     figures: Measurements = field(default_factory=blank_measurements)
     modules: Mapping[str, Members] = field(default_factory=dict)
@@ -83,20 +83,20 @@ class Work:
         return Measured(self.figures, self.modules, self.op_rows, self.trace)
 
 
-def measure_modules(work: Work) -> None:
+def measure_modules(work: Measurement) -> None:
     """Modules, and ops if requested; time that neither explains is a separate figure."""
-    subject, order = work.subject, work.order
+    subject, plan = work.subject, work.plan
     paths = module_paths(subject.model)
     calls: dict[str, ModuleTime] = {}
     if not work.on_device:
         # From the watched runs between the undisturbed ones; a few more where those were too few for any, or few of
         # them as long as the median.
         watch = work.watch or ModuleWatch(paths)
-        end = perf_counter() + _PARTS_SHARE * order.budget.seconds
+        end = perf_counter() + _PARTS_SHARE * plan.budget.seconds
         while watch.runs < _LEAST_WATCHED or (len(watch.near(work.total_s)) < ENOUGH and perf_counter() < end):
             watch.run(work.run)
         calls = watch.times(near_s=work.total_s)
-    runs = repeats(work.total_s, order.budget, most=PROFILED_RUNS)
+    runs = repeats(work.total_s, plan.budget, most=PROFILED_RUNS)
     seen = profile_runs(work.run, paths, runs, device=subject.device)
     profiled = nearest(seen, lambda run: (run.end_ns - run.start_ns) * 1e-9, work.total_s)
     joined = [join(work.ops, run) for run in profiled]
@@ -104,7 +104,7 @@ def measure_modules(work: Work) -> None:
     times = op_times(joined, on_device=work.on_device)
     own = own_times(calls, work.ops, times, script_roots(subject.model))
     explained = sum(time.time_s for time in times.values())
-    if order.train and work.on_device:
+    if plan.train and work.on_device:
         # The optimizer's static ops go parameter by parameter; its kernels on a device do not: their time is the whole
         # model's.
         seconds = optimizer_time(profiled)
@@ -112,13 +112,13 @@ def measure_modules(work: Work) -> None:
         own.setdefault("", {})[OPTIMIZER] = seconds
         explained += seconds - known
     work.modules = module_rows({path: sum(phases.values()) for path, phases in own.items()}, work.total_s)
-    work.figures |= {"module_phases": own} if order.train else {}
+    work.figures |= {"module_phases": own} if plan.train else {}
     work.figures["unexplained_s"] = work.total_s - explained
     work.figures["profile"] = _profile(work, profiled, joined)
-    if order.profile:
+    if plan.profile:
         least = least_time(work.ops, times)
         timed = [op for op in work.ops if op.index in times]
-        work.op_rows = {op.index: op_figures(op, times[op.index], order.peaks, least_s=least) for op in timed}
+        work.op_rows = {op.index: op_figures(op, times[op.index], plan.peaks, least_s=least) for op in timed}
 
 
 def repeats(seconds: float, budget: Budget, *, most: int) -> int:
@@ -126,7 +126,7 @@ def repeats(seconds: float, budget: Budget, *, most: int) -> int:
     return int(min(most, max(2, _PARTS_SHARE * budget.seconds / seconds))) if seconds else most
 
 
-def measure_memory(work: Work) -> None:
+def measure_memory(work: Measurement) -> None:
     recorded = _recorded(work.subject, work.run)
     found = join(work.ops, recorded)
     figures = work.figures["memory"] = memory_figures(work.subject, work.run, recorded)
@@ -150,7 +150,7 @@ def memory_figures(subject: Subject, run: Callable[[], None], recorded: Profiled
     return {"allocated_peak_bytes": peak, **(cuda_peak(run, subject.device) if on_device else process_peak(run))}
 
 
-def _profile(work: Work, runs: Sequence[Profiled], joined: Sequence[Mapping[int, Joined]]) -> Profile:
+def _profile(work: Measurement, runs: Sequence[Profiled], joined: Sequence[Mapping[int, Joined]]) -> Profile:
     """How the profiled runs compare with the undisturbed ones, and the time that they do not explain."""
     spans = sorted((run.end_ns - run.start_ns) * 1e-9 for run in runs)
     worked = sorted(sum(kernel.duration_ns for kernel in run.kernels) * 1e-9 for run in runs)
@@ -301,7 +301,7 @@ def process_peak(run: Callable[[], object]) -> Memory:
 
 
 def cuda_peak(run: Callable[[], object], device: torch.device) -> Memory:
-    """What torch's CUDA allocator held at most over a run: in tensors (allocated), and from the driver (reserved)."""
+    """Peaks of torch's CUDA allocator during a run: in tensors (allocated), and from the driver (reserved)."""
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)

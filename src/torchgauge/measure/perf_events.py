@@ -35,7 +35,7 @@ _OWN_CODE, _WHOLE_MACHINE = 2, 0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What to count. `machine_cpu` is where an event of the whole machine is read; else it is this process's."""
+    """An event to count. `machine_cpu` is where an event of the whole machine is read; None for this process."""
 
     name: str
     kind: int
@@ -65,7 +65,7 @@ class Count:
 
 
 class Kernel(Protocol):
-    """What counting needs of the kernel; a replay of recorded readings is another."""
+    """The kernel's interface that counting uses; tests replay recorded readings."""
 
     def threads(self) -> list[int]: ...
 

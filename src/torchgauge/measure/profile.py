@@ -31,7 +31,7 @@ _RUNTIME = re.compile(r"(cuda|cu|hip)[A-Z]")
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """Work on the device: a kernel, a copy or a fill; `idle_ns` is how long the device waited for it."""
+    """Measurement on the device: a kernel, a copy or a fill; `idle_ns` is how long the device waited for it."""
 
     name: str
     start_ns: int
@@ -98,10 +98,10 @@ def profile_runs(
             with record_function(RUN):
                 run()
     results: Any = profiler.profiler
-    return _split(results.kineto_results.events())
+    return split_runs(results.kineto_results.events())
 
 
-def _split(raw: Any) -> list[Profiled]:
+def split_runs(raw: Any) -> list[Profiled]:
     """The events of every run; what lies between runs is dropped."""
     on_cpu: dict[int, HostEvent] = {}
     launched: list[tuple[int, DeviceKernel]] = []

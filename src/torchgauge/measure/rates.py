@@ -2,8 +2,8 @@
 
     python -m torchgauge.measure.rates cpu float32 bfloat16 copy
 
-One line of JSON per part when it begins and when it ends: a processor that lacks an instruction kills the process,
-and whoever reads the lines knows at which part.
+It prints one line of JSON when a part begins and when it ends: an instruction that the processor lacks kills the
+process, and the last line shows in which part.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MEBI = 2**20
 def main(device: str, parts: Sequence[str]) -> None:
     target = torch.device(device)
     for part in parts:
-        tell({"begin": part})
-        tell({"end": part} | outcome(part, target))
+        report({"begin": part})
+        report({"end": part} | outcome(part, target))
 
 
-def tell(line: dict[str, object]) -> None:
+def report(line: dict[str, object]) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
@@ -44,7 +44,7 @@ def outcome(part: str, device: torch.device) -> dict[str, object]:
     try:
         with torch.inference_mode():
             return {"rate": copy_rate(device) if part == COPY else matmul_rate(part, device)}
-    # What torch raises where a device has no such arithmetic differs from op to op.
+    # The exception for arithmetic that a device lacks differs from op to op.
     except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError) as error:
         return {"reason": (str(error).strip().splitlines() or [type(error).__name__])[0]}
 

@@ -1,4 +1,4 @@
-"""What the sampler can read: a CUDA device, the processor, this process, the traffic of the machine.
+"""Quantities for the sampler: of a CUDA device, the processor, this process, the traffic of the machine.
 
 A quantity can be read again and again; one that cannot says why.
 """
@@ -21,7 +21,7 @@ import psutil
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.nvml import THROTTLE_REASONS, Device, opened
 
-# What a counter counts, by the unit of its rate.
+# The unit of a counter, by the unit of its rate.
 _COUNTED_IN = {"share": "s", "cores": "s", "1/s": "", "B/s": "B"}
 # One number, or one for every label.
 Value = float | tuple[float, ...]
@@ -48,12 +48,12 @@ class Quantity:
     def now(self) -> Value | Absent:
         try:
             return self.read()
-        # What psutil raises where the system does not say, or does not let us read.
+        # psutil raises these where the system does not report the value, or does not permit reading it.
         except (OSError, NotImplementedError, psutil.Error) as error:
             return Absent(f"{self.source}: {error}" if str(error) else f"{self.source} reports no value")
 
-    def offer(self) -> dict[str, object]:
-        """What it can resolve, or why it cannot be read here."""
+    def describe(self) -> dict[str, object]:
+        """Its resolution, or why it cannot be read here."""
         now = self.now()
         return {
             "name": self.name,

@@ -1,4 +1,4 @@
-"""What the machine does while something runs, sampled by a thread whose cost is bounded and reported.
+"""Samples the state of the machine during a run, by a thread whose cost is limited and reported.
 
 with sampling(device) as samples:
     run()
@@ -162,7 +162,7 @@ class Track:
         self.last, self.last_at = numbers, at
 
     def _total(self) -> float | list[float | None] | None:
-        """What a counter counted over the whole run."""
+        """The growth of a counter over the whole run."""
         if not self.quantity.is_counter:
             return None
         grown = _growth(self.first, self.last)
@@ -196,7 +196,7 @@ def _numbers(value: Value) -> Numbers:
 
 @dataclass(slots=True)
 class Samples:
-    """What was sampled; complete when the block has ended."""
+    """The samples; complete when the block has ended."""
 
     period_s: float
     tracks: dict[str, Track] = field(default_factory=dict)
@@ -251,7 +251,7 @@ class Sampler:
         value = track.quantity.now()
         at = self._clock() - self._began
         if isinstance(value, Absent):
-            # What could be read and no longer can: the readings so far would pass for the whole run.
+            # It can no longer be read: the readings so far must not pass for the whole run.
             del self.samples.tracks[track.quantity.name]
             self.samples.absent[track.quantity.name] = f"until {at:.1f} s, then: {value.reason}"
             return
@@ -289,7 +289,7 @@ def sampling(
     period_s: float = PERIOD_S,
     quantities: Iterable[Quantity] | None = None,
 ) -> Iterator[Samples]:
-    """Sample while the block runs; `device` is the one the run uses. What it yields is complete after the block."""
+    """Sample while the block runs; `device` is the one the run uses. The samples are complete after the block."""
     samples = Samples(period_s)
     with ExitStack() as stack:
         if quantities is None:
@@ -323,11 +323,11 @@ def sampling(
             sampler.end()
 
 
-def offered(cuda_devices: int) -> list[dict[str, object]]:
+def list_quantities(cuda_devices: int) -> list[dict[str, object]]:
     """Everything that could be sampled here, with what it can resolve or why it is missing."""
-    rows = [quantity.offer() for quantity in (*processor_quantities(), *process_quantities())]
+    rows = [quantity.describe() for quantity in (*processor_quantities(), *process_quantities())]
     for index in range(max(1, cuda_devices)):
         with nvml_device(index) as device:
-            found = [quantity.offer() for quantity in cuda_quantities(device)]
+            found = [quantity.describe() for quantity in cuda_quantities(device)]
         rows += [row | {"device": f"cuda:{index}"} for row in found] if cuda_devices else found
     return rows

@@ -16,7 +16,7 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import OpRecord
 from torchgauge.measure.latency import Budget, time_runs
 from torchgauge.measure.module_times import module_paths
-from torchgauge.measure.parts import Work, repeats
+from torchgauge.measure.parts import Measurement, repeats
 from torchgauge.measure.profile import OpTime, join, op_times, profile_runs
 
 if TYPE_CHECKING:
@@ -75,19 +75,19 @@ def serial_share(one: float, many: float, threads: int) -> float | None:
     return min(1.0, max(0.0, share))
 
 
-def measure_scaling(work: Work) -> None:
+def measure_scaling(work: Measurement) -> None:
     """The run with 1, 2, … threads, and what of each kind of op does not get faster with them."""
     most = torch.get_num_threads()
-    budget = replace(work.order.budget, seconds=_POINT_SHARE * work.order.budget.seconds)
+    budget = replace(work.plan.budget, seconds=_POINT_SHARE * work.plan.budget.seconds)
     rows = scaling(work.run, most, budget)
     figures = work.figures["threads"] = {**(work.figures["threads"] or {}), "scaling": rows}
-    runs = repeats(rows[0]["median_s"], work.order.budget, most=_PROFILED_RUNS)
+    runs = repeats(rows[0]["median_s"], work.plan.budget, most=_PROFILED_RUNS)
     with thread_count(1):
         one = _op_times(work, runs)
     figures["serial_share"] = serial_shares(work.ops, one, _op_times(work, runs), most)
 
 
-def _op_times(work: Work, runs: int) -> dict[int, OpTime]:
+def _op_times(work: Measurement, runs: int) -> dict[int, OpTime]:
     found = profile_runs(work.run, module_paths(work.subject.model), runs, device=work.subject.device)
     return op_times([join(work.ops, run) for run in found], on_device=work.on_device)
 

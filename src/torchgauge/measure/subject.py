@@ -24,7 +24,7 @@ from torchgauge.source.process_state import rng_untouched
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: `model(*args, **kwargs)`; `dtype` is the type of floating tensors that was asked for.
+    """A model call that can be measured: `model(*args, **kwargs)`; `dtype` is the requested type of floating tensors.
 
     `has_objects`: objects are among the inputs, such as a cache of keys and values. A run may write to them, so each
     gets a copy: else every run would see a longer cache than the one before."""
@@ -69,8 +69,8 @@ def ready(
     is_owned: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Iterator[Subject]:
-    """The model as it is asked for. What runs is the user's own where nothing has to change, else a copy; one that was
-    made for this (`is_owned`) is changed itself."""
+    """The model as requested: the user's own if nothing has to change, else a copy; one that was made for this run
+    (`is_owned`) is changed in place."""
     require_device(device)
     real = model
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
@@ -118,15 +118,15 @@ def require_device(device: torch.device) -> None:
     """Raise `InputError` where the device is not there."""
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise InputError(f"there is no CUDA device here, so nothing can be measured on '{device}'")
+            raise InputError(f"cannot measure on '{device}': this machine has no CUDA device")
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:
-            raise InputError(f"there is no device '{device}': this machine has {count}, the last is cuda:{count - 1}")
+            raise InputError(f"cannot measure on '{device}': the last CUDA device of this machine is cuda:{count - 1}")
         torch.cuda.init()  # its random state can be kept from now on
     elif device.type == "mps" and not torch.backends.mps.is_available():
-        raise InputError("there is no MPS device here, so nothing can be measured on 'mps'")
+        raise InputError("cannot measure on 'mps': this machine has no MPS device")
     elif device.type not in ("cpu", "mps"):
-        raise InputError(f"torchgauge does not measure on '{device}': only on cpu, cuda and mps")
+        raise InputError(f"cannot measure on '{device}': supported devices are cpu, cuda and mps")
 
 
 @contextmanager
@@ -163,12 +163,12 @@ class TrainingStep:
         self.subject.synchronize()
 
     def state_bytes(self) -> int:
-        """What the optimizer keeps from step to step."""
+        """Bytes of the optimizer's state."""
         kept = (value for state in self.optimizer.state.values() for value in state.values())
         return sum(value.nbytes for value in kept if isinstance(value, torch.Tensor))
 
     def phases(self) -> dict[str, float]:
-        """One step with the device brought to rest between the phases, and how long each took."""
+        """The duration of each phase, from one step with a synchronisation between the phases."""
         marks = [perf_counter()]
 
         def mark() -> None:

@@ -27,7 +27,7 @@ KEYS = (BATCH, SEQ, DTYPE, THREADS)
 # Each point gets this share of the time for the undisturbed runs.
 _POINT_SHARE = 0.5
 
-# What is run with a batch size or a sequence length.
+# The inputs for a batch size or a sequence length.
 Inputs = Callable[[str, int], Candidate]
 # Adds to the row of a point what others measure there: the subject, one whole run of it, the row.
 AtPoint = Callable[[Subject, Callable[[], None], "SweepPoint"], None]
@@ -94,14 +94,14 @@ def measure_sweep(
     budget: Budget,
     train: bool = False,
     at_point: AtPoint | None = None,
-    tell: Progress | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[SweepPoint]:
     """A row for every point. One that fails is kept with its failure; after an interruption there are no more."""
     points = [(sweep.key, value) for sweep in sweeps for value in sweep.values]
     limits = replace(budget, seconds=_POINT_SHARE * budget.seconds)
     for number, (key, value) in enumerate(points):
-        if tell:
-            tell(number, len(points), f"{key} {value}")
+        if progress:
+            progress(number, len(points), f"{key} {value}")
         row = _row(subject, (key, value), inputs, limits, train=train, at_point=at_point)
         yield row
         if row["failure"] == INTERRUPTED:
@@ -130,11 +130,11 @@ def _row(
             row["memory"] = memory_figures(there, run)
             if at_point is not None:
                 at_point(there, run, row)
-    # What fails at one point (out of memory, a length beyond the model's table) may run at the next.
+    # A failure at one point (out of memory, a length beyond the model's table) does not affect the next.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         row["failure"] = failure_text(error)
         let_go(error)
-        # What a point that failed had reserved is free for the next.
+        # Free the memory that the failed point had reserved.
         if subject.device.type == "cuda":
             torch.cuda.empty_cache()
     return row
@@ -174,7 +174,7 @@ def rebatched(candidate: Candidate, batch: int) -> Candidate:
 
 
 def batch_size(candidate: Candidate) -> int:
-    """The first dimension that the given tensors share; a 1 beside it is spread over the batch."""
+    """The first dimension that the given tensors share; tensors with 1 there are broadcast over the batch."""
     sizes: list[int] = []
     map_tensors((candidate.args, candidate.kwargs), lambda t: sizes.append(int(t.shape[0])) if t.dim() else None)
     distinct = sorted({size for size in sizes if size != 1}) or sorted(set(sizes))

@@ -12,7 +12,7 @@ from torchgauge.capture import Request, Trace, trace
 from torchgauge.errors import UsageError
 from torchgauge.facts import Measured, blank_measurements
 from torchgauge.hardware import Peaks, cpu_name, has_cuda, peaks_of
-from torchgauge.measure.measuring import INTERRUPTED, Order, Stage, failure_text, let_go, measure
+from torchgauge.measure.measuring import INTERRUPTED, MeasurementPlan, Stage, failure_text, let_go, measure
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
 from torchgauge.measure.subject import Subject, ready, require_device
 from torchgauge.measure.sweep import BATCH, SEQ, AtPoint, Inputs, Sweep, batch_size, measure_sweep, rebatched
@@ -25,9 +25,9 @@ Prepare = Callable[[Subject], AbstractContextManager[Subject]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """`profile`: ops, system, counters and threads too; `notes` are what is to be known of the target. `more` are
-    stages of others, `at_point` adds to the row of a sweep; `prepare` changes what is run (compiles it)."""
+class MeasureOptions:
+    """`profile`: ops, system, counters and threads too; `notes` are remarks on the target. `more` are further stages,
+    `at_point` adds to the row of a sweep, `prepare` changes the subject (compiles it)."""
 
     profile: bool = False
     sweeps: tuple[Sweep, ...] = ()
@@ -39,9 +39,14 @@ class Asked:
 
 
 def measure_target(
-    source: Source, traced: Trace, request: Request, given: GivenInputs, asked: Asked, tell: Progress | None = None
+    source: Source,
+    traced: Trace,
+    request: Request,
+    given: GivenInputs,
+    asked: MeasureOptions,
+    progress: Progress | None = None,
 ) -> Measured:
-    """The measurement of what was `traced` with these inputs. What fails is said under `failure`; the rest is kept."""
+    """Measure the model that was `traced`, with the same inputs. `failure` says what failed; the rest is kept."""
     fixed = given.has_shapes or holds_tensor(given.kwargs or {}) or isinstance(source.model, ExportedModel)
 
     def inputs(key: str, value: int) -> Candidate:
@@ -77,7 +82,7 @@ def measure_target(
             if asked.prepare is not None:
                 subject = stack.enter_context(asked.prepare(subject))
             level = asked.settings.level(profile=asked.profile)
-            order = Order(
+            plan = MeasurementPlan(
                 profile=level == OPS,
                 train=request.train,
                 budget=asked.settings.budget,
@@ -86,8 +91,8 @@ def measure_target(
                 system=asked.profile,
                 more=asked.more,
             )
-            measured = measure(subject, traced.ops, order, tell)
-            _add_sweep(measured, subject, inputs, request, asked, tell)
+            measured = measure(subject, traced.ops, plan, progress)
+            _add_sweep(measured, subject, inputs, request, asked, progress)
     # Building and running it are the code of others, which may raise anything.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         measured = replace(measured, figures={**measured.figures, "failure": failure_text(error)})
@@ -98,8 +103,8 @@ def measure_target(
     return replace(measured, figures={**measured.figures, "settings": settings})
 
 
-def refused(reason: str, asked: Asked) -> Measured:
-    """Where there is nothing to run."""
+def refused(reason: str, asked: MeasureOptions) -> Measured:
+    """The measurements of a target that cannot be run."""
     return Measured(
         {**blank_measurements(), "failure": reason, "settings": asked.settings.figures(profile=asked.profile)}
     )
@@ -113,7 +118,12 @@ def device_peaks(device: torch.device) -> Peaks | None:
 
 
 def _add_sweep(
-    measured: Measured, subject: Subject, inputs: Inputs, request: Request, asked: Asked, tell: Progress | None
+    measured: Measured,
+    subject: Subject,
+    inputs: Inputs,
+    request: Request,
+    asked: MeasureOptions,
+    progress: Progress | None,
 ) -> None:
     """Row by row, so that an interruption leaves those before it."""
     figures = measured.figures
@@ -122,7 +132,7 @@ def _add_sweep(
     rows = figures["sweep"] = []
     budget, train = asked.settings.budget, request.train
     for row in measure_sweep(
-        subject, asked.sweeps, inputs, budget=budget, train=train, at_point=asked.at_point, tell=tell
+        subject, asked.sweeps, inputs, budget=budget, train=train, at_point=asked.at_point, progress=progress
     ):
         rows.append(row)
         if row["failure"] == INTERRUPTED:

@@ -98,7 +98,7 @@ class ScriptInterpreter:
         self.iterations = 0  # of all loops so far
 
     def run(self, module: JitObject, *args: Value, **kwargs: Value) -> Value:
-        """What the module's forward returns. The caller records this call, inner calls are recorded here."""
+        """Run the module's forward. The caller records this call, inner calls are recorded here."""
         script = module._c
         self._types = module_types(script)
         self._is_foreign = is_foreign(module)
@@ -132,7 +132,7 @@ class ScriptInterpreter:
         return output
 
     def adopt(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What stands for a tensor that the model holds: making it is not an op of the model."""
+        """The run's tensor for a tensor of the model; making it is not an op of the model."""
         with torch._C._DisableTorchDispatch():
             return self._adopt(tensor)
 

@@ -1,8 +1,8 @@
 """The function behind a node that is an operator: Python's own for plain values, else torch's by the dispatcher.
 
-A graph may ask a tensor for its shape, type, device or single value. What `torch.jit.optimize_for_inference` puts into
-a graph for oneDNN is run as the ops it stands for; tensors in oneDNN's own layouts are ordinary fake tensors here, and
-bringing them there and back copies them.
+A graph may ask a tensor for its shape, type, device or single value. Nodes that `torch.jit.optimize_for_inference` adds
+for oneDNN run as the ops that they replace; tensors in oneDNN's own layouts are ordinary fake tensors here, and
+converting them copies them.
 """
 
 from __future__ import annotations
@@ -193,9 +193,8 @@ def convolution(x: Value, weight: Value, bias: Value, stride: list[int], *rest: 
     return _aten.convolution(x, weight, bias, stride, *sizes, False, [0] * len(stride), groups)
 
 
-# What TorchScript does with numbers, texts, lists and dicts, in Python: such values are Python's own here. Torch's
-# operators for them would work on copies: an `append` would be lost. Methods that make a text longer check its length
-# first: torch's own would fill the memory.
+# TorchScript's operators for numbers, texts, lists and dicts, in Python: torch's own would work on copies, and an
+# `append` would be lost. Methods that make a text longer check its length first: torch's own would fill the memory.
 
 LONGEST = 1 << 22  # elements of one list or text that a graph may make; `Budget` has the limit for all of them
 

@@ -25,7 +25,7 @@ def _cumsum_flops(inputs: list[Any], outputs: list[Any]) -> int:
     return prod(shape) - prod(shape) // length if length else 0
 
 
-# What the writer counts besides fvcore: arithmetic by its result, sums by their additions.
+# Ops that the writer counts in addition to fvcore: arithmetic by its result, sums by their additions.
 EXTRA_OPS: dict[str, Handle] = {
     "aten::add": elementwise_flop_counter(0, 1),
     "aten::sub": elementwise_flop_counter(0, 1),
@@ -66,7 +66,7 @@ class FVCoreWriter:
 
     def _analysed(self) -> tuple[JitModelAnalysis, JitModelAnalysis]:
         if self._analyses is None:
-            raise RuntimeError("there is no model yet: give one with its inputs, or call analyze(model, inputs)")
+            raise RuntimeError("no model: pass one with its inputs, or call analyze(model, inputs) first")
         return self._analyses
 
 

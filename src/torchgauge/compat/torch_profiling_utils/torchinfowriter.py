@@ -22,7 +22,7 @@ from torchgauge.compat.torchinfo.layer_info import LayerInfo
 if TYPE_CHECKING:
     import pandas
 
-# What stands before a node: below a branch that goes on, before a child, before the last child.
+# The prefix of a line: below a branch that continues, of a child, of the last child.
 STYLES: dict[str, tuple[str, str, str]] = {
     "ansi": ("|   ", "|-- ", "`-- "),
     "ascii": ("|   ", "|-- ", "+-- "),
@@ -82,7 +82,7 @@ def find_node(root: ModelNode, name_or_path: str) -> ModelNode:
 
 
 def tree_lines(root: ModelNode, style: tuple[str, str, str], max_depth: int = 0) -> Iterator[tuple[str, ModelNode]]:
-    """Each node with what stands before it; `max_depth` 0 is all of them."""
+    """Each node with the prefix of its line; `max_depth` 0 shows all."""
     yield "", root
     yield from _below(root, style, "", max_depth - 1)
 
@@ -267,7 +267,7 @@ class TorchinfoWriter:
     def construct_model_tree(self) -> None:
         """Run the model once; the summary is printed unless `verbose` is 0."""
         if self.model is None:
-            raise RuntimeError("there is no model yet: give one to TorchinfoWriter or to update_model")
+            raise RuntimeError("no model: pass one to TorchinfoWriter or to update_model first")
         found = summary(
             self.model,
             input_size=self.input_size,

@@ -1,4 +1,4 @@
-"""What `summary` returns: the layers, the totals, and the table as its text."""
+"""The result of `summary`: the layers, the totals, and the table as its text."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class LayerCalls(Observer):
             self._places.setdefault(place.layer_id, []).append(place)
         # A script module is opaque: its inner calls are not seen.
         self.layers = [place for place in places if isinstance(place.module, torch.jit.ScriptModule)]
-        # What is running: its row, and its place in the structure.
+        # The running modules: row, and place in the structure.
         self._running: list[tuple[LayerInfo, LayerInfo]] = [(places[0], places[0])]
 
     def enter(self, module: nn.Module) -> None:
@@ -251,7 +251,7 @@ def structure(model: nn.Module) -> list[LayerInfo]:
 
 
 def _holders(layer: LayerInfo) -> list[LayerInfo]:
-    """What holds a layer, from the root down, without the root and the layer."""
+    """The containers of a layer, outermost first, without the root and the layer."""
     found: list[LayerInfo] = []
     above = layer.parent_info
     while above is not None and above.depth > 0:

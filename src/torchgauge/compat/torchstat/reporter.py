@@ -15,7 +15,7 @@ PREFIXES = ("T", "G", "M", "K")
 
 def report_format(collected_nodes: Sequence[StatNode]) -> str:
     if not collected_nodes:
-        raise ValueError("there are no rows to report")
+        raise ValueError("no rows to report")
     total = StatNode()
     for name in ("parameter_quantity", "inference_memory", "MAdd", "Flops", "duration"):
         setattr(total, name, sum(getattr(node, name) for node in collected_nodes))

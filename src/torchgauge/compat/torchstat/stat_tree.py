@@ -96,7 +96,7 @@ class StatTree:
         return max(child.depth for child in query_node.parent.children)
 
     def get_collected_stat_nodes(self, query_granularity: int) -> list[StatNode]:
-        """The rows of a granularity: nodes of that height, and lower ones beside a node that is at least as high."""
+        """The rows of a granularity: nodes of that height, and lower siblings of a node that is at least as high."""
         collected = []
         for node in self.root_node.walk():
             height = node.depth

@@ -1,4 +1,4 @@
-"""What `fvcore.nn` exports for counting."""
+"""The counting functions of `fvcore.nn`."""
 
 from torchgauge.compat.fvcore.nn.activation_count import ActivationCountAnalysis, activation_count
 from torchgauge.compat.fvcore.nn.flop_count import FlopCountAnalysis, flop_count

@@ -167,7 +167,7 @@ class Trace(Observer):
         self._outside: list[list[Node]] = []
 
     def enter(self, module: nn.Module) -> None:
-        # A stranger's ops belong to whoever called it.
+        # Ops of a module of another model belong to its caller.
         name = self._names.get(id(module), self._running[-1] if self._running else "")
         self._running.append(name)
         self.called.add(name)
@@ -248,7 +248,7 @@ class Statistics:
 
 
 class JitModelAnalysis:
-    """Sums what handles count, for every module. The pass is made when a figure is first asked for, and again when a
+    """Sums the counts of handles for every module. The pass runs when a figure is first asked for, and again when a
     handle has changed. The model is called "", what it holds "child.grandchild"."""
 
     def __init__(self, model: nn.Module, inputs: torch.Tensor | tuple[object, ...]) -> None:
@@ -420,7 +420,7 @@ class JitModelAnalysis:
         return set(with_owners(node.scopes[-1])) if self._is_owned else {"", *node.scopes}
 
     def _count(self, node: Node) -> Counter[str] | None:
-        """What the op counts for, by name; None where nothing counts it."""
+        """The counts of the op by name; None where nothing counts it."""
         import numpy as np
 
         kind = node.kind()

@@ -1,7 +1,7 @@
 """Handles: functions of the inputs and outputs of an op that return a count, or counts by name.
 
-Multiply-adds are the project's own (`torchgauge.cost`); what stands here are the rates fvcore gives to norms and to
-elementwise ops. A handle reads the values of `torch.jit` graphs as well as those of this package.
+Multiply-adds are torchgauge's (`torchgauge.cost`); defined here are fvcore's rates of norms and elementwise ops. A
+handle reads the values of `torch.jit` graphs as well as those of this package.
 """
 
 from __future__ import annotations

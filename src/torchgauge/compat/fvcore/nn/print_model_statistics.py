@@ -61,7 +61,7 @@ def flop_count_table(
 
 
 def flop_count_str(flops: FlopCountAnalysis, activations: ActivationCountAnalysis | None = None) -> str:
-    """What `str(model)` gives, with the figures of every module that has any."""
+    """`str(model)` with the figures of every module that has any."""
     model = flops._model
     analyses = _quiet({"#flops": flops, "#acts": activations})
     counted: Numbers = {"#params": dict(parameter_count(model))}
@@ -78,7 +78,7 @@ def flop_count_str(flops: FlopCountAnalysis, activations: ActivationCountAnalysi
 
 
 def _quiet(analyses: Mapping[str, JitModelAnalysis | None]) -> dict[str, JitModelAnalysis]:
-    """Those that are given; what they would warn of is in what is printed."""
+    """The analyses that are given, with warnings disabled: the printed text shows the same."""
     given = {title: analysis for title, analysis in analyses.items() if analysis is not None}
     for analysis in given.values():
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
