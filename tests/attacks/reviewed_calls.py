@@ -259,7 +259,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(cost, name)": OWN,
     },
     "language/folding.py": {
-        "twin.get_submodule(layer.path)": PATHS,
+        "replica.get_submodule(layer.path)": PATHS,
     },
     "lazy.py": {
         "getattr(importlib.import_module(home), name)": OWN,

@@ -32,14 +32,13 @@ from torchgauge.energy import (
     heavy_op_groups,
     key_of,
     measure_run,
-    module_sums,
     op_groups_of,
     prepare,
     tokens_per_run,
 )
 from torchgauge.energy import meter as registry
 from torchgauge.facts import Capture, OpRecord, View, capture_from_document
-from torchgauge.measure import Absent, OpTime, ready
+from torchgauge.measure import Absent, OpTime, inclusive_sums, ready
 from torchgauge.source import Candidate
 
 CPU = torch.device("cpu")
@@ -150,7 +149,7 @@ def test_parts_that_a_profiler_slowed_down_last_no_longer_than_the_run() -> None
 
 def test_a_module_has_what_is_below_it() -> None:
     capture = seen(blocks(), torch.randn(4, 8))
-    sums = module_sums(capture.ops, {op.index: 1.0 for op in capture.ops})
+    sums = inclusive_sums((op.module, 1.0) for op in capture.ops)
     assert sums[""] == len(capture.ops)
     assert sums["0"] == sums["0.0"] + sums["0.1"] + sums["0.2"]
 

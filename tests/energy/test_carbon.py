@@ -111,8 +111,8 @@ def test_the_overhead_is_one_unless_given() -> None:
     [
         ("DE", 350.0, None, "not both"),
         (None, None, 1.2, "--pue needs a grid"),
-        ("DE", None, 0.9, "PUE is 1"),
-        ("DE", None, float("nan"), "PUE is 1"),
+        ("DE", None, 0.9, "PUE must be 1"),
+        ("DE", None, float("nan"), "PUE must be 1"),
         (None, -1.0, None, "grams of CO2e per kWh"),
         (None, 5000.0, None, "grams of CO2e per kWh"),
     ],

@@ -93,7 +93,7 @@ def test_a_domain_whose_name_cannot_be_read_is_a_reason(tmp_path: Path) -> None:
 
 def test_without_a_powercap_folder_the_reason_says_so(tmp_path: Path) -> None:
     found = rapl_of(tmp_path / "powercap")["RAPL"]
-    assert "there is no" in str(found.available())
+    assert "does not exist" in str(found.available())
     assert isinstance(found.read(), Absent)
 
 
@@ -179,7 +179,7 @@ def test_perf_says_why_it_may_not_count(tmp_path: Path) -> None:
         (found,) = processor.perf_meters("cpu", stack, power_folder(tmp_path / "power"), kernel)
         assert found.available() == "not permitted"
         (none,) = processor.perf_meters("cpu", stack, tmp_path / "nowhere", kernel)
-        assert none.available() == "the kernel shows no power events"
+        assert none.available() == "the kernel exposes no power events"
         (tmp_path / "power" / "type").write_text("unknown")
         (spoilt,) = processor.perf_meters("cpu", stack, tmp_path / "power", kernel)
         assert "cannot be read" in str(spoilt.available())

@@ -135,7 +135,7 @@ def test_a_measurement_that_fails_before_is_the_reason() -> None:
 
     found = tg.analyze(Fickle(), inputs=torch.ones(2, 3, device="meta"), profile=True, budget_s=0.02, progress=False)
     assert found.energy is not None
-    assert found.energy.reason.startswith("the measurement ended before: ")
+    assert found.energy.reason.startswith("the measurement failed: ")
 
 
 def test_a_wrong_country_is_refused_before_anything_runs() -> None:

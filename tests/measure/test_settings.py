@@ -35,8 +35,8 @@ def test_the_variables_of_the_cpp_analyser_are_honoured_with_a_note(number: str,
     found = read_settings(environ=theirs)
     assert (found.memory_fraction, found.profile_level) == (0.8, level)
     assert found.notes == (
-        "PYTORCH_CUDA_MEMORY_FRACTION=0.8 is taken as --memory-fraction 0.8",
-        f"PYTORCH_PROFILER_LEVEL={number} is taken as --profile-level {level}",
+        "PYTORCH_CUDA_MEMORY_FRACTION=0.8 is used as --memory-fraction 0.8",
+        f"PYTORCH_PROFILER_LEVEL={number} is used as --profile-level {level}",
     )
     assert "notes" not in found.figures(profile=True)
 
@@ -56,8 +56,8 @@ def test_the_note_stands_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     found = tg.analyze(torch.nn.Linear(4, 4), input_size=(1, 4), inference=True, budget_s=0.02, progress=False)
     assert found.measurements is not None
     assert found.measurements["settings"]["profile_level"] == "latency"
-    assert "PYTORCH_PROFILER_LEVEL=0 is taken as --profile-level latency" in found.measurements["notes"]
-    assert "PYTORCH_PROFILER_LEVEL=0 is taken as" in str(found)
+    assert "PYTORCH_PROFILER_LEVEL=0 is used as --profile-level latency" in found.measurements["notes"]
+    assert "PYTORCH_PROFILER_LEVEL=0 is used as" in str(found)
 
 
 def test_without_either_torch_decides() -> None:

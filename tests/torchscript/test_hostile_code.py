@@ -219,8 +219,8 @@ def test_what_a_file_prints_is_not_printed(folder: Path, capfd: pytest.CaptureFi
     assert tg.analyze(saved(Prints(), folder)).totals.macs == 4
     found = tg.analyze(saved(PrintsInEngine(), folder))
     assert (found.capture.run.mode, found.totals.params > 0) == (None, True)
-    assert "not handed to torch" in str(found.capture.run.warnings)
-    with pytest.raises(tg.ForwardError, match="not handed to torch"):
+    assert "does not run in torch" in str(found.capture.run.warnings)
+    with pytest.raises(tg.ForwardError, match="does not run in torch"):
         tg.analyze(saved(PrintsInEngine(), folder), inputs=torch.ones(2, 2))
     assert "from the file" not in "".join(capfd.readouterr())
 

@@ -127,7 +127,7 @@ def _check_shapes(op: str, arguments: Arguments) -> None:
                 raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}")
         case "max" | "min" if "dim" not in arguments and "other" not in arguments:
             if not arguments["self"].numel():
-                raise RuntimeError("max() and min() of no elements need a dimension")
+                raise RuntimeError("max() and min() of an empty tensor need a dim argument")
 
 
 def check_indices(call: FakeCall) -> None:

@@ -174,7 +174,7 @@ def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
     given: list[torch.Tensor] = []
     map_tensors((candidate.args, candidate.kwargs), given.append)
     if any(tensor.is_meta and not tensor.dtype.is_floating_point for tensor in given):
-        return "it was given integers on the meta device: give them with their values, on the CPU"
+        return "its integer inputs are on the meta device: pass them with values, on the CPU"
     return (
         "its parameters are on the meta device, so it cannot be run for real: "
         "give it real parameters (for example model.to_empty(device='cpu'))"

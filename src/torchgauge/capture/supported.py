@@ -43,7 +43,7 @@ def _probe(name: str) -> str | None:
     try:
         code = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False).returncode
     except subprocess.TimeoutExpired:
-        return f"{name} gave no answer within {_PATIENCE_S:.0f} s"
+        return f"{name} did not respond within {_PATIENCE_S:.0f} s"
     return f"{name} cannot run on this processor: {death_text(code)}" if code else None
 
 

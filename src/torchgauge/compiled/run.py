@@ -135,7 +135,7 @@ def finished(found: Recording, used: Sequence[Options], request: Request, *, is_
     if others:
         notes.append(f"no kernels are known of the backend {', '.join(others)}: only Inductor's are")
     if breaks:
-        notes.append("what runs between the graphs is eager, and not among the kernels")
+        notes.append("code between the graphs runs eagerly and is not among the kernels")
     if breaks and any(options.fullgraph for options in used):
         notes.append("it was compiled with fullgraph=True, which raises at the first of these breaks")
     if not is_run and any(options.changes.get(name) for options in used for name in TUNING):

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         attribute,
         heavy_op_groups,
         key_of,
-        module_sums,
         op_groups_of,
     )
     from torchgauge.energy.carbon import BOUNDARY, Footprint, footprint, given_grid, grid_of, grids
@@ -76,14 +75,14 @@ __all__ = [
     "Replayed", "RunEnergy", "Trial", "Unwrapped", "Whole", "attribute", "blank", "choose", "collect", "completed",
     "counting", "describe_meter", "drift", "estimate_energy", "footprint", "front", "given_grid", "grid_of", "grids",
     "heavy_op_groups", "key_of", "list_meters", "mark_efficient", "mean_interval", "measure_energy",
-    "measure_energy_window", "measure_run", "meters", "meters_of", "module_shares", "module_sums", "noted",
-    "of_device", "op_groups_of", "power_of", "prepare", "quantities", "technology_of", "thermal_figures",
-    "tokens_per_run", "unavailable",
+    "measure_energy_window", "measure_run", "meters", "meters_of", "module_shares", "noted", "of_device",
+    "op_groups_of", "power_of", "prepare", "quantities", "technology_of", "thermal_figures", "tokens_per_run",
+    "unavailable",
 ]  # fmt: skip
 
 _HOMES = {
     "attribution": (
-        "BY_TIME", "OpGroup", "REPLAYED", "Replayed", "Whole", "attribute", "heavy_op_groups", "key_of", "module_sums",
+        "BY_TIME", "OpGroup", "REPLAYED", "Replayed", "Whole", "attribute", "heavy_op_groups", "key_of",
         "op_groups_of",
     ),
     "carbon": ("BOUNDARY", "Footprint", "footprint", "given_grid", "grid_of", "grids"),

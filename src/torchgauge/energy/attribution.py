@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.energy.energy_window import EnergyWindow
 from torchgauge.facts import FREE, OpRecord, Signature
+from torchgauge.measure.module_times import inclusive_sums
 from torchgauge.measure.profile import OpTime
 
 if TYPE_CHECKING:
@@ -136,21 +137,8 @@ def attribute(
         index: added[index] + whole.waiting_w * (time.time_s * whole.stretch + whole.gap_s * gaps[index])
         for index, time in times.items()
     }
-    return Attributed(_figures(by_op, times, whole, replayed, refused or {}), by_op, module_sums(ops, by_op))
-
-
-def module_sums(ops: Sequence[OpRecord], by_op: Mapping[int, float]) -> dict[str, float]:
-    """A module's energy is its own plus that of the modules below its path."""
-    sums: dict[str, float] = {}
-    for op in ops:
-        if op.index not in by_op:
-            continue
-        path = op.module
-        sums[path] = sums.get(path, 0.0) + by_op[op.index]
-        while path:
-            path = path.rpartition(".")[0]
-            sums[path] = sums.get(path, 0.0) + by_op[op.index]
-    return sums
+    modules = inclusive_sums((op.module, by_op[op.index]) for op in ops if op.index in by_op)
+    return Attributed(_figures(by_op, times, whole, replayed, refused or {}), by_op, modules)
 
 
 def _figures(

@@ -100,17 +100,17 @@ def footprint(
         return None
     overhead = 1.0 if pue is None else pue
     if not 1.0 <= overhead < 10.0:
-        raise UsageError(f"a PUE is 1 (no overhead) or more, rarely above 2; not {overhead:g}")
+        raise UsageError(f"the PUE must be 1 (no overhead) or more, rarely above 2, not {overhead:g}")
     rate = REFERENCE_RATE_PER_S if rate_per_s is None else rate_per_s
     if not 0.0 < rate < math.inf:
-        raise UsageError(f"a rate is in samples per second, above 0; not {rate:g}")
+        raise UsageError(f"the rate must be above 0 samples per second, not {rate:g}")
     grid = grid_of(country) if country is not None else given_grid(intensity or 0.0)
     return Footprint(grid, overhead, rate, is_default)
 
 
 def given_grid(g_per_kwh: float) -> Grid:
     if not 0.0 <= g_per_kwh <= _MOST_G_PER_KWH:
-        raise UsageError(f"an intensity is in grams of CO2e per kWh, 0 to {_MOST_G_PER_KWH:g}; not {g_per_kwh:g}")
+        raise UsageError(f"the intensity must be 0 to {_MOST_G_PER_KWH:g} grams of CO2e per kWh, not {g_per_kwh:g}")
     return Grid(None, "as given", g_per_kwh, None, "given")
 
 

@@ -84,7 +84,7 @@ def _next_tick(meter: Meter, run: Callable[[], object]) -> _Tick | Absent:
         waited = now.at_s - before.at_s
         if waited >= patience:
             return Absent(
-                f"{meter.name} has stopped: no change in {waited:.1f} s, although it is said to be updated every "
+                f"{meter.name} has stopped: no change in {waited:.1f} s, although it should be updated every "
                 f"{meter.update_period_s:g} s"
             )
 

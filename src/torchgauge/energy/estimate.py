@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchgauge.facts import COUNTED, ModuleRecord, OpRecord
+from torchgauge.measure.module_times import inclusive_sums
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Range as RangeRow
@@ -264,14 +265,9 @@ def estimate_energy(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
 def module_shares(
     ops: Sequence[OpRecord], modules: Sequence[ModuleRecord], shares: Mapping[int, float]
 ) -> dict[str, float]:
-    """Of a module: its own ops and those of the modules below."""
-    found = {module.path: 0.0 for module in modules}
-    for op in ops:
-        parts = op.module.split(".") if op.module else []
-        for path in [".".join(parts[:depth]) for depth in range(len(parts), -1, -1)]:
-            if path in found:
-                found[path] += shares[op.index]
-    return found
+    """By module: the shares of its own ops and of those of the modules below."""
+    sums = inclusive_sums((op.module, shares[op.index]) for op in ops)
+    return {module.path: sums.get(module.path, 0.0) for module in modules}
 
 
 def spread(joules: Range) -> RangeRow:

@@ -65,7 +65,7 @@ def _asking(load: Callable[[], Any], index: int, stack: ExitStack) -> Callable[[
     try:
         library = load()
     except (ImportError, OSError) as error:
-        why = Absent(f"the package amdsmi, which ROCm brings, does not import: {error}")
+        why = Absent(f"the package amdsmi, which is part of ROCm, cannot be imported: {error}")
         return lambda: why
     import torch
 
@@ -81,7 +81,7 @@ def _asking(load: Callable[[], Any], index: int, stack: ExitStack) -> Callable[[
         refused = Absent(f"AMD SMI: {error}")
         return lambda: refused
     if not at_place:
-        return lambda: Absent(f"AMD SMI knows no device at {place}")
+        return lambda: Absent(f"AMD SMI lists no device at {place}")
 
     def joules() -> float | Absent:
         try:

@@ -46,7 +46,7 @@ def blank(origin: str, **known: Any) -> dict[str, Any]:
     """The figures of one run; joules are those of one inference (of one step in training)."""
     unknown = known.keys() - set(KEYS)
     if unknown:
-        raise KeyError(f"no figures of energy: {', '.join(sorted(unknown))}")
+        raise KeyError(f"unknown energy figures: {', '.join(sorted(unknown))}")
     empty: dict[str, Any] = dict.fromkeys(KEYS)
     return empty | {"origin": origin, "boundary": BOUNDARY, "meters": [], "notes": []} | known
 
@@ -143,7 +143,7 @@ def _figures(
     if not energy.is_steady:
         notes.append("energy and temperature were still changing when the warm-up ended")
     if heat["is_throttled"]:
-        notes.append(f"the device held itself back: {', '.join(heat['throttled'] or ())}")
+        notes.append(f"the device was throttled: {', '.join(heat['throttled'] or ())}")
     return blank(MEASURED, **found, thermal=heat, notes=notes) | {
         "power_limit_watts": None if isinstance(limit, Absent) else limit
     }

@@ -67,7 +67,7 @@ def meters(name: str) -> Callable[[F], F]:
 
     def register(find: F) -> F:
         if name in FINDERS:
-            raise ValueError(f"there are meters '{name}' already")
+            raise ValueError(f"the meters '{name}' are already registered")
         FINDERS[name] = find
         return find
 

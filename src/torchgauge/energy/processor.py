@@ -44,7 +44,7 @@ def perf_meters(
 def power_events(folder: Path) -> list[Event] | Absent:
     """One event for every socket; `scale` makes joules of the counts."""
     if not (folder / "type").exists():
-        return Absent("the kernel shows no power events")
+        return Absent("the kernel exposes no power events")
     try:
         kind = int(_text(folder / "type"))
         sockets = [int(part.partition("-")[0]) for part in _text(folder / "cpumask").split(",") if part]

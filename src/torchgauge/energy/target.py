@@ -59,7 +59,7 @@ def energy_facts(
     peaks = peaks_of(name, device.type)
     figures = capture.measured.figures if capture.measured else blank_measurements()
     if facts is None and (failure := figures.get("failure")):
-        facts = EnergyFacts(unavailable(f"the measurement ended before: {failure}"))
+        facts = EnergyFacts(unavailable(f"the measurement failed: {failure}"))
     threads, latency = figures.get("threads"), figures.get("latency")
     times = (
         {index: row["time_s"] for index, row in capture.measured.ops.items() if row.get("time_s")}

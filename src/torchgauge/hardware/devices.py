@@ -107,7 +107,7 @@ def remember(device: str, flops_per_s: Mapping[str, float], bytes_per_s: float, 
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, json.dumps(_read() | {device: rates}, indent=1).encode())
     except OSError as error:
-        raise TorchgaugeError(f"the rates cannot be kept in '{path}': {error.strerror or error}") from error
+        raise TorchgaugeError(f"cannot save the rates in '{path}': {error.strerror or error}") from error
     return path
 
 

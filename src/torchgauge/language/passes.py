@@ -291,7 +291,7 @@ def observe(
                 signal = error
     where = f" in '{signal.module}'" if signal and signal.module else ""
     why = f"{signal.why} ({signal.op}{where})" if signal else "runs different ops in equal layers"
-    raise InputError(f"the model {why}, so what it costs depends on the values of its tensors")
+    raise InputError(f"the model {why}, so its cost depends on the values of its tensors")
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ class _Session:
         if not fed or not any(_held(fed)):
             raise InputError(
                 f"{self.name} is not autoregressive, or keeps its state to itself: with use_cache=True its forward "
-                "returned no cache to go on from"
+                "returned no cache to continue from"
             )
         self.fed = next(iter(fed))
 

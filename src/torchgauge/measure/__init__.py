@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         time_runs,
     )
     from torchgauge.measure.measuring import HostWatch, MeasurementPlan, measure, module_paths
-    from torchgauge.measure.module_times import ModuleWatch, time_modules
+    from torchgauge.measure.module_times import ModuleWatch, inclusive_sums, time_modules
     from torchgauge.measure.nvml import Device, opened
     from torchgauge.measure.parts import allocation_peak, device_module_times, fragmentation, trace_of
     from torchgauge.measure.perf_events import (
@@ -88,12 +88,13 @@ __all__ = [
     "Device", "DeviceKernel", "Event", "FloatEvent", "HostEvent", "HostWatch", "MeasurementPlan", "ModuleWatch",
     "OpTime", "ProbeDiedError", "Processor", "Profiled", "Quantity", "Sampler", "Samples", "Series", "Settings",
     "Subject", "Sweep", "Timed", "Value", "align", "allocation_peak", "applied", "batch_size", "buffer_bytes",
-    "counting", "cuda_quantities", "decode", "device_module_times", "doubts", "float_events", "fragmentation", "join",
-    "last_cache_bytes", "list_counters", "list_quantities", "matmul", "measure", "median_interval", "memory_events",
-    "middle_half", "module_paths", "nearest", "nvml_device", "opened", "outcome", "parse_processor", "parse_sweeps",
-    "percentile", "process_quantities", "processor_quantities", "profile_runs", "read_settings", "ready", "rebatched",
-    "refusal", "relative_half_width", "require_device", "sampling", "serial_share", "serial_shares", "split_runs",
-    "tally", "thread_count", "thread_counts", "time_modules", "time_runs", "trace_of", "uncounted_work",
+    "counting", "cuda_quantities", "decode", "device_module_times", "doubts", "float_events", "fragmentation",
+    "inclusive_sums", "join", "last_cache_bytes", "list_counters", "list_quantities", "matmul", "measure",
+    "median_interval", "memory_events", "middle_half", "module_paths", "nearest", "nvml_device", "opened", "outcome",
+    "parse_processor", "parse_sweeps", "percentile", "process_quantities", "processor_quantities", "profile_runs",
+    "read_settings", "ready", "rebatched", "refusal", "relative_half_width", "require_device", "sampling",
+    "serial_share", "serial_shares", "split_runs", "tally", "thread_count", "thread_counts", "time_modules",
+    "time_runs", "trace_of", "uncounted_work",
 ]  # fmt: skip
 
 _HOMES = {
@@ -105,7 +106,7 @@ _HOMES = {
         "time_runs",
     ),
     "measuring": ("HostWatch", "MeasurementPlan", "measure", "module_paths"),
-    "module_times": ("ModuleWatch", "time_modules"),
+    "module_times": ("ModuleWatch", "inclusive_sums", "time_modules"),
     "nvml": ("Device", "opened"),
     "parts": ("allocation_peak", "device_module_times", "fragmentation", "trace_of"),
     "perf_events": (

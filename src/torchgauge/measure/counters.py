@@ -62,7 +62,7 @@ def memory_events(devices: Path = DEVICES) -> list[Event] | Absent:
             # `0,32`: one processor for every socket.
             sockets = [part for part in _text(controller / "cpumask").split(",") if part]
             found += [Event(kind, number, config, int(part.partition("-")[0]), scale) for part in sockets]
-    return found or Absent("the kernel shows no counters of the memory controllers")
+    return found or Absent("the kernel exposes no counters of the memory controllers")
 
 
 def _text(path: Path) -> str:
@@ -233,7 +233,7 @@ def tally(readings: Sequence[tuple[Event, Count]], counted: Counted) -> None:
     for event, count in readings:
         value = count.scaled()
         if value is None:
-            counted.absent[_figure(event.name)] = "the processor's counters were taken: it never got its turn"
+            counted.absent[_figure(event.name)] = "the processor's counters were in use: this one was never scheduled"
             continue
         counted.values[event.name] = counted.values.get(event.name, 0.0) + value * event.scale
         counted.least_running_share = min(counted.least_running_share, count.running_share)

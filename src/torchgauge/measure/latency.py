@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -106,14 +106,14 @@ def surroundings_noted() -> Iterator[Surroundings]:
     """Yields a record that is filled in when the block ends."""
     noted = Surroundings(governor=governor())
     process = psutil.Process()
-    begin, busy, own = perf_counter(), _busy_seconds(), _own_seconds(process)
+    begin, busy, own = perf_counter(), busy_seconds(psutil.cpu_times()), _own_seconds(process)
     try:
         yield noted
     finally:
         capacity = (perf_counter() - begin) * (os.cpu_count() or 1)
         if capacity > 0:
             noted.own_share = (_own_seconds(process) - own) / capacity
-            noted.others_share = max(0.0, (_busy_seconds() - busy) / capacity - noted.own_share)
+            noted.others_share = max(0.0, (busy_seconds(psutil.cpu_times()) - busy) / capacity - noted.own_share)
         noted.load_average = psutil.getloadavg()[0]
 
 
@@ -124,8 +124,8 @@ def governor() -> str | None:
         return None
 
 
-def _busy_seconds() -> float:
-    times = psutil.cpu_times()
+def busy_seconds(times: Any) -> float:
+    """Of psutil's CPU times: those in which the processor worked."""
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 

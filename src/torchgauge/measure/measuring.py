@@ -99,10 +99,10 @@ def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> Measuremen
     doubts = []
     precision = timed.precision
     if timed.is_warmup_only:
-        doubts.append("it ended while it warmed up: the latency is that of the runs until then")
+        doubts.append("it ended during the warm-up: the latency is that of the warm-up runs")
     if precision is not None and precision > 0.02:
         known = format_whole_percent(precision)
-        doubts.append(f"the median is known to ±{known} only: the machine is too noisy, or the time was short")
+        doubts.append(f"the median is known to ±{known} only: the machine is too noisy, or the budget too short")
     drift = timed.drift
     if drift is not None and abs(drift) > _MAX_DRIFT:
         change = f"{format_whole_percent(abs(drift))} {'more' if drift > 0 else 'less'} time than the first"
@@ -174,7 +174,7 @@ def watch_machine(work: Measurement) -> None:
             runs += 1
     work.figures["system"] = samples.figures()
     if work.on_device:
-        reason = "the work is on the device, and the processor counts its own"
+        reason = "the model runs on the device, which the processor's counters do not see"
         work.figures["counters"] = {"absent": {"counters": reason}}
         return
     peaks = work.plan.peaks

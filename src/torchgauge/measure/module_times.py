@@ -3,7 +3,7 @@ the ops that ran outside every call that could be timed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from time import perf_counter
@@ -170,18 +170,22 @@ def _is_within(path: str, folder: str) -> bool:
 def module_rows(own: Mapping[str, float], total: float) -> dict[str, dict[str, float | None]]:
     """A module's time is its own plus that of the modules below its path, as all its figures are: a list that is never
     called has its members' time. Modules in which nothing was called are left out."""
-    inclusive: dict[str, float] = {}
-    for path, seconds in own.items():
-        inclusive[path] = inclusive.get(path, 0.0) + seconds
-        above = path
-        while above:
-            above = above.rpartition(".")[0]
-            inclusive[above] = inclusive.get(above, 0.0) + seconds
     return {
         path: {
             "time_s": seconds,
             "self_time_s": own.get(path, 0.0),
             "time_share": seconds / total if total else None,
         }
-        for path, seconds in inclusive.items()
+        for path, seconds in inclusive_sums(own.items()).items()
     }
+
+
+def inclusive_sums(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """By path of a module: the sum of its own values and of those of the modules below it."""
+    sums: dict[str, float] = {}
+    for path, value in values:
+        sums[path] = sums.get(path, 0.0) + value
+        while path:
+            path = path.rpartition(".")[0]
+            sums[path] = sums.get(path, 0.0) + value
+    return sums

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from torchgauge.measure.absence import Absent
+from torchgauge.measure.latency import busy_seconds
 from torchgauge.measure.nvml import THROTTLE_REASONS, Device, opened
 
 # The unit of a counter, by the unit of its rate.
@@ -103,7 +104,7 @@ def nvml_device(index: int) -> AbstractContextManager[Device | Absent]:
     import torch
 
     if torch.version.hip:
-        return nullcontext(Absent("NVML knows NVIDIA's devices only"))
+        return nullcontext(Absent("NVML supports NVIDIA's devices only"))
     if index >= torch.cuda.device_count():
         return nullcontext(Absent("torch sees no CUDA device here"))
     found: Any = torch.cuda.get_device_properties(index)
@@ -126,15 +127,9 @@ def processor_quantities() -> Iterator[Quantity]:
     # The kernel charges CPU time in ticks.
     tick = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else None
 
-    def busy_seconds() -> Value:
-        return tuple(
-            float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
-            for times in psutil.cpu_times(percpu=True)
-        )
-
     yield Quantity(
-        "cpu_share", "share", busy_seconds, "the system's CPU times", is_counter=True, labels=cores,
-        is_averaged=True, update_s=tick, resolution=tick,
+        "cpu_share", "share", lambda: tuple(map(busy_seconds, psutil.cpu_times(percpu=True))), "the system's CPU times",
+        is_counter=True, labels=cores, is_averaged=True, update_s=tick, resolution=tick,
     )  # fmt: skip
 
     def frequencies() -> Value | Absent:
@@ -160,7 +155,7 @@ def processor_quantities() -> Iterator[Quantity]:
         }
 
     def temperatures() -> Value | Absent:
-        return tuple(sensors().values()) or Absent("the system shows no temperature sensor")
+        return tuple(sensors().values()) or Absent("the system reports no temperature sensor")
 
     source, labels = "the system's sensors", tuple(sensors())
     yield Quantity("temperature_c", "°C", temperatures, source, labels=labels, update_s=_TEMPERATURE_S)
@@ -208,12 +203,12 @@ def process_quantities() -> Iterator[Quantity]:
 
     def disk() -> Value | Absent:
         found = psutil.disk_io_counters(nowrap=False)
-        return (float(found.read_bytes), float(found.write_bytes)) if found else Absent("the system shows no disk")
+        return (float(found.read_bytes), float(found.write_bytes)) if found else Absent("the system reports no disk")
 
     def network() -> Value | Absent:
         found = psutil.net_io_counters(nowrap=False)
         if found is None:
-            return Absent("the system shows no network interface")
+            return Absent("the system reports no network interface")
         return float(found.bytes_recv), float(found.bytes_sent)
 
     traffic = partial(Quantity, unit="B/s", is_counter=True)

@@ -186,10 +186,10 @@ def read_settings(
     level = _first(profile_level, said, PROFILE_LEVEL, str)
     notes = []
     if fraction is None and (fraction := _first(None, said, CPP_MEMORY_FRACTION, float)) is not None:
-        notes.append(f"{CPP_MEMORY_FRACTION}={fraction:g} is taken as --memory-fraction {fraction:g}")
+        notes.append(f"{CPP_MEMORY_FRACTION}={fraction:g} is used as --memory-fraction {fraction:g}")
     if level is None and (number := _first(None, said, CPP_PROFILE_LEVEL, int)) is not None:
         level = LEVELS[min(max(number, 0), len(LEVELS) - 1)]
-        notes.append(f"{CPP_PROFILE_LEVEL}={number} is taken as --profile-level {level}")
+        notes.append(f"{CPP_PROFILE_LEVEL}={number} is used as --profile-level {level}")
     return Settings(
         threads=_first(threads, said, THREADS, int),
         memory_fraction=fraction,

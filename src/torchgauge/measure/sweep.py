@@ -42,7 +42,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         if self.key not in KEYS:
-            raise UsageError(f"a sweep is over one of {', '.join(KEYS)}, not '{self.key}'")
+            raise UsageError(f"a sweep must be over one of {', '.join(KEYS)}, not '{self.key}'")
         if not self.values:
             raise UsageError(f"a sweep over {self.key} needs values, as in {self.key}={_EXAMPLES[self.key]}")
         for value in self.values:
@@ -50,7 +50,7 @@ class Sweep:
                 if not parse_dtype(str(value)).is_floating_point:
                     raise UsageError(f"a sweep over dtype takes floating types, not '{value}'")
             elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UsageError(f"a sweep over {self.key} takes whole numbers from 1 on, not '{value}'")
+                raise UsageError(f"a sweep over {self.key} takes positive integers, not '{value}'")
             elif self.key == THREADS and value > MOST_THREADS:
                 raise UsageError(f"a sweep over threads goes up to {MOST_THREADS}, not {value}")
 
@@ -68,7 +68,7 @@ def parse_sweeps(given: str | Sequence[str] | Mapping[str, Iterable[Any]] | None
         sweeps = []
         for key, values in given.items():
             if isinstance(values, str) or not isinstance(values, Iterable):
-                raise UsageError(f"the values of a sweep over {key} are a list, not {values!r}")
+                raise UsageError(f"the values of a sweep over {key} must be a list, not {values!r}")
             names = [str(each).removeprefix("torch.") if isinstance(each, torch.dtype) else each for each in values]
             sweeps.append(Sweep(str(key), tuple(names)))
         return tuple(sweeps)

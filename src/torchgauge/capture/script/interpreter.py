@@ -164,7 +164,7 @@ class ScriptInterpreter:
                 # There loops have no limit, Ctrl-C is not heard, and what a graph prints is really printed.
                 raise ForwardError(
                     f"{owner._type().name()} uses {node}, which torchgauge does not interpret: "
-                    "the code of a file is not handed to torch's own engine"
+                    "code from a file does not run in torch's own engine"
                 ) from None
             what = f"{owner._type().name()} runs in torch's own engine because of {node}"
             self.recorder.warn(f"{what}: its submodules are not shown")
