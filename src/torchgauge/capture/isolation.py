@@ -157,6 +157,19 @@ def gradients_kept(model: nn.Module) -> Iterator[None]:
             parameter.grad = gradient
 
 
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Put back what the model writes to its own buffers (running statistics, caches)."""
+    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, content in before:
+                if not torch.equal(buffer, content):
+                    buffer.copy_(content)
+
+
 def _remember(module: nn.Module) -> Callable[[], object]:
     """A function that puts a module's attributes back, the contents of its own containers included."""
     if isinstance(module, torch.jit.ScriptModule):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from torchgauge.capture.copier import Copier, TensorCopies, in_mode
-from torchgauge.capture.isolation import gradients_kept, is_lazy, untouched
+from torchgauge.capture.isolation import buffers_kept, gradients_kept, is_lazy, untouched
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.supported import unsupported
 from torchgauge.capture.training import gradient_roots
@@ -103,7 +103,7 @@ def ready(
     with ExitStack() as stack:
         stack.enter_context(untouched(subject))
         stack.enter_context(gradients_kept(subject))
-        stack.enter_context(_buffers_kept(subject))
+        stack.enter_context(buffers_kept(subject))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(train))
         stack.enter_context(in_mode(subject, train=train))
@@ -127,19 +127,6 @@ def require_device(device: torch.device) -> None:
         raise InputError("cannot measure on 'mps': this machine has no MPS device")
     elif device.type not in ("cpu", "mps"):
         raise InputError(f"cannot measure on '{device}': supported devices are cpu, cuda and mps")
-
-
-@contextmanager
-def _buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Put back what the model writes to its own buffers (running statistics, caches)."""
-    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, content in before:
-                if not torch.equal(buffer, content):
-                    buffer.copy_(content)
 
 
 PHASES = ("forward", "backward", "optimizer")
