@@ -13,19 +13,24 @@ from typing import Any
 from collect_kernels import traced
 from forecast_models import PROOFS
 
+from torchgauge.predict.calibration import open_table, present_profile, profile_from
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
 from torchgauge.predict.host import Host
 from torchgauge.predict.time import predict_ops, profile_of
 
 
-def predict(output: Path, folder: Path | None = None, proof: str = "first") -> int:
+def predict(output: Path, folder: Path | None = None, proof: str = "first", calibration: Path | None = None) -> int:
     """Graph and eager time and energy of each model, with the packaged host; with a folder of measurements also with
-    the host as calibrated in that run (`calibrated`) and as measured beside each model (`beside`). `work` is what
-    energy is fitted on: operations by type, bytes, busy seconds."""
+    the host as calibrated in that run (`calibrated`) and as measured beside each model (`beside`); with a file of
+    `torchgauge system --calibrate` also from that file: `by_file` is what `tg.forecast(…, on=FILE)` says (on an H200
+    the kernels of the package and the host of the file), `file_alone` are graphs with the kernels of the file. `work`
+    is what energy is fitted on: operations by type, bytes, busy seconds."""
     warnings.simplefilter("ignore")
     found: dict[str, Any] = {}
     profile = profile_of("h200")
     of_run, beside = measured_hosts(folder) if folder is not None else (None, {})
+    by_file = present_profile(str(calibration))[0] if calibration is not None else None
+    alone = profile_from(open_table(calibration)) if calibration is not None else None
     for configuration in (one for half in PROOFS[proof] for one in half):
         trace = traced(configuration)
         ops, calls = trace.step_ops, trace.module_calls
@@ -49,6 +54,11 @@ def predict(output: Path, folder: Path | None = None, proof: str = "first") -> i
         for name, host in (("calibrated", of_run), ("beside", beside.get(configuration.name))):
             if host is not None:
                 run = predict_ops(ops, profile, module_calls=calls, host=host)
+                row[name] = [run.time_s, run.low_s, run.high_s]
+        for name, other, execution in (("by_file", by_file, "eager"), ("file_alone", alone, "graph")):
+            if other is not None:
+                run_ops = captured if execution == "graph" else ops
+                run = predict_ops(run_ops, other, execution=execution, module_calls=calls)
                 row[name] = [run.time_s, run.low_s, run.high_s]
         found[configuration.name] = row
         print(f"{configuration.name:40} {row['graph'][0] * 1e3:9.3f} ms {row['eager'][0] * 1e3:9.3f} ms", flush=True)
@@ -93,7 +103,7 @@ def compare(*paths: Path) -> int:
                 found |= {row["name"]: row for row in map(json.loads, (folder / name).read_text().splitlines())}
     errors: dict[str, list[tuple[float, bool]]] = {}
     head = ("model", "graph, ms", "error", "eager, ms", "packaged host", "calibrated", "beside", "energy, J", "error",
-            "roofline", "RuntimeEstimator")  # fmt: skip
+            "roofline", "RuntimeEstimator", "file, eager", "file alone, graph")  # fmt: skip
     print("| " + " | ".join(head) + " |")
     print("|" + "---|" * len(head))
     for name, row in predicted.items():
@@ -120,6 +130,8 @@ def compare(*paths: Path) -> int:
         for other, seconds in (("roofline", row["roofline_s"]), ("RuntimeEstimator", guess)):
             span = [seconds, math.inf, 0.0] if seconds is not None else None
             cells.append(judged(other, span, truth) or ("failed" if other == "RuntimeEstimator" else ""))
+        cells += [judged(f"{kind}, on=FILE of a calibration", row.get("by_file"), eager)]
+        cells += [judged("CUDA graph, kernels of the file alone", row.get("file_alone"), graph)]
         print("| " + " | ".join(cells) + " |")
     print("\n| figure | models | mean error | median | 90th percentile | within the 90 % interval |")
     print("|---|---|---|---|---|---|")

@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from itertools import zip_longest
 from multiprocessing import get_context
@@ -205,19 +205,24 @@ def device_phase(output: Path, seconds: float, proof: str = "first") -> int:
     return 0
 
 
-def estimates(output: Path, proof: str = "first") -> int:
-    """What torch's `RuntimeEstimator` says, in several processes at a time."""
+def estimates(output: Path, seconds: float, proof: str = "first") -> int:
+    """What torch's `RuntimeEstimator` says, in several processes at a time, for so many seconds at most."""
     from forecast_models import PROOFS
 
     output.mkdir(parents=True, exist_ok=True)
     order = [one for pair in zip_longest(*PROOFS[proof]) for one in pair if one is not None]
-    with (
-        ProcessPoolExecutor(8, mp_context=get_context("spawn")) as pool,
-        (output / "estimator.jsonl").open("a") as file,
-    ):
-        rows = pool.map(_estimate, [(proof, place) for place in range(len(order))])
-        for configuration, row in zip(order, rows, strict=True):
-            file.write(json.dumps({"name": configuration.name} | row) + "\n")
+    pool = ProcessPoolExecutor(12, mp_context=get_context("spawn"))
+    asked = {pool.submit(_estimate, (proof, place)): one.name for place, one in enumerate(order)}
+    with (output / "estimator.jsonl").open("a") as file:
+        try:
+            for done in as_completed(asked, timeout=seconds):
+                file.write(json.dumps({"name": asked[done]} | done.result()) + "\n")
+                file.flush()
+        except TimeoutError:
+            print("the time for estimates is over", flush=True)
+    for process in list(pool._processes.values()):
+        process.kill()
+    pool.shutdown(wait=False, cancel_futures=True)
     return 0
 
 

@@ -10,7 +10,7 @@ import gzip
 import json
 import lzma
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from io import BytesIO
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchgauge.facts import Signature
     from torchgauge.predict.blocks import BlockModel
     from torchgauge.predict.coordinates import Place
-    from torchgauge.predict.kernel_tables import Errors, KernelTable, Rates
+    from torchgauge.predict.kernel_tables import Errors, KernelTable, Near, Rates
     from torchgauge.predict.tiles import TileModel
     from torchgauge.predict.trees import Forest
 
@@ -174,64 +174,170 @@ def build_tables(path: Path, families: Sequence[str] = ()) -> int:
     old = load_table("h200")
     kept = {name: old.facts[name] for name in ("host", "energy")} if old is not None else {}
     judged = [one for one in measured if not families or one[0].family in families]
-    spread, report = intervals(nested_errors(rates, judged, families))
+    # Kernels of drawn sizes have no model, or one that is a recurrent layer alone.
+    in_models = [any(not name.startswith("rnn ") for name in one.models)
+                 for one, (place, _) in zip(times, measured, strict=True)
+                 if not families or place.family in families]  # fmt: skip
+    at_random = summaries(random_errors(rates, judged, families), judged, in_models)
+    print(json.dumps(at_random, indent=1), flush=True)
+    by_size = nested_errors(rates, judged, families)
+    in_groups = summaries(by_size, judged, in_models)
+    spread, report = intervals(by_family(by_size, judged))
     models = fit_models(rates, judged, families)
     if families and old is not None:
         spread, report = dict(old.spread) | spread, old.facts["held_out"] | report
+        at_random = old.facts.get("held_out_at_random", {}) | at_random
+        in_groups = old.facts.get("held_out_in_groups", {}) | in_groups
         models = {"tiles": old.tiles, "attention": old.attention, "recurrent": old.recurrent} | models
     plain = KernelTable.of("h200", rates, measured, spread=spread, **models)
-    trees = fit_trees(plain, judged)
+    trees = fit_trees(plain, judged, neighbours(plain, judged, groups_of(judged)))
     plain = replace(plain, trees=trees if not families or old is None else dict(old.trees) | trees)
     facts = kept | {
         "run_factor": 1.04,
         "torch": "2.11.0+cu130, cuDNN 9.19, driver 580, an H200 in November 2026",
         "held_out": report,
+        "held_out_in_groups": in_groups,
+        "held_out_at_random": at_random,
         "held_out_models": held_out_models(replace(plain, trees={}), times)
         if not families or old is None
         else old.facts["held_out_models"],
     }
     data = write_table(replace(plain, facts=facts))
     (FOLDER / "h200.npz").write_bytes(data)
-    print(json.dumps(report, indent=1), json.dumps(facts["held_out_models"]), f"{len(data):,} bytes", sep="\n")
+    for found in (report, in_groups, facts["held_out_models"]):
+        print(json.dumps(found, indent=1))
+    print(f"{len(data):,} bytes")
     return 0
 
 
-def nested_errors(rates: Rates, measured: Sequence[tuple[Place, float]], families: Sequence[str] = ()) -> Errors:
-    """Errors of kernels in ten parts, each from the other nine; the models that half of the parts are judged with were
-    fitted to the other half, and their trees without two or three parts that are judged together."""
-    from torchgauge.predict.kernel_tables import KernelTable, held_out_errors, part_of
+Judged = dict[int, tuple[float, int]]  # by number of a kernel: its error in octaves, how far its neighbour was
 
-    numbers = [part_of(np.array(place.at, np.float32)) for place, _ in measured]
-    errors: Errors = {}
-    for judged in (range(5), range(5, 10)):
-        known = [one for one, number in zip(measured, numbers, strict=True) if number not in judged]
+
+def groups_of(measured: Sequence[tuple[Place, float]]) -> list[int]:
+    """The part of ten of each kernel; kernels of one kind of op with equal sizes are in one part."""
+    from torchgauge.predict.kernel_tables import part_of
+
+    return [part_of(np.array(place.at, np.float32)) for place, _ in measured]
+
+
+def neighbours(
+    table: KernelTable,
+    measured: Sequence[tuple[Place, float]],
+    groups: Sequence[int],
+    gone: Collection[int] = (),
+    chosen: Collection[int] | None = None,
+) -> dict[int, Near]:
+    """By number of a kernel, what its neighbours in the other parts say, without those that are `gone`; of the `chosen`
+    or of all that stay. The table has the measured kernels in their order."""
+    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, (place, _) in enumerate(measured):
+        rows[place.family, place.kind].append(number)
+    wanted = set(range(len(measured))) - set(gone) if chosen is None else set(chosen)
+    found: dict[int, Near] = {}
+    for part in sorted(set(groups)):
+        own = [number for number in wanted if groups[number] == part]
+        others = without(table, rows, {*gone, *(number for number, group in enumerate(groups) if group == part)})
+        for number in own:
+            place = measured[number][0]
+            found[number] = others.near(place.family, place.kind, np.array(place.at, np.float32))
+    return found
+
+
+def nested_errors(rates: Rates, measured: Sequence[tuple[Place, float]], families: Sequence[str] = ()) -> Judged:
+    """Kernels in ten parts, each from the other nine; the models that half of the parts are judged with were fitted to
+    the other half, and their trees without two or three parts that are judged together."""
+    from torchgauge.predict.kernel_tables import KernelTable
+
+    groups = groups_of(measured)
+    errors: Judged = {}
+    for half in (range(5), range(5, 10)):
+        known = [one for one, group in zip(measured, groups, strict=True) if group not in half]
         table = KernelTable.of("h200", rates, measured, **fit_models(rates, known, families))
-        said = {family: {kind: np.zeros_like(offsets) for kind, (_, offsets) in kinds.items()}
-                for family, kinds in table.rows.items() if family in TREES}  # fmt: skip
-        # Where a kernel is in the rows of its kind.
-        counts, at = defaultdict[tuple[str, str], int](int), []
-        for place, _ in measured:
-            at.append(counts[place.family, place.kind])
-            counts[place.family, place.kind] += 1
-        for parts in (judged[:2], judged[2:]):
-            stays = [one for one, number in zip(measured, numbers, strict=True) if number not in parts]
-            for family, forest in fit_trees(table, stays).items():
-                out = [i for i, (place, _) in enumerate(measured) if place.family == family and numbers[i] in parts]
-                features = table.features([measured[i][0] for i in out])[1]
-                for i, octaves in zip(out, forest.octaves(np.stack(features)), strict=True):
-                    said[family][measured[i][0].kind][at[i]] = octaves
-        for family, found in held_out_errors(table, judged, said).items():
-            errors.setdefault(family, []).extend(found)
+        for parts in (half[:2], half[2:]):
+            out = {number for number, group in enumerate(groups) if group in parts}
+            near = neighbours(table, measured, groups, chosen=out)
+            errors |= judged_without(table, measured, groups, out, near)
     return errors
 
 
+def random_errors(
+    rates: Rates, measured: Sequence[tuple[Place, float]], families: Sequence[str] = (), share: float = 0.2
+) -> Judged:
+    """A share of the kernels, drawn at random, held out of everything: of the models, the trees and the rows."""
+    from torchgauge.predict.kernel_tables import KernelTable
+
+    draw = np.random.default_rng(0)
+    out = {int(number) for number in draw.permutation(len(measured))[: int(share * len(measured))]}
+    known = [one for number, one in enumerate(measured) if number not in out]
+    table = KernelTable.of("h200", rates, measured, **fit_models(rates, known, families))
+    near = neighbours(table, measured, [0 if number in out else 1 for number in range(len(measured))], chosen=out)
+    return judged_without(table, measured, groups_of(measured), out, near)
+
+
+def judged_without(
+    table: KernelTable,
+    measured: Sequence[tuple[Place, float]],
+    groups: Sequence[int],
+    out: set[int],
+    near: Mapping[int, Near],
+) -> Judged:
+    """Errors of the kernels that are out, with trees that saw none of them, not even as a neighbour."""
+    around = neighbours(table, measured, groups, gone=out, chosen=[
+        number for number, (place, _) in enumerate(measured) if number not in out and place.family in TREES
+    ])  # fmt: skip
+    stays = sorted(around)
+    trees = fit_trees(table, [measured[i] for i in stays], {n: around[i] for n, i in enumerate(stays)})
+    errors: Judged = {}
+    order = sorted(out)
+    octaves, features = table.features([measured[i][0] for i in order], [near[i] for i in order])
+    said = [near[i].value for i in order]
+    for family, forest in trees.items():
+        chosen = [n for n, i in enumerate(order) if measured[i][0].family == family and near[i].reach > 0]
+        for n, value in zip(chosen, forest.octaves(np.stack([features[n] for n in chosen])), strict=True):
+            said[n] = float(value)
+    for number, modelled, offset in zip(order, octaves, said, strict=True):
+        errors[number] = (modelled + offset - float(np.log2(measured[number][1])), near[number].reach)
+    return errors
+
+
+def by_family(errors: Judged, measured: Sequence[tuple[Place, float]]) -> Errors:
+    found: Errors = {}
+    for number, error in sorted(errors.items()):
+        found.setdefault(measured[number][0].family, []).append(error)
+    return found
+
+
+def summaries(
+    errors: Judged, measured: Sequence[tuple[Place, float]], in_models: Sequence[bool]
+) -> dict[str, dict[str, list[float]]]:
+    """By family and by set of kernels: how many, median, mean and 90th percentile of their errors."""
+    sets: dict[str, Callable[[int], bool]] = {
+        "all": lambda number: True,
+        "of models": lambda number: in_models[number],
+        "10 us and more": lambda number: measured[number][1] >= 10e-6,
+        "of models, 10 us and more": lambda number: in_models[number] and measured[number][1] >= 10e-6,
+    }
+    found: dict[str, dict[str, list[float]]] = {}
+    for family in sorted({measured[number][0].family for number in errors}):
+        for name, is_in in sets.items():
+            shares = [abs(2**error - 1) for number, (error, _) in errors.items()
+                      if measured[number][0].family == family and is_in(number)]  # fmt: skip
+            if shares:
+                figures = (len(shares), np.median(shares), np.mean(shares), np.quantile(shares, 0.9))
+                found.setdefault(family, {})[name] = [round(float(figure), 4) for figure in figures]
+    return found
+
+
 # Of the trees of a family: how many, and leaves of each.
-TREES = {"matmul": (350, 64), "convolution": (350, 64), "attention": (250, 32), "recurrent": (150, 16)}
+TREES = {"matmul": (500, 64), "convolution": (500, 64), "attention": (250, 32), "recurrent": (150, 16)}
 
 
-def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> dict[str, Forest]:
+def fit_trees(
+    table: KernelTable, measured: Sequence[tuple[Place, float]], near: Mapping[int, Near]
+) -> dict[str, Forest]:
     """Boosted trees by family, with the least absolute distance in octaves to what the plain models of the table leave
-    over. LightGBM fits them; it is needed here only."""
+    over. `near` has what neighbours of other sizes say about each kernel, by its number. LightGBM fits them; it is
+    needed here only."""
     from torchgauge.predict.trees import Grown, planted
 
     lightgbm: Any = import_module("lightgbm")
@@ -244,13 +350,14 @@ def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> di
 
     found = {}
     for family, (count, leaves) in TREES.items():
-        own = [(place, seconds) for place, seconds in measured if place.family == family]
+        own = [number for number, (place, _) in enumerate(measured) if place.family == family]
         if len(own) < 100:
             continue
-        octaves, features = table.features([place for place, _ in own])
-        truth = np.log2([seconds for _, seconds in own]) - np.array(octaves)
+        octaves, features = table.features([measured[i][0] for i in own], [near[i] for i in own])
+        truth = np.log2([measured[i][1] for i in own]) - np.array(octaves)
         settings = {
-            "objective": "mae", "learning_rate": 0.06, "num_leaves": leaves, "max_depth": 8, "min_data_in_leaf": 5,
+            "objective": "mae", "learning_rate": 0.04 if leaves > 32 else 0.06, "num_leaves": leaves,
+            "max_depth": 10 if leaves > 32 else 8, "min_data_in_leaf": 5,
             "feature_fraction": 0.4, "bagging_fraction": 0.8, "bagging_freq": 1, "lambda_l2": 1.0, "seed": 1,
             "num_threads": 1, "deterministic": True, "verbose": -1,
         }  # fmt: skip
@@ -323,9 +430,11 @@ def fit_blocks(
     return BlockModel(dict(zip(names, (common[parent_of] + apart).detach().numpy(), strict=True)), microseconds)
 
 
-def fit_tiles(rates: Rates, measured: Sequence[tuple[Place, float]], steps: int = 450) -> TileModel:
+def fit_tiles(
+    rates: Rates, measured: Sequence[tuple[Place, float]], known: TileModel | None = None, steps: int = 450
+) -> TileModel:
     """Parameters of tiles by group, with the least absolute logarithms of modelled over measured time; groups of few
-    kernels are held near the values that all begin with."""
+    kernels are held near the values that all begin with, or near those that are `known` from a fit before."""
     import torch
 
     from torchgauge.predict.tiles import DEFAULTS, TileModel, choice_microseconds, microseconds, sizes_of
@@ -342,7 +451,8 @@ def fit_tiles(rates: Rates, measured: Sequence[tuple[Place, float]], steps: int 
     truth = torch.tensor([seconds for *_, seconds in ops], dtype=torch.float64).mul(1e6).log()
     owner_of, group_of = torch.tensor(owners), torch.tensor(groups)
     given = torch.tensor(sizes, dtype=torch.float64)
-    start = torch.tensor(np.tile(DEFAULTS, (len(names), 1)))
+    before = known.parameters if known is not None else {}
+    start = torch.tensor(np.array([before.get(name, DEFAULTS) for name in names]))
     parameters = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([parameters], 0.06)
     draw = torch.Generator().manual_seed(0)
@@ -360,7 +470,7 @@ def fit_tiles(rates: Rates, measured: Sequence[tuple[Place, float]], steps: int 
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return TileModel(dict(zip(names, parameters.detach().numpy(), strict=True)))
+    return TileModel({**before, **dict(zip(names, parameters.detach().numpy(), strict=True))})
 
 
 def held_out_models(table: KernelTable, times: Sequence[Timed]) -> dict[str, Any]:

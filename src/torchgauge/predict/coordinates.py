@@ -44,6 +44,7 @@ class Place:
     waste: float = 0.0
     sizes: tuple[int, ...] = ()
     tiling: Tiling | None = None  # of products and convolutions
+    block_s: float = 0.0  # on a GPU beyond the roof: a block of threads takes so long, however few there are
     work: Attention | Recurrence | None = None
     traits: tuple[float, ...] = ()  # what trees see beside the coordinates
 
@@ -93,12 +94,30 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
                 waste = _WASTE * _unused(*made.sizes[:3]) if family == "attention" else 0.0
                 return Place(
                     family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, made.launches,
-                    waste, made.sizes, made.tiling, made.work, made.traits,
+                    waste, made.sizes, made.tiling, 0.0, made.work, made.traits,
                 )  # fmt: skip
     # A fused kernel streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
     launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
-    return Place("stream", kind, (*at, _log(cold_bytes)), cost.flops, nbytes, cold_bytes, dtype, launches)
+    is_grouped = name == "native_group_norm" and len(signature.outputs) > 1
+    block_s = _group_norm_seconds(*signature.outputs[:2]) if is_grouped else 0.0
+    # As a share: the weights of a norm come from memory too, and do not make it another kernel.
+    cold_share = 4 * cold_bytes / max(nbytes, cold_bytes, 1.0)
+    return Place("stream", kind, (*at, cold_share), cost.flops, nbytes, cold_bytes, dtype, launches, block_s=block_s)
+
+
+# Seconds of two more launches; of a block that sums up a group, seconds per element from the cache and from memory
+# (both fitted to the H200's kernels with one group); blocks of 512 threads that run at a time.
+_GROUP_LAUNCHES_S, _GROUP_ELEMENT_S, _GROUP_COLD_ELEMENT_S, _GROUP_BLOCKS = 4e-6, 0.42e-9, 0.84e-9, 4 * 132
+
+
+def _group_norm_seconds(data: TensorSpec, mean: TensorSpec) -> float:
+    """What a group norm takes on a GPU beyond a launch and its traffic. Of its three kernels the first has a block for
+    each group of each sample (`RowwiseMomentsCUDAKernel` of aten/src/ATen/native/cuda/group_norm_kernel.cu), so few
+    and long groups leave most of the device idle. `mean` has an element per group."""
+    elements = data.numel / max(mean.numel, 1)
+    each = _GROUP_COLD_ELEMENT_S if 2 * data.nbytes > CACHE_BYTES else _GROUP_ELEMENT_S
+    return _GROUP_LAUNCHES_S + elements * each * -(-mean.numel // _GROUP_BLOCKS)
 
 
 def _log(value: float) -> float:
@@ -211,6 +230,22 @@ def _is_channels_last(spec: TensorSpec) -> bool:
     return spec.stride[1] == 1 and spec.shape[1] > 1 and spec.shape[2] * spec.shape[3] > 1
 
 
+def _arrangement(spec: TensorSpec) -> float:
+    """0 for channels first, 1 for channels last, 2 for a part of a larger tensor, which is copied before a
+    convolution."""
+    if spec.stride is None:
+        return 0.0
+    dims = range(len(spec.shape))
+    for number, order in enumerate(([*dims], [0, *dims[2:], 1])):
+        run, is_dense = 1, True
+        for dim in reversed(order):
+            is_dense &= spec.shape[dim] == 1 or spec.stride[dim] == run
+            run *= spec.shape[dim]
+        if is_dense:
+            return float(number)
+    return 2.0
+
+
 def _convolution(name: str, signature: Signature) -> Made | None:
     inputs, attributes = signature.inputs, signature.attributes
     is_backward = name == "convolution_backward"
@@ -255,13 +290,21 @@ def _convolution(name: str, signature: Signature) -> Made | None:
     if is_backward:
         flops *= max(mask.count("1"), 1)
     group, each = f"{shape} {type_name} {layout}", channels // groups
-    products = [Product(f"forward {group}", rows, columns, depth, groups)]
+    # A stride leaves out as much of a filter for each pixel of the larger image.
+    skipped = prod(int(s) for s in _list(attributes.get("stride"))) or 1
+    if is_transposed:
+        # The gradient of a convolution's data, and its gradient is a convolution.
+        forward = Product(f"gradient of data, {group}", rows, columns, max(depth // skipped, each), groups)
+        of_data = Product(f"forward {group}", batch * prod(sides), each, kernel * columns, groups)
+        of_weights = Product(f"gradient of weights, {group}", kernel * columns, each, batch * prod(sides), groups)
+    else:
+        forward = Product(f"forward {group}", rows, columns, depth, groups)
+        seen = max(kernel * columns // skipped, columns)
+        of_data = Product(f"gradient of data, {group}", batch * prod(sides), each, seen, groups)
+        of_weights = Product(f"gradient of weights, {group}", depth, columns, rows, groups)
+    products = [forward]
     if is_backward:
-        gradients = (
-            Product(f"gradient of data, {group}", batch * prod(sides), each, kernel * columns, groups),
-            Product(f"gradient of weights, {group}", depth, columns, rows, groups),
-        )
-        products = [product for product, flag in zip(gradients, mask, strict=False) if flag == "1"]
+        products = [product for product, flag in zip((of_data, of_weights), mask, strict=False) if flag == "1"]
     tiling = Tiling(tuple(products), _alignment(each, columns), stride > 1)
     wide, padding = weight.shape[2:], [int(pad) for pad in _list(attributes.get("padding"))]
     dilation = max((int(d) for d in _list(attributes.get("dilation"))), default=1)
@@ -274,7 +317,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
         _log(prod(sides)), float(sides[-1]), float(out.shape[-1]), _log(depth), float(each == columns),
         *(_log(1 << (size - 1).bit_length()) - _log(size) for size in (each, columns)),
         *_divisors(each, columns, channels, made, sides[-1], prod(sides), out.shape[-1]),
-        *_wholeness(rows, columns, groups),
+        *_wholeness(rows, columns, groups), *(_arrangement(spec) for spec in (data, weight, out)),
     )  # fmt: skip
     return Made(kind, at, rate, flops, tiling=tiling, traits=traits)
 

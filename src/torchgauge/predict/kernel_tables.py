@@ -43,6 +43,8 @@ _SMOOTHING = (0.1, 0.03)
 _SMOOTHING_OF = {"matmul": (0.25, 0.1)}
 # Upper ends of the classes of distance to the nearest measured place; the last one is for another kind of call.
 DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
+_OTHER_KIND = 1e10  # the distance to a neighbour of another kind
+_FARTHEST = 20.0  # to trees a distance beyond is this one
 
 
 class Estimate(NamedTuple):
@@ -50,6 +52,21 @@ class Estimate(NamedTuple):
 
     log_s: float
     reach: int
+
+
+class Near(NamedTuple):
+    """What the measured neighbours of a place say: an interpolated value, the distance to the nearest of them, its
+    value, and how far the values of all differ (in octaves)."""
+
+    value: float
+    distance: float
+    nearest: float
+    spread: float
+
+    @property
+    def reach(self) -> int:
+        """The class of distance, the last where the neighbours are of another kind."""
+        return next((number for number, limit in enumerate(DISTANCES) if self.distance <= limit), len(DISTANCES))
 
 
 @dataclass(frozen=True)
@@ -122,13 +139,17 @@ class KernelTable:
         """What the plain models say: base-2 logarithms of seconds."""
         return self._modelled(places)[0]
 
-    def features(self, places: Sequence[Place]) -> tuple[list[float], list[NDArray[np.float32]]]:
+    def features(self, places: Sequence[Place], near: Sequence[Near]) -> tuple[list[float], list[NDArray[np.float32]]]:
         """What the plain models say, and of each place all that trees see."""
         octaves, views = self._modelled(places)
         rows = []
-        for number, (place, modelled) in enumerate(zip(places, octaves, strict=True)):
+        for number, (place, modelled, around) in enumerate(zip(places, octaves, near, strict=True)):
             work = (log2(max(amount, 1.0)) for amount in (place.flops, place.nbytes, place.cold_bytes))
-            own = np.array([*place.at, modelled, *work, *place.traits], np.float32)
+            distance = min(around.distance, _FARTHEST)
+            own = np.array(
+                [*place.at, modelled, *work, *place.traits, around.value, distance, around.nearest, around.spread],
+                np.float32,
+            )
             rows.append(np.concatenate([own, views[number]]) if number in views else own)
         return octaves, rows
 
@@ -148,7 +169,9 @@ class KernelTable:
             elif place.work is not None and models[place.family] is not None:
                 blocks[place.family][number] = Blocks(place.work, rate, place.nbytes)
             else:
-                found[number] = log2(rates.seconds(place)) + place.waste
+                # Tables with a model of tiles are a GPU's.
+                block_s = place.block_s if self.tiles is not None else 0.0
+                found[number] = log2(rates.seconds(place) + block_s) + place.waste
         if self.tiles is not None and tiled:
             each, seen = self.tiles.octaves([*tiled.values()], rates.bytes_per_s)
             for number, octaves, view in zip(tiled, each, seen, strict=True):
@@ -161,39 +184,43 @@ class KernelTable:
         return found, views
 
     def estimates(self, places: Sequence[Place]) -> list[Estimate]:
-        """The kernel itself where it was measured, else between its neighbours and what the trees say."""
-        octaves, features = self.features(places) if self.trees else (self.modelled(places), [])
-        offsets = [self.offset(place.family, place.kind, np.array(place.at, np.float32)) for place in places]
+        """The kernel itself where it was measured; else what the trees make of its neighbours and of its sizes, and
+        in families without trees what the neighbours say."""
+        near = [self.near(place.family, place.kind, np.array(place.at, np.float32)) for place in places]
+        offsets = [around.value for around in near]
+        octaves, features = self.features(places, near) if self.trees else (self.modelled(places), [])
         for family, forest in self.trees.items():
             chosen = [
-                number for number, place in enumerate(places) if place.family == family and offsets[number][1] > 0
+                number for number, place in enumerate(places) if place.family == family and near[number].reach > 0
             ]
             if chosen:
                 said = forest.octaves(np.stack([features[number] for number in chosen]))
                 for number, value in zip(chosen, said, strict=True):
-                    between, reach = offsets[number]
-                    offsets[number] = (blended(family, between, float(value)), reach)
-        return [Estimate(modelled + offset, reach) for modelled, (offset, reach) in zip(octaves, offsets, strict=True)]
+                    offsets[number] = float(value)
+        return [
+            Estimate(modelled + offset, around.reach)
+            for modelled, offset, around in zip(octaves, offsets, near, strict=True)
+        ]
 
     def estimate(self, place: Place) -> Estimate:
         return self.estimates([place])[0]
 
-    def offset(self, family: str, kind: str, at: Floats) -> tuple[float, int]:
-        """How far from the plain model, in octaves, and the class of distance."""
+    def near(self, family: str, kind: str, at: Floats) -> Near:
+        """How far from the plain model the neighbours are, in octaves; those of similar kinds where the kind itself was
+        hardly measured."""
         kinds, smoothing = self.rows.get(family, {}), _SMOOTHING_OF.get(family, _SMOOTHING)
         own = kinds.get(kind)
         if own is not None:
-            offset, distance = interpolate(*own, at, *smoothing)
-            reach = next(number for number, limit in enumerate(DISTANCES) if distance <= limit)
-            if reach < len(DISTANCES) - 1 or len(own[1]) > 3:
-                return offset, reach
+            found = interpolated(*own, at, *smoothing)
+            if found.reach < len(DISTANCES) - 1 or len(own[1]) > 3:
+                return found
         key = family, kind, len(at)
         if key not in self._near:
             self._near[key] = self._similar(kinds, kind, len(at))
         near = self._near[key]
         if near is None:
-            return 0.5, len(DISTANCES)  # a plain model is nearly always too fast
-        return interpolate(*near, at, *smoothing)[0], len(DISTANCES)
+            return Near(0.5, _OTHER_KIND, 0.5, 0.0)  # a plain model is nearly always too fast
+        return interpolated(*near, at, *smoothing)._replace(distance=_OTHER_KIND)
 
     def _similar(
         self, kinds: Mapping[str, tuple[Floats, Floats]], kind: str, dimensions: int
@@ -210,16 +237,6 @@ class KernelTable:
         best = max(scores.values())
         chosen = [kinds[other] for other, score in scores.items() if score == best][:200]
         return np.concatenate([at for at, _ in chosen]), np.concatenate([offsets for _, offsets in chosen])
-
-
-# What trees say counts so much, and the neighbours the rest. Found on held-out kernels.
-_TREES_SHARE = {"matmul": 0.8, "convolution": 0.6, "attention": 0.6, "recurrent": 0.5}
-
-
-def blended(family: str, between: float, said: float) -> float:
-    """What neighbours and trees say together, in octaves from the plain model."""
-    share = _TREES_SHARE.get(family, 0.5)
-    return (1 - share) * between + share * said
 
 
 Errors = dict[str, list[tuple[float, int]]]
@@ -239,11 +256,9 @@ def part_of(at: Floats) -> int:
     return crc32(np.round(at[:4], 1).tobytes()) % 10
 
 
-def held_out_errors(
-    table: KernelTable, parts: Iterable[int], said: Mapping[str, Mapping[str, Floats]] | None = None
-) -> Errors:
-    """By family, the error of each kernel of these parts in octaves, and how far its nearest neighbour was. `said` is
-    what trees that were fitted without a kernel say about it, by family and kind in the order of the rows."""
+def held_out_errors(table: KernelTable, parts: Iterable[int]) -> Errors:
+    """By family, the error of each kernel of these parts in octaves, by its neighbours in the other parts, and how far
+    the nearest was."""
     rows = [(family, kind) for family, kinds in table.rows.items() for kind in kinds]
     numbers = {(family, kind): np.array([part_of(at) for at in table.rows[family][kind][0]]) for family, kind in rows}
     errors: Errors = {}
@@ -258,10 +273,8 @@ def held_out_errors(
         for family, kind in rows:
             at, offsets = table.rows[family][kind]
             for number in np.flatnonzero(numbers[family, kind] == part):
-                offset, reach = others.offset(family, kind, at[number])
-                if said is not None and family in said and reach > 0:
-                    offset = blended(family, offset, float(said[family][kind][number]))
-                errors.setdefault(family, []).append((offset - float(offsets[number]), reach))
+                near = others.near(family, kind, at[number])
+                errors.setdefault(family, []).append((near.value - float(offsets[number]), near.reach))
     return errors
 
 
@@ -292,22 +305,30 @@ def intervals(errors: Errors) -> tuple[Spread, Report]:
 def interpolate(
     rows: Floats, offsets: Floats, at: Floats, half_weight: float = _SMOOTHING[0], ridge: float = _SMOOTHING[1]
 ) -> tuple[float, float]:
-    """The value at a place, and the distance to the nearest row: a line through the neighbours, near ones weighing
-    more, its slopes drawn towards none."""
+    """The value at a place, and the distance to the nearest row."""
+    return interpolated(rows, offsets, at, half_weight, ridge)[:2]
+
+
+def interpolated(
+    rows: Floats, offsets: Floats, at: Floats, half_weight: float = _SMOOTHING[0], ridge: float = _SMOOTHING[1]
+) -> Near:
+    """A line through the neighbours, near ones weighing more, its slopes drawn towards none."""
     steps = rows - at
     distances = np.sqrt(np.einsum("ij,ij->i", steps, steps))
     count = min(_COUNT, len(offsets))
     chosen = np.argpartition(distances, count - 1)[:count] if count < len(offsets) else np.arange(count)
     near, values = distances[chosen], offsets[chosen]
-    closest = float(near.min())
+    first = int(near.argmin())
+    closest, nearest = float(near[first]), float(values[first])
     if closest <= DISTANCES[0]:
         exact = near <= DISTANCES[0]
-        return float(np.median(values[exact])), closest
+        return Near(float(np.median(values[exact])), closest, nearest, 0.0)
     weights = 1 / (near**2 + half_weight**2)
     weights /= weights.sum()
     mean = float(weights @ values)
+    apart = float(np.sqrt(weights @ (values - mean) ** 2))
     if count < 4:
-        return mean, closest
+        return Near(mean, closest, nearest, apart)
     local = steps[chosen]
     centre = weights @ local
     spread = local - centre
@@ -318,7 +339,7 @@ def interpolate(
     # Beyond what the neighbours themselves show nothing is extrapolated far.
     low, high = float(values.min()), float(values.max())
     room = 0.25 * (high - low) + 0.05
-    return min(max(value, low - room), high + room), closest
+    return Near(min(max(value, low - room), high + room), closest, nearest, apart)
 
 
 @cache
