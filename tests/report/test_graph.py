@@ -15,11 +15,11 @@ from torchgauge.report.graph import (
     OUTPUT,
     READABLE_NODES,
     Graph,
+    Labels,
     Link,
     Opening,
     Runs,
     Scene,
-    Words,
     build_graph,
     build_scene,
     opening,
@@ -29,10 +29,10 @@ from torchgauge.report.graph import (
 )
 
 
-def scene_of(view: View, depth: int | None = None) -> tuple[Graph, Words, Scene]:
+def scene_of(view: View, depth: int | None = None) -> tuple[Graph, Labels, Scene]:
     graph = build_graph(view)
     runs = Runs(graph)
-    return graph, Words(graph, runs), build_scene(graph, runs, opening(graph, runs, depth))
+    return graph, Labels(graph, runs), build_scene(graph, runs, opening(graph, runs, depth))
 
 
 def connections(view: View, depth: int | None = None) -> list[str]:

@@ -23,11 +23,11 @@ from torchgauge.report.graph import (
     build_graph,
     build_scene,
     crossings,
+    fit_positions,
     lay_in_rows,
     opening,
+    place_columns,
     place_scene,
-    settle,
-    stand,
     weighted_median,
 )
 
@@ -157,7 +157,7 @@ def skipping(pairs: int) -> tuple[Layers, list[float]]:
 @pytest.mark.parametrize("pairs", [1, 3, 6])
 def test_long_ways_beside_each_other_are_all_straight(pairs: int) -> None:
     layers, widths = skipping(pairs)
-    x = stand(layers, widths, 26.0)
+    x = place_columns(layers, widths, 26.0)
     columns = {x[bend] for row in layers.rows for bend in row if bend >= layers.count}
     assert len(columns) == pairs
     assert all(b - a >= 26.0 for a, b in pairwise(sorted(columns)))
@@ -181,8 +181,8 @@ def test_a_weighted_median_is_where_the_weights_balance(wishes: list[tuple[float
 
 
 def test_what_matters_more_stands_where_it_wants() -> None:
-    assert settle([(0.0, 4.0), (0.0, 1.0)], [10.0]) == [0.0, 10.0]
-    assert settle([(0.0, 1.0), (0.0, 4.0)], [10.0]) == [-10.0, 0.0]
+    assert fit_positions([(0.0, 4.0), (0.0, 1.0)], [10.0]) == [0.0, 10.0]
+    assert fit_positions([(0.0, 1.0), (0.0, 4.0)], [10.0]) == [-10.0, 0.0]
 
 
 weights = st.sampled_from([0.1, 1.0, 1.5, 2.0, 4.0])
@@ -192,7 +192,7 @@ places = st.floats(-1e3, 1e3, allow_nan=False)
 @given(st.lists(st.tuples(places, weights), min_size=1, max_size=12))
 def test_positions_keep_their_order_and_their_room(wishes: list[tuple[float, float]]) -> None:
     room = [7.0] * (len(wishes) - 1)
-    found = settle(wishes, room)
+    found = fit_positions(wishes, room)
     assert all(b - a >= 7.0 - 1e-6 for a, b in pairwise(found))
 
 
@@ -203,7 +203,7 @@ def test_no_vertices_of_a_row_overlap(data: st.DataObject) -> None:
     arcs = [Arc(a, b, a) for a, b in data.draw(st.lists(pairs, max_size=14, unique=True))]
     widths = data.draw(st.lists(st.sampled_from([20.0, 80.0, 200.0]), min_size=count, max_size=count))
     layers = lay_in_rows(count, 0, 0, arcs)
-    x = stand(layers, widths, 10.0)
+    x = place_columns(layers, widths, 10.0)
     assert sorted(v for row in layers.rows for v in row if v < count) == list(range(count))
     for row in layers.rows:
         for a, b in pairwise(row):

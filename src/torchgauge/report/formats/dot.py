@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
+from torchgauge.report.graph.labels import LIGHT, Labels, color_of, wire_width
 from torchgauge.report.graph.places import Runs, build_graph
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, Item, build_scene, opening, walk
-from torchgauge.report.graph.words import LIGHT, Words, color_of, wire_width
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 from torchgauge.units import visible
@@ -27,18 +27,18 @@ def render_dot(view: View, options: Options) -> str:
     graph = build_graph(view)
     runs = Runs(graph)
     scene = build_scene(graph, runs, opening(graph, runs, options.depth))
-    words = Words(graph, runs)
+    labels = Labels(graph, runs)
     ids = {item: f"n{number}" for number, item in enumerate(walk(scene.root))}
     lines = [f"digraph {quoted(visible(model_kind(view)))} {{", _DEFAULTS]
-    lines += _inside(scene.root, ids, words) if scene.root.inside else [_node(scene.root, ids, words, "  ")]
+    lines += _inside(scene.root, ids, labels) if scene.root.inside else [_node(scene.root, ids, labels, "  ")]
     for edge in scene.edges:
-        label, tooltip = quoted(words.shape(edge)), quoted(words.flowing(edge))
+        label, tooltip = quoted(labels.shape(edge)), quoted(labels.flowing(edge))
         width = f"{wire_width(edge.nbytes):.1f}"
         lines.append(f"  {ids[edge.source]} -> {ids[edge.target]} [label={label}, tooltip={tooltip}, penwidth={width}]")
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _inside(root: Item, ids: dict[Item, str], words: Words) -> Iterator[str]:
+def _inside(root: Item, ids: dict[Item, str], labels: Labels) -> Iterator[str]:
     """The contents of the model, line by line; the line that ends a cluster follows its contents."""
     waiting: list[tuple[Item | None, str]] = [(child, "  ") for child in reversed(root.inside)]
     while waiting:
@@ -46,9 +46,9 @@ def _inside(root: Item, ids: dict[Item, str], words: Words) -> Iterator[str]:
         if item is None:
             yield f"{indent}}}"
         elif not item.inside:
-            yield _node(item, ids, words, indent)
+            yield _node(item, ids, labels, indent)
         else:
-            label = words.label(item)
+            label = labels.label(item)
             title = "  ".join(text for text in (label.title, label.detail) if text)
             yield f"{indent}subgraph cluster_{ids[item]} {{"
             yield f"{indent}  label={quoted(title)}; tooltip={quoted(label.path)}"
@@ -56,10 +56,10 @@ def _inside(root: Item, ids: dict[Item, str], words: Words) -> Iterator[str]:
             waiting += [(child, indent + "  ") for child in reversed(item.inside)]
 
 
-def _node(item: Item, ids: dict[Item, str], words: Words, indent: str) -> str:
-    label = words.label(item)
+def _node(item: Item, ids: dict[Item, str], labels: Labels, indent: str) -> str:
+    label = labels.label(item)
     attributes = {"label": quoted(label.title, label.detail), "tooltip": quoted(label.path or label.title)}
-    if shares := words.shares(item):
+    if shares := labels.shares(item):
         attributes["color"] = quoted(LIGHT[color_of(shares[0][0])])
     if item.kind in (INPUT, OUTPUT):
         attributes |= {"shape": "ellipse", "margin": '"0,0"'}

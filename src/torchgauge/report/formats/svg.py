@@ -7,10 +7,10 @@ from html import escape
 
 from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
+from torchgauge.report.graph.labels import DARK, LIGHT, Labels, color_of, wire_width
+from torchgauge.report.graph.placement import HEADER, Box, Wire, place_scene
 from torchgauge.report.graph.places import Runs, build_graph
-from torchgauge.report.graph.room import HEADER, Box, Wire, place_scene
 from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, PLACE, STEP, Item, build_scene, opening
-from torchgauge.report.graph.words import DARK, LIGHT, Words, color_of, wire_width
 from torchgauge.report.layout import cell_width
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
@@ -40,8 +40,8 @@ def render_svg(view: View, options: Options) -> str:
     graph = build_graph(view)
     runs = Runs(graph)
     scene = build_scene(graph, runs, opening(graph, runs, options.depth))
-    words = Words(graph, runs)
-    area = place_scene(scene, lambda item: _size(words, item))
+    labels = Labels(graph, runs)
+    area = place_scene(scene, lambda item: _size(labels, item))
     size = f'width="{area.width:.0f}" height="{area.height:.0f}" viewBox="0 0 {area.width:.0f} {area.height:.0f}"'
     flow = "" if graph.flow.is_known else ": modules and ops; data flow was not recorded"
     lines = [
@@ -52,26 +52,26 @@ def render_svg(view: View, options: Options) -> str:
     ]
     frames = [box for box in area.boxes if box.item.inside and box.item.around is not None]
     for box in frames:
-        path = escape(words.label(box.item).path)
+        path = escape(labels.label(box.item).path)
         lines.append(f'<rect class="frame" {_place(box)} rx="6"><title>{path}</title></rect>')
-    lines += [line for wire in area.wires for line in _wire(wire, words)]
-    lines += _shapes(area.wires, words)
-    lines += [line for box in area.boxes if not box.item.inside for line in _node(box, words)]
-    lines += [line for box in frames for line in _heading(box, words)]
+    lines += [line for wire in area.wires for line in _wire(wire, labels)]
+    lines += _shapes(area.wires, labels)
+    lines += [line for box in area.boxes if not box.item.inside for line in _node(box, labels)]
+    lines += [line for box in frames for line in _heading(box, labels)]
     return "\n".join([*lines, "</svg>\n"])
 
 
-def _size(words: Words, item: Item) -> tuple[float, float]:
-    label = words.label(item)
+def _size(labels: Labels, item: Item) -> tuple[float, float]:
+    label = labels.label(item)
     text = max(cell_width(label.title) * _TITLE_CHAR, cell_width(label.detail) * _DETAIL_CHAR)
     if item.inside:
         return cell_width(label.title) * _TITLE_CHAR + cell_width(label.detail) * _DETAIL_CHAR + 10, HEADER
     return max(text + 24 + _STRIP, 72), 40 if label.detail else 26
 
 
-def _heading(box: Box, words: Words) -> Iterator[str]:
+def _heading(box: Box, labels: Labels) -> Iterator[str]:
     """The cost stands at the right: data enter between the two."""
-    label = words.label(box.item)
+    label = labels.label(box.item)
     kind = f'<tspan class="detail" dx="7">{escape(label.kind)}</tspan>' if label.kind else ""
     yield f'<text class="heading" x="{box.x + 10:.1f}" y="{box.y + 17:.1f}">{escape(label.title)}{kind}</text>'
     if label.cost:
@@ -79,8 +79,8 @@ def _heading(box: Box, words: Words) -> Iterator[str]:
         yield f'<text class="heading detail" {at}>{escape(label.cost)}</text>'
 
 
-def _node(box: Box, words: Words) -> Iterator[str]:
-    label, item = words.label(box.item), box.item
+def _node(box: Box, labels: Labels) -> Iterator[str]:
+    label, item = labels.label(box.item), box.item
     radius = box.height / 2 if item.kind in (INPUT, OUTPUT) else 4
     kind = {MORE: "more", INPUT: "end", OUTPUT: "end"}.get(item.kind, "node")
     yield f'<g><rect class="{kind}" {_place(box)} rx="{radius:g}"/>'
@@ -89,7 +89,7 @@ def _node(box: Box, words: Words) -> Iterator[str]:
     if item.kind in (PLACE, STEP):
         # What kinds of work are inside, by their share.
         y = box.y + 3
-        for category, share in words.shares(box.item):
+        for category, share in labels.shares(box.item):
             height = share * (box.height - 6)
             size = f'x="{box.x + 4:.1f}" y="{y:.1f}" width="{_STRIP:g}" height="{height:.1f}"'
             yield f'<rect class="{color_of(category)}" {size}><title>{category}</title></rect>'
@@ -103,9 +103,9 @@ def _node(box: Box, words: Words) -> Iterator[str]:
     yield "</g>"
 
 
-def _wire(wire: Wire, words: Words) -> Iterator[str]:
+def _wire(wire: Wire, labels: Labels) -> Iterator[str]:
     kind = "wire back" if wire.goes_back else "wire"
-    flowing = escape(words.flowing(wire.edges[0]))
+    flowing = escape(labels.flowing(wire.edges[0]))
     path = f'<path class="{kind}" d="{_way(wire)}" stroke-width="{wire_width(wire.nbytes):.1f}">'
     yield f"{path}<title>{flowing}</title></path>"
     x, y = wire.points[-1]
@@ -114,7 +114,7 @@ def _wire(wire: Wire, words: Words) -> Iterator[str]:
         yield f'<path class="head" d="M{x - 4.5:.1f},{base:.1f}H{x + 4.5:.1f}L{x:.1f},{y:.1f}Z"/>'
 
 
-def _shapes(wires: list[Wire], words: Words) -> Iterator[str]:
+def _shapes(wires: list[Wire], labels: Labels) -> Iterator[str]:
     """What something makes is written once, where it first leaves."""
     leaving: dict[Item, list[Wire]] = {}
     arriving: dict[tuple[float, float], list[float]] = {}
@@ -123,7 +123,7 @@ def _shapes(wires: list[Wire], words: Words) -> Iterator[str]:
         if wire.leaves and not wire.goes_back:
             leaving.setdefault(wire.edges[0].source, []).append(wire)
     written: dict[float, float] = {}  # by height, up to where
-    places = [(*own[0].points[0], words.made(source), own) for source, own in leaving.items()]
+    places = [(*own[0].points[0], labels.made(source), own) for source, own in leaving.items()]
     for x, y, shape, own in sorted(places, key=lambda place: place[:2]):
         width = cell_width(shape) * _DETAIL_CHAR
         # Where the wires from here, and others to where they end, pass on the right only, the text stands on the left.

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.report.graph.layering import Arc, Layers, crossings, lay_in_rows, settle, stand, weighted_median
+    from torchgauge.report.graph.labels import CATEGORY_COLORS, DARK, LIGHT, NAME_WIDTH, Labels, wire_width
+    from torchgauge.report.graph.layering import (
+        Arc,
+        Layers,
+        crossings,
+        fit_positions,
+        lay_in_rows,
+        place_columns,
+        weighted_median,
+    )
+    from torchgauge.report.graph.placement import Area, Box, place_scene
     from torchgauge.report.graph.places import MOST_CALLS, Graph, Link, Runs, build_graph, trace_flow
-    from torchgauge.report.graph.room import Area, Box, place_scene
     from torchgauge.report.graph.scene import (
         INPUT,
         MORE,
@@ -29,23 +38,22 @@ if TYPE_CHECKING:
         to_depth,
         walk,
     )
-    from torchgauge.report.graph.words import CATEGORY_COLORS, DARK, LIGHT, NAME_WIDTH, Words, wire_width
 
 __all__ = [
     "CATEGORY_COLORS", "DARK", "INPUT", "LIGHT", "MORE", "MOST_CALLS", "NAME_WIDTH", "OUTPUT", "READABLE_LEVELS",
-    "READABLE_NODES", "Arc", "Area", "Box", "Graph", "Item", "Layers", "Link", "Opening", "Runs", "Scene", "Words",
-    "build_graph", "build_scene", "crossings", "lay_in_rows", "opening", "place_scene", "readable", "settle", "stand",
-    "to_depth", "trace_flow", "walk", "weighted_median", "wire_width",
+    "READABLE_NODES", "Arc", "Area", "Box", "Graph", "Item", "Labels", "Layers", "Link", "Opening", "Runs", "Scene",
+    "build_graph", "build_scene", "crossings", "fit_positions", "lay_in_rows", "opening", "place_columns",
+    "place_scene", "readable", "to_depth", "trace_flow", "walk", "weighted_median", "wire_width",
 ]  # fmt: skip
 
 _HOMES = {
-    "layering": ("Arc", "Layers", "crossings", "lay_in_rows", "settle", "stand", "weighted_median"),
+    "layering": ("Arc", "Layers", "crossings", "lay_in_rows", "fit_positions", "place_columns", "weighted_median"),
     "places": ("MOST_CALLS", "Graph", "Link", "Runs", "build_graph", "trace_flow"),
-    "room": ("Area", "Box", "place_scene"),
+    "placement": ("Area", "Box", "place_scene"),
     "scene": (
         "INPUT", "MORE", "OUTPUT", "READABLE_LEVELS", "READABLE_NODES", "Item", "Opening", "Scene", "build_scene",
         "opening", "readable", "to_depth", "walk",
     ),
-    "words": ("CATEGORY_COLORS", "DARK", "LIGHT", "NAME_WIDTH", "Words", "wire_width"),
+    "labels": ("CATEGORY_COLORS", "DARK", "LIGHT", "NAME_WIDTH", "Labels", "wire_width"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

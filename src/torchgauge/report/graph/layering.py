@@ -197,21 +197,21 @@ def straighten(layers: Layers, x: dict[int, float], widths: Sequence[float], gap
     """Move each way as near to its source as the neighbouring vertices and ways allow. A way for which there is
     no column keeps its place: one of two that cross, and one that has to go round something."""
     ways = _long_ways(layers)
-    beside = _Beside(x, widths, gap, {bend: way for way in ways for bend in way.bends})
+    columns = _Columns(x, widths, gap, {bend: way for way in ways for bend in way.bends})
     while ways:
-        ways = beside.from_the_left(ways)
-        low, high = beside.lowest(ways), beside.highest(ways)
+        ways = columns.from_the_left(ways)
+        low, high = columns.lowest(ways), columns.highest(ways)
         worst = max(ways, key=lambda way: low[way] - high[way])
         if low[worst] <= high[worst]:
             break
         ways.remove(worst)
     for way in ways:
         # The ways on its left have been placed already.
-        x.update(dict.fromkeys(way.bends, min(max(x[way.source], beside.lowest([way])[way]), high[way])))
+        x.update(dict.fromkeys(way.bends, min(max(x[way.source], columns.lowest([way])[way]), high[way])))
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
+class _Columns:
     x: dict[int, float]
     widths: Sequence[float]
     gap: float
@@ -278,7 +278,7 @@ _STAYS = 0.1
 Wish = tuple[float, float]  # where, and how much it matters
 
 
-def stand(layers: Layers, widths: Sequence[float], gap: float) -> dict[int, float]:
+def place_columns(layers: Layers, widths: Sequence[float], gap: float) -> dict[int, float]:
     """The middle of each vertex and bend; the leftmost edge is at 0."""
     x: dict[int, float] = {}
     for row in layers.rows:
@@ -293,13 +293,13 @@ def stand(layers: Layers, widths: Sequence[float], gap: float) -> dict[int, floa
                 # A bend looks both ways: a long way that forks off turns once.
                 ways = [(both if v >= layers.count else sides).get(v, []) for v in row]
                 wishes = [_wish(v, x, way, layers.count) for v, way in zip(row, ways, strict=True)]
-                x.update(zip(row, settle(wishes, _room(row, widths, gap)), strict=True))
+                x.update(zip(row, fit_positions(wishes, _room(row, widths, gap)), strict=True))
     straighten(layers, x, widths, gap)
     left = min((at - _width(v, widths) / 2 for v, at in x.items()), default=0.0)
     return {vertex: at - left for vertex, at in x.items()}
 
 
-def settle(wishes: Sequence[Wish], room: Sequence[float]) -> list[float]:
+def fit_positions(wishes: Sequence[Wish], room: Sequence[float]) -> list[float]:
     """Positions in this order, `room` apart at least, with the least weighted sum of distances from the wishes.
 
     Less the room, positions only have to ascend: blocks in the wrong order merge and take their

@@ -33,7 +33,7 @@ class Label:
         return " · ".join(text for text in (self.kind, self.cost) if text)
 
 
-class Words:
+class Labels:
     def __init__(self, graph: Graph, runs: Runs) -> None:
         self.graph, self.runs = graph, runs
 

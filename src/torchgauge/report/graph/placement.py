@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from torchgauge.report.graph.layering import Arc, lay_in_rows, stand
+from torchgauge.report.graph.layering import Arc, lay_in_rows, place_columns
 from torchgauge.report.graph.scene import INPUT, Edge, Item, Scene, walk
 
 ROW_GAP, COLUMN_GAP, PADDING, HEADER = 34.0, 26.0, 16.0, 24.0
@@ -79,7 +79,7 @@ class Traffic:
         self.edges.setdefault((tail, head, edge.source), []).append(edge)
 
 
-class Room:
+class ModuleLayout:
     def __init__(self, item: Item, inner: list[Area], traffic: Traffic, size: Size) -> None:
         self.item, self.inner, self.traffic = item, inner, traffic
         self.heading = 0.0 if item.around is None else size(item)[0]
@@ -93,7 +93,7 @@ class Room:
         self.extents = [(area.width, area.height) if area else (0.0, 0.0) for area in areas]
         widths = [width for width, _ in self.extents]
         self.layers = lay_in_rows(count, len(self.entering), len(self.leaving), arcs, widths)
-        self.x = stand(self.layers, widths, COLUMN_GAP)
+        self.x = place_columns(self.layers, widths, COLUMN_GAP)
         self.rank_of = self.layers.rank_of
         self.bands = self._bands()
 
@@ -201,7 +201,7 @@ def place_scene(scene: Scene, size: Size) -> Area:
     for item in reversed(list(walk(scene.root))):  # contents before containers
         inner = [areas.pop(child) for child in item.inside]
         if inner:
-            areas[item] = Room(item, inner, traffic.get(item, Traffic()), size).area()
+            areas[item] = ModuleLayout(item, inner, traffic.get(item, Traffic()), size).area()
         else:
             width, height = size(item)
             areas[item] = Area(width, height, [Box(item, 0, 0, width, height)])
