@@ -46,7 +46,7 @@ class Comparison:
         return to_dataframe(self.data)
 
     def save(self, path: str | Path, options: Options | None = None) -> None:
-        """Write it; the suffix names the format: `.html`, `.json`, `.md`, `.csv` (modules) or `.txt`."""
+        """Write the comparison; the suffix names the format."""
         save(self.data, path, options)
 
     def render(self, format: str = "text", options: Options | None = None) -> str:

@@ -177,7 +177,7 @@ class Fit(FitFacts):
         return str(Fits([self]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a report; the suffix says which: .html, .json, .svg, .md, .tex, .txt."""
+        """Write a report; the suffix names the format."""
         Fits([self]).save(path)
 
 
@@ -202,13 +202,13 @@ class Fits(list[Fit]):
         return str(self.report(remedies=False))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a report; the suffix says which: .html, .json, .svg, .md, .tex, .txt."""
+        """Write a report; the suffix names the format."""
         self.report(remedies=True).save(os.fspath(path))
 
 
 @dataclass(frozen=True)
 class Change:
-    """What to write, and what it makes of a run and of the allocator's settings. Of two changes of one `kind` only one
+    """A change: the code to write, and its effect on a run and on the allocator. Of two changes of one `kind` only one
     can be made; `effect` is its effect on something other than memory and time."""
 
     name: str

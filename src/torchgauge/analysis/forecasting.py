@@ -264,7 +264,7 @@ class Forecast(ForecastFacts):
         return str(ForecastReport([self]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a report; the suffix says which: .html, .json, .csv, .svg, .md, .tex, .txt."""
+        """Write a report; the suffix names the format."""
         ForecastReport([self]).save(os.fspath(path))
 
 
@@ -285,7 +285,7 @@ class Forecasts(list[Forecast]):
         return str(ForecastReport(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a report; the suffix says which: .html, .json, .csv, .svg, .md, .tex, .txt."""
+        """Write a report; the suffix names the format."""
         ForecastReport(self).save(os.fspath(path))
 
 

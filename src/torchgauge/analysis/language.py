@@ -559,7 +559,7 @@ class Llm:
         return self._scaled(total, held) - self._shared(held, tokens, sequences) * (sequences - 1)
 
     def _shared(self, held: Sequence[HeldFacts], tokens: int, sequences: int) -> int:
-        """Of one sequence, what a prefix takes in the cache."""
+        """The bytes that a prefix takes in the cache of one sequence."""
         from torchgauge.language.capacity import shared_bytes
 
         prefix = min(self.asked.prefix, tokens)
@@ -696,7 +696,7 @@ class Llm:
         return frame(without_modules((*facts["prefill"], *facts["decode"])))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a report; the suffix says which: .html, .svg, .json, .csv, .md, .tex, .txt."""
+        """Write a report; the suffix names the format."""
         LlmReport(self.to_dict()).save(os.fspath(path))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What was asked for: the target itself, the type, the device, how far weights are read."""
+"""Options of an analysis: target, type, device, depth of the weight statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an analysis gives back, and a saved one read again: without torch, which rendering does not need."""
+"""The result of an analysis, and `load` for a saved one; neither needs torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCAN_MEMBERS = (
 
 
 class Analysis(View):
-    """What was found out about a model: totals, modules, ops, and every way to look at them."""
+    """The analysis of a model: totals, modules, ops, and every report about them."""
 
     def to_dataframe(self, table: str = "modules") -> pandas.DataFrame:
         """The rows of "modules", "ops" or "weights" as a pandas DataFrame."""

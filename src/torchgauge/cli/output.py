@@ -1,4 +1,4 @@
-"""Where a command's results go: files, stdout as text or JSON; notes to stderr."""
+"""Deliver the result of a command: files, text or JSON on stdout, notes on stderr."""
 
 from __future__ import annotations
 

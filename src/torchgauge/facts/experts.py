@@ -82,8 +82,7 @@ class Mixture:
 
     @property
     def share(self) -> float:
-        """Of the experts, those that one token reaches: those chosen, less what falls on alternatives for which
-        nothing is computed."""
+        """The share of the experts that one token reaches: those chosen, less alternatives without any computation."""
         chosen = sum(choice.chosen / (choice.alternatives or self.experts) for choice in self.choices)
         computed = self.computed / max(self.tokens * self.experts, 1) if self.macs else 1.0
         return min(chosen, computed, 1.0)

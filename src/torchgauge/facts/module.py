@@ -1,4 +1,4 @@
-"""The parts of a model: modules, parameters, inputs; and what kind of model it is."""
+"""The parts of a model: modules, parameters, inputs; and its architecture."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class ArchitectureRecord:
-    """What kind of model it is; family None if neither names nor layers determine it."""
+    """The architecture of a model; `family` is None if neither names nor layers determine it."""
 
     family: str | None
     layer_counts: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What must be in memory at the peak of a run, by purpose."""
+"""Memory at the peak of a run, by purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a tensor without its values: shape, type, and how its elements lie in memory."""
+"""Tensors without their values: shape, type, and layout in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def item_bytes(dtype: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What is known of a tensor without its values; `stride` is None for a contiguous one.
+    """A tensor without its values; `stride` is None for a contiguous one.
 
     A sparse tensor has `stored` elements, and `index_bytes` that say where they are; None for a dense one."""
 

@@ -1,4 +1,4 @@
-"""What a report says, before any format: a section is a title over blocks.
+"""The content of a report before any format: sections, each a title over blocks.
 
 Formats render blocks; none of them knows what a section is about. Text in a block may hold names from a model or a
 file: each format escapes it.

@@ -1,4 +1,4 @@
-"""How much a report says, and the columns of its module table: the keys of a module row."""
+"""Options of a report, and the columns of its module table: the keys of a module row."""
 
 from __future__ import annotations
 

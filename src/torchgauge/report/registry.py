@@ -93,7 +93,8 @@ FORMATS: dict[str, Format] = {format.name: format for format in _declared_format
 
 
 def _prediction_formats(picture: str, table: tuple[str, str] | None = None) -> tuple[Format, ...]:
-    """Of `fit`, `forecast` and `llm`: what the picture shows, and what a row of the CSV file is, in full and short."""
+    """The formats of `fit`, `forecast` and `llm`. `picture` describes the SVG file, `table` a row of the CSV file, in
+    full and in short."""
     tables: tuple[Format, ...] = ()
     if table is not None:
         tables = (

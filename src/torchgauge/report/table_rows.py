@@ -62,7 +62,7 @@ def op_columns(view: View) -> list[str]:
 
 
 def weight_columns(rows: list[Row]) -> list[str]:
-    """Of rows made flat; without any, what is said of a tensor whose values were not read."""
+    """The columns of flat rows; without rows, those of a tensor whose values were not read."""
     return list(rows[0] if rows else weight_row(_TENSOR))
 
 

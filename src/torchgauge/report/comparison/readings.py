@@ -1,5 +1,4 @@
-"""The figures that are compared, each with where it comes from and how far it is known, and what the second of two is
-to the first, as far as that can be said."""
+"""The figures that are compared, each with its origin and interval, and the change from one reading to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison says, in sections that every format renders."""
+"""The sections of a comparison, which every format renders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed in the structure: modules that came, went, have another name, type, shape or precision. And the modules
+"""Changes of the structure: modules added, removed, renamed, or with another type, shape or precision. And the modules
 of all sides in one tree, a row each."""
 
 from __future__ import annotations

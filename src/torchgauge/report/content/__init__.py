@@ -1,4 +1,4 @@
-"""What reports say: one file per group of sections, which every format renders.
+"""The sections of a report, which every format renders: one file per group.
 
 A file here has `sections(view, options)`, which yields them. Nothing else lists them: a section's `Topic` places it in
 the report, and a section without one comes last.

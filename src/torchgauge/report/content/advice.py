@@ -1,4 +1,4 @@
-"""What to do about the model: likely bugs, then the largest gains; the options of every model; the plan."""
+"""Advice: likely bugs, then the largest gains; the options of every model; the plan."""
 
 from __future__ import annotations
 

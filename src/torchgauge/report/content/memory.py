@@ -82,8 +82,8 @@ def memory_facts(view: View) -> Iterator[Fact]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPeak:
-    """What a run allocates at most beyond what is there before it (parameters, buffers, inputs, optimizer state):
-    measured, and predicted from the shapes alone."""
+    """The most that a run allocates, beyond parameters, buffers, inputs and optimizer state: measured, and predicted
+    from the shapes alone."""
 
     measured_bytes: int
     predicted_bytes: int

@@ -1,4 +1,4 @@
-"""What was analysed and its totals, which are read first; and what to know before trusting them."""
+"""The summary: the target and its totals; and the notes that a reader needs to trust them."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ _LISTED_IMPORTS = 20
 
 
 def _notes(view: View) -> Iterator[Section]:
-    """What the reader must know before trusting the figures, and what the file would run."""
+    """Warnings about the figures, and the names that a pickle would import."""
     if found := note_texts(view):
         yield Section("Notes", notes(found, is_warning=True), Topic.NOTES, page_part="overview")
     stored = view.capture.stored

@@ -1,4 +1,4 @@
-"""What the machine did during the runs, and what the processor counted."""
+"""The machine during the runs, and processor counters."""
 
 from __future__ import annotations
 

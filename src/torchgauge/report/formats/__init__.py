@@ -1,4 +1,4 @@
-"""How reports are written: one file per format. `registry.py` finds them here; nothing else lists them."""
+"""Report formats, one file each. `registry.py` finds them here; nothing else lists them."""
 
 from __future__ import annotations
 

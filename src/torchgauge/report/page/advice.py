@@ -1,4 +1,4 @@
-"""What to do about the model, with its evidence, what was verified, and the plan."""
+"""Advice with its evidence and verification, and the plan."""
 
 from __future__ import annotations
 

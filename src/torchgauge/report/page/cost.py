@@ -1,5 +1,4 @@
-"""Where the cost lies: by kind of op, by phase, by type of layer, and by arithmetic intensity against what the device
-can do."""
+"""Cost by kind of op, phase and type of layer; and the roofline: arithmetic intensity against the device's peaks."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class _Lives:
         self.kept |= {self._home[index]: RESULT for index in results if index in self._home}
 
     def _storage(self, producer: int, spec: TensorSpec) -> Storage:
-        """Of several outputs the one as large as what is read: records name the op that wrote it, not the output."""
+        """The output of the same size as the tensor that is read: records name the op that wrote it, not the output."""
         home = self._home.get(producer, (producer, 0))
         sizes = _sizes(self.ops[home[0]])
         return (home[0], sizes.index(spec.nbytes)) if spec.nbytes in sizes else home

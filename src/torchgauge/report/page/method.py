@@ -1,4 +1,4 @@
-"""How each number was obtained, every caveat, and the environment of the run."""
+"""How each number was obtained, with its caveats, and the environment of the run."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _pickle(view: View) -> dict[str, object] | None:
 
 
 def _absent(view: View) -> Iterator[dict[str, str]]:
-    """What could not be had, each with its reason."""
+    """Missing figures, each with its reason."""
     if not view.capture.has_code:
         yield _missing("MACs, FLOPs, activations, time", view.capture.run.reason or "there is no code to run")
     elif view.measurements is None:

@@ -1,4 +1,4 @@
-"""What is read first: what the model is, the figures that matter, and what to beware of."""
+"""The first screen: the model, its main figures, and warnings."""
 
 from __future__ import annotations
 
