@@ -19,7 +19,7 @@ from tests.report.stored_sample import stored_view
 from torchgauge.facts import View
 from torchgauge.report import Options
 from torchgauge.report.graph import CATEGORY_COLORS, DARK, LIGHT, READABLE_LEVELS, READABLE_NODES
-from torchgauge.report.page import graph as graph_part
+from torchgauge.report.page import rows
 
 Open = Callable[..., Any]
 ASSETS = Path(__file__).parents[2] / "src" / "torchgauge" / "report" / "page" / "assets"
@@ -215,7 +215,7 @@ def test_of_thousands_of_ops_a_readable_part_is_laid_out(open_page: Open, blocks
 
 
 def test_the_part_holds_numbers_and_no_names_twice() -> None:
-    found: Any = graph_part.graph(residual_view(), Options())
+    found: Any = rows.graph(residual_view(), Options())
     assert found is not None
     assert found["steps"]["op"] == list(range(11))
     assert found["runs"] == [[2, 3, "blocks.0–2"]]

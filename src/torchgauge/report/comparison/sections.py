@@ -144,8 +144,8 @@ def comparison_sections(compared: Compared, options: Options) -> list[Section]:
 def circumstance_section(compared: Compared) -> Section | None:
     """Only what is not the same: it may explain the rest."""
     rows = tuple((Cell(key), *(Cell(side.circumstances[key]) for side in compared.sides)) for key in compared.differing)
-    headings = texts("Different", *(side.label for side in compared.sides))
-    return Section("Circumstances", (Table("", headings, rows, group=1),)) if rows else None
+    headings = texts("Condition", *(side.label for side in compared.sides))
+    return Section("Conditions that differ", (Table("", headings, rows, group=1),)) if rows else None
 
 
 def figure_section(compared: Compared) -> Section:
