@@ -89,14 +89,28 @@ class Specs:
 
 class Ledger:
     """Bytes alive at this moment, and the number of storages that they are in. `events`, unless None, lists the
-    storages as they come and go: (a number for the storage, its bytes), the bytes below 0 where it goes."""
+    storages as they come and go: (a number for the storage, its bytes), the bytes below 0 where it goes. `live_of`
+    has the bytes by the op that allocated them, and `released`, once these are gone, how many of `ops` had run."""
 
-    __slots__ = ("count", "events", "live")
+    __slots__ = ("count", "events", "live", "live_of", "ops", "released")
 
-    def __init__(self) -> None:
+    def __init__(self, ops: Sequence[object] = ()) -> None:
         self.live = 0
         self.count = 0
         self.events: list[tuple[int, int]] | None = None
+        self.ops = ops
+        self.live_of: dict[int, int] = {}
+        self.released: dict[int, int] = {}
+
+    def add(self, born: int, nbytes: int) -> None:
+        self.live += nbytes
+        self.live_of[born] = self.live_of.get(born, 0) + nbytes
+
+    def remove(self, born: int, nbytes: int) -> None:
+        self.live -= nbytes
+        self.live_of[born] -= nbytes
+        if not self.live_of[born]:
+            self.released[born] = len(self.ops)
 
 
 # `Storage.assumed` of inputs that were made up for their shapes; the report does not repeat it for every value.
@@ -124,14 +138,14 @@ class Storage:
         self.known = True
         self.assumed = ""
         self.content: object = None
-        ledger.live += nbytes
+        ledger.add(born, nbytes)
         ledger.count += 1
         if ledger.events is not None:
             ledger.events.append((id(self), nbytes))
 
     def __del__(self) -> None:
         ledger = self.ledger
-        ledger.live -= self.nbytes
+        ledger.remove(self.born, self.nbytes)
         ledger.count -= 1
         if ledger.events is not None:
             ledger.events.append((id(self), -1))

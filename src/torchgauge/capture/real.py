@@ -164,15 +164,17 @@ class RealRun(TorchDispatchMode):
         ledger = self.recorder.ledger
         alive, writers, allocations = self._alive, self._writers, self._allocations
 
+        born = -1 if is_input else len(self.recorder.ops)
+
         def died(_: object) -> None:
-            ledger.live -= nbytes
+            ledger.remove(born, nbytes)
             alive.pop(key, None)
             writers.pop(key, None)
             allocations.pop(key, None)
 
-        allocations[key] = (-1 if is_input else len(self.recorder.ops), nbytes)
+        allocations[key] = (born, nbytes)
         alive[key] = weakref.ref(storage, died)
-        ledger.live += nbytes
+        ledger.add(born, nbytes)
         return nbytes
 
     def _remember(self, tensor: torch.Tensor) -> None:

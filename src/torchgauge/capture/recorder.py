@@ -61,8 +61,8 @@ class Recorder:
     ) -> None:
         self.budget = Budget(is_limited=is_foreign)
         self.original_of = original_of
-        self.ledger = Ledger()
         self.ops: list[OpRecord] = []
+        self.ledger = Ledger(self.ops)
         self.calls: dict[str, ModuleCalls] = {}
         self.warnings: dict[str, None] = {}
         self._host_reads: dict[tuple[str, str, str], list[int | None]] = {}

@@ -26,7 +26,7 @@ from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of, spec_of_real
-from torchgauge.capture.second_call import HeldBytes, SecondCall, compare_calls
+from torchgauge.capture.second_call import HeldBytes, SecondCall, compare_calls, held_tensors
 from torchgauge.capture.sharded import is_split
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
 from torchgauge.capture.supported import unsupported
@@ -35,6 +35,7 @@ from torchgauge.capture.triton_kernels import launches_seen
 from torchgauge.errors import ForwardError, InputError
 from torchgauge.facts import (
     UNCOUNTED,
+    HeldTensor,
     InputRecord,
     ModuleRecord,
     OpRecord,
@@ -216,6 +217,7 @@ def _on_fakes(
                 held = HeldBytes(paths, recorder.ledger.live)
                 output = call_model(replica, args, kwargs, recorder)
                 results, step = _results(output, run), None
+                tensors_held = () if request.train else held_tensors(recorder.ops, results, recorder.ledger.released)
                 call_again = partial(call_model, replica, args, kwargs, recorder)
                 second = SecondCall()
                 if not request.train:
@@ -226,7 +228,9 @@ def _on_fakes(
                 step = train_step(run, recorder, output, parameters, partial(_fake_like, run), request.optimizer)
                 with watch_modules(paths, recorder, run.adopt), run, torch.no_grad():
                     second = compare_calls(paths, recorder, held, output, call_again)
-    return _finished(recorder, paths, params, inputs, candidate, request, None, results, step, second)
+    return _finished(
+        model, recorder, paths, params, inputs, candidate, request, None, results, step, second, tensors_held
+    )
 
 
 def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
@@ -252,16 +256,21 @@ def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason:
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
                     output = call_model(replica, args, kwargs, recorder, is_real=True)
                 results, step = _results(output, run), None
+                tensors_held = () if request.train else held_tensors(recorder.ops, results, recorder.ledger.released)
                 if request.train:
                     parameters = list(replica.parameters())
                     ones_like = lambda root: run.admit(torch.ones_like(root))  # noqa: E731
                     step = train_step(run, recorder, output, parameters, ones_like, request.optimizer)
         finally:
             run.undo()
-    return _finished(recorder, paths, params, inputs, candidate, request, reason, results, step, SecondCall())
+    second = SecondCall()
+    return _finished(
+        model, recorder, paths, params, inputs, candidate, request, reason, results, step, second, tensors_held
+    )
 
 
 def _finished(
+    model: nn.Module,
     recorder: Recorder,
     paths: ModulePaths,
     params: tuple[ParamRecord, ...],
@@ -272,6 +281,7 @@ def _finished(
     results: tuple[int, ...],
     step: StepMemory | None,
     second: SecondCall,
+    tensors_held: tuple[HeldTensor, ...],
 ) -> Trace:
     """`reason` is why the model ran for real; None for a run on fake tensors."""
     inputs, ops = marked.resolve_readers(recorder.ops)
@@ -286,6 +296,8 @@ def _finished(
         recorder.host_reads,
         second.growing,
         second.first_call_ops,
+        tensors_held,
+        number_arguments(model, candidate.args, candidate.kwargs),
     )
     modules = module_records(paths, params, recorder)
     return Trace(record, inputs, modules, params, ops, marked.nbytes, candidate)
@@ -419,10 +431,25 @@ def named_inputs(
     model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor given; those in containers are named `images[0]`, `batch.mask`."""
-    names = [parameter.name for parameter in forward_signature(model).positional]
-    named = {names[i] if i < len(names) else f"input{i}": value for i, value in enumerate(args)} | kwargs
-    for argument, value in named.items():
+    for argument, value in _named_arguments(model, args, kwargs).items():
         yield from _named_tensors(argument, value)
+
+
+def number_arguments(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[str, ...]:
+    """The arguments that hold numbers outside of tensors: what the model makes of them is data."""
+    return tuple(name for name, value in _named_arguments(model, args, kwargs).items() if _holds_numbers(value))
+
+
+def _holds_numbers(value: object, depth: int = 3) -> bool:
+    if isinstance(value, list | tuple | set) and depth:
+        return any(_holds_numbers(item, depth - 1) for item in value)
+    is_array = type(value).__module__.partition(".")[0] == "numpy"
+    return is_array or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _named_arguments(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:
+    names = [parameter.name for parameter in forward_signature(model).positional]
+    return {names[i] if i < len(names) else f"input{i}": value for i, value in enumerate(args)} | kwargs
 
 
 def _named_tensors(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:

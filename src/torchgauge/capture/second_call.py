@@ -1,5 +1,6 @@
-"""A second call of the model shows attributes that hold more tensors after every call (a list that is never emptied,
-a tensor that grows), and ops that only the first call runs, such as those of a table that is cached."""
+"""What a model holds: tensors that stay after their last reader and, shown by a second call, attributes that hold more
+tensors after every call (a list that is never emptied, a tensor that grows) and ops that only the first call runs, such
+as those of a table that is cached."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import ast
 import inspect
 import textwrap
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,7 @@ from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, source_line
 from torchgauge.capture.structure import tensors_within
-from torchgauge.facts import GrowingAttribute
+from torchgauge.facts import GrowingAttribute, HeldTensor, OpRecord
 
 # Attributes that every module has; of these a forward writes to buffers alone.
 _OF_TORCH = frozenset(vars(nn.Module()))
@@ -26,6 +27,9 @@ _DEEPEST, _LONGEST = 3, 10_000
 _ADD = frozenset(("append", "appendleft", "extend", "add", "insert", "update", "setdefault"))
 _EMPTY = frozenset(("clear", "pop", "popleft", "popitem", "reset"))
 _FRESH = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "zeros", "empty", "new_zeros"))
+
+# Of the eight rounds of a short loop the last one's tensor is in use.
+_LEAST_HELD = 7
 
 Place = tuple[int, str]
 
@@ -51,6 +55,34 @@ class HeldBytes:
             for name, value in (*attributes, *module._buffers.items()):
                 if nbytes := _tensor_bytes(value):
                     yield (number, name), nbytes
+
+
+def held_tensors(
+    ops: Sequence[OpRecord], results: Collection[int], released: Mapping[int, int]
+) -> tuple[HeldTensor, ...]:
+    """The memory of a loop's rounds that is still there, though nobody reads it again, when the last round makes its
+    own, results excluded. `released` is the ledger's, and has nothing of what is still there."""
+    readers: dict[int, list[OpRecord]] = {}
+    for op in ops:
+        for source in dict.fromkeys(op.producers):
+            if source is not None:
+                readers.setdefault(source, []).append(op)
+    last_read: dict[int, int] = {}
+    end_of: dict[tuple[str | None, str], int] = {}
+    found: dict[tuple[str | None, str], list[HeldTensor]] = {}
+    for op in reversed(ops):
+        reads = [op.index]
+        for reader in readers.get(op.index, ()):
+            # Memory that is written in place is read for as long as what was written.
+            is_written = reader.op.endswith("_") and not reader.signature.activation_bytes
+            is_written = is_written and reader.producers[0] == op.index
+            reads.append(last_read[reader.index] if is_written else reader.index)
+        last_read[op.index] = len(ops) if op.index in results else max(reads)
+        line, gone, read = (op.source, op.op), released.get(op.index, len(ops)), last_read[op.index]
+        if op.signature.activation_bytes and read <= end_of.setdefault(line, op.index) < gone:
+            found.setdefault(line, []).append(HeldTensor(op.index, read, gone))
+    held = [tensor for tensors in found.values() if len(tensors) >= _LEAST_HELD for tensor in tensors]
+    return tuple(sorted(held, key=lambda tensor: tensor.op))
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,12 +90,23 @@ class GrowingAttribute:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldTensor:
+    """Memory that the op `op` allocated, that the op `last_read` was the last to read, and that was there until
+    `released` ops had run: a variable, a list or an attribute held it in between."""
+
+    op: int
+    last_read: int
+    released: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run.
 
     `results` are the ops that wrote what the model gives back. `step` is None for inference, and for training runs in
     files of versions that did not record it. `first_call_ops` are those that a second call did not repeat: the model
-    keeps their results."""
+    keeps their results. `held` are tensors of loops that inference keeps though nobody reads
+    them again. `number_arguments` are names of arguments that hold numbers outside of tensors."""
 
     mode: str | None
     reason: str | None
@@ -107,6 +118,8 @@ class RunRecord:
     host_reads: tuple[HostRead, ...] = ()
     growing: tuple[GrowingAttribute, ...] = ()
     first_call_ops: tuple[int, ...] = ()
+    held: tuple[HeldTensor, ...] = ()
+    number_arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

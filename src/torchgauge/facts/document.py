@@ -11,6 +11,7 @@ from torchgauge.facts.capture import (
     Capture,
     Environment,
     GrowingAttribute,
+    HeldTensor,
     HostRead,
     RunRecord,
     StepMemory,
@@ -107,6 +108,7 @@ def _capture(document: Document) -> Capture:
         step = StepMemory(kept["optimizer"], *(tuple((op, nbytes) for op, nbytes in pairs) for pairs in storages))
     reads = tuple(make_record(HostRead, read) for read in run.get("host_reads", ()))
     growing = tuple(make_record(GrowingAttribute, attribute) for attribute in run.get("growing", ()))
+    held = tuple(make_record(HeldTensor, tensor) for tensor in run.get("held", ()))
     known = (run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"]), results)
     inputs = []
     for given in document["inputs"]:
@@ -119,7 +121,15 @@ def _capture(document: Document) -> Capture:
         environment=make_record(Environment, document["environment"]),
         created=document["created"],
         version=document["tool"]["version"],
-        run=RunRecord(*known, step, reads, growing, tuple(run.get("first_call_ops", ()))),
+        run=RunRecord(
+            *known,
+            step,
+            reads,
+            growing,
+            tuple(run.get("first_call_ops", ())),
+            held,
+            tuple(run.get("number_arguments", ())),
+        ),
         inputs=tuple(inputs),
         modules=tuple(_module(row) for row in document["modules"]),
         params=tuple(_param(row) for row in document["parameters"]),

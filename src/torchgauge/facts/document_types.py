@@ -108,6 +108,12 @@ class GrowingRow(TypedDict):
     source: str
 
 
+class HeldRow(TypedDict):
+    op: Count
+    last_read: Count
+    released: Count
+
+
 class Run(TypedDict):
     mode: Literal["fake", "real"] | None
     execution: NotRequired[Literal["eager", "compiled"]]
@@ -121,6 +127,8 @@ class Run(TypedDict):
     host_reads: NotRequired[list[HostReadRow]]
     growing: NotRequired[list[GrowingRow]]
     first_call_ops: NotRequired[list[int]]
+    held: NotRequired[list[HeldRow]]
+    number_arguments: NotRequired[Texts]
 
 
 _NAMES_ASSUMED = Rule(
