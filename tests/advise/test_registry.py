@@ -9,6 +9,7 @@ from torch import nn
 import torchgauge
 from tests.advise.planted import gain_of, seen
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, rule
+from torchgauge.advise.code import Patch
 from torchgauge.advise.merging import merged
 from torchgauge.advise.registry import ranked
 from torchgauge.errors import UsageError
@@ -128,11 +129,14 @@ def test_a_range_that_starts_at_nothing_is_never_first() -> None:
 
 
 def test_small_gains_are_left_out_unless_asked_for() -> None:
-    small, some = advice("small", 0.004, 0.014), advice("some", 0.007, 0.016)
+    small, some = advice("small", 0.009, 0.019), advice("some", 0.012, 0.022)
     little, more = advice("little", 0.04, 0.04, "param_bytes"), advice("more", 0.06, 0.06, "param_bytes")
 
     assert order(small, some, little, more) == ["some", "more"]
     assert order(small, some, little, more, all_advice=True) == ["some", "small", "more", "little"]
+    # To run a patch is less work than to edit the source.
+    assert order(replace(small, change=Patch("model.half()"))) == ["small"]
+    assert order(replace(advice("least", 0.004, 0.014), change=Patch("model.half()"))) == []
 
 
 def test_only_a_bug_may_lack_a_gain() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tests.advise import faulty_models, flow_models
+from tests.advise.fault_classes import Does
 from tests.advise.faulty_models import ConvNet, Wrapped
 from tests.advise.planted import Planted, seen
 
@@ -24,7 +28,70 @@ def linear(turned: bool) -> nn.Module:
     return flow_models.LinearNorm(nn.BatchNorm1d(64), turned)
 
 
+def with_mean(self: Any, h: Tensor) -> Tensor:
+    return self.mix(torch.cat([h, h.mean(1, keepdim=True).expand_as(h)], -1))
+
+
+def with_neighbour(self: Any, h: Tensor) -> Tensor:
+    return self.mix(torch.cat([h, h.roll(1, 1)], -1))
+
+
+def hops(self: Any, h: Tensor) -> Tensor:
+    state = h
+    for _ in range(6):
+        state = torch.relu(self.mix(torch.cat([state, h], -1)))
+    return state
+
+
+def hops_apart(self: Any, h: Tensor) -> Tensor:
+    state = h
+    for _ in range(6):
+        state = torch.relu(self.mix(torch.cat([state, state.roll(1, 1)], -1)))
+    return state
+
+
+def pairs(_: Any, h: Tensor) -> Tensor:
+    return (h[:, :, None] * h[:, None]).sum(-1)
+
+
+def pairs_at_once(_: Any, h: Tensor) -> Tensor:
+    return h @ h.transpose(1, 2)
+
+
+def by_token(self: Any, h: Tensor) -> Tensor:
+    return torch.matmul(self.weight, h[..., None]).squeeze(-1)
+
+
+def by_token_at_once(self: Any, h: Tensor) -> Tensor:
+    return torch.einsum("toi,bti->bto", self.weight, h)
+
+
+def counting(filters: int) -> nn.Module:
+    layer = nn.Conv2d(3, filters, 3, bias=False)
+    nn.init.ones_(layer.weight)
+    return Wrapped(layer.requires_grad_(False))
+
+
+def mixing(forward: Callable[..., Tensor]) -> nn.Module:
+    return Does(forward, mix=nn.Linear(128, 64))
+
+
+def of_tokens(forward: Callable[..., Tensor]) -> nn.Module:
+    return Does(forward, weight=nn.Parameter(torch.randn(64, 64, 64)))
+
+
+class Swish(nn.Module):
+    def forward(self, h: Tensor) -> Tensor:
+        return h * torch.sigmoid(h)
+
+
 CASES = [
+    case("a mean at every token", "repeated-input", "mix", mixing(with_mean), mixing(with_neighbour), TOKENS),
+    case("a state beside its input", "repeated-part", "mix", mixing(hops), mixing(hops_apart), TOKENS),
+    case("all pairs", "product-then-sum", "", Does(pairs), Does(pairs_at_once), TOKENS),
+    case("a matrix by token", "broadcast-matmul", "", of_tokens(by_token), of_tokens(by_token_at_once), (8, 64, 64)),
+    case("a count of pixels", "equal-filters", "block", counting(16), counting(1), IMAGE),
+    case("swish", "silu-by-hand", "block", Wrapped(Swish()), Wrapped(nn.SiLU()), TOKENS),
     case(
         "equal convolutions",
         "conv-bn-fusion",

@@ -8,7 +8,7 @@ from functools import cached_property
 from torchgauge.advise.flow import Flow
 from torchgauge.facts import Capture, OpRecord, TensorSpec
 
-_RANDOM = "nondeterministic_seeded"
+RANDOM = "nondeterministic_seeded"
 # Ops that hand a value of a tensor to Python.
 VALUE_READS = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"})
 
@@ -49,19 +49,30 @@ class Dataflow:
     def _constants(self, readers: frozenset[str]) -> frozenset[int]:
         """The same, where the modules `readers` bring values of tensors to the host: such a module may use them in
         whatever it computes next, and arrays of numpy have no producer."""
-        held, given_values, returns_arrays = set[int](), set(readers), bool(readers)
+        held, given_values = set[int](), set(readers)
+        # Tensors that the code makes of arrays and numbers, of which nothing says where they come from.
+        has_arrays = bool(readers) or bool(self._capture.run.number_arguments)
         for op in self._ops:
             if op.op in VALUE_READS and not self._reads_constants_alone(op, held):
                 given_values.add(op.module)
-            is_unnamed = (
-                bool(op.signature.inputs) and not op.weights and not any(source is not None for source in op.producers)
-            )
-            is_from_values = (op.module in given_values and not op.weights) or (returns_arrays and is_unnamed)
-            if _RANDOM in op.signature.tags or is_from_values:
+            is_from_values = op.module in given_values and not op.weights
+            is_from_values = is_from_values or (has_arrays and self._reads_unnamed(op))
+            if RANDOM in op.signature.tags or is_from_values:
                 continue
             if self._takes_shape_alone(op) or self._reads_constants_alone(op, held):
                 held.add(op.index)
         return frozenset(held)
+
+    def _reads_unnamed(self, op: OpRecord) -> bool:
+        """Whether it reads a tensor that is neither made by an op nor a parameter, buffer or input."""
+        sizes = [self._numel_of.get(name) for name in op.weights]
+        given = zip(op.signature.inputs, op.producers, strict=False)
+        unnamed = [
+            spec.numel
+            for at, (spec, source) in enumerate(given)
+            if source is None and (op.index, at) not in self.input_reads
+        ]
+        return len(unnamed) > len(sizes) or any(numel not in sizes for numel in unnamed if len(unnamed) == len(sizes))
 
     @staticmethod
     def _takes_shape_alone(op: OpRecord) -> bool:
@@ -143,7 +154,7 @@ class Dataflow:
         signature = op.signature
         if (
             op.op.endswith("_")
-            or _RANDOM in signature.tags
+            or RANDOM in signature.tags
             or op.category == "allocation"
             or len(signature.outputs) != 1
         ):
@@ -161,7 +172,23 @@ class Dataflow:
             if whole is None:
                 return None
             parts.append(number.get(whole, whole) if isinstance(whole, int) else whole)
-        return id(signature), tuple(parts), op.weights
+        return self.call_number(op), tuple(parts), op.weights
+
+    def call_number(self, op: OpRecord) -> int:
+        """Equal for equal calls on tensors of equal shapes."""
+        return self._call_numbers[id(op.signature)]
+
+    @cached_property
+    def _call_numbers(self) -> Mapping[int, int]:
+        """By signature, which a run on fake tensors shares among equal calls, and a real one does not."""
+        known: dict[object, int] = {}
+        found: dict[int, int] = {}
+        for op in self._ops:
+            call = op.signature
+            if id(call) not in found:
+                key = (call.op, call.overload, call.inputs, call.outputs, repr(sorted(call.attributes.items())))
+                found[id(call)] = known.setdefault(key, len(known))
+        return found
 
     def ancestors(self, op: OpRecord, most: int, until: OpRecord | None = None) -> Iterator[OpRecord]:
         """The ops that it depends on, nearest first, at most `most`; stops at `until`."""

@@ -23,7 +23,7 @@ from typing import Any
 from torchgauge.advise.code import Patch, SourceEdit
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.merging import merged
-from torchgauge.advise.record import Advice
+from torchgauge.advise.record import Advice, Gain
 from torchgauge.errors import UsageError
 
 Finder = Callable[[Evidence], Iterator[Advice]]
@@ -34,8 +34,11 @@ TensorFinder = Callable[[TensorRow], Iterator[str]]
 OPTIONS = ("precision", "batch", "compile", "quantize")
 # Of targets whose modules cannot be replaced, what made them of one whose can.
 _MADE_BY = {"torchscript": "torch.jit.script or trace", "exported": "torch.export"}
-# Gains whose middle is below these shares of the whole are left out unless all advice is asked for.
-LEAST_TIME, LEAST_BYTES = 0.01, 0.05
+# Gains whose middle is below these shares of the whole are left out unless all advice is asked for. To edit source code
+# is more work than to run a patch or to set a switch.
+LEAST_TIME, LEAST_TIME_OF_EDIT, LEAST_BYTES = 0.01, 0.015, 0.05
+# Options cost more: a compiler's time at every start, a model to evaluate again.
+LEAST_TIME_OF_OPTION, LEAST_SIZE_OF_OPTION = 0.02, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ def _key(advice: Advice) -> tuple[str, str]:
 def list_options(evidence: Evidence, silence: Sequence[str] = (), *, all_advice: bool = False) -> list[Advice]:
     """Choices that every model has: for each, the rule that says most."""
     found = ranked(_found(evidence, silence, is_option=True), all_advice=all_advice)
+    if not all_advice:
+        found = [advice for advice in found if advice.expected_gain is None or _is_worth_choosing(advice.expected_gain)]
     best = {RULES[advice.rule].option: advice for advice in reversed(found)}
     return found if all_advice else [advice for advice in found if advice is best[RULES[advice.rule].option]]
 
@@ -184,9 +189,17 @@ def _is_worth_saying(advice: Advice) -> bool:
         return True
     if advice.confidence == "low" and gain.low == 0:  # perhaps nothing, and hardly anything is known about it
         return False
-    # Ranges are factors around what was predicted, so their middle is the geometric one; a bound has none.
-    middle = sqrt(gain.low * gain.high) if gain.low else gain.middle
-    return middle >= (LEAST_TIME if gain.is_time else LEAST_BYTES)
+    least_time = LEAST_TIME if isinstance(advice.change, Patch) else LEAST_TIME_OF_EDIT
+    return _middle(gain) >= (least_time if gain.is_time else LEAST_BYTES)
+
+
+def _is_worth_choosing(gain: Gain) -> bool:
+    return _middle(gain) >= LEAST_TIME_OF_OPTION if gain.is_time else (gain.amount or 0) >= LEAST_SIZE_OF_OPTION
+
+
+def _middle(gain: Gain) -> float:
+    """Ranges are factors around what was predicted, so their middle is the geometric one; a bound has none."""
+    return sqrt(gain.low * gain.high) if gain.low else gain.middle
 
 
 def _rank(advice: Advice) -> tuple[bool, bool, int, float, float, str, str, tuple[int, ...]]:

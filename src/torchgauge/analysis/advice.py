@@ -92,6 +92,38 @@ class ModelInMemory:
         varies = any(a.numel() > 1 and bool((a != a.flatten()[0]).any()) for a, _ in values)
         return varies and all(torch.equal(a, b) for a, b in values)
 
+    def has_equal_rows(self, name: str) -> bool:
+        """Whether a parameter or buffer holds the same values along its first dimension."""
+        path, _, own = name.rpartition(".")
+        try:
+            owner = self._model.get_submodule(path)
+        except AttributeError:
+            return False
+        found = owner._parameters.get(own, owner._buffers.get(own))
+        if found is None or found.is_meta or found.dim() < 2:
+            return False
+        return bool((found == found[:1]).all())
+
+    def is_scripted(self, path: str) -> bool:
+        """Whether the module or one that it is in is a script, which torch.compile leaves alone."""
+        import torch
+
+        parts, modules = path.split(".") if path else [], dict(self._model.named_modules())
+        around = [modules.get(".".join(parts[:count])) for count in range(len(parts) + 1)]
+        return any(isinstance(module, torch.jit.ScriptModule) for module in around)
+
+    def norm_hook(self, path: str) -> tuple[str, str] | None:
+        """torch's weight norm or spectral norm in its older form: others name their parameters in the same way."""
+        from torch.nn.utils.spectral_norm import SpectralNorm
+        from torch.nn.utils.weight_norm import WeightNorm
+
+        removed_by = {WeightNorm: "remove_weight_norm", SpectralNorm: "remove_spectral_norm"}
+        try:
+            hooks = self._model.get_submodule(path)._forward_pre_hooks.values()
+        except AttributeError:
+            return None
+        return next(((removed_by[type(hook)], hook.name) for hook in hooks if type(hook) in removed_by), None)
+
     def source_text(self, file: str) -> str | None:
         """Of a file of the model's code, by the name that ops have it under."""
         from torchgauge.capture import source_text

@@ -174,16 +174,23 @@ def _is_attention_dropout(op: OpRecord) -> bool:
 
 
 def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
-    """Uniform numbers against a threshold, and the result multiplied with data."""
+    """Uniform numbers against a threshold that is the same in every call, and the result multiplied with data. Against
+    a threshold from the data it is a sample (a routing, a rounding)."""
     if op.op not in _UNIFORM:
         return False
-    near, found = [op], list[OpRecord]()
+    near, found, from_noise = [op], list[OpRecord](), {op.index}
     for _ in range(4):
         near = [user for each in near for user in evidence.flow.users(each)]
         found += near
+        cuts = [each for each in near if each.op in _THRESHOLDS]
+        from_noise |= {each.index for each in near if each not in cuts}
+        for cut in cuts:
+            others = [at for at, source in enumerate(cut.producers) if source not in from_noise]
+            if not all(evidence.dataflow.is_constant_input(cut, at) for at in others):
+                return False
     names = {each.op.rstrip("_") for each in found}
-    cuts = {name.rstrip("_") for name in _THRESHOLDS}
-    return bool(names & cuts) and bool(names & {"aten::mul", "aten::masked_fill", "aten::where"})
+    cut_names = {name.rstrip("_") for name in _THRESHOLDS}
+    return bool(names & cut_names) and bool(names & {"aten::mul", "aten::masked_fill", "aten::where"})
 
 
 @rule("batch-statistics-in-evaluation", family="bugs")

@@ -29,6 +29,9 @@ def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
         # Others may want the tensor in the type between.
         spared = [before, op] if evidence.flow.is_kept_for(before, op) else [op]
         there, back = before.signature.outputs[0], op.signature.outputs[0]
+        # To whole numbers and back is a rounding, to booleans and back a test for zero.
+        if there.dtype == "bool" or (back.is_floating and not there.is_floating):
+            continue
         yield Advice(
             rule="cast-round-trip",
             where=Where(op.module, (before.index, op.index)),

@@ -27,8 +27,13 @@ _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLo
 @rule("recomputed-constant", family="constants")
 def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
     """Positions, masks and tables that depend on shapes alone."""
+    if evidence.capture.run.number_arguments:  # lengths, say, that a mask is made of
+        return
     for module, ops in _constant_groups(evidence, from_weights=False):
-        tables = [op.index for op in ops if op.op not in _PLAIN]
+        own = {op.index for op in ops}
+        # Zeros to write to are needed anew in each call; those that a table is made from are not.
+        ops = [op for op in ops if op.op not in _PLAIN or _is_read_by(evidence, op, own)]
+        tables = [op.index for op in ops if op.op not in _PLAIN and not _is_written_later(evidence, op)]
         if not tables:
             continue
         line = next(filter(None, map(evidence.line_of, tables)), None)
@@ -60,6 +65,18 @@ def _views_between(evidence: Evidence, ops: Sequence[OpRecord]) -> list[OpRecord
     return found
 
 
+def _is_read_by(evidence: Evidence, op: OpRecord, others: set[int]) -> bool:
+    users = evidence.flow.users(op)
+    return bool(users) and others.issuperset(user.index for user in users)
+
+
+def _is_written_later(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether data is written into it: it is a start value, not a table."""
+    constants = evidence.dataflow.constants
+    writers = [user for user in evidence.flow.users(op) if user.op.endswith("_") and user.producers[0] == op.index]
+    return any(user.index not in constants for user in writers)
+
+
 @rule("recomputed-weight", family="constants")
 def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
     """In inference what is computed from parameters alone does not change."""
@@ -75,7 +92,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module, tuple(op.index for op in ops), weights[0] if len(weights) == 1 else None),
             evidence={"ops": len(ops), "weights": weights, "bytes_moved": sum(map(moved, ops))},
             recommendation="compute this once before inference: it depends on parameters and buffers alone",
-            change=_settled(module, weights),
+            change=_settled(evidence, module),
             expected_gain=evidence.share(ops).gain(0.9, 1.0, "these ops go away"),
             # One pass does not show what the model keeps for the next.
             risk="for inference only; nothing is gained where the model keeps it after its first call",
@@ -109,11 +126,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-# Of torch's older hooks: how they name what they compute a weight from, and what removes them.
-_HOOKS = {"_g": "remove_weight_norm", "_orig": "remove_spectral_norm"}
-
-
-def _settled(module: str, weights: list[str]) -> Patch | None:
+def _settled(evidence: Evidence, module: str) -> Patch | None:
     """Code for torch's parametrizations and hooks (weight norm, spectral norm). Anything else is computed in somebody's
     forward, and only its author can move it."""
     owner, is_parametrized, rest = module.partition(".parametrizations.")
@@ -121,14 +134,11 @@ def _settled(module: str, weights: list[str]) -> Patch | None:
         name = rest.partition(".")[0]
         remove = "torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule(path), name)"
         return Patch(remove, ("path", "name"), ((owner, name),))
-    for ending, remove in _HOOKS.items():
-        found = next((weight for weight in weights if weight.startswith(module) and weight.endswith(ending)), "")
-        if found:
-            attribute = found.rpartition(".")[2].removesuffix(ending)
-            return Patch(
-                f"torch.nn.utils.{remove}(model.get_submodule(path), name)", ("path", "name"), ((module, attribute),)
-            )
-    return None
+    hook = None if evidence.model is None else evidence.model.norm_hook(module)
+    if hook is None:
+        return None
+    remove, name = hook
+    return Patch(f"torch.nn.utils.{remove}(model.get_submodule(path), name)", ("path", "name"), ((module, name),))
 
 
 def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tuple[str, list[OpRecord]]]:

@@ -49,10 +49,11 @@ _RISK = "for inference only; rounding differs in the last digits"
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A batch norm and the layer that can hold it."""
+    """A batch norm and the layer that can hold it; `norms` are its calls, where the two always run together."""
 
     layer: OpRecord
     norm: OpRecord
+    norms: tuple[OpRecord, ...] = ()
 
 
 @rule("conv-bn-fusion", family="fusion")
@@ -82,7 +83,8 @@ def linear_bn(evidence: Evidence) -> Iterator[Advice]:
 @rule("norm-linear-fusion", family="fusion")
 def norm_linear(evidence: Evidence) -> Iterator[Advice]:
     """A batch norm in front of a layer that reads nothing else and pads nothing: its zeros would not be scaled."""
-    readers = ((norm, evidence.flow.only_reader(norm)) for norm in _inference_norms(evidence))
+    norms = (norm for norm in _inference_norms(evidence) if _runs_once(evidence, norm))
+    readers = ((norm, evidence.flow.only_reader(norm)) for norm in norms)
     yield from _advice(
         evidence,
         "norm-linear-fusion",
@@ -126,7 +128,7 @@ def _advice(
             )
             if has_code
             else None,
-            expected_gain=evidence.share([pair.norm]).gain(
+            expected_gain=evidence.share(pair.norms or (pair.norm,)).gain(
                 low,
                 high,
                 _HOW + (", less the bias's" if adds_bias else ""),
@@ -138,9 +140,9 @@ def _advice(
 
 
 def _inference_norms(evidence: Evidence) -> Iterator[OpRecord]:
-    """Batch norms by their running statistics, in modules that run once."""
+    """Batch norms by their running statistics."""
     for op in evidence.flow.of_category("normalization"):
-        if "batch_norm" in op.op and op.weights and not _trains(op) and _runs_once(evidence, op):
+        if "batch_norm" in op.op and op.weights and not _trains(op):
             yield op
 
 
@@ -153,12 +155,20 @@ def _runs_once(evidence: Evidence, op: OpRecord) -> bool:
 
 
 def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], bool]) -> list[Pair]:
-    pairs = ((evidence.flow.source(norm), norm) for norm in _inference_norms(evidence))
-    return [
-        Pair(layer, norm)
-        for layer, norm in pairs
-        if layer is not None and is_layer(layer, norm) and _takes_behind(evidence, layer, norm)
-    ]
+    """A network that runs on several images calls both as often, one behind the other."""
+    calls: dict[tuple[str, str], list[tuple[OpRecord, OpRecord]]] = {}
+    for norm in _inference_norms(evidence):
+        layer = evidence.flow.source(norm)
+        if layer is not None and is_layer(layer, norm) and _takes_behind(evidence, layer, norm):
+            calls.setdefault((layer.module, norm.module), []).append((layer, norm))
+    found = []
+    for paths, pairs in calls.items():
+        counts = {evidence.modules[path].calls for path in paths if path}
+        if "" in paths and len(pairs) > 1:
+            found += [Pair(layer, norm) for layer, norm in pairs]
+        elif counts <= {len(pairs)}:
+            found.append(Pair(*pairs[0], tuple(norm for _, norm in pairs)))
+    return found
 
 
 def _has_layer_before(evidence: Evidence, norm: OpRecord) -> bool:
@@ -166,11 +176,11 @@ def _has_layer_before(evidence: Evidence, norm: OpRecord) -> bool:
     layer = evidence.flow.source(norm)
     if layer is None or not (_is_convolution(layer, norm) or _is_linear_by_channel(layer, norm)):
         return False
-    return _takes_behind(evidence, layer, norm)
+    return _runs_once(evidence, layer) and _takes_behind(evidence, layer, norm)
 
 
 def _takes_behind(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> bool:
-    return _holds_weight(layer) and _runs_once(evidence, layer) and evidence.flow.is_kept_for(layer, norm)
+    return _holds_weight(layer) and evidence.flow.is_kept_for(layer, norm)
 
 
 def _holds_weight(layer: OpRecord) -> bool:

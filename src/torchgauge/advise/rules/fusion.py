@@ -20,7 +20,7 @@ def linear_activation(evidence: Evidence) -> Iterator[Advice]:
     """Where few features meet many rows, the activation's pass over memory costs as much as the product's. Plain
     torch.compile leaves a product to its library (measured on a CPU: no gain): there the weights must be frozen, on
     CUDA the kernels tuned."""
-    if evidence.is_train and not evidence.is_cuda:
+    if (evidence.is_train and not evidence.is_cuda) or _is_script(evidence):
         return
     how = 'mode="max-autotune"' if evidence.is_cuda else 'options={"freezing": True}'
     found = [
@@ -46,7 +46,7 @@ def linear_activation(evidence: Evidence) -> Iterator[Advice]:
 @rule("conv-bn-activation", family="fusion", option="compile")
 def conv_bn_activation(evidence: Evidence) -> Iterator[Advice]:
     """What is left when the batch norm is folded; compiled and frozen, both go."""
-    if evidence.is_train:
+    if evidence.is_train or _is_script(evidence):
         return
     found = [chain for op in evidence.flow.of_category("activation") if (chain := _convolution_before(evidence, op))]
     for chain in found:
@@ -71,9 +71,16 @@ def conv_bn_activation(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+def _is_script(evidence: Evidence) -> bool:
+    """torch.compile leaves a script as it is."""
+    return evidence.model is not None and evidence.model.is_scripted("")
+
+
 def _product_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
     product = evidence.flow.source(op)
-    is_product = product is not None and product.op in _PRODUCTS and bool(product.weights)
+    # Frozen on a CPU, a linear layer takes its activation along, a product of two batches does not.
+    products = _PRODUCTS if evidence.is_cuda else LINEAR_OPS
+    is_product = product is not None and product.op in products and bool(product.weights)
     return product if product and is_product and evidence.flow.is_kept_for(product, op) else None
 
 

@@ -22,8 +22,8 @@ _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like", "aten::zero_"}
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like"}
 _FEW = 2
-# So many tensors of one kind, and this part of the peak: less is what local variables hold anyway.
-_LEAST_HELD, _LEAST_EXCESS = 8, 0.4
+# So many tensors of one kind make a loop; a smaller part of the peak is not worth an edit.
+_LEAST_HELD, _LEAST_EXCESS = 8, 0.1
 
 
 @rule("grown-by-cat", family="memory")
@@ -98,83 +98,58 @@ def grows_with_calls(evidence: Evidence) -> Iterator[Advice]:
 
 @rule("held-activations", family="memory")
 def held_activations(evidence: Evidence) -> Iterator[Advice]:
-    """Tensors that nobody reads any more and something still holds: a list of every layer's output, an attribute.
-    Python's own variables hold a few; here each tensor that one line of code makes adds to what is held."""
-    # Training keeps them for the backward pass; what runs a script here keeps the values of a block to its end.
-    if evidence.is_train or not evidence.flow.steps or evidence.capture.target.kind == "torchscript":
+    """Tensors that nobody reads any more and something still holds: a list of every layer's output, an attribute."""
+    # What runs a script here keeps the values of a block to its end.
+    if evidence.capture.target.kind == "torchscript":
         return
-    last_use, peak = _last_uses(evidence), evidence.totals.peak_activation_bytes or 1
+    known = {held.op: held for held in evidence.capture.run.held if held.op not in evidence.kept}
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
-    for op in evidence.flow.steps:
-        if op.signature.activation_bytes * _LEAST_HELD >= _LEAST_EXCESS * peak / 8 and not evidence.flow.is_result(op):
-            kind = (op.source, op.op, op.signature.outputs[0].shape, re.sub(r"\d+", "#", op.module))
-            groups.setdefault(kind, []).append(op)
-    groups = {key: ops for key, ops in groups.items() if len(ops) >= _LEAST_HELD}
-    times = {key: [ops[at].index for at in (0, len(ops) // 2, -1)] for key, ops in groups.items()}
-    excess = _excess(evidence, last_use, {time for each in times.values() for time in each})
-    found: tuple[int, list[OpRecord]] = (0, [])
-    for key, ops in groups.items():
-        dead = [op for op in ops if last_use[op.index] <= ops[-1].index]
-        held = sum(op.signature.activation_bytes for op in dead)
-        # Already half way: at the end something else may be free to go.
-        start, *later = times[key]
-        is_growing = all(
-            excess[time] - excess[start]
-            >= 0.7 * sum(op.signature.activation_bytes for op in dead if last_use[op.index] <= time)
-            for time in later
-        )
-        is_held = len(dead) >= _LEAST_HELD - 1 and held >= _LEAST_EXCESS * peak and is_growing
-        if is_held and not _is_beside_script(evidence, ops[0]):
-            found = max(found, (held, dead), key=lambda each: each[0])
-    held, dead = found
-    if not dead:
+    for op in evidence.flow.steps if known else ():
+        kind = (op.source, op.op, op.signature.outputs[:1], re.sub(r"\d+", "#", op.module))
+        groups.setdefault(kind, []).append(op)
+    peak, found = evidence.totals.peak_activation_bytes or 1, (0.0, list[OpRecord]())
+    for ops in groups.values():
+        dead = [op for op in ops if op.index in known]
+        if len(dead) >= _LEAST_HELD - 1 and not _is_beside_script(evidence, dead[0]):
+            found = max(found, (1 - _peak_without(evidence, dead) / peak, dead), key=lambda each: each[0])
+    share, dead = found
+    if share < _LEAST_EXCESS:
         return
-    share = min(held / peak, 1.0)
     yield Advice(
         rule="held-activations",
         where=Where(dead[0].module, tuple(op.index for op in dead), source=evidence.loop_line(dead)),
-        evidence={"tensors": len(dead), "held_bytes": held, "peak_bytes": peak},
+        evidence={
+            "tensors": len(dead),
+            "held_bytes": sum(op.signature.activation_bytes for op in dead),
+            "peak_bytes": peak,
+        },
         recommendation="do not keep every step's tensor: a list or an attribute holds them, and nothing reads them",
         change=None,
-        expected_gain=Gain("peak_activation_bytes", 0.7 * share, share, "the tensors without a reader"),
+        expected_gain=Gain("peak_activation_bytes", share, share, "the peak without the tensors that nothing reads"),
         risk="code outside forward may read what an attribute holds",
-        confidence="medium",
+        confidence="high",
     )
+
+
+def _peak_without(evidence: Evidence, dead: list[OpRecord]) -> int:
+    """The most bytes alive if these tensors were freed after their last reader."""
+    changes = dict[int, int]()
+    known = {held.op: held for held in evidence.capture.run.held}
+    for op in dead:
+        held, nbytes = known[op.index], op.signature.activation_bytes
+        changes[held.last_read + 1] = changes.get(held.last_read + 1, 0) - nbytes
+        changes[held.released] = changes.get(held.released, 0) + nbytes
+    extra, most = 0, evidence.capture.input_bytes
+    for op in evidence.forward:
+        extra += changes.get(op.index, 0)
+        most = max(most, op.live_bytes + extra)
+    return most
 
 
 def _is_beside_script(evidence: Evidence, op: OpRecord) -> bool:
     """Whether its file has scripted functions: what runs them here keeps tensors that a run would free."""
     place = evidence.code_at(op)
     return place is not None and bool(place[0].scripted)
-
-
-def _excess(evidence: Evidence, last_use: dict[int, int], at: set[int]) -> dict[int, int]:
-    """By the index of an op in `at`, the bytes alive after it that no later op reads, and that are not inputs."""
-    ends: dict[int, int] = {}
-    needed, found = evidence.capture.input_bytes, dict[int, int]()
-    for op in evidence.forward if at else ():
-        nbytes = op.signature.activation_bytes
-        needed += nbytes
-        ends[last_use[op.index]] = ends.get(last_use[op.index], 0) + nbytes
-        if op.index in at:
-            found[op.index] = op.live_bytes - needed
-        needed -= ends.pop(op.index, 0)
-    return found
-
-
-def _last_uses(evidence: Evidence) -> dict[int, int]:
-    """By op, the index of the last op that reads the memory it made; that of a result is never over."""
-    flow, last = evidence.flow, dict[int, int]()
-    for op in reversed(evidence.forward):
-        uses = [op.index]
-        for user in flow.users(op):
-            # Memory that is written in place lives as long as what was written.
-            is_written = not user.signature.activation_bytes and user.op.endswith("_") and user.producers[0] == op.index
-            uses.append(last[user.index] if is_written else user.index)
-        last[op.index] = max(uses)
-        if flow.is_result(op):
-            last[op.index] = evidence.forward[-1].index + 1
-    return last
 
 
 @rule("double-precision", family="types")

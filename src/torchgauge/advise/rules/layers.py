@@ -433,8 +433,19 @@ def cancelling_copies(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRec
             near = evidence.flow.source(near)
         if near is None or near.op != "aten::clone" or not _undoes(evidence, near, back):
             continue
-        # Ops on views and slices, as of a scan in place, are written for this order of dimensions.
-        if all(op.signature.outputs[0].shape == near.signature.outputs[0].shape for op in between):
+        shape, inside = near.signature.outputs[0].shape, {near.index, back.index, *(op.index for op in between)}
+        # Ops on views and slices, as of a scan in place, are written for this order of dimensions, and so is an operand
+        # from elsewhere, as a vector by channel. Somebody else may read what is between the copies in this order.
+        is_alike = all(
+            spec.numel == 1 or (spec.shape == shape and source in inside)
+            for op in between
+            for spec, source in zip(op.signature.inputs, op.producers, strict=True)
+        )
+        is_private = all(
+            not evidence.flow.is_result(op) and inside.issuperset(user.index for user in evidence.flow.users(op))
+            for op in (near, *between)
+        )
+        if is_alike and is_private and all(op.signature.outputs[0].shape == shape for op in between):
             yield near, between, back
 
 
@@ -453,16 +464,25 @@ def _without_permutes(evidence: Evidence, there: OpRecord, back: OpRecord) -> So
 
 
 def _undoes(evidence: Evidence, there: OpRecord, back: OpRecord) -> bool:
-    """The shape before the first is that behind the second, and both read a turned tensor."""
+    """The shape before the first is that behind the second, and the order in which the second reads undoes that of the
+    first; dimensions of one element have no order."""
     source = evidence.flow.source(there)
-    before = source.signature.outputs[0] if source is not None else None
-    is_turned = all(op.signature.inputs[0].stride is not None for op in (there, back))
-    return is_turned and before is not None and before.shape == back.signature.outputs[0].shape
+    if source is None or source.signature.outputs[0].shape != back.signature.outputs[0].shape:
+        return False
+    orders = []
+    for read in (there.signature.inputs[0], back.signature.inputs[0]):
+        if read.stride is None:
+            return False
+        steps = [step for step, size in zip(read.stride, read.shape, strict=True) if size > 1]
+        orders.append([sorted(steps, reverse=True).index(step) for step in steps])
+    first, second = orders
+    return len(first) == len(second) and [first[at] for at in second] == list(range(len(first)))
 
 
 @rule("bias-before-norm", family="unused")
 def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
     """The norm takes the mean away, and with it the bias."""
+    told: set[str] = set()
     for norm in evidence.flow.of_category("normalization"):
         if "batch_norm" not in norm.op and "group_norm" not in norm.op:
             continue
@@ -476,8 +496,9 @@ def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
         if norm.signature.inputs[0].shape[1] % channels or groups not in (None, channels):
             continue
         vectors = [name for name in layer.weights if _size(evidence, name) == (channels,)]
-        if not vectors:
+        if not vectors or vectors[0] in told:
             continue
+        told.add(vectors[0])
         nbytes = sum(evidence.params[name].spec.nbytes for name in vectors)
         share = min(nbytes / max(evidence.totals.param_bytes or 0, 1), 1.0)
         yield Advice(
@@ -501,7 +522,7 @@ def _without_bias(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> Patch 
     records = [evidence.modules.get(op.module) for op in (layer, norm)]
     kinds = [record.type for record in records if record is not None and record.path]
     is_known = len(kinds) == 2 and (kinds[0] == "Linear" or kinds[0].startswith("Conv"))
-    is_known = is_known and kinds[1].startswith(("BatchNorm", "InstanceNorm"))
+    is_known = is_known and kinds[1].startswith(("BatchNorm", "InstanceNorm")) and _runs_once(evidence, layer)
     return Patch(_DROP_BIAS, ("first", "second"), ((layer.module, norm.module),)) if is_known else None
 
 

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
@@ -24,15 +24,21 @@ _LEAST_APART = 0.8
 # So far back two calls are looked at for one depending on the other.
 _MOST_ANCESTORS = 500
 RECURRENT_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU", "ParametrizedRNN"}
+# Of the time of a loop's ops, what their calls must take. A loop of 64 rounds over 10 MB each, where they took 4 %, got
+# 35 % slower when it was done at once.
+_LEAST_CALLS = 0.15
 # A layer that is given so many times less than what it was pooled from is a gate.
 _GATE = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
 _WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}
-# Measured with one thread: 100 to 130 µs, beside 15 to 20 µs for a convolution of one short row.
-_LEAST_GROUPED = 8
 _GROUPED = "use one convolution with groups=batch: the loop takes one sample after the other, with its own weights"
+# Measured with one thread: a convolution in groups takes 100 µs and more however small it is, windows and one product a
+# third of that; from about a million multiply-adds a sample on, the copies of the windows take longer.
+_UNFOLDED = "unfold the windows and use one einsum: the loop takes one sample after the other, with its own weights"
+_MOST_UNFOLDED = 500_000
 _JOINS = {"aten::cat", "aten::stack"}
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
+_SIZED_BY_VALUE = {"aten::nonzero", "aten::argwhere", "aten::_unique2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +64,17 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
     ]
     covered: set[int] = set()
     routed = {op.index for mixture in evidence.mixtures if not mixture.is_dense for op in mixture.ops}
+    routed |= {op.index for loop in by_parts for op in loop.products if _has_rows_by_value(evidence, op)}
     for loop in by_parts:
         # A product that needs the round before, as of a state and the part of a sequence, cannot be batched.
         if loop.products[0].source in steps or loop.products[-1] not in _side_by_side(loop):
             continue
-        # Experts that get as many rows as tokens choose them have no batched form; `host-wait` has theirs.
+        # Experts that get as many rows as tokens choose them have no batched form; `host-wait` covers them.
         if not (covered | routed).isdisjoint(op.index for op in loop.products):
             continue
         covered |= {op.index for op in loop.body}
+        if not _is_of_small_ops(evidence, loop):
+            continue
         if len({op.weights for op in loop.products}) > 1:
             yield loop_advice(
                 evidence,
@@ -90,10 +99,12 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         # A product of a cell's input may be independent where that of its state is not: `loop-over-steps` covers it.
         # The first product of a network speaks for the others.
         is_held_up = any(begin < op.index < end for other in waiting for op in other.products)
-        if is_held_up or not covered.isdisjoint(op.index for op in loop.products):
+        # Which part of a weight a round takes is unknown: experts in one tensor have different ones.
+        is_sliced = any(_takes_part_of_weight(evidence, op) for op in loop.products)
+        if is_held_up or is_sliced or not covered.isdisjoint(op.index for op in loop.products):
             continue
         covered |= {op.index for op in loop.body}
-        if _is_worth_joining(evidence, loop):
+        if _is_of_small_ops(evidence, loop) and _is_worth_joining(evidence, loop):
             yield _samples_advice(
                 evidence,
                 loop,
@@ -102,11 +113,14 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice:
-    gain, own = batched(evidence, loop), _own_weights(evidence, loop)
-    # On a CPU a convolution in groups costs as much as several small ones before it begins.
-    if own is _GROUPED and not evidence.is_cuda and loop.rounds < _LEAST_GROUPED:
-        gain = replace(gain, low=0.0, high=gain.high / 2)
-    return loop_advice(evidence, "loop-over-samples", loop, own or words, gain)
+    own = _own_weights(evidence, loop)
+    return loop_advice(evidence, "loop-over-samples", loop, own or words, batched(evidence, loop))
+
+
+def _is_of_small_ops(evidence: Evidence, loop: Loop) -> bool:
+    """Whether calls are a good part of the time of its ops. Rounds of large ops gain nothing by being done at once, and
+    need the memory of all rounds."""
+    return evidence.share(_side_by_side(loop)).calls >= _LEAST_CALLS
 
 
 def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
@@ -141,22 +155,43 @@ def _own_weights(evidence: Evidence, loop: Loop) -> str | None:
         op
         for op in loop.body
         if len(op.producers) > (at := _WEIGHT_AT.get(op.op, 1))
-        and (op.producers[at] in made or evidence.dataflow.reads_part(op, at) is not None)
+        and (
+            op.producers[at] in made
+            or evidence.dataflow.reads_part(op, at) is not None
+            or (op.weights and _takes_part_of_weight(evidence, op))
+        )
     ]
-    if any(op.category == "convolution" for op in own):
-        return _GROUPED
+    convolutions = [op for op in own if op.category == "convolution"]
+    if convolutions:
+        is_small = not evidence.is_cuda and all(op.cost.macs <= _MOST_UNFOLDED for op in convolutions)
+        return _UNFOLDED if is_small else _GROUPED
     if any(op.op in _WEIGHT_AT for op in own):
-        return "use torch.bmm or torch.vmap for all samples: the loop multiplies each by a different matrix"
+        return "use torch.bmm for all of them at once: the loop multiplies each by a different matrix"
     return None
+
+
+def _has_rows_by_value(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether it selects or reads rows that `nonzero`, `where` or a mask chose: each round gets another number."""
+    for selection in (op, *evidence.flow.sources(op)):
+        if selection.op not in _SELECTIONS or selection.weights:
+            continue
+        reads = evidence.dataflow.input_reads
+        for at in range(1, len(selection.signature.inputs)):
+            source = evidence.flow.source(selection, at)
+            is_mask = source is None and (selection.index, at) not in reads
+            if is_mask or (source is not None and source.op in _SIZED_BY_VALUE):
+                return True
+    return False
 
 
 def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
     """Of ops of any kind that take equal parts of one tensor, and whose rounds need nothing of each other. A loop over
     different layers is left to those rules."""
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
+    number = evidence.dataflow.call_number
     for op in evidence.flow.steps:
         if op.source is not None and op.signature.inputs and not is_recurrent_layer(evidence, op.module):
-            groups.setdefault((op.source, re.sub(r"\d+", "#", op.module), id(op.signature), op.weights), []).append(op)
+            groups.setdefault((op.source, re.sub(r"\d+", "#", op.module), number(op), op.weights), []).append(op)
     covered: set[int] = set()
     for group in groups.values():
         if len(group) < _LEAST_ROUNDS or not covered.isdisjoint(op.index for op in group):
@@ -210,13 +245,12 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
         yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
     for loop in product_loops(evidence, _whole, one_weight=False):
         if _have_weights_apart(evidence, loop):
-            yield loop_advice(
-                evidence,
-                "parallel-linears",
-                loop,
-                "make one layer of these: they read the same tensor one after the other",
-                batched(evidence, loop),
-            )
+            first = {op.index for op in loop.products}
+            rest = [op for op in _side_by_side(loop) if op.cost.macs and op.weights and op.index not in first]
+            words = "make one layer of these: they read the same tensor one after the other"
+            if len(rest) >= loop.rounds - 1:
+                words = "stack the weights of these networks and use torch.bmm: they read one tensor in turn"
+            yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
 
 
 def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -> Advice:
@@ -283,7 +317,8 @@ def with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
         if any(path not in own and re.sub(r"\d+", "#", path) in kinds for path in _path_and_parents(module))
     }
     near = [op for op in near if op.module not in others]
-    count = Counter((op.source, op.op) for op in near)
+    # A line before or behind the loop may run as often as it, as that of query, key and value.
+    count = Counter((op.source, op.op) for op in near if begin <= op.index <= end)
     body = [op for op in near if count[op.source, op.op] >= len(products) - 1 and op.source is not None]
     return Loop(tuple(products), tuple(body))
 

@@ -35,6 +35,38 @@ def gelu_by_hand(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+@rule("silu-by-hand", family="fusion")
+def silu_by_hand(evidence: Evidence) -> Iterator[Advice]:
+    """A tensor multiplied with its own sigmoid; with that of another half it is a gate."""
+    for gate in evidence.flow.named("aten::sigmoid"):
+        product = evidence.flow.only_reader(gate)
+        if product is None or product.op.rstrip("_") != "aten::mul" or len(product.producers) != 2:
+            continue
+        other = 1 - product.producers.index(gate.index)
+        given = evidence.dataflow.reads_whole(gate, 0)
+        is_same = given is not None and given == evidence.dataflow.reads_whole(product, other)
+        if not is_same or product.signature.inputs[other] != gate.signature.inputs[0] or product.module != gate.module:
+            continue
+        chain, place, change = [gate, product], evidence.code_at(gate), None
+        if evidence.is_whole(gate.module, chain):
+            change = Patch("model.set_submodule(path, torch.nn.SiLU())", ("path",), ((gate.module,),))
+        yield Advice(
+            rule="silu-by-hand",
+            where=Where(gate.module, (gate.index, product.index)),
+            evidence={"bytes_moved": _bytes(chain)},
+            recommendation="use torch's SiLU: as a sigmoid and a product it reads and writes memory twice",
+            change=change
+            or (
+                place[0].written_out(place[1], evidence.ops_at(gate) == len(chain), lambda x: f"silu({x})")
+                if place is not None and gate.source == product.source
+                else None
+            ),
+            expected_gain=_one_pass(evidence, chain),
+            risk="rounding differs in the last digits",
+            confidence="high",
+        )
+
+
 def _gelu(evidence: Evidence, chain: Sequence[OpRecord], form: str) -> Patch | SourceEdit | None:
     """A module that does nothing else is replaced; in a larger forward, the expression is."""
     path = chain[0].module
@@ -70,6 +102,7 @@ def pointwise_chain(evidence: Evidence) -> Iterator[Advice]:
     for chain in evidence.chains:
         # torch.compile leaves torch's recurrent layers out (`allow_rnn`), whose steps run in one call on most devices.
         is_compiled = not is_recurrent_layer(evidence, chain[0].module)
+        is_compiled = is_compiled and not (evidence.model and evidence.model.is_scripted(chain[0].module))
         if len(chain) < _LEAST_CHAIN or _gelu_form(chain) or not is_compiled:
             continue
         yield Advice(

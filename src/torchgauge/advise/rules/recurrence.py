@@ -37,6 +37,8 @@ _OF_CELLS = {
     *(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "cat", "stack", "clone", "copy", "_to_copy")),
 }
 _POINTWISE = ("elementwise", "activation", "copy")
+# So far back a term of a sum is followed to the term before.
+_MOST_ANCESTORS = 500
 # Elements of sigmoids and tanhs may differ by a round from what a formula says.
 _ABOUT = 0.2
 
@@ -187,6 +189,25 @@ def _fused(evidence: Evidence, loop: Loop, ops: Sequence[OpRecord]) -> Gain:
     return share.gain(low, high, how)
 
 
+def _adds_one_by_one(evidence: Evidence, loop: Loop) -> bool:
+    """Whether each step adds to the sum of the step before; a loop around it starts a new sum. Terms that each round
+    computes without the round before are to be computed at once, and then added up by the op that does so: other rules
+    cover them."""
+    sums = {op.index for op in loop.products}
+    pairs = zip(loop.products, loop.products[1:], strict=False)
+    if any(before.index not in op.producers for before, op in pairs):
+        return False
+    body = {op.index for op in loop.body} - sums
+    terms = [source for op in loop.products for source in evidence.flow.sources(op) if source.index in body]
+    if 2 * len(terms) < loop.rounds:
+        return True
+    makers = {op.index for op in terms}
+    return any(
+        not makers.isdisjoint(near.index for near in evidence.dataflow.ancestors(op, _MOST_ANCESTORS))
+        for op in terms[1:]
+    )
+
+
 @rule("scan-in-python", family="loops")
 def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
     """A recurrence of pointwise ops over the steps of a sequence: a state-space model's scan, a running average."""
@@ -205,6 +226,8 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         if not through or any(op.category not in _POINTWISE for op in through) or _asks_python(loop):
             continue
         is_sum = {op.op.rstrip("_") for op in through} == {"aten::add"}
+        if is_sum and not _adds_one_by_one(evidence, loop):
+            continue
         # A loop with a layer in it is a cell's; it has its own advice. The terms of a sum may come from layers.
         inside = through if is_sum else loop.body
         if any((op.weights and op.cost.macs) or op.index in cells for op in inside):
@@ -214,14 +237,16 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         words = "compute this recurrence as a scan, or compile its loop: Python runs small ops step by step"
         if is_sum:
             is_read = any(len(evidence.flow.users(op)) > 1 for op in through)
-            words = "use torch.cumsum" if is_read else "add all parts in one op, torch.stack(parts).sum(0)"
-            words += ": Python adds one after the other"
+            words = "use torch.cumsum" if is_read else "use torch.sum along this dimension"
+            words += ": Python adds one part after the other"
         yield Advice(
             rule="scan-in-python",
             where=Where(module, tuple(op.index for op in steps)),
             evidence={"steps": loop.rounds, "ops": len(inside), "op": steps[0].op},
             recommendation=words,
-            change=None if is_sum else Patch("model.get_submodule(path).compile()", ("path",), ((module,),)),
+            change=None
+            if is_sum or (evidence.model is not None and evidence.model.is_scripted(module))
+            else Patch("model.get_submodule(path).compile()", ("path",), ((module,),)),
             expected_gain=share.gain(
                 0.5 * share.calls,
                 min(1.2 * share.calls, 0.98),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from torchgauge.advise.dataflow import VALUE_READS
+from torchgauge.advise.dataflow import RANDOM, VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -235,19 +235,32 @@ def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -
     `torch.tensor(x.shape)`: nothing says that it is on the device."""
     if made_by is None or not evidence.dataflow.is_known:
         return False
-    ops = [None if index is None else evidence.flow.op(index) for index in made_by]
-    return all(
-        op is not None
-        and op.index in evidence.dataflow.constants
-        and not any(each.weights for each in (op, *evidence.dataflow.ancestors(op, _NEAR)))
-        for op in ops
-    )
+    constants, reads = evidence.dataflow.constants, evidence.dataflow.input_reads
+    for op in (None if index is None else evidence.flow.op(index) for index in made_by):
+        if op is None:
+            return False
+        near = [op, *evidence.dataflow.ancestors(op, _NEAR)]
+        if any(each.weights for each in near):
+            return False
+        if op.index in constants:
+            continue
+        # A random number: asked for without a device, or scaled by a tensor that is not a buffer, as those of
+        # `torch.distributions`, which stays on the host when the model moves.
+        free = [(each, at) for each in near for at, source in enumerate(each.producers) if source is None]
+        place = evidence.code_at(op)
+        statement = None if place is None else place[0].statement(place[1])
+        is_placed = place is None or statement is None or "device" in place[0].text(statement)
+        if any((each.index, at) in reads for each, at in free) or (is_placed and not free):
+            return False
+        if not any(RANDOM in each.signature.tags for each in near):
+            return False
+    return True
 
 
 def _is_check_of_one_hot(evidence: Evidence, op: OpRecord) -> bool:
     """On a CPU `one_hot` looks for classes out of range; on CUDA it does not."""
     extreme = evidence.flow.source(op)
-    if evidence.is_cuda or extreme is None or extreme.op not in ("aten::max", "aten::min"):
+    if evidence.is_cuda or extreme is None or extreme.op not in ("aten::max", "aten::min", "aten::aminmax"):
         return False
     makes = evidence.flow.named("aten::scatter_", "aten::scatter", "aten::eq")
     return any((each.source, each.module) == (op.source, op.module) for each in makes)

@@ -121,6 +121,15 @@ def torch_gelu(trial: Trial) -> Applied:
     )
 
 
+@transformation("silu-by-hand")
+def torch_silu(trial: Trial) -> Applied:
+    found = _whole_modules(trial)
+    if any(next(trial.model.get_submodule(path).parameters(), None) is not None for path in found):
+        raise NotApplicableError(_PART_OF_FORWARD)
+    code = f"for path in {literal(list(found))}:\n    model.set_submodule(path, torch.nn.SiLU())\n"
+    return Applied(code, places=_count(found))
+
+
 @transformation("norm-by-hand")
 def torch_norm(trial: Trial) -> Applied:
     is_layer_norm = trial.row["evidence"]["norm"] == "layer"

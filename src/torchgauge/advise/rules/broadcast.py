@@ -1,0 +1,216 @@
+"""Work on a tensor that repeats a smaller one, which could be done on that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.folding import LINEAR_OPS
+from torchgauge.facts import OpRecord, TensorSpec
+
+_PRODUCTS = {"aten::bmm", "aten::baddbmm"}
+_REPEATING = {"aten::repeat", "aten::expand_copy", "aten::clone", "aten::repeat_interleave"}
+_ONES = {"aten::ones", "aten::new_ones", "aten::ones_like", "aten::full", "aten::new_full"}
+# So many times a part must be repeated, and so much of a layer's product must be with it, to be worth another call.
+_LEAST_TIMES, _LEAST_SAVED = 4, 0.2
+
+
+@rule("repeated-input", family="order")
+def repeated_input(evidence: Evidence) -> Iterator[Advice]:
+    """A layer over positions, part of whose channels are one vector repeated at every position: the global feature of a
+    point cloud, the state of a decoder next to the encoder's outputs."""
+    for layer in evidence.flow.steps:
+        sources = evidence.flow.sources(layer) if layer.weights else ()
+        joined = next((source for source in sources if source.op == "aten::cat"), None)
+        if joined is None or not evidence.flow.is_kept_for(joined, layer):
+            continue
+        rank = len(joined.signature.outputs[0].shape)
+        along = int(joined.signature.attributes.get("dim") or 0) % rank
+        is_linear = layer.op in LINEAR_OPS and along == rank - 1
+        if not is_linear and not (_is_pointwise(layer) and along == 1):
+            continue
+        repeated = [
+            (at, times)
+            for at in range(len(joined.signature.inputs))
+            if (times := _times_repeated(evidence, joined, at, along)) >= _LEAST_TIMES
+        ]
+        parts = [spec.shape[along] for spec in joined.signature.inputs]
+        saved = sum(parts[at] * (1 - 1 / times) for at, times in repeated) / sum(parts)
+        if saved < _LEAST_SAVED:
+            continue
+        yield Advice(
+            rule="repeated-input",
+            where=Where(layer.module, (joined.index, layer.index)),
+            evidence={
+                "channels": sum(parts),
+                "repeated_channels": sum(parts[at] for at, _ in repeated),
+                "times": min(times for _, times in repeated),
+            },
+            recommendation="split this layer's weight: apply it to the repeated vector once, before it is repeated",
+            change=None,
+            # The result for the repeated part is added to the rest, which is another pass over the output.
+            expected_gain=evidence.share([joined, layer]).gain(
+                0.4 * saved, saved, "the product with channels that are equal at every position"
+            ),
+            risk="rounding differs in the last digits; a checkpoint keeps its weight as it is",
+            confidence="high",
+        )
+
+
+@rule("repeated-part", family="loops")
+def repeated_part(evidence: Evidence) -> Iterator[Advice]:
+    """A linear layer that a loop gives a joined tensor of which one part is the same in every round."""
+    groups: dict[tuple[object, ...], list[tuple[OpRecord, OpRecord]]] = {}
+    for layer in evidence.flow.steps:
+        record = evidence.modules.get(layer.module)
+        if layer.op not in LINEAR_OPS or record is None or record.type != "Linear":
+            continue
+        joined = next((source for source in evidence.flow.sources(layer) if source.op == "aten::cat"), None)
+        if joined is not None and evidence.flow.is_kept_for(joined, layer):
+            key = (layer.module, layer.weights, joined.source, evidence.dataflow.call_number(joined))
+            groups.setdefault(key, []).append((joined, layer))
+    repeated = {op.index for op in evidence.dataflow.repeated} if groups else set()
+    for calls in groups.values():
+        first = calls[0][0]
+        rank = len(first.signature.outputs[0].shape)
+        if len(calls) < _LEAST_TIMES or int(first.signature.attributes.get("dim") or 0) % rank != rank - 1:
+            continue
+        parts = [spec.shape[-1] for spec in first.signature.inputs]
+        bases = [[evidence.dataflow.reads_whole(joined, at) for joined, _ in calls] for at in range(len(parts))]
+        same = [part for part, found in zip(parts, bases, strict=True) if None not in found and len(set(found)) == 1]
+        saved = sum(same) / sum(parts) * (1 - 1 / len(calls))
+        # `repeated-work` covers a layer all of whose input is the same.
+        if not _LEAST_SAVED <= saved < 1 or len(same) == len(parts) or calls[-1][1].index in repeated:
+            continue
+        yield Advice(
+            rule="repeated-part",
+            where=Where(calls[0][1].module, tuple(layer.index for _, layer in calls)),
+            evidence={"rounds": len(calls), "channels": sum(parts), "same_channels": sum(same)},
+            recommendation="split this layer's weight: a part of its input is the same in each round, multiply it once",
+            change=None,
+            expected_gain=evidence.share([op for call in calls for op in call]).gain(
+                0.4 * saved, saved, "the product with the part that stays the same"
+            ),
+            risk="rounding differs in the last digits; a checkpoint keeps its weight as it is",
+            confidence="high",
+        )
+
+
+def _is_pointwise(op: OpRecord) -> bool:
+    given = op.signature.attributes
+    kernel = op.signature.inputs[1].shape[2:] if op.category == "convolution" else (0,)
+    strides = given.get("stride")
+    is_plain = int(given.get("groups") or 1) == 1 and not given.get("transposed")
+    is_plain = is_plain and (not isinstance(strides, list | tuple) or set(strides) <= {1})
+    return is_plain and set(kernel) == {1}
+
+
+def _times_repeated(evidence: Evidence, joined: OpRecord, at: int, along: int) -> float:
+    """How often each element of an input is there, where it is repeated along other dimensions than the channels."""
+    spec, source = joined.signature.inputs[at], evidence.flow.source(joined, at)
+    if spec.stride is not None and spec.stride[along] and spec.shape[along] > 1:
+        times = spec.numel / max(spec.distinct_numel, 1)
+        if times > 1:
+            return times
+    if source is None or source.op not in _REPEATING or source.signature.outputs[0].shape != spec.shape:
+        return 1.0
+    read = source.signature.inputs[0]
+    from_last = len(spec.shape) - along
+    has_channels = len(read.shape) >= from_last and read.shape[-from_last] == spec.shape[along]
+    is_spread = has_channels and (read.stride is None or bool(read.stride[-from_last]))
+    return spec.numel / max(read.distinct_numel, 1) if is_spread else 1.0
+
+
+@rule("broadcast-matmul", family="copies")
+def broadcast_matmul(evidence: Evidence) -> Iterator[Advice]:
+    """A matmul that copies one operand for each matrix of the other, to make batches of equal size."""
+    for copy in evidence.flow.named("aten::clone"):
+        product = evidence.flow.only_reader(copy)
+        if product is None or product.op not in _PRODUCTS:
+            continue
+        if (product.source, product.module) != (copy.source, copy.module) or copy.source is None:
+            continue  # somebody's own copy, as of keys for the heads that share them
+        read, made = copy.signature.inputs[0], copy.signature.outputs[0]
+        times = made.numel / max(read.distinct_numel, 1)
+        if times < _LEAST_TIMES:
+            continue
+        copied, multiplied = evidence.share([copy]).value, evidence.share([product]).value
+        whole = max(copied + multiplied, 1e-12)
+        yield Advice(
+            rule="broadcast-matmul",
+            where=Where(product.module, (copy.index, product.index)),
+            evidence={"copied_bytes": made.nbytes, "times": times},
+            recommendation="use torch.einsum here: this matmul copies one operand for every matrix of the other",
+            change=None,
+            # Larger products in place of many small ones may save as much again.
+            expected_gain=evidence.share([copy, product]).gain(
+                0.8 * copied / whole, (copied + 0.5 * multiplied) / whole, "the copy, and products of small matrices"
+            ),
+            risk="rounding differs in the last digits",
+            confidence="high",
+        )
+
+
+@rule("product-then-sum", family="fusion")
+def product_then_sum(evidence: Evidence) -> Iterator[Advice]:
+    """Pairwise products that are written out and then added up: a matrix product."""
+    for op in evidence.flow.named("aten::mul"):
+        total = evidence.flow.only_reader(op)
+        if total is None or total.op != "aten::sum" or len(op.signature.inputs) != 2:
+            continue
+        made, factors = op.signature.outputs[0], op.signature.inputs
+        dims = total.signature.attributes.get("dim")
+        rank = len(made.shape)
+        summed = {int(dim) % rank for dim in dims} if isinstance(dims, list | tuple) and dims else set[int]()
+        is_pairwise = made.numel >= _LEAST_TIMES * max(spec.numel for spec in factors)
+        if not summed or not is_pairwise or total.signature.inputs[0].shape != made.shape:
+            continue
+        if not all(_has_whole(spec, made, dim) for spec in factors for dim in summed):
+            continue
+        yield Advice(
+            rule="product-then-sum",
+            where=Where(op.module, (op.index, total.index)),
+            evidence={"shape": list(made.shape), "written_bytes": made.nbytes},
+            recommendation="use torch.einsum or matmul: this writes out every product of two elements, then adds them",
+            change=None,
+            expected_gain=evidence.share([op, total]).gain(0.5, 0.95, "the passes over the products of all pairs"),
+            risk="rounding differs in the last digits; on a GPU the product may use TF32",
+            confidence="high",
+        )
+
+
+def _has_whole(spec: TensorSpec, made: TensorSpec, dim: int) -> bool:
+    """Whether a factor has this dimension of the product, and is not repeated along it."""
+    from_last = len(made.shape) - dim
+    return len(spec.shape) >= from_last and spec.shape[-from_last] == made.shape[dim] > 1
+
+
+@rule("equal-filters", family="unused")
+def equal_filters(evidence: Evidence) -> Iterator[Advice]:
+    """A frozen convolution that computes the same channel many times, as one that counts the valid pixels of a mask."""
+    for op in evidence.flow.of_category("convolution"):
+        kernel = op.signature.inputs[1].shape
+        is_plain = (
+            not op.signature.attributes.get("transposed") and int(op.signature.attributes.get("groups") or 1) == 1
+        )
+        if kernel[0] < _LEAST_TIMES or not is_plain or len(op.signature.inputs) > 3:
+            continue
+        names = [name for name in op.weights if name in evidence.params and evidence.params[name].spec.shape == kernel]
+        source = evidence.flow.source(op, 1)
+        is_ones = source is not None and source.op in _ONES and source.index in evidence.dataflow.constants
+        is_frozen = bool(names) and not evidence.params[names[0]].trainable and len(op.weights) == 1
+        if not is_ones and not (is_frozen and evidence.model is not None and evidence.model.has_equal_rows(names[0])):
+            continue
+        saved = 1 - 1 / kernel[0]
+        yield Advice(
+            rule="equal-filters",
+            where=Where(op.module, (op.index,), names[0] if names else None),
+            evidence={"filters": kernel[0]},
+            recommendation="keep one filter and expand its result: all filters of this frozen convolution are equal",
+            change=None,
+            expected_gain=evidence.share([op]).gain(0.5 * saved, saved, "the filters but one"),
+            risk="none; a checkpoint keeps one filter where it had all",
+            confidence="high",
+        )

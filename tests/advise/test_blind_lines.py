@@ -1,0 +1,296 @@
+"""Lines that somebody who had not read the rules found wrong on public models (docs/advice-corpus.md, fourth set), as
+classes and on other models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.advise.fault_classes import Does, ids, x
+from tests.advise.planted import gain_of, said, seen
+from torchgauge import analyze, load
+from torchgauge.advise import Advice
+
+
+def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
+    return [advice for advice in said(seen(model, inputs=inputs)) if advice.rule == rule]
+
+
+# --- arguments that are not tensors
+
+
+def from_array(self: Any, words: Any) -> Tensor:
+    return torch.tanh(self.table(torch.as_tensor(words)))
+
+
+def padded(self: Any, h: Tensor, lengths: Any) -> Tensor:
+    keep = torch.zeros(h.shape[:2])
+    for row, length in enumerate(lengths):
+        keep[row, :length] = torch.ones(int(length))
+    return torch.softmax(self.layer(h), -1) * keep[..., None]
+
+
+@pytest.mark.parametrize("words", [numpy.arange(24).reshape(4, 6), [[1, 2, 3], [4, 5, 6]]], ids=["array", "list"])
+def test_what_is_made_of_arrays_that_are_given_is_data(words: Any, tmp_path: Any) -> None:
+    model = Does(from_array, table=nn.Embedding(30, 256))
+
+    assert of_rule(model, "recomputed-weight", words) == []
+    result = analyze(model, inputs=(words,), advice=False)
+    result.save(tmp_path / "a.json")
+    assert load(tmp_path / "a.json").capture.run.number_arguments == ("input0",)
+
+
+@pytest.mark.parametrize("lengths", [numpy.array([3, 4, 5, 6]), [3, 4, 5, 6]], ids=["array", "list"])
+def test_a_mask_of_lengths_that_are_given_is_not_a_constant(lengths: Any) -> None:
+    model = Does(padded, layer=nn.Linear(8, 8))
+
+    assert of_rule(model, "recomputed-constant", x(4, 6, 8), lengths) == []
+
+
+# --- values on the host
+
+
+def test_a_random_number_of_the_host_is_not_waited_for() -> None:
+    def annealed(self: Any, h: Tensor) -> Tensor:
+        return self.layer(h) if self.chance.sample().item() < 2 else h
+
+    def plain(self: Any, h: Tensor) -> Tensor:
+        return self.layer(h) if torch.rand(()).item() < 2 else h
+
+    def of_data(self: Any, h: Tensor) -> Tensor:
+        return self.layer(h) if (torch.rand_like(h) * h).sum().item() < 1e9 else h
+
+    layer, chance = nn.Linear(8, 8), torch.distributions.Normal(0.0, 0.1)
+    assert of_rule(Does(annealed, layer=layer, chance=chance), "host-wait", x(4, 8)) == []
+    assert of_rule(Does(plain, layer=layer), "host-wait", x(4, 8)) == []
+    assert of_rule(Does(of_data, layer=layer), "host-wait", x(4, 8))
+
+
+def test_a_check_inside_a_kernel_of_the_cpu_is_not_a_wait() -> None:
+    def routed(self: Any, h: Tensor) -> Tensor:
+        best = self.gate(h).argmax(-1)
+        return F.one_hot(best, 4) * int(best.max() + 1)  # which runs the model for real
+
+    found = of_rule(Does(routed, gate=nn.Linear(8, 4)), "host-wait", x(16, 8))
+
+    assert [advice.evidence.get("count", 1) for advice in found] == [1]
+
+
+# --- samples and roundings that are meant
+
+
+def test_noise_against_a_threshold_from_the_data_is_not_dropout() -> None:
+    def sampled(self: Any, h: Tensor) -> Tensor:
+        chance = torch.sigmoid(self.layer(h))
+        return h * (torch.rand_like(chance) < chance).float()
+
+    def dropped(self: Any, h: Tensor) -> Tensor:
+        return self.layer(h * (torch.rand_like(h) < 0.8).float() / 0.8)
+
+    layer = nn.Linear(8, 8)
+    assert of_rule(Does(sampled, layer=layer), "dropout-in-evaluation", x(4, 8)) == []
+    assert of_rule(Does(dropped, layer=layer), "dropout-in-evaluation", x(4, 8))
+
+
+@pytest.mark.parametrize("narrow", [torch.bool, torch.int32, torch.uint8])
+def test_a_cast_that_rounds_is_not_a_round_trip(narrow: torch.dtype) -> None:
+    def through(_: Any, h: Tensor) -> Tensor:
+        return h.to(narrow).float() * h
+
+    assert of_rule(Does(through), "cast-round-trip", x(64, 64)) == []
+
+
+# --- layouts
+
+
+def by_channel(self: Any, image: Tensor) -> Tensor:
+    last = self.first(image).permute(0, 2, 3, 1).contiguous()
+    last = torch.sigmoid(last * self.scale)
+    return self.second(last.permute(0, 3, 1, 2).contiguous())
+
+
+def searched(self: Any, image: Tensor) -> Tensor:
+    last = self.first(image).permute(0, 2, 3, 1).contiguous()
+    rows = last.view(-1, last.shape[-1])
+    nearest = self.table[torch.cdist(rows, self.table).argmin(-1)].view_as(last)
+    last = last + (nearest - last).tanh()
+    return self.second(last.permute(0, 3, 1, 2).contiguous())
+
+
+def turned_on(self: Any, image: Tensor) -> Tensor:
+    """Of a cube: the second permute goes on where the first stopped."""
+    last = self.first(image).permute(0, 2, 3, 1).contiguous()
+    return self.second(torch.sigmoid(last).permute(0, 2, 3, 1).contiguous())
+
+
+def there_and_back(self: Any, image: Tensor) -> Tensor:
+    last = self.first(image).permute(0, 2, 3, 1).contiguous()
+    return self.second(torch.sigmoid(last).permute(0, 3, 1, 2).contiguous())
+
+
+@pytest.mark.parametrize(("forward", "count"), [(by_channel, 0), (searched, 0), (turned_on, 0), (there_and_back, 1)])
+def test_permutes_that_something_between_them_needs_stay(forward: Any, count: int) -> None:
+    parts = {"first": nn.Conv2d(16, 16, 3, padding=1), "second": nn.Conv2d(16, 16, 3, padding=1)}
+    model = Does(forward, scale=nn.Parameter(x(16)), table=nn.Parameter(x(32, 16)), **parts)
+
+    assert len(of_rule(model, "cancelling-permutes", x(2, 16, 16, 16))) == count
+
+
+# --- loops
+
+
+def by_expert(self: Any, h: Tensor) -> Tensor:
+    chosen, out = self.gate(h).argmax(-1), torch.zeros_like(h)
+    for number in range(self.weights.shape[0]):
+        rows = torch.where(chosen == number)[0]
+        out.index_add_(0, rows, torch.relu(h[rows] @ self.weights[number]))
+    return out
+
+
+def test_experts_in_one_tensor_are_not_one_layer() -> None:
+    model = Does(by_expert, gate=nn.Linear(16, 8), weights=nn.Parameter(x(8, 16, 16)))
+
+    assert of_rule(model, "loop-over-samples", x(64, 16)) == []
+
+
+def by_prototype(self: Any, h: Tensor) -> Tensor:
+    parts = []
+    for number in range(self.prototypes.shape[0]):
+        distance = (h - self.prototypes[number]) * self.weights(h)[..., number : number + 1]
+        parts.append(distance.abs().amax(1))
+    return torch.stack(parts, 1)
+
+
+def test_rounds_of_large_ops_are_not_done_at_once() -> None:
+    model = Does(by_prototype, prototypes=nn.Parameter(x(12, 64)), weights=nn.Linear(64, 12))
+
+    assert of_rule(model, "loop-over-samples", x(8, 4096, 64)) == []
+
+
+def test_lines_around_a_loop_are_not_part_of_it() -> None:
+    """Query, key and value are made as often as a loop of four rounds goes round."""
+
+    def forward(self: Any, h: Tensor) -> Tensor:
+        q, k, v = (layer(h).unflatten(-1, (4, -1)).transpose(1, 2).contiguous() for layer in self.layers)
+        heads = [torch.tanh(q[:, at] * k[:, at]) + v[:, at] for at in range(4)]
+        return torch.cat(heads, -1)
+
+    model = Does(forward, layers=nn.ModuleList(nn.Linear(64, 64) for _ in range(3)))
+    evidence = seen(model, inputs=(x(2, 16, 64),))
+    (found,) = [advice for advice in said(evidence) if advice.rule == "loop-over-samples"]
+    copies = {op.index for op in evidence.forward if op.op == "aten::clone"}
+
+    assert not copies & (gain_of(found).touched or frozenset())
+
+
+def test_repeated_work_is_found_in_a_run_for_real() -> None:
+    def decoder(self: Any, memory: Tensor, tokens: Tensor) -> Tensor:
+        state, out = memory.mean(1), []
+        for step in range(tokens.shape[1]):
+            scores = torch.tanh(self.keys(memory) + self.query(state)[:, None]).sum(-1)
+            context = (scores.softmax(-1)[..., None] * memory).sum(1)
+            state = self.cell(context + self.table(tokens[:, step]), state)
+            out.append(state)
+            if state.abs().max().item() > 1e6:
+                break
+        return torch.stack(out, 1)
+
+    parts = {"keys": nn.Linear(32, 32), "query": nn.Linear(32, 32), "cell": nn.GRUCell(32, 32)}
+    model = Does(decoder, table=nn.Embedding(8, 32), **parts)
+    assert analyze(model.eval(), inputs=(x(4, 20, 32), ids(4, 6)), advice=False).capture.run.mode == "real"
+    found = of_rule(model, "repeated-work", x(4, 20, 32), ids(4, 6))
+
+    assert [advice.where.module for advice in found] == ["keys"]
+
+
+# --- constants
+
+
+def test_memory_to_write_to_is_not_a_table() -> None:
+    def nearest(_: Any, h: Tensor) -> Tensor:
+        least = torch.full((h.shape[0], h.shape[1]), 1e9)
+        chosen = torch.zeros(h.shape[0], 4, dtype=torch.int64)
+        rows = torch.arange(h.shape[0])
+        for at in range(4):
+            least.copy_(torch.minimum(least, (h - h[rows, chosen[:, at]][:, None]).square().sum(-1)))
+            chosen[:, at] = least.argmax(-1)
+        return chosen
+
+    evidence = seen(Does(nearest), inputs=(x(4, 64, 3),))
+    written = {op.index for op in evidence.forward if op.op in ("aten::full", "aten::zeros")}
+    found = [advice for advice in said(evidence) if advice.rule == "recomputed-constant"]
+
+    assert not any(written.intersection(advice.where.ops) for advice in found)
+
+
+# --- tensors that are held
+
+
+def stages(self: Any, h: Tensor) -> Tensor:
+    self.seen = []
+    for layer in self.layers:
+        new = torch.relu(layer(h))
+        new += h
+        self.seen.append(new)
+        h = new
+    return h.mean((2, 3))
+
+
+def pyramid(self: Any, h: Tensor) -> Tensor:
+    seen = []
+    for layer in self.layers:
+        h = torch.relu(layer(h))
+        seen.append(h)
+    return torch.cat(seen, 1).mean((2, 3))
+
+
+def mixed(self: Any, h: Tensor) -> Tensor:
+    seen = []
+    for layer in self.layers:
+        h = torch.relu(layer(h)) + h
+        seen.append(h)
+    shares = self.shares.softmax(0)
+    return sum(share * each for share, each in zip(shares, seen, strict=True))
+
+
+def looked_at(self: Any, h: Tensor) -> Tensor:
+    seen = {}
+    for number, layer in enumerate(self.layers):
+        normed = F.layer_norm(layer(h), h.shape[1:])
+        seen[number] = normed
+        h = torch.relu(normed) + h
+    return h.mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("forward", "op"),
+    [(stages, "aten::relu"), (looked_at, "aten::native_layer_norm"), (pyramid, None), (mixed, None)],
+    ids=["added in place", "a dictionary", "joined", "weighted"],
+)
+def test_only_tensors_that_nothing_reads_are_held(forward: Any, op: str | None) -> None:
+    layers = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(10))
+    model = Does(forward, layers=layers, shares=nn.Parameter(x(10)))
+    evidence = seen(model, inputs=(x(2, 8, 32, 32),))
+    found = [advice for advice in said(evidence) if advice.rule == "held-activations"]
+
+    assert bool(found) == (op is not None)
+    for advice in found:
+        by_index = {each.index: each.op for each in evidence.forward}
+        gain = gain_of(advice)
+        assert {by_index[index] for index in advice.where.ops} == {op}
+        assert gain.low == gain.high > 0.4  # counted, not guessed
+
+
+def test_what_a_run_for_real_holds_is_seen_too() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        out = stages(self, h)
+        return out * out.sum().item()
+
+    model = Does(forward, layers=nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(10)))
+
+    assert of_rule(model, "held-activations", x(2, 8, 32, 32))
