@@ -240,7 +240,7 @@ def test_a_sum_of_parts_is_not_a_scan() -> None:
 
     def of_kinds(self: Any, h: Tensor) -> Tensor:
         for _ in range(6):
-            h = torch.tanh(sum(torch.relu(layer(h)) for layer in self.layers))
+            h = torch.tanh(sum((torch.relu(layer(h)) for layer in self.layers), torch.zeros(())))
         return h
 
     def running(_: Any, h: Tensor) -> Tensor:

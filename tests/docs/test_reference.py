@@ -89,10 +89,11 @@ class Growing(nn.Module):
         super().__init__()
         self.seen: list[torch.Tensor] = []
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, steps: int) -> torch.Tensor:
         if not self.seen:
             self.seen.append(torch.ones(3))
-        self.seen.append(x * 2)
+        for _ in range(steps):
+            self.seen.append(x * 2)
         return x + 1
 
 
@@ -116,7 +117,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     quantized = nn.Linear(4, 4, bias=False).to(torch.float8_e4m3fn).requires_grad_(False)
     quantized.__dict__["forward"] = lambda x: x @ quantized.weight.float()
     files.append(tg.analyze(quantized, input_size=(2, 4)).to_dict())
-    files.append(tg.analyze(Growing(), input_size=(2, 4)).to_dict())
+    files.append(tg.analyze(Growing(), inputs=(torch.ones(2, 4), 8)).to_dict())
     return [whole.to_dict(), step.to_dict(), scan.to_dict(), *files, _verified(), {"plan": no_plan("interrupted")}]
 
 

@@ -117,12 +117,16 @@ class ModelInMemory:
         from torch.nn.utils.spectral_norm import SpectralNorm
         from torch.nn.utils.weight_norm import WeightNorm
 
-        removed_by = {WeightNorm: "remove_weight_norm", SpectralNorm: "remove_spectral_norm"}
         try:
             hooks = self._model.get_submodule(path)._forward_pre_hooks.values()
         except AttributeError:
             return None
-        return next(((removed_by[type(hook)], hook.name) for hook in hooks if type(hook) in removed_by), None)
+        for hook in hooks:
+            if isinstance(hook, WeightNorm):
+                return "remove_weight_norm", hook.name
+            if isinstance(hook, SpectralNorm):
+                return "remove_spectral_norm", hook.name
+        return None
 
     def source_text(self, file: str) -> str | None:
         """Of a file of the model's code, by the name that ops have it under."""
