@@ -1,4 +1,4 @@
-"""The vocabulary of tensor names: prefixes, wrappers, averaged copies, buffers; and the role of a tensor.
+"""The vocabulary of tensor names: prefixes, wrappers, averaged copies, buffers, attention; and the role of a tensor.
 
 The model is the first container with the name of one; a copy of it (moving average, teacher) has the role OTHER, unless
 it is all there is. Names cannot distinguish the weight of a frozen batch norm, which is a buffer, from a parameter: in
@@ -93,6 +93,26 @@ _BUFFER_NAMES = re.compile(
     r"|rel_pos_(h|w)_index|strides?|_extra_state|k_scale|v_scale|betas|alphas_cumprod(_prev)?"
     r"|(sqrt_|log_|posterior_)\w*(alphas|variance|coef)\w*)"
 )
+
+
+# Buffers that some versions of a model store and others do not; their absence does not matter.
+_OPTIONAL_BUFFERS = re.compile(
+    r"(.*\.)?(num_batches_tracked|position_ids|inv_freq|(attn|attention)\.(masked_)?bias|relative_position_index"
+    r"|attn_mask|relative_coords_table|_extra_state)"
+)
+# Names of the projections of attention, in lower case; queries, keys and values may also share one matrix.
+QUERY_NAMES, KEY_NAMES, VALUE_NAMES = (
+    frozenset((letter, f"{letter}_proj", f"{letter}proj", word, f"to_{letter}", f"{letter}_lin", f"w{letter}",
+               f"{word}_proj"))
+    for letter, word in (("q", "query"), ("k", "key"), ("v", "value"))
+)  # fmt: skip
+FUSED_PROJECTION_NAMES = frozenset(("in_proj", "in_proj_weight", "qkv", "qkv_proj", "to_qkv", "wqkv"))
+OUTPUT_PROJECTION_NAMES = frozenset(("o_proj", "out_proj", "o", "to_out", "wo", "out_lin"))
+
+
+def is_optional(name: str) -> bool:
+    """Whether a checkpoint may lack the tensor."""
+    return _OPTIONAL_BUFFERS.fullmatch(name) is not None
 
 
 def find_model_prefix(paths: Sequence[Path]) -> Path:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint import Entry, Index, Role
-from torchgauge.checkpoint.tensor_names import CONTAINER_PREFIXES, WRAPPER_PREFIXES
+from torchgauge.checkpoint.tensor_names import CONTAINER_PREFIXES, WRAPPER_PREFIXES, is_optional
 from torchgauge.units import format_shape
 
 if TYPE_CHECKING:
@@ -64,11 +63,6 @@ def variants(shapes: dict[str, Shape]) -> Iterator[dict[str, Shape]]:
 
 
 LISTED = 10
-# Stored by some versions of a model and not by others; their absence does not matter.
-_OPTIONAL = re.compile(
-    r"(.*\.)?(num_batches_tracked|position_ids|inv_freq|(attn|attention)\.(masked_)?bias|relative_position_index"
-    r"|attn_mask|relative_coords_table|_extra_state)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +94,6 @@ class Differences:
                 more = [f"… and {len(names) - LISTED:,} more"] if len(names) > LISTED else []
                 paragraphs.append("\n  ".join((f"{len(names):,} {what}:", *names[:LISTED], *more)))
         return "\n".join(paragraphs)
-
-
-def is_optional(name: str) -> bool:
-    return _OPTIONAL.fullmatch(name) is not None
 
 
 def state_shapes(model: nn.Module) -> dict[str, Shape]:
@@ -143,9 +133,9 @@ def compare(
     missing = [
         name
         for name in expected
-        if name not in found and not _OPTIONAL.fullmatch(name) and twins.get(name, frozenset()).isdisjoint(found)
+        if name not in found and not is_optional(name) and twins.get(name, frozenset()).isdisjoint(found)
     ]
-    unexpected = [name for name in found if name not in expected and not _OPTIONAL.fullmatch(name)]
+    unexpected = [name for name in found if name not in expected and not is_optional(name)]
     mismatched = [(name, shape, found[name]) for name, shape in expected.items() if found.get(name, shape) != shape]
     return Differences(tuple(missing), tuple(unexpected), tuple(mismatched))
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from torchgauge.checkpoint.tensor_names import (
+    FUSED_PROJECTION_NAMES,
+    KEY_NAMES,
+    OUTPUT_PROJECTION_NAMES,
+    QUERY_NAMES,
+    VALUE_NAMES,
+)
 from torchgauge.weights.distribution import ranges_of
 from torchgauge.weights.passes import add_energies
 from torchgauge.weights.rows import Rows, common_exponent, scaled_blocks
@@ -14,16 +21,7 @@ TOLERANCES = ("0.01", "0.05")
 # Sums are rounded; a share exactly at the limit still counts.
 _ROUNDING = 1 + 1e-12
 
-# Names of attention projections, by where their heads are: in the rows or in the columns.
-_QUERIES = {"q_proj", "query", "q", "to_q", "wq", "q_lin", "query_proj"}
-_KEYS_AND_VALUES = {
-    "k_proj", "key", "k", "to_k", "wk", "k_lin", "key_proj",
-    "v_proj", "value", "v", "to_v", "wv", "v_lin", "value_proj",
-}  # fmt: skip
-# Queries, keys and values stacked, each with all heads.
-_FUSED = {"in_proj", "in_proj_weight", "qkv", "qkv_proj", "to_qkv", "wqkv"}
-_OUTPUTS = {"o_proj", "out_proj", "o", "to_out", "wo", "out_lin"}
-# Outputs only if the module around them is attention.
+# Output projections only if the module around them is attention.
 _OUTPUTS_OF_ATTENTION = {"proj", "dense"}
 
 Floats = NDArray[np.float64]
@@ -90,16 +88,16 @@ def head_energies(name: str, rows: Floats, columns: Floats, heads: int) -> Float
     path = [part for part in name.lower().split(".") if part not in ("weight", "0")]
     last = path[-1] if path else ""
     is_attention = any("attn" in part or "attention" in part for part in path[:-1])
-    if last in _FUSED:
+    if last in FUSED_PROJECTION_NAMES:
         return None if len(rows) % (3 * heads) else rows.reshape(3, heads, -1).sum(axis=(0, 2))
-    if last in _QUERIES:
+    if last in QUERY_NAMES:
         energies = rows
-    elif last in _KEYS_AND_VALUES:
+    elif last in KEY_NAMES or last in VALUE_NAMES:
         energies = rows
         if len(rows) < len(columns):  # grouped-query attention: fewer heads of the same width
             width, rest = divmod(len(columns), heads)
             heads = 0 if rest or len(rows) % width else len(rows) // width
-    elif last in _OUTPUTS or (last in _OUTPUTS_OF_ATTENTION and is_attention):
+    elif last in OUTPUT_PROJECTION_NAMES or (last in _OUTPUTS_OF_ATTENTION and is_attention):
         energies = columns
     else:
         return None

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from torchgauge.checkpoint.tensor_names import KEY_NAMES, QUERY_NAMES
 from torchgauge.source.architecture.evidence import Evidence, Hyperparameters, is_patch_embedding
 from torchgauge.source.architecture.layers import CONVOLUTIONS, RECURRENT, Blocks, Layer, layers_of, of_kind
 
@@ -173,8 +174,6 @@ def _output(evidence: Evidence) -> Hyperparameters:
     return {"classes": heads[-1].weight[0]} if heads and heads[-1].weight[0] not in words else {}
 
 
-_KEY = re.compile(r"k|k_?proj|key|to_k|k_lin|wk|key_proj", re.IGNORECASE)
-_SEPARATE_QUERY = re.compile(r"q|q_?proj|query|to_q|q_lin|wq|query_proj", re.IGNORECASE)
 _HEAD_NORM = re.compile(r"(q|k|query|key)_(layer)?norm|norm_(q|k)", re.IGNORECASE)
 # Tables with one column per head, and lists with one number per head.
 _BIAS_TABLES = ("relative_position_bias_table", "relative_attention_bias.weight")
@@ -191,8 +190,8 @@ def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> Hype
     latent = _latent_attention(layers)
     if latent is not None:
         return latent
-    queries = _rows(layers, _SEPARATE_QUERY) or width
-    keys = _rows(layers, _KEY) or queries
+    queries = _rows(layers, QUERY_NAMES) or width
+    keys = _rows(layers, KEY_NAMES) or queries
     stated: int | None = None  # the size of a head
     size_of_head, heads = evidence.stated.get("head_size"), evidence.stated.get("heads")
     if isinstance(size_of_head, int | float) and size_of_head:
@@ -233,9 +232,9 @@ def _observed(evidence: Evidence, queries: int, keys: int) -> Hyperparameters | 
     return {"heads": fused.count, "head_size": fused.size} | shared
 
 
-def _rows(layers: list[Layer], name: re.Pattern[str]) -> int | None:
+def _rows(layers: list[Layer], names: frozenset[str]) -> int | None:
     """The output size of a separate projection; None if queries, keys and values share one."""
-    return next((x.weight[0] for x in layers if len(x.weight) >= 2 and name.fullmatch(x.name)), None)
+    return next((x.weight[0] for x in layers if len(x.weight) >= 2 and x.name.lower() in names), None)
 
 
 def _from_norms(layers: list[Layer], queries: int) -> int | None:

@@ -13,7 +13,8 @@ from heapq import nsmallest
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
-from torchgauge.source.state_names import Shape, is_optional
+from torchgauge.checkpoint.tensor_names import is_optional
+from torchgauge.source.state_names import Shape
 
 _BYTES = 8
 _MODULUS = 1 << (8 * _BYTES)

@@ -12,8 +12,9 @@ from importlib import import_module
 import torch
 from torch import nn
 
+from torchgauge.checkpoint.tensor_names import is_optional
 from torchgauge.source.identify.fingerprint import hash_text
-from torchgauge.source.state_names import Shape, is_optional
+from torchgauge.source.state_names import Shape
 
 # A dimension of a tensor, the members of a list of modules, or the tensors named by one pattern.
 Key = tuple[str, int]
