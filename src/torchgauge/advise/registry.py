@@ -25,6 +25,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.merging import merged
 from torchgauge.advise.record import Advice, Gain
 from torchgauge.errors import UsageError
+from torchgauge.registry import Registry
 
 Finder = Callable[[Evidence], Iterator[Advice]]
 # The row of a tensor in the JSON document; figures may be missing or null.
@@ -60,8 +61,8 @@ class TensorRule:
     weights_only: bool
 
 
-RULES: dict[str, Rule] = {}
-TENSOR_RULES: dict[str, TensorRule] = {}
+RULES: Registry[str, Rule] = Registry("rule")
+TENSOR_RULES: Registry[str, TensorRule] = Registry("tensor rule")
 
 
 def rule(name: str, *, family: str, option: str | None = None) -> Callable[[Finder], Finder]:
@@ -69,9 +70,7 @@ def rule(name: str, *, family: str, option: str | None = None) -> Callable[[Find
         raise ValueError(f"no option '{option}'; one of: {', '.join(OPTIONS)}")
 
     def register(find: Finder) -> Finder:
-        if name in RULES:
-            raise ValueError(f"there are two rules '{name}'")
-        RULES[name] = Rule(name, family, find, option)
+        RULES.insert(name, Rule(name, family, find, option))
         return find
 
     return register
@@ -79,9 +78,7 @@ def rule(name: str, *, family: str, option: str | None = None) -> Callable[[Find
 
 def tensor_rule(name: str, *, weights_only: bool = True) -> Callable[[TensorFinder], TensorFinder]:
     def register(find: TensorFinder) -> TensorFinder:
-        if name in TENSOR_RULES:
-            raise ValueError(f"there are two tensor rules '{name}'")
-        TENSOR_RULES[name] = TensorRule(name, find, weights_only)
+        TENSOR_RULES.insert(name, TensorRule(name, find, weights_only))
         return find
 
     return register

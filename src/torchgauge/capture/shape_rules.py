@@ -15,23 +15,14 @@ import torch
 from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
 from torchgauge.capture.op_call import Arguments
 from torchgauge.facts.tensor import contiguous_stride, is_contiguous
+from torchgauge.registry import Registry
 
 # One output, or several in order; None for one that the op leaves out, or where the rule does not know.
 Result: TypeAlias = "Spec | Sequence[Result] | None"
 Rule = Callable[[Arguments, Specs], Result]
 
-RULES: dict[str, Rule] = {}
-
-
-def shape_rule(*ops: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        for op in ops:
-            if op in RULES:
-                raise ValueError(f"'{op}' has a shape rule already")
-            RULES[op] = rule
-        return rule
-
-    return register
+RULES: Registry[str, Rule] = Registry("shape rule for")
+shape_rule = RULES.register
 
 
 def find_rule(op: str, tags: frozenset[str]) -> Rule | None:

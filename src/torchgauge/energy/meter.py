@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from torchgauge.measure.absence import Absent
+from torchgauge.registry import Registry
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Meter as MeterRow
@@ -58,17 +59,16 @@ class Meter(Protocol):
 # Gives the meters of a device, those that are absent too; the stack closes what they hold.
 Finder = Callable[[str, ExitStack], Iterable[Meter]]
 
-FINDERS: dict[str, Finder] = {}
+# The functions that find the meters of each kind.
+FINDERS: Registry[str, Finder] = Registry("kind of meter")
 F = TypeVar("F", bound=Finder)
 
 
 def meters(name: str) -> Callable[[F], F]:
-    """Register the function that finds the meters of a kind."""
+    """Register the function that finds the meters of a kind; it may have more parameters than a `Finder`."""
 
     def register(find: F) -> F:
-        if name in FINDERS:
-            raise ValueError(f"the meters '{name}' are already registered")
-        FINDERS[name] = find
+        FINDERS.insert(name, find)
         return find
 
     return register

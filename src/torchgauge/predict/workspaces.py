@@ -14,6 +14,7 @@ import torch
 
 from torchgauge.capture.fake_tensor import FakeTensor, Spec
 from torchgauge.predict.convolutions import Convolution, Workspace, workspace
+from torchgauge.registry import Registry
 
 MIB = 1 << 20
 
@@ -271,20 +272,9 @@ class Recurrent:
 # estimate.
 Phases = list[list[int | Workspace]]
 Temporaries = Callable[[OpArguments, Chip], Phases]
-TEMPORARIES: dict[str, Temporaries] = {}
-
-
-def temporaries(*ops: str) -> Callable[[Temporaries], Temporaries]:
-    """Memory that an op allocates in addition to its results and frees before it ends, in bytes."""
-
-    def register(function: Temporaries) -> Temporaries:
-        for op in ops:
-            if op in TEMPORARIES:
-                raise ValueError(f"'{op}' has temporaries already")
-            TEMPORARIES[op] = function
-        return function
-
-    return register
+# Memory that an op allocates in addition to its results and frees before it ends, in bytes.
+TEMPORARIES: Registry[str, Temporaries] = Registry("formula for the temporaries of")
+temporaries = TEMPORARIES.register
 
 
 @temporaries("aten::sum", "aten::mean", "aten::amax", "aten::amin", "aten::prod", "aten::linalg_vector_norm")

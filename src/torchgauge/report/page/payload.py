@@ -10,6 +10,7 @@ from typing import Any
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import FIGURES, MODULES, OPS, Figure, Unit, Use, numbers_in, shown_in
 from torchgauge.facts.rows import bytes_moved
+from torchgauge.registry import Registry
 from torchgauge.report.bars import course_rows, scatter
 from torchgauge.report.content import sections_of
 from torchgauge.report.model import Block, Course, Listing, Scatter, Section, Table
@@ -19,21 +20,11 @@ from torchgauge.units import visible
 # Plain JSON data, or None where there is nothing to show.
 Part = Callable[[View, Options], object]
 
-PARTS: dict[str, Part] = {}
+# The data of each part of the page.
+PARTS: Registry[str, Part] = Registry("part of the page")
+part = PARTS.register
 _AS_IT_IS = frozenset({int, bool, type(None)})
 _PLOT_WIDTH = 60  # characters
-
-
-def part(name: str) -> Callable[[Part], Part]:
-    """Register the data of one part of the page."""
-
-    def register(make: Part) -> Part:
-        if name in PARTS:
-            raise ValueError(f"the page has a part '{name}' already")
-        PARTS[name] = make
-        return make
-
-    return register
 
 
 def build_payload(view: View, options: Options) -> dict[str, Any]:
