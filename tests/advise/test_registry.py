@@ -60,7 +60,7 @@ def test_a_rule_that_raises_is_a_warning_and_the_others_speak(monkeypatch: pytes
 
 
 def test_a_second_rule_of_the_same_name_is_refused(own_rule: str) -> None:
-    with pytest.raises(ValueError, match="two rules 'own-rule'"):
+    with pytest.raises(ValueError, match="'own-rule' is already registered"):
         rule(own_rule, family="mine")(lambda evidence: iter(()))
 
 
