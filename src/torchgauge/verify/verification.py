@@ -31,6 +31,7 @@ from torchgauge.verify.verdict import TIME, Verdict, confirmed, confirmed_elsewh
 
 _FORWARD = "it needs a change in the source of a forward"
 _FILE = "it changes the file, not the model; the expected gain is exact"
+_RESULTS = "it changes the results on purpose, so the two models cannot be compared"
 _ROUTING = "the routing of tokens to experts is learned"
 _LOOP = "it is about the training loop, which is not part of the model"
 
@@ -64,7 +65,9 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "held-activations": _FORWARD,
         "host-wait": _FORWARD,
         "idle-experts": "the placement of experts depends on the available machines",
+        "in-place-before-skip": _RESULTS,
         "kv-cache": "the cache belongs to the generation loop around the model",
+        "linear-after-gather": _FORWARD,
         "loop-over-samples": _FORWARD,
         "loop-over-steps": _FORWARD,
         "mixed-precision-plan": "torch has no layers for some of these formats",
@@ -88,7 +91,9 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "state-written-in-evaluation": _FORWARD,
         "stored-optimizer-state": _FILE,
         "structured-pruning": "neighbouring layers must shrink too, and only the forward shows which",
+        "table-from-list": _FORWARD,
         "type-promotion": _FORWARD,
+        "weighted-differences": _FORWARD,
         "zero-parameters": "the values of a trained model are unknown",
     }
 )

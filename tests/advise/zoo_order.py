@@ -1,0 +1,90 @@
+"""Faults in the order of ops and in what they overwrite, and the same models without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, ids, x
+from tests.advise.faulty_models import Wrapped
+from tests.advise.planted import Planted, seen
+
+
+def case(name: str, rule: str, place: str, fault: nn.Module, twin: nn.Module, *inputs: Tensor) -> Planted:
+    return Planted(name, rule, place, lambda: seen(fault, inputs=inputs), lambda: seen(twin, inputs=inputs))
+
+
+class Residual(nn.Module):
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(nn.ReLU(in_place), nn.Linear(64, 64), nn.ReLU(True), nn.Linear(64, 64))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.branch(h)
+
+
+def along_edges(self: Any, nodes: Tensor, edges: Tensor) -> Tensor:
+    return torch.relu(self.message(torch.cat([nodes[edges[0]], nodes[edges[1]]], -1)))
+
+
+def before_edges(self: Any, nodes: Tensor, edges: Tensor) -> Tensor:
+    source, target = self.message(torch.cat([nodes, nodes], -1)).chunk(2, -1)
+    return torch.relu(source[edges[0]] + target[edges[1]])
+
+
+def residuals(self: Any, h: Tensor) -> Tensor:
+    weight = self.assign(h).softmax(-1)
+    return ((h[:, :, None] - self.centres) * weight[..., None]).sum(1)
+
+
+def residuals_at_once(self: Any, h: Tensor) -> Tensor:
+    weight = self.assign(h).softmax(-1)
+    return weight.transpose(1, 2) @ h - weight.sum(1)[..., None] * self.centres
+
+
+def pairs_by_list(_: Any, h: Tensor) -> Tensor:
+    count = h.shape[1]
+    first = torch.tensor([i for i in range(count) for _ in range(i)])
+    second = torch.tensor([j for i in range(count) for j in range(i)])
+    return h[:, first] * h[:, second]
+
+
+def pairs_by_table(self: Any, h: Tensor) -> Tensor:
+    return h[:, self.first] * h[:, self.second]
+
+
+def codebook(forward: Any) -> nn.Module:
+    return Does(forward, assign=nn.Linear(64, 32), centres=nn.Parameter(x(32, 64)))
+
+
+FIRST, SECOND = torch.tril_indices(32, 32, -1)
+CASES = [
+    case(
+        "relu in place",
+        "in-place-before-skip",
+        "block.branch.0",
+        Wrapped(Residual(True)),
+        Wrapped(Residual(False)),
+        x(8, 64),
+    ),
+    case(
+        "messages along edges",
+        "linear-after-gather",
+        "message",
+        Does(along_edges, message=nn.Linear(128, 64)),
+        Does(before_edges, message=nn.Linear(128, 128)),
+        x(100, 64),
+        ids(2, 2000, high=100),
+    ),
+    case("residuals", "weighted-differences", "", codebook(residuals), codebook(residuals_at_once), x(4, 100, 64)),
+    case(
+        "pairs by list",
+        "table-from-list",
+        "",
+        Does(pairs_by_list),
+        Does(pairs_by_table, first=FIRST, second=SECOND),
+        x(2, 32, 16),
+    ),
+]
