@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advise import zoo_experts, zoo_flow, zoo_memory, zoo_runs, zoo_structure, zoo_weights
+from tests.advise import zoo_experts, zoo_flow, zoo_memory, zoo_order, zoo_runs, zoo_structure, zoo_weights
 from tests.advise.fault_classes import CLASSES
 from tests.advise.later_faults import LATER
 from tests.advise.reported_faults import REPORTED
@@ -12,7 +12,7 @@ from torchgauge.advise import RULES, load_rules
 
 ZOO = [
     case
-    for zoo in (zoo_structure, zoo_flow, zoo_runs, zoo_experts, zoo_memory, zoo_weights)
+    for zoo in (zoo_structure, zoo_flow, zoo_order, zoo_runs, zoo_experts, zoo_memory, zoo_weights)
     for case in zoo.CASES
 ]  # fmt: skip
 
@@ -63,6 +63,9 @@ FAMILIES = {
         "double-precision",
         "one-hot-product",
     ),
+    "order of ops": ("linear-after-gather", "weighted-differences"),
+    "tables of Python": ("table-from-list",),
+    "overwritten inputs": ("in-place-before-skip",),
     "attention": ("causal-mask", "expanded-mask", "repeated-keys"),
     "layers beside each other": (
         "affine-after-layer",
