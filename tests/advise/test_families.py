@@ -88,6 +88,7 @@ def test_a_family_has_rules_with_planted_faults(family: str) -> None:
     load_rules()
     planted = {case.rule for case in ZOO} | {rule for group in (*CLASSES, *REPORTED, *LATER) for rule in group.rules}
     planted.add("never-trained")  # test_parameters_behind_a_detach_are_never_trained
+    planted |= {case.rule for case in zoo_order.BUGS}
     planted |= {"zero-parameters", "repeated-buffers"}  # test_later_faults.py
 
     assert set(FAMILIES[family]) <= set(RULES)

@@ -6,7 +6,7 @@ from tests.advise import zoo_experts, zoo_flow, zoo_order, zoo_runs, zoo_structu
 from tests.advise.planted import Planted, places
 from torchgauge.advise import RULES
 
-CASES = [*zoo_structure.CASES, *zoo_flow.CASES, *zoo_order.CASES, *zoo_runs.CASES, *zoo_experts.CASES]
+CASES = [*zoo_structure.CASES, *zoo_flow.CASES, *zoo_order.CASES, *zoo_order.BUGS, *zoo_runs.CASES, *zoo_experts.CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -37,8 +37,7 @@ def weighted_differences(evidence: Evidence) -> Iterator[Advice]:
             rule="weighted-differences",
             where=Where(scaled.module, tuple(op.index for op in ops)),
             evidence={"shape": list(made.shape), "written_bytes": 2 * made.nbytes},
-            recommendation="use matmul(weight, x) - weight.sum() * centre: this writes out every difference, then "
-            "every product, before it adds them",
+            recommendation="use matmul(weight, x) - weight.sum() * centre: this writes out all differences",
             change=None,
             expected_gain=evidence.share(ops).gain(0.5, 0.95, "the passes over the differences and products"),
             risk="rounding differs: digits are lost where the differences are much smaller than the tensors",

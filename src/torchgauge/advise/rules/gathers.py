@@ -54,8 +54,9 @@ def linear_after_gather(evidence: Evidence) -> Iterator[Advice]:
                 "gathered_channels": sum(part.channels for part in parts if part.gather is not None),
                 "times": min(part.times for part in parts if part.gather is not None),
             },
-            recommendation="apply this layer before its rows are gathered, to the rows of the table: they are fewer"
-            + ("; split its weight by the parts of the concatenation, and add their results" if joined else ""),
+            recommendation="split this layer's weight and apply the parts before the gathers: there are fewer rows"
+            if joined
+            else "apply this layer before its rows are gathered: there are fewer rows",
             change=None,
             expected_gain=evidence.share(touched).gain(
                 0.5 * saved, min(1.2 * saved, 1.0), "the product with rows that are there several times"

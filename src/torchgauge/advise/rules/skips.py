@@ -51,8 +51,7 @@ def in_place_before_skip(evidence: Evidence) -> Iterator[Advice]:
                 rule="in-place-before-skip",
                 where=Where(written.module, (written.index, total.index), source=evidence.line_of(total.index)),
                 evidence={"op": written.op, "branch": branch},
-                recommendation="use inplace=False for the activation at the start of this branch: it overwrites the "
-                "tensor that the skip connection adds afterwards",
+                recommendation="use inplace=False here: this overwrites the input that the skip connection adds",
                 change=Patch("model.get_submodule(path).inplace = False", ("path",), ((written.module,),))
                 if is_switched
                 else None,
