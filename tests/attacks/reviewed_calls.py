@@ -219,9 +219,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "facts/predictions.py": {
         "getattr(facts, item.name)": DATACLASS,
     },
-    "facts/view.py": {
-        "getattr(env, name)": OWN,
-    },
     "hardware/machine.py": {
         "subprocess.run(command, capture_output=True, text=True, timeout=2, check=False)": OWN,
     },
@@ -295,6 +292,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "report/budgets/verdicts.py": {
         "getattr(step, _OF_STEP[key])": OWN,
     },
+    "report/comparison/readings.py": {
+        "time_key.format(device)": OWN,
+    },
     "report/content/__init__.py": {
         "import_module(TEXT)": OWN,
     },
@@ -305,6 +305,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(row, key)": OWN,
     },
     "report/formats/latex.py": {
+        "note.format(format_exact(len(b.rows)))": OWN,
         "_PREAMBLE.format(version=prose(view.capture.version))": OWN,
         "re.split(TEXT, text)": OWN,
     },
