@@ -294,3 +294,30 @@ def test_what_a_run_for_real_holds_is_seen_too() -> None:
     model = Does(forward, layers=nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(10)))
 
     assert of_rule(model, "held-activations", x(2, 8, 32, 32))
+
+
+def test_the_weights_of_a_hook_are_not_held_activations() -> None:
+    class Scaled(nn.Conv2d):
+        def __init__(self) -> None:
+            super().__init__(64, 64, 3, padding=1)
+            self.scale = nn.Parameter(torch.ones(64, 1, 1, 1))
+
+        def forward(self, image: Tensor) -> Tensor:
+            self.kernel = self.weight * self.scale  # stays after the call, as the weight of nn.utils.weight_norm
+            return F.conv2d(image, self.kernel, self.bias, padding=1)
+
+    model = nn.Sequential(*(Scaled() for _ in range(12)))
+
+    assert of_rule(model, "held-activations", x(1, 64, 8, 8)) == []
+
+
+def test_values_on_the_host_are_not_waited_for_again() -> None:
+    def nearest(self: Any, points: Tensor) -> Tensor:
+        at = self.layer(points).clone().cpu()
+        near = torch.cdist(at.cpu(), at[:, :4].cpu()).argmin(-1)
+        return at.gather(1, near[..., None].expand(-1, -1, 3)) * float(at.mean())
+
+    found = of_rule(Does(nearest, layer=nn.Linear(3, 3)), "host-wait", x(2, 16, 3))
+
+    assert len(found) == 1
+    assert len(found[0].where.ops) + (found[0].where.source is not None) == 1

@@ -102,7 +102,9 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     # What runs a script here keeps the values of a block to its end.
     if evidence.capture.target.kind == "torchscript":
         return
-    known = {held.op: held for held in evidence.capture.run.held if held.op not in evidence.kept}
+    # Weights that a hook computes at each call and keeps in an attribute (weight norm) are not activations.
+    gone = {*evidence.kept, *evidence.dataflow.constants}
+    known = {held.op: held for held in evidence.capture.run.held if held.op not in gone}
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.steps if known else ():
         kind = (op.source, op.op, op.signature.outputs[:1], re.sub(r"\d+", "#", op.module))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -113,10 +113,10 @@ def _other_device(evidence: Evidence, op: OpRecord) -> str | None:
 @rule("host-wait", family="devices")
 def host_wait(evidence: Evidence) -> Iterator[Advice]:
     """Values that Python asks for. They cost little on a CPU: the gain is what they cost on a GPU."""
-    asking = [(op, found) for op in evidence.forward if (found := _remedy(evidence, op)) is not None]
-    asking = [(op, found) for op, found in asking if not evidence.is_kept(op)]
-    reads = [read for read in evidence.capture.run.host_reads if not _is_made_on_host(evidence, read.made_by)]
+    reads, on_host = _waiting_reads(evidence)
     reads = [read for read in reads if not evidence.is_kept(read.source)]
+    asking = [(op, found) for op in evidence.forward if (found := _remedy(evidence, op, on_host)) is not None]
+    asking = [(op, found) for op, found in asking if not evidence.is_kept(op)]
     if not asking and not reads:
         return
     asking = [(op, _sizing(evidence, [op]) if _sets_sizes(evidence, op) else remedy) for op, remedy in asking]
@@ -145,8 +145,26 @@ def host_waits(evidence: Evidence) -> bool:
     """Whether the host waits for values in the middle of a run, or sends some: no graph of it can be captured."""
     if any(_other_device(evidence, op) is not None for op in evidence.flow.named("aten::_to_copy")):
         return True
-    reads = any(not _is_made_on_host(evidence, read.made_by) for read in evidence.capture.run.host_reads)
-    return reads or any(_remedy(evidence, op) is not None for op in evidence.forward)
+    reads, on_host = _waiting_reads(evidence)
+    return bool(reads) or any(_remedy(evidence, op, on_host) is not None for op in evidence.forward)
+
+
+def _waiting_reads(evidence: Evidence) -> tuple[list[HostRead], set[int]]:
+    """Calls that bring values to the host which are not there yet; and the ops whose results are there, because `.cpu()`
+    was called before: they made its value, or follow from such values alone."""
+    reads, on_host = list[HostRead](), set[int]()
+    for read in evidence.capture.run.host_reads:
+        if _is_made_on_host(evidence, read.made_by) or (read.made_by and on_host.issuperset(read.made_by)):
+            continue
+        reads.append(read)
+        if read.call == "cpu":
+            on_host.update(index for index in read.made_by or () if index is not None)
+            for op in evidence.forward:
+                inputs = [source for source in op.producers if source is not None]
+                is_given = any((op.index, at) in evidence.dataflow.input_reads for at in range(len(op.producers)))
+                if inputs and not op.weights and not is_given and on_host.issuperset(inputs):
+                    on_host.add(op.index)
+    return reads, on_host
 
 
 def _remedy_of_read(evidence: Evidence, read: HostRead) -> Remedy:
@@ -195,8 +213,10 @@ def _host_advice(remedy: Remedy, then: str | None, where: Where, known: Mapping[
     )
 
 
-def _remedy(evidence: Evidence, op: OpRecord) -> Remedy | None:
+def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy | None:
     """What to do about an op whose result the host waits for; None where it does not wait."""
+    if op.index in on_host:
+        return None
     if op.op in VALUE_READS:
         if _is_check_of_one_hot(evidence, op):
             return None
