@@ -321,3 +321,17 @@ def test_values_on_the_host_are_not_waited_for_again() -> None:
 
     assert len(found) == 1
     assert len(found[0].where.ops) + (found[0].where.source is not None) == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"on": "h200"}, {"mode": "train"}], ids=["here", "h200", "training"])
+def test_ops_that_give_python_a_number_end_no_rule(settings: dict[str, Any]) -> None:
+    def asking(self: Any, h: Tensor) -> Tensor:
+        if torch.equal(h, h) and torch.allclose(h, h):
+            h = self.layer(h[torch.arange(4) % 2])
+        torch._assert_async(h.isfinite().all())
+        return self.layer(h.transpose(0, 1).contiguous().transpose(0, 1)) * float(h.detach().max())
+
+    found = analyze(Does(asking, layer=nn.Linear(8, 8)).eval(), inputs=x(4, 8), **settings)
+
+    assert found.totals.macs
+    assert not [text for text in found.capture.run.warnings if "was not looked for" in text]

@@ -271,13 +271,13 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
     if op.category == "pooling":
         window = op.signature.attributes.get("kernel_size")
         return _NS_PER_POOLED * (prod(window) if isinstance(window, list | tuple) else 1)
-    inputs, made = op.signature.inputs, op.signature.dtype
+    inputs, outputs, made = op.signature.inputs, op.signature.outputs, op.signature.dtype
     known = _NS_PER_ELEMENT.get(name) or _NS_BY_CATEGORY.get(op.category) or 0.0
     is_narrow = made in ("bfloat16", "float16") and op.category in ("elementwise", "activation")
-    if known or is_narrow or not inputs:
+    if known or is_narrow or not inputs or not outputs:  # aten::equal gives a number to Python
         return max(known * _NARROW_FUNCTIONS, _NS_NARROW) if is_narrow else known
     first = inputs[0]
-    is_broadcast = all(spec.numel < op.signature.outputs[0].numel for spec in inputs)
+    is_broadcast = all(spec.numel < outputs[0].numel for spec in inputs)
     if (name in _COMPARISONS and first.is_floating) or (name in _LOGIC and is_broadcast):
         return _NS_OF_MASKS
     if op.category != "copy":

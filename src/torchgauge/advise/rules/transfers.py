@@ -150,8 +150,8 @@ def host_waits(evidence: Evidence) -> bool:
 
 
 def _waiting_reads(evidence: Evidence) -> tuple[list[HostRead], set[int]]:
-    """Calls that bring values to the host which are not there yet; and the ops whose results are there, because `.cpu()`
-    was called before: they made its value, or follow from such values alone."""
+    """Calls that bring values to the host which are not there yet; and the ops whose results are there because of an
+    earlier `.cpu()`: they made its value, or follow from such values alone."""
     reads, on_host = list[HostRead](), set[int]()
     for read in evidence.capture.run.host_reads:
         if _is_made_on_host(evidence, read.made_by) or (read.made_by and on_host.issuperset(read.made_by)):
