@@ -108,7 +108,7 @@ def test_an_interrupted_verification_has_its_exit_status(
     assert "not measured: interrupted" in captured.out
 
 
-NO_CUDA = "there is no CUDA device here, so nothing can be measured on 'cuda:0'"
+NO_CUDA = "cannot measure on 'cuda:0': this machine has no CUDA device"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")

@@ -131,7 +131,7 @@ def test_tensors_of_an_unknown_kind_leave_the_weights(tmp_path: Path) -> None:
         (4, struct.pack("<I", 1), "version 1"),
         (8, struct.pack("<Q", 1 << 60), "tensors do not fit"),
         (16, struct.pack("<Q", 1 << 50), "metadata fields do not fit"),
-        (24, struct.pack("<Q", 1 << 40), "letters do not fit"),
+        (24, struct.pack("<Q", 1 << 40), "do not fit"),
     ],
 )
 def test_a_header_that_lies_is_refused(at: int, content: bytes, message: str, tmp_path: Path) -> None:

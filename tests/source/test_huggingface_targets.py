@@ -157,5 +157,5 @@ def test_values_of_any_type_in_a_config_give_inputs_or_a_clear_error(tmp_path: P
 
 
 def test_a_folder_without_a_config_is_a_target_error(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match=r"holds no config\.json"):
+    with pytest.raises(TargetError, match=r"config\.json"):
         resolve(f"hf:{tmp_path}")

@@ -66,7 +66,9 @@ def open_sharded(folder: str, progress: Progress) -> Index:
     missing = [shard for shard in shards if not os.path.isfile(os.path.join(folder, shard))]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise FormatError(f"{folder}: {', '.join(missing[:3])}{more} are listed in {name} but missing; download them")
+        raise FormatError(
+            f"{folder}: {name} lists files that are missing: {', '.join(missing[:3])}{more}; download them"
+        )
     parts = _open_parts(folder, shards, progress)
     stored = {entry.name for part in parts for entry in part.entries}
     absent = [tensor for tensor in places if tensor not in stored]
