@@ -20,10 +20,10 @@ _OF_ONE_LINE = 0.3
 # What replaying a CUDA graph takes in addition to its kernels, with the copy of its inputs: 12 to 30 µs for models of
 # 100 to 200 µs on an H200.
 _REPLAY_S = 25e-6
-# The kernels of a replay begin one after the other, about a microsecond apart: median of 48 models on an H200.
-_GAPS = 1.15
+# The kernels of a replay begin one after the other, about a microsecond apart. Median of 48 models on an H200.
+_GAPS = 1.1
 # How far the odds of a predicted gain may be off, either way: the host's speed differs by a factor of 1.5 between
-# machines of one kind, in addition to the errors of the kernels' times (48 models on five H200 machines).
+# machines of one kind, in addition to the errors of the kernels' times. This holds 42 of those 48 gains.
 _UNSURE_ODDS = 2.5
 _GRAPH = "model = torch.cuda.make_graphed_callables(model, inputs)"
 _GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers inside"
