@@ -74,6 +74,14 @@ def test_one_sample_waits_for_the_host_and_a_large_batch_for_the_device() -> Non
     assert forecast(net(), on="h200", inputs=given(32768)).bound == "compute"
 
 
+@pytest.mark.parametrize("rows", [1, 64, 256, 1024, 4096, 16384])
+def test_the_host_is_the_bound_exactly_where_a_faster_device_would_not_help(rows: int) -> None:
+    """The time of a run is then the host's, for one row as for many."""
+    found = forecast(net(), on="h200", inputs=given(rows))
+    assert (found.bound == "host") == (found.host_s > found.device_s)
+    assert found.time_s >= max(found.host_s, found.device_s) * 0.99
+
+
 @pytest.mark.parametrize(
     ("device", "sources"),
     [

@@ -375,7 +375,7 @@ def predict_ops(
         least_s,
         most_s,
         *energy,
-        bound=_bound(rows, total, device_s, profile),
+        bound=_bound(rows, sum(hosts), device_s, profile),
         ops=rows,
         device_s=device_s,
         host_s=sum(hosts),
@@ -528,9 +528,10 @@ def _run_energy(
     return found[0], found[1] * energy.low, found[2] * energy.high
 
 
-def _bound(rows: Sequence[OpTime], total: float, device_s: float, profile: Profile) -> Bound:
-    """What takes most of the time; the host if the device waits for it longer than it works."""
-    if not profile.is_serial and total > 2 * device_s:
+def _bound(rows: Sequence[OpTime], host_s: float, device_s: float, profile: Profile) -> Bound:
+    """What takes most of the time: the host if launching takes longer than the kernels, which a faster device would
+    not change."""
+    if not profile.is_serial and host_s > device_s:
         return HOST
     shares: dict[Bound, float] = {}
     for row in rows:
