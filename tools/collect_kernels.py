@@ -6,6 +6,7 @@
     python tools/collect_kernels.py third -o more.jsonl.xz           here: drawn sizes of long attention and the like
     python tools/collect_kernels.py fourth tools/kernel_calls.jsonl.xz times.jsonl.xz -o more.jsonl.xz
                                                                      here: what no run has measured yet, and drawn sizes
+    python tools/collect_kernels.py fifth -o more.jsonl.xz           here: layers of models that no list had
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
     python tools/collect_kernels.py table benchmarks/kernel_times.jsonl.xz          here: the table of the package
     python tools/collect_kernels.py energy benchmarks/forecast_work.json benchmarks/forecast_measured/proof.jsonl
@@ -40,7 +41,9 @@ SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phase", choices=("calls", "measure", "second", "third", "fourth", "gather", "table", "energy"))
+    parser.add_argument(
+        "phase", choices=("calls", "measure", "second", "third", "fourth", "fifth", "gather", "table", "energy")
+    )
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/kernels"))
     parser.add_argument("--seconds", type=float, default=400)
@@ -62,6 +65,8 @@ def main() -> int:
     if args.phase == "fourth":
         listed, times = args.paths
         return fourth_list(listed, times, args.output)
+    if args.phase == "fifth":
+        return write_calls(import_module("kernel_layers").fifth_draw(args.workers), args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS,

@@ -114,7 +114,7 @@ def first_draw() -> list[dict[str, Any]]:
         made = {"topk": [rows, min(columns, 8)], "argmax": [rows]}.get(name, [rows, columns])
         found.append(Drawn(name, {"self": dense([rows, columns], dtype)}, settings[name],
                            [dense(made, "int64" if name == "argmax" else dtype)]))  # fmt: skip
-    return [described(one, draw) for one in found]
+    return [described(one, cold_flags(one, draw)) for one in found]
 
 
 def second_draw() -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def second_draw() -> list[dict[str, Any]]:
         *(one for _ in range(3000) for one in attention(draw)),
         *(one for _ in range(220) for one in recurrent(draw)),
     ]
-    return [described(one, draw) for one in found]
+    return [described(one, cold_flags(one, draw)) for one in found]
 
 
 def third_draw() -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ def third_draw() -> list[dict[str, Any]]:
         *(one for _ in range(3000) for one in rare_convolution(draw)),
     ]
     draw.random.shuffle(found)
-    return [described(one, draw) for one in found]
+    return [described(one, cold_flags(one, draw)) for one in found]
 
 
 # Channels that published image models have, in their stages and in the bottlenecks and expansions between them.
@@ -150,6 +150,10 @@ CHANNELS = (8, 12, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120
 
 
 def fourth_draw() -> list[dict[str, Any]]:
+    return [described(one, cold) for one, cold in fourth_kernels()]
+
+
+def fourth_kernels() -> list[tuple[Drawn, list[bool]]]:
     """More of all that is not streamed: convolutions with the channels of image models and with few, wide groups,
     products, attention and recurrent layers."""
     draw = Draw(4)
@@ -161,7 +165,7 @@ def fourth_draw() -> list[dict[str, Any]]:
         *(one for _ in range(420) for one in recurrent(draw)),
     ]
     draw.random.shuffle(found)
-    return [described(one, draw) for one in found]
+    return [(one, cold_flags(one, draw)) for one in found]
 
 
 class Convolved(NamedTuple):
@@ -459,23 +463,29 @@ def recurrent(draw: Draw) -> Iterator[Drawn]:
                 weights)  # fmt: skip
 
 
-def described(drawn: Drawn, draw: Draw) -> dict[str, Any]:
+def cold_flags(drawn: Drawn, draw: Draw) -> list[bool]:
+    """Which tensors come from memory: weights more often than what the op before made."""
+    weights = {"mat2", "weight"} if drawn.op != "bmm" else set()
+    owners = [name for name, given in drawn.tensors.items() for _ in range(len(given) if is_several(given) else 1)]
+    return [draw.chance(0.6 if owner in weights else 0.2) for owner in owners]
+
+
+def is_several(given: Tensor | list[Tensor]) -> bool:
+    """Whether an argument takes a list of tensors."""
+    return len(given) != 3 or isinstance(given[2], list)
+
+
+def described(drawn: Drawn, cold: list[bool]) -> dict[str, Any]:
     """A row of the list of calls, with its signature."""
     tensors: list[Tensor] = []
-    owners: list[str] = []
     args: dict[str, Any] = {}
     for name, given in drawn.tensors.items():
-        is_list = len(given) != 3 or isinstance(given[2], list)
-        several = given if is_list else [given]
+        several = given if is_several(given) else [given]
         numbers = [{"tensor": len(tensors) + place} for place in range(len(several))]
-        owners += [name] * len(several)
         tensors += several
-        args[name] = numbers if is_list else numbers[0]
+        args[name] = numbers if is_several(given) else numbers[0]
     args |= drawn.settings
     name = f"aten::{drawn.op}"
-    # Weights come from memory more often than what the op before made.
-    weights = {"mat2", "weight"} if drawn.op != "bmm" else set()
-    cold = [draw.chance(0.6 if owner in weights else 0.2) for owner in owners]
     return {"op": name, "overload": "", "dtype": tensors[0][2], "tensors": tensors, "args": args, "cold": cold,
             "models": [], "signature": asdict(signature_of(name, "", tensors, args, drawn.outputs))}  # fmt: skip
 
