@@ -153,7 +153,7 @@ def test_an_unknown_format_is_a_usage_error() -> None:
 @pytest.mark.parametrize(("name", "suffix"), [("json", ".other"), ("other", ".json")])
 def test_a_second_renderer_for_a_format_or_suffix_raises(name: str, suffix: str) -> None:
     before = dict(FORMATS)
-    with pytest.raises(ValueError, match="has a renderer already"):
+    with pytest.raises(ValueError, match="is already registered"):
         renderer(name, suffix=suffix)(lambda view, options: "")
     assert before == FORMATS
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.extended import SOURCE, copy_package, run_with
 from tests.report.sample import sample_view
-from torchgauge.report import ANALYSIS, FORMATS, OTHERS, SCAN, find_format, imported, render, suffixes_of
+from torchgauge.report import ANALYSIS, FORMATS, OTHERS, SCAN, find_format, render, suffixes_of
 
 FILE = """
 from torchgauge.facts import View
@@ -55,9 +56,9 @@ def test_what_is_declared_is_what_is_registered() -> None:
     decorated = sum(text.count("\n@renderer(") for text in texts)
     homes = [format.home for format in FORMATS.values() if format.home]
     assert len(homes) == decorated
-    assert all(callable(imported(home)) for home in homes)
-    homes = [format.home for result in OTHERS for format in OTHERS[result] if format.home]
-    assert all(callable(imported(home)) for home in homes)
+    for home in (*homes, *(format.home for formats in OTHERS.values() for format in formats if format.home)):
+        module, _, function = home.partition(":")
+        assert callable(getattr(import_module(f"torchgauge.report.{module}"), function)), home
 
 
 @pytest.mark.parametrize("result", [ANALYSIS, SCAN, *OTHERS])

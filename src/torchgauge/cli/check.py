@@ -21,7 +21,7 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.progress import stage
-from torchgauge.report.registry import CHECK, find_format, imported
+from torchgauge.report.registry import CHECK, find_format
 
 if TYPE_CHECKING:
     from torchgauge.analysis.budgets import TargetBudget
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):
         reports = [check_target(target, budget, args) for target, budget in budgets.items()]
     for path in args.outputs:
-        write_file(Path(path), imported(find_format(path, CHECK).home)(reports), quiet=args.quiet)
+        write_file(Path(path), find_format(path, CHECK).render(reports), quiet=args.quiet)
     print_verdicts(reports, args)
     statuses = {report.exit_status for report in reports}
     return 3 if 3 in statuses else max(statuses)

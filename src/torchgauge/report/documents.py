@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from html import escape
 from math import floor, log10
 from pathlib import Path
 from typing import ClassVar
 
 from torchgauge.facts import Row
-from torchgauge.report.escape import json_value
+from torchgauge.report.escape import html_text, json_value
 from torchgauge.report.layout import PLAIN_WIDTH, Line
 from torchgauge.report.model import Section
-from torchgauge.report.registry import find_format, imported
+from torchgauge.report.registry import find_format
 from torchgauge.report.saving import write_whole
 from torchgauge.report.table_rows import rows_to_csv
-from torchgauge.units import visible
 
 
 class PredictionReport(ABC):
@@ -54,9 +52,7 @@ class PredictionReport(ABC):
     def render(self, path: str | Path) -> str:
         """In the format that the name of the file asks for."""
         format = find_format(path, self.kind)
-        if format.is_prose:
-            return str(imported(format.home)(self.sections(), PLAIN_WIDTH))
-        return str(imported(format.home)(self))
+        return str(format.render(self.sections(), PLAIN_WIDTH) if format.is_prose else format.render(self))
 
     def save(self, path: str | Path) -> None:
         write_whole(Path(path), self.render(path))
@@ -87,7 +83,7 @@ def render_page(report: PredictionReport) -> str:
     """One file that works offline: the picture and the sections."""
     from torchgauge.report.formats.notebook import write_sections
 
-    title = escaped(f"{report.target}: {report.title}")
+    title = html_text(f"{report.target}: {report.title}")
     style = "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}svg{max-width:100%}"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -97,14 +93,13 @@ def render_page(report: PredictionReport) -> str:
     )
 
 
-def escaped(text: str) -> str:
-    """Text for HTML and SVG. Names come from files: they show as text, and no control character ends up in XML."""
-    return escape(visible(text))
+# The colour of each verdict on a picture.
+VERDICT_COLOURS = {"fits": "#3ca951", "too close": "#efb118", "does not fit": "#ff725c"}
 
 
 def svg_label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
     named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escaped(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{html_text(text)}</text>'
 
 
 def log_ticks(low: float, high: float) -> list[float]:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from html import escape
 from typing import Any
 
 from torchgauge.units import visible
@@ -24,6 +25,11 @@ def inert_cell(text: str) -> str:
     if ";" in text:
         text = _LATER_FORMULA.sub(r"\1'", text)
     return f"'{text}" if _FORMULA.match(text) else text
+
+
+def html_text(text: str) -> str:
+    """Text for HTML, SVG and attributes of XML: it shows as text, and without control characters."""
+    return escape(visible(text))
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, default=str)

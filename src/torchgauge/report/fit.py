@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.facts import FitFacts, Suggestions, fit_row
-from torchgauge.report.documents import PredictionReport, escaped, svg_label
+from torchgauge.report.documents import VERDICT_COLOURS, PredictionReport, svg_label
+from torchgauge.report.escape import html_text
 from torchgauge.report.model import (
     Block,
     Cell,
@@ -33,7 +34,6 @@ CLASSES = {
     "workspaces": ("kernel workspaces", "#ff8ab7"), "slack": ("allocator slack", "#9498a0"),
 }  # fmt: skip
 _WORDS = {"fits": "fits", "does not fit": "does not fit", "too close": "too close to call"}
-_COLOURS = {"fits": "#3ca951", "too close": "#efb118", "does not fit": "#ff725c"}
 _NUMBERS = {
     "allocated_bytes": "allocated by tensors", "reserved_bytes": "reserved by the allocator",
     "used_bytes": "used on the device", "required_bytes": "smallest limit that works",
@@ -183,7 +183,7 @@ def _matrix(rows: Sequence[FitFacts], top: float) -> tuple[str, float]:
         x, y = across.index(row.batch), down.index((row.title, row.seq))
         left, above = 150 + wide * x, top + 20 + high * y
         place = f'x="{left:.1f}" y="{above:.1f}" width="{wide - 2:.1f}" height="{high - 2}"'
-        title, colour = escaped(headline(row)), _COLOURS[row.verdict]
+        title, colour = html_text(headline(row)), VERDICT_COLOURS[row.verdict]
         pieces.append(f'<rect {place} fill="{colour}" opacity="0.75"><title>{title}</title></rect>')
         pieces.append(svg_label(left + wide / 2, above + 19, format_bytes(row.used_bytes), "middle"))
     return "".join(pieces), 40 + high * len(down) + 20

@@ -8,7 +8,8 @@ from math import log10
 from typing import NamedTuple
 
 from torchgauge.facts import ForecastFacts, OpForecast, forecast_row
-from torchgauge.report.documents import PredictionReport, escaped, log_ticks
+from torchgauge.report.documents import PredictionReport, log_ticks
+from torchgauge.report.escape import html_text
 from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, more, notes, texts
 from torchgauge.report.registry import FORECAST
 from torchgauge.units import format_count, format_joules, format_percent, format_seconds, format_value
@@ -94,10 +95,10 @@ class ForecastReport(PredictionReport):
             axes = ("time of a run", format_seconds), ("energy of a run", format_joules)
             parts.append(_chart(right, 460, *axes, colour))
         keys = "".join(
-            f'<text x="{70 + 120 * number}" y="375" fill="{colour[device]}">● {escaped(device)}</text>'
+            f'<text x="{70 + 120 * number}" y="375" fill="{colour[device]}">● {html_text(device)}</text>'
             for number, device in enumerate(devices)
         )
-        title = escaped(f"{rows[0].target}: {rows[0].mode}, {rows[0].execution}")
+        title = html_text(f"{rows[0].target}: {rows[0].mode}, {rows[0].execution}")
         return (
             '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 390" font-family="sans-serif" font-size="12">'
             f'<rect width="920" height="390" fill="white"/><text x="20" y="22" font-size="14">{title}</text>'
@@ -189,13 +190,13 @@ def _chart(points: Sequence[_Point], left: int, across: Axis, upward: Axis, colo
 
     parts = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="#444"/>']
     for tick in log_ticks(x_low, x_high):
-        parts.append(f'<text x="{x_of(tick)}" y="{y0 + 18}" text-anchor="middle">{escaped(across[1](tick))}</text>')
+        parts.append(f'<text x="{x_of(tick)}" y="{y0 + 18}" text-anchor="middle">{html_text(across[1](tick))}</text>')
     for tick in log_ticks(y_low, y_high):
         y = y_of(tick)
         parts.append(f'<path d="M{x0} {y}H{x1}" stroke="#ddd"/>')
-        parts.append(f'<text x="{x0 - 8}" y="{y + 4}" text-anchor="end">{escaped(upward[1](tick))}</text>')
-    parts.append(f'<text x="{(x0 + x1) / 2}" y="{y0 + 38}" text-anchor="middle">{escaped(across[0])}</text>')
-    parts.append(f'<text x="{x0}" y="{y1 - 10}">{escaped(upward[0])}</text>')
+        parts.append(f'<text x="{x0 - 8}" y="{y + 4}" text-anchor="end">{html_text(upward[1](tick))}</text>')
+    parts.append(f'<text x="{(x0 + x1) / 2}" y="{y0 + 38}" text-anchor="middle">{html_text(across[0])}</text>')
+    parts.append(f'<text x="{x0}" y="{y1 - 10}">{html_text(upward[0])}</text>')
     for device, shade in colour.items():
         own = sorted(point for point in points if point.device == device)
         line = " ".join(f"{x_of(point.x)},{y_of(point.y)}" for point in own)

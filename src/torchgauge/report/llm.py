@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import log10
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchgauge.report.documents import PredictionReport, escaped, log_ticks, svg_label
+from torchgauge.report.documents import VERDICT_COLOURS, PredictionReport, log_ticks, svg_label
+from torchgauge.report.escape import html_text
 from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, figures, more, notes, texts
 from torchgauge.report.registry import LLM
 from torchgauge.units import format_bytes, format_count, format_joules, format_percent, format_seconds
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from torchgauge.facts.language import CrossoverRow, DeviceRow, FitRow, LlmFacts, StepRow
 
 _VERDICTS = {"fits": "fits", "too close": "close", "does not fit": "no"}
-_COLOURS = {"fits": "#3ca951", "too close": "#efb118", "does not fit": "#ff725c"}
 _MAX_MODULES = 8
 
 
@@ -290,8 +290,8 @@ def _heat_map(device: str, rows: Sequence[FitRow], top: float) -> str:
         place = f'x="{left:.1f}" y="{above:.1f}" width="{wide - 2:.1f}" height="{_CELL - 2}"'
         text = f"{format_bytes(row['used_bytes'])}, {format_percent(row['used_bytes'] / row['capacity_bytes'])}"
         title = f"{row['context']:,} tokens × {row['concurrent']:,}: {row['verdict']}, {text}"
-        shade = f'fill="{_COLOURS[row["verdict"]]}" fill-opacity="{0.25 + 0.6 * full:.2f}"'
-        pieces.append(f"<rect {place} {shade}><title>{escaped(title)}</title></rect>")
+        shade = f'fill="{VERDICT_COLOURS[row["verdict"]]}" fill-opacity="{0.25 + 0.6 * full:.2f}"'
+        pieces.append(f"<rect {place} {shade}><title>{html_text(title)}</title></rect>")
         pieces.append(svg_label(left + wide / 2, above + 19, text, "middle"))
     return "".join(pieces)
 
@@ -382,7 +382,7 @@ def _chart(
             line = " ".join(f"{x_of(mark.x):.1f},{y_of(mark.y):.1f}" for mark in own)
             pieces.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         for mark in own:
-            title = f"<title>{escaped(mark.title)}</title>" if mark.title else ""
+            title = f"<title>{html_text(mark.title)}</title>" if mark.title else ""
             at = f'cx="{x_of(mark.x):.1f}" cy="{y_of(mark.y):.1f}" r="4"'
             pieces.append(f'<circle {at} fill="{fill}" stroke="{colour}">{title}</circle>')
     return "".join(pieces)

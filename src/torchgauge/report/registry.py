@@ -28,12 +28,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchgauge.errors import UsageError
+from torchgauge.registry import Registry
 
 if TYPE_CHECKING:
     from torchgauge.facts import View
     from torchgauge.report.options import Options
-
-    Render = Callable[[View, Options], str | bytes | Iterator[str]]
 
 R = TypeVar("R", bound=Callable[..., Any])
 
@@ -48,15 +47,15 @@ _DECLARED = re.compile(r"^@renderer\((.*?)\)\ndef (\w+)", re.MULTILINE | re.DOTA
 @dataclass(frozen=True, slots=True)
 class Format:
     """`suffix` is None for a format that is never a separate file; `scans` are the suffixes that name it for a scan
-    of weights. `contents` is for the documentation, `note` for the help. `home` is "module:function" of a renderer that
-    is imported when it is first used."""
+    of weights. `contents` is for the documentation, `note` for the help. `home` is "module:function" below this package
+    of a renderer that is imported when it is first used."""
 
     name: str
     suffix: str | None
     contents: str = ""
     note: str = ""
     scans: tuple[str, ...] = ()
-    renderer: Render | None = None
+    renderer: Callable[..., Any] | None = None
     home: str = ""
 
     @property
@@ -64,20 +63,19 @@ class Format:
         """Whether it renders sections (`report/model.py`) of any content."""
         return self.home.endswith(":write_sections")
 
-    def render(self, view: View, options: Options) -> str | bytes | Iterator[str]:
+    def render(self, *arguments: object) -> Any:
+        """Text, bytes or pieces of text. The arguments depend on the result: a view and options, sections and a width,
+        the reports of budgets."""
         if self.renderer is not None:
-            return self.renderer(view, options)
-        render: Render = imported(self.home)
-        return render(view, options)
+            return self.renderer(*arguments)
+        module, _, function = self.home.partition(":")
+        return getattr(import_module(f"torchgauge.report.{module}"), function)(*arguments)
 
 
-def imported(home: str) -> Any:
-    """The function of a "module:function" below this package."""
-    module, _, function = home.partition(":")
-    return getattr(import_module(f"torchgauge.report.{module}"), function)
+FORMATS: Registry[str, Format] = Registry("format")
 
 
-def _declared_formats() -> Iterator[Format]:
+def _read_declarations() -> None:
     for file in sorted(files("torchgauge.report").joinpath("formats").iterdir(), key=lambda file: file.name):
         if not file.name.endswith(".py"):
             continue
@@ -85,11 +83,11 @@ def _declared_formats() -> Iterator[Format]:
             call = ast.parse(f"renderer({arguments})", mode="eval").body
             assert isinstance(call, ast.Call)
             facts = {"suffix": None, **{word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg}}
-            home = f"formats.{file.name.removesuffix('.py')}:{function}"
-            yield Format(ast.literal_eval(call.args[0]), **facts, home=home)
+            name, home = ast.literal_eval(call.args[0]), f"formats.{file.name.removesuffix('.py')}:{function}"
+            FORMATS.insert(name, Format(name, **facts, home=home))
 
 
-FORMATS: dict[str, Format] = {format.name: format for format in _declared_formats()}
+_read_declarations()
 
 
 def _prediction_formats(picture: str, table: tuple[str, str] | None = None) -> tuple[Format, ...]:
@@ -111,7 +109,7 @@ def _prediction_formats(picture: str, table: tuple[str, str] | None = None) -> t
     )
 
 
-# What is written of other results; a name there may be any, and `home` is what renders them.
+# The formats of other results. A name may repeat those of `FORMATS`, or another with a second suffix.
 OTHERS: dict[str, tuple[Format, ...]] = {
     COMPARISON: (
         Format("html", ".html", "one page, offline", home="comparison.page:render_page"),
@@ -165,23 +163,18 @@ def renderer(
     name: str, *, suffix: str | None = None, contents: str = "", note: str = "", scans: tuple[str, ...] = ()
 ) -> Callable[[R], R]:
     """Register a renderer for a format and for the files whose names end in `suffix`, those of a scan of weights in one
-    of `scans`. `contents` says what is in them, `note` does so in a word for the help."""
+    of `scans`. `contents` describes the files, `note` does so in a word for the help."""
 
     def register(render: R) -> R:
         home = f"{render.__module__.removeprefix('torchgauge.report.')}:{render.__name__}"
         if name in FORMATS and FORMATS[name].home == home:
             return render
-        if name in FORMATS or suffix in suffixes_of(ANALYSIS):
-            raise ValueError(f"the format '{name}' or the suffix '{suffix}' has a renderer already")
-        FORMATS[name] = Format(name, suffix, contents, note, scans, render)
+        if suffix in suffixes_of(ANALYSIS):
+            raise ValueError(f"suffix {suffix!r} is already registered")
+        FORMATS.insert(name, Format(name, suffix, contents, note, scans, render))
         return render
 
     return register
-
-
-def known_suffixes() -> list[str]:
-    load_renderers()
-    return sorted(suffixes_of(ANALYSIS))
 
 
 def render(view: View, format: str = "text", options: Options | None = None) -> str:
@@ -212,7 +205,8 @@ def _rendered(view: View, format: str, options: Options | None) -> str | bytes |
         load_renderers()
     if format not in FORMATS:
         raise UsageError(f"there is no format '{format}'; choose from: {', '.join(sorted(FORMATS))}")
-    return FORMATS[format].render(view, options or Options())
+    rendered: str | bytes | Iterator[str] = FORMATS[format].render(view, options or Options())
+    return rendered
 
 
 @cache

@@ -71,28 +71,21 @@ def rows_to_csv(rows: Sequence[Row], columns: Sequence[str] | None = None) -> st
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(map(inert_cell, rows[0] if rows else columns or ()))
-    writer.writerows([_cell(key, value) for key, value in row.items()] for row in rows)
+    for row in rows:
+        cells: list[object] = []
+        for key, value in row.items():
+            if isinstance(value, str):
+                value = inert_cell(value)
+            elif value is not None and (key == "shape" or key.endswith("_shapes")):
+                shapes = [value] if key == "shape" else value
+                value = " ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+            elif isinstance(value, list) and all(isinstance(item, str) for item in value):
+                value = inert_cell(" ".join(value))
+            elif isinstance(value, list | dict):
+                value = inert_cell(json.dumps(json_value(value)))
+            cells.append(value)
+        writer.writerow(cells)
     return buffer.getvalue()
-
-
-def _cell(key: str, value: Any) -> Any:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return inert_cell(value)
-    if key == "shape":
-        return _dims(value)
-    if key.endswith("_shapes"):
-        return " ".join(map(_dims, value))
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return inert_cell(" ".join(value))
-    if isinstance(value, list | dict):
-        return inert_cell(json.dumps(json_value(value)))
-    return value
-
-
-def _dims(shape: Sequence[int]) -> str:
-    return "x".join(str(size) for size in shape) or "scalar"
 
 
 TABLES = ("modules", "ops", "weights")

@@ -7,16 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.errors import MissingDependencyError, UsageError
+from torchgauge.errors import UsageError
 from torchgauge.facts import Row
 from torchgauge.report.comparison.data import Compared
 from torchgauge.report.comparison.sections import comparison_sections
 from torchgauge.report.comparison.structure import FIGURES
 from torchgauge.report.escape import json_line
 from torchgauge.report.options import Options
-from torchgauge.report.registry import COMPARISON, OTHERS, find_format, imported
+from torchgauge.report.registry import COMPARISON, OTHERS, find_format
 from torchgauge.report.saving import write_whole
-from torchgauge.report.table_rows import rows_to_csv
+from torchgauge.report.table_rows import frame, rows_to_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,10 +108,10 @@ def render(compared: Compared, format: str = "text", options: Options | None = N
     formats = {entry.name: entry for entry in OTHERS[COMPARISON]}
     if format not in formats:
         raise UsageError(f"there is no format '{format}'; choose from: {', '.join(sorted(formats))}")
-    options, write = options or Options(), imported(formats[format].home)
+    options = options or Options()
     if formats[format].is_prose:
-        return str(write(comparison_sections(compared, options), options.width))
-    return str(write(compared, options))
+        return str(formats[format].render(comparison_sections(compared, options), options.width))
+    return str(formats[format].render(compared, options))
 
 
 def save(compared: Compared, path: str | Path, options: Options | None = None) -> None:
@@ -120,9 +120,4 @@ def save(compared: Compared, path: str | Path, options: Options | None = None) -
 
 def to_dataframe(compared: Compared) -> pd.DataFrame:
     """One row per module, all figures of all sides."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise MissingDependencyError("pandas", "a DataFrame") from error
-
-    return pd.DataFrame.from_records([dict(row) for row in flat_modules(compared)])
+    return frame(flat_modules(compared))

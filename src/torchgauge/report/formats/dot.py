@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
 from torchgauge.report.graph.labels import LIGHT, Labels, color_of, wire_width
@@ -30,44 +28,36 @@ def render_dot(view: View, options: Options) -> str:
     labels = Labels(graph, runs)
     ids = {item: f"n{number}" for number, item in enumerate(walk(scene.root))}
     lines = [f"digraph {quoted(visible(model_kind(view)))} {{", _DEFAULTS]
-    lines += _inside(scene.root, ids, labels) if scene.root.inside else [_node(scene.root, ids, labels, "  ")]
-    for edge in scene.edges:
-        label, tooltip = quoted(labels.shape(edge)), quoted(labels.flowing(edge))
-        width = f"{wire_width(edge.nbytes):.1f}"
-        lines.append(f"  {ids[edge.source]} -> {ids[edge.target]} [label={label}, tooltip={tooltip}, penwidth={width}]")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def _inside(root: Item, ids: dict[Item, str], labels: Labels) -> Iterator[str]:
-    """The contents of the model, line by line; the line that ends a cluster follows its contents."""
-    waiting: list[tuple[Item | None, str]] = [(child, "  ") for child in reversed(root.inside)]
+    waiting: list[tuple[Item | None, str]] = [(item, "  ") for item in reversed(scene.root.inside or [scene.root])]
     while waiting:
         item, indent = waiting.pop()
         if item is None:
-            yield f"{indent}}}"
-        elif not item.inside:
-            yield _node(item, ids, labels, indent)
-        else:
-            label = labels.label(item)
+            lines.append(f"{indent}}}")
+            continue
+        label = labels.label(item)
+        if item.inside:
             title = "  ".join(text for text in (label.title, label.detail) if text)
-            yield f"{indent}subgraph cluster_{ids[item]} {{"
-            yield f"{indent}  label={quoted(title)}; tooltip={quoted(label.path)}"
+            lines.append(f"{indent}subgraph cluster_{ids[item]} {{")
+            lines.append(f"{indent}  label={quoted(title)}; tooltip={quoted(label.path)}")
+            # None: the line that ends the cluster, after its contents.
             waiting.append((None, indent))
             waiting += [(child, indent + "  ") for child in reversed(item.inside)]
-
-
-def _node(item: Item, ids: dict[Item, str], labels: Labels, indent: str) -> str:
-    label = labels.label(item)
-    attributes = {"label": quoted(label.title, label.detail), "tooltip": quoted(label.path or label.title)}
-    if shares := labels.shares(item):
-        attributes["color"] = quoted(LIGHT[color_of(shares[0][0])])
-    if item.kind in (INPUT, OUTPUT):
-        attributes |= {"shape": "ellipse", "margin": '"0,0"'}
-    if item.kind == MORE:
-        attributes["style"] = "dashed"
-    return f"{indent}{ids[item]} [{', '.join(f'{key}={value}' for key, value in attributes.items())}]"
+            continue
+        attributes = {"label": quoted(label.title, label.detail), "tooltip": quoted(label.path or label.title)}
+        if shares := labels.shares(item):
+            attributes["color"] = quoted(LIGHT[color_of(shares[0][0])])
+        if item.kind in (INPUT, OUTPUT):
+            attributes |= {"shape": "ellipse", "margin": '"0,0"'}
+        if item.kind == MORE:
+            attributes["style"] = "dashed"
+        lines.append(f"{indent}{ids[item]} [{', '.join(f'{key}={value}' for key, value in attributes.items())}]")
+    for edge in scene.edges:
+        shape, tooltip = quoted(labels.shape(edge)), quoted(labels.flowing(edge))
+        width = f"{wire_width(edge.nbytes):.1f}"
+        lines.append(f"  {ids[edge.source]} -> {ids[edge.target]} [label={shape}, tooltip={tooltip}, penwidth={width}]")
+    return "\n".join([*lines, "}"]) + "\n"
 
 
 def quoted(*lines: str) -> str:
-    """Lines of text as one string; what they hold shows as it is."""
+    """Lines of text as one string, in which every character shows as itself."""
     return '"' + "\\n".join(line.translate(_ESCAPES) for line in lines if line) + '"'

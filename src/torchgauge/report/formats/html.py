@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from torchgauge.facts import View
+from torchgauge.lazy import collector_paused
+from torchgauge.report.content.summary import model_kind
 from torchgauge.report.options import Options
-from torchgauge.report.page import render_page
+from torchgauge.report.page import SECTIONS, assemble, build_payload
 from torchgauge.report.registry import renderer
 
 
@@ -16,4 +18,5 @@ from torchgauge.report.registry import renderer
     scans=(".html",),
 )
 def render_html(view: View, options: Options) -> str:
-    return render_page(view, options)
+    with collector_paused():
+        return assemble(view.capture.target.name or model_kind(view), build_payload(view, options), SECTIONS)

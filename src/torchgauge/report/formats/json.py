@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import View
@@ -42,15 +41,13 @@ TABLES = ("inputs", "modules", "ops", "parameters", "weights", "advice", "option
 
 @renderer("jsonl", suffix=".jsonl", contents="one line of JSON per row, of modules, ops and weights")
 def render_jsonl(view: View, options: Options) -> str:
-    return "".join(f"{json_line(line)}\n" for line in table_lines(view.to_dict()))
-
-
-def table_lines(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The run first, then the rows in the order of the document."""
-    yield {"table": "run", **{key: value for key, value in document.items() if key not in TABLES}}
+    document = view.to_dict()
+    lines = [{"table": "run", **{key: value for key, value in document.items() if key not in TABLES}}]
     for table in TABLES:
-        for row in document.get(table, ()):
-            yield {"table": table} | row | {"table": table}
+        # First in the line, whatever the row itself has under that name.
+        lines += [{"table": table} | row | {"table": table} for row in document.get(table, ())]
+    return "".join(f"{json_line(line)}\n" for line in lines)
 
 
 @renderer(

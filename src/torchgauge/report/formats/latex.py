@@ -47,7 +47,7 @@ LONGEST_PAGE = 50
 _LINE, _GAP, _INDENT = 78, 2, 1.5
 # Characters of \normalsize on a line of a list.
 _PROSE_LINE = 52
-# What these are wider than a letter, in letters.
+# By how much these are wider than a letter, in letters.
 _WIDE = {"×": 0.8, "→": 1.3, "≈": 0.8, "−": 0.8, "…": 1.6, "<": 0.6, ">": 0.6}
 # Shorter than this a name says nothing, though the table be too wide.
 _SHORTEST_NAME = 8
@@ -133,7 +133,7 @@ def block_text(block: Block, title: str, label: str) -> str:
             bars = tuple((Cell(name=name), Cell(text)) for name, _, text in block.bars)
             return _listing(Table("", (*texts(""), *figures("")), bars), f"{title}.", label)
         case Course() | Scatter():
-            # Drawn in characters that TeX has no letters for; a table beside them has the figures.
+            # Drawn in characters that TeX has no letters for; a table next to them has the figures.
             return ""
 
 
@@ -191,13 +191,23 @@ def _listing(table: Table, caption: str, label: str) -> str:
         if widths[widest] <= 2 * _SHORTEST_NAME:
             break
         widths[widest] -= 1
-    body = [
-        [
-            prose(cell.plain) if heading.is_figure else _named(cell, width)
-            for cell, heading, width in zip(row, table.headings, widths, strict=True)
-        ]
-        for row in table.rows
-    ]
+    body = []
+    for row in table.rows:
+        cells = []
+        for cell, heading, width in zip(row, table.headings, widths, strict=True):
+            if heading.is_figure:
+                cells.append(prose(cell.plain))
+                continue
+            # A name that fits the room with what follows it, of which a part will do.
+            room = max(int(width - _INDENT * cell.level), 2 * _SHORTEST_NAME)
+            name, kind = spelled(cell.name), spelled(cell.plain.removeprefix(cell.name))
+            if not name:
+                cells.append(prose(_fitted(kind, room)))
+                continue
+            name = _fitted(name, min(LONGEST_NAME, room - min(len(kind), _SHORTEST_NAME)))
+            kind = _fitted(kind, min(LONGEST_KIND, max(room - len(name), 0)))
+            cells.append(f"{'~~' * cell.level}{name_text(name)}{prose(kind)}")
+        body.append(cells)
     columns = "".join("r" if heading.is_figure else "l" for heading in table.headings)
     return _environment(table, body, caption, label, columns)
 
@@ -208,17 +218,6 @@ def _width(text: str) -> float:
 
 def _fitted(text: str, room: int) -> str:
     return next((cut for size in range(room, 0, -1) if _width(cut := shorten(text, size)) <= room), "")
-
-
-def _named(cell: Cell, room: int) -> str:
-    """A name that fits the room with what follows it, of which a part will do."""
-    room = max(int(room - _INDENT * cell.level), 2 * _SHORTEST_NAME)
-    name, kind = spelled(cell.name), spelled(cell.plain.removeprefix(cell.name))
-    if not name:
-        return prose(_fitted(kind, room))
-    name = _fitted(name, min(LONGEST_NAME, room - min(len(kind), _SHORTEST_NAME)))
-    kind = _fitted(kind, min(LONGEST_KIND, max(room - len(name), 0)))
-    return f"{'~~' * cell.level}{name_text(name)}{prose(kind)}"
 
 
 def _environment(table: Table, body: Sequence[Sequence[str]], caption: str, label: str, columns: str) -> str:

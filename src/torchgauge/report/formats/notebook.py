@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 
 from torchgauge.facts import View
 from torchgauge.report.bars import bar, course_rows, scatter
 from torchgauge.report.content import sections_of
 from torchgauge.report.content.summary import model_names
+from torchgauge.report.escape import html_text
 from torchgauge.report.model import Block, Chart, Code, Course, Facts, Listing, Scatter, Section, Table, Text, Topic
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
-from torchgauge.units import visible
 
 _TABLE = 'style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"'
 _FIGURE = 'style="text-align:right;padding:.1em .8em"'
@@ -24,7 +23,7 @@ DRAWN = 40  # characters of the longest bar or line
 
 @renderer("fragment", contents="what a notebook shows")
 def render_fragment(view: View, options: Options) -> str:
-    name = " · ".join(map(_html, model_names(view)))
+    name = " · ".join(map(html_text, model_names(view)))
     return f"<div><b>{name}</b>\n{write_sections(sections_of(view, options), options.width)}\n</div>"
 
 
@@ -32,33 +31,33 @@ def write_sections(sections: Iterable[Section], width: int) -> str:
     pieces: list[str] = []
     for section in sections:
         if section.title and section.topic is not Topic.SUMMARY:
-            pieces.append(f"<div><b>{_html(section.title)}</b></div>")
-        pieces += [piece for block in section.blocks for piece in block_html(block)]
+            pieces.append(f"<div><b>{html_text(section.title)}</b></div>")
+        pieces += [piece for block in section.blocks for piece in blockhtml_text(block)]
     return "\n".join(pieces)
 
 
-def block_html(block: Block) -> Iterator[str]:
+def blockhtml_text(block: Block) -> Iterator[str]:
     match block:
         case Table():
             if block.headings and block.rows:
                 styles = [_FIGURE if heading.is_figure else _TEXT for heading in block.headings]
                 rows = [[cell.guide + cell.plain for cell in row] for row in block.rows]
                 yield _table([heading.title for heading in block.headings], rows, styles)
-            yield from (f"<div {_FAINT}>{_html(note)}</div>" for note in block.notes)
+            yield from (f"<div {_FAINT}>{html_text(note)}</div>" for note in block.notes)
         case Facts():
             yield _table([], block.rows, (_TEXT, _FIGURE, _REMARK))
         case Text():
             style = f" {_FAINT}" if block.is_remark else ""
-            yield f"<div{style}>{'⚠ ' if block.is_warning else ''}{_html(block.text)}</div>"
+            yield f"<div{style}>{'⚠ ' if block.is_warning else ''}{html_text(block.text)}</div>"
         case Listing():
             tag = "ol" if block.mark == "1." else "ul"
             yield f"<{tag}>"
             for item in block.items:
                 facts = "".join(
-                    f"<div {_FAINT}>{_html(f'{n}: {t}' if n else t)}</div>" for n, t in (*item.facts, *item.after)
+                    f"<div {_FAINT}>{html_text(f'{n}: {t}' if n else t)}</div>" for n, t in (*item.facts, *item.after)
                 )
                 sign = "⚠ " if block.is_warning else ""
-                yield f"<li>{sign}{_html(item.name + item.text)}{facts}{_pre(item.code)}</li>"
+                yield f"<li>{sign}{html_text(item.name + item.text)}{facts}{_pre(item.code)}</li>"
             yield f"</{tag}>"
         case Code():
             yield _pre(block.text)
@@ -72,16 +71,14 @@ def block_html(block: Block) -> Iterator[str]:
             yield _pre("\n".join(scatter(block, DRAWN)))
 
 
-def _html(text: str) -> str:
-    return escape(visible(text))
-
-
 def _pre(text: str) -> str:
-    return "<pre>" + "\n".join(map(_html, text.split("\n"))) + "</pre>" if text else ""
+    return "<pre>" + "\n".join(map(html_text, text.split("\n"))) + "</pre>" if text else ""
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str]) -> str:
-    head = "".join(f"<th {style}>{_html(title)}</th>" for title, style in zip(titles, styles, strict=bool(titles)))
-    body = ["".join(f"<td {style}>{_html(text)}</td>" for text, style in zip(row, styles, strict=True)) for row in rows]
+    head = "".join(f"<th {style}>{html_text(title)}</th>" for title, style in zip(titles, styles, strict=bool(titles)))
+    body = [
+        "".join(f"<td {style}>{html_text(text)}</td>" for text, style in zip(row, styles, strict=True)) for row in rows
+    ]
     lines = [f"<tr>{row}</tr>" for row in ([head] if titles else []) + body]
     return "\n".join([f"<table {_TABLE}>", *lines, "</table>"])

@@ -4,7 +4,7 @@ tensors.
 Each row begins with the run it belongs to (`target`, `created`, `torchgauge_version`), and a column has the same type
 in every file, so that many files are one table. Shapes and names are lists; what has no fixed form (nested inputs, the
 attributes of an op) is JSON text. Units are base units, null is unknown. The metadata of the file hold, under
-`torchgauge`, what is said of the whole run as JSON: totals, target, inputs, environment, architecture.
+`torchgauge`, the facts about the whole run as JSON: totals, target, inputs, environment, architecture.
 """
 
 from __future__ import annotations
@@ -78,8 +78,13 @@ def _parquet(view: View, rows: Sequence[Row], names: Sequence[str], level: str) 
         kind = kinds.get(name) or _kind_of(values)
         if kind is None:
             continue
+        if kind in (TEXT, JSON):
+            form = json_line if kind == JSON else _text
+            values = [None if value is None else form(value) for value in values]
+        elif kind == NAMES:
+            values = [None if value is None else [_text(item) for item in value] for value in values]
         try:
-            arrays[_text(name)] = pyarrow.array([_plain(value, kind) for value in values], types[kind])
+            arrays[_text(name)] = pyarrow.array(values, types[kind])
         except (pyarrow.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise TorchgaugeError(f"the column '{name}' has a value that Parquet cannot hold: {error}") from error
     document = view.to_dict()
@@ -100,16 +105,6 @@ def _kind_of(values: Iterable[Any]) -> str | None:
     if types == {bool}:
         return FLAG
     return TEXT if types == {str} else JSON
-
-
-def _plain(value: Any, kind: str) -> Any:
-    if value is None:
-        return None
-    if kind == JSON:
-        return json_line(value)
-    if kind == TEXT:
-        return _text(value)
-    return [_text(item) for item in value] if kind == NAMES else value
 
 
 def _text(value: Any) -> str:

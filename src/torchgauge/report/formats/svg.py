@@ -7,6 +7,7 @@ from html import escape
 
 from torchgauge.facts import View
 from torchgauge.report.content.summary import model_kind
+from torchgauge.report.escape import html_text
 from torchgauge.report.graph.labels import DARK, LIGHT, Labels, color_of, wire_width
 from torchgauge.report.graph.placement import HEADER, Box, Wire, place_scene
 from torchgauge.report.graph.places import Runs, build_graph
@@ -14,11 +15,10 @@ from torchgauge.report.graph.scene import INPUT, MORE, OUTPUT, PLACE, STEP, Item
 from torchgauge.report.layout import cell_width
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
-from torchgauge.units import visible
 
 _TITLE_CHAR, _DETAIL_CHAR = 7.3, 6.1
 _STRIP, _ARROW = 4.0, 7.0
-# A wire that turns by less leaves room for a text beside it.
+# A wire that turns by less leaves room for a text next to it.
 _ASIDE = 12.0
 _LIGHT, _DARK = ("".join(f"--{name}:{color};" for name, color in theme.items()) for theme in (LIGHT, DARK))
 _STYLE = (
@@ -41,12 +41,20 @@ def render_svg(view: View, options: Options) -> str:
     runs = Runs(graph)
     scene = build_scene(graph, runs, opening(graph, runs, options.depth))
     labels = Labels(graph, runs)
-    area = place_scene(scene, lambda item: _size(labels, item))
+
+    def extent(item: Item) -> tuple[float, float]:
+        label = labels.label(item)
+        title, detail = cell_width(label.title) * _TITLE_CHAR, cell_width(label.detail) * _DETAIL_CHAR
+        if item.inside:
+            return title + detail + 10, HEADER
+        return max(max(title, detail) + 24 + _STRIP, 72), 40 if label.detail else 26
+
+    area = place_scene(scene, extent)
     size = f'width="{area.width:.0f}" height="{area.height:.0f}" viewBox="0 0 {area.width:.0f} {area.height:.0f}"'
     flow = "" if graph.flow.is_known else ": modules and ops; data flow was not recorded"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title" font-family="{_FONT}">',
-        f'<title id="title">{escape(visible(model_kind(view)))}, computation graph{flow}</title>',
+        f'<title id="title">{html_text(model_kind(view))}, computation graph{flow}</title>',
         f"<style>{_STYLE}</style>",
         '<rect class="paper" width="100%" height="100%"/>',
     ]
@@ -57,26 +65,15 @@ def render_svg(view: View, options: Options) -> str:
     lines += [line for wire in area.wires for line in _wire(wire, labels)]
     lines += _shapes(area.wires, labels)
     lines += [line for box in area.boxes if not box.item.inside for line in _node(box, labels)]
-    lines += [line for box in frames for line in _heading(box, labels)]
+    for box in frames:
+        # The name on the left, the cost on the right: data enter between the two.
+        label, y = labels.label(box.item), f"{box.y + 17:.1f}"
+        kind = f'<tspan class="detail" dx="7">{escape(label.kind)}</tspan>' if label.kind else ""
+        lines.append(f'<text class="heading" x="{box.x + 10:.1f}" y="{y}">{escape(label.title)}{kind}</text>')
+        if label.cost:
+            at = f'x="{box.x + box.width - 10:.1f}" y="{y}" text-anchor="end"'
+            lines.append(f'<text class="heading detail" {at}>{escape(label.cost)}</text>')
     return "\n".join([*lines, "</svg>\n"])
-
-
-def _size(labels: Labels, item: Item) -> tuple[float, float]:
-    label = labels.label(item)
-    text = max(cell_width(label.title) * _TITLE_CHAR, cell_width(label.detail) * _DETAIL_CHAR)
-    if item.inside:
-        return cell_width(label.title) * _TITLE_CHAR + cell_width(label.detail) * _DETAIL_CHAR + 10, HEADER
-    return max(text + 24 + _STRIP, 72), 40 if label.detail else 26
-
-
-def _heading(box: Box, labels: Labels) -> Iterator[str]:
-    """The cost stands at the right: data enter between the two."""
-    label = labels.label(box.item)
-    kind = f'<tspan class="detail" dx="7">{escape(label.kind)}</tspan>' if label.kind else ""
-    yield f'<text class="heading" x="{box.x + 10:.1f}" y="{box.y + 17:.1f}">{escape(label.title)}{kind}</text>'
-    if label.cost:
-        at = f'x="{box.x + box.width - 10:.1f}" y="{box.y + 17:.1f}" text-anchor="end"'
-        yield f'<text class="heading detail" {at}>{escape(label.cost)}</text>'
 
 
 def _node(box: Box, labels: Labels) -> Iterator[str]:
@@ -87,7 +84,7 @@ def _node(box: Box, labels: Labels) -> Iterator[str]:
     if label.path:
         yield f"<title>{escape(label.path)}</title>"
     if item.kind in (PLACE, STEP):
-        # What kinds of work are inside, by their share.
+        # A strip with the kinds of work inside, by their share.
         y = box.y + 3
         for category, share in labels.shares(box.item):
             height = share * (box.height - 6)
@@ -104,18 +101,29 @@ def _node(box: Box, labels: Labels) -> Iterator[str]:
 
 
 def _wire(wire: Wire, labels: Labels) -> Iterator[str]:
-    kind = "wire back" if wire.goes_back else "wire"
-    flowing = escape(labels.flowing(wire.edges[0]))
-    path = f'<path class="{kind}" d="{_way(wire)}" stroke-width="{wire_width(wire.nbytes):.1f}">'
-    yield f"{path}<title>{flowing}</title></path>"
-    x, y = wire.points[-1]
+    """Straight down, and bent where it changes the column."""
+    points, (end_x, end_y) = list(wire.points), wire.points[-1]
     if wire.arrives:
-        base = y + _ARROW if wire.goes_back else y - _ARROW
-        yield f'<path class="head" d="M{x - 4.5:.1f},{base:.1f}H{x + 4.5:.1f}L{x:.1f},{y:.1f}Z"/>'
+        # A wide line would show on both sides of the tip of its arrow.
+        points[-1] = (end_x, end_y + _ARROW - 1 if wire.goes_back else end_y - _ARROW + 1)
+    (x, y), *rest = points
+    parts = [f"M{x:.1f},{y:.1f}"]
+    for to_x, to_y in rest:
+        middle = (y + to_y) / 2
+        straight = abs(to_x - x) < 0.5
+        curve = f"C{x:.1f},{middle:.1f} {to_x:.1f},{middle:.1f} {to_x:.1f},{to_y:.1f}"
+        parts.append(f"V{to_y:.1f}" if straight else curve)
+        x, y = (x if straight else to_x), to_y
+    kind = "wire back" if wire.goes_back else "wire"
+    path = f'<path class="{kind}" d="{"".join(parts)}" stroke-width="{wire_width(wire.nbytes):.1f}">'
+    yield f"{path}<title>{escape(labels.flowing(wire.edges[0]))}</title></path>"
+    if wire.arrives:
+        base = end_y + _ARROW if wire.goes_back else end_y - _ARROW
+        yield f'<path class="head" d="M{end_x - 4.5:.1f},{base:.1f}H{end_x + 4.5:.1f}L{end_x:.1f},{end_y:.1f}Z"/>'
 
 
 def _shapes(wires: list[Wire], labels: Labels) -> Iterator[str]:
-    """What something makes is written once, where it first leaves."""
+    """The shape of an item's result, written once, where it first leaves."""
     leaving: dict[Item, list[Wire]] = {}
     arriving: dict[tuple[float, float], list[float]] = {}
     for wire in wires:
@@ -126,7 +134,7 @@ def _shapes(wires: list[Wire], labels: Labels) -> Iterator[str]:
     places = [(*own[0].points[0], labels.made(source), own) for source, own in leaving.items()]
     for x, y, shape, own in sorted(places, key=lambda place: place[:2]):
         width = cell_width(shape) * _DETAIL_CHAR
-        # Where the wires from here, and others to where they end, pass on the right only, the text stands on the left.
+        # Where the wires from here, and others to where they end, pass on the right only, the text goes on the left.
         ends = {wire.points[-1] for wire in own}
         aside = [other - x for end in ends for other in (end[0], *arriving[end])]
         is_left = max(aside) > 0.5 and min(aside) > -_ASIDE and x - 7 - width > written.get(y, 0.0)
@@ -134,24 +142,6 @@ def _shapes(wires: list[Wire], labels: Labels) -> Iterator[str]:
         at = f'x="{x - 7:.1f}" y="{y + 14:.1f}" text-anchor="end"' if is_left else f'x="{x + 7:.1f}" y="{y + 14:.1f}"'
         if shape:
             yield f'<text class="shape" {at}>{escape(shape)}</text>'
-
-
-def _way(wire: Wire) -> str:
-    """Straight down, and bent where it changes the column."""
-    points = list(wire.points)
-    if wire.arrives:
-        # A wide line would show beside the tip of its arrow.
-        x, y = points[-1]
-        points[-1] = (x, y + _ARROW - 1 if wire.goes_back else y - _ARROW + 1)
-    (x, y), *rest = points
-    parts = [f"M{x:.1f},{y:.1f}"]
-    for to_x, to_y in rest:
-        middle = (y + to_y) / 2
-        straight = abs(to_x - x) < 0.5
-        curve = f"C{x:.1f},{middle:.1f} {to_x:.1f},{middle:.1f} {to_x:.1f},{to_y:.1f}"
-        parts.append(f"V{to_y:.1f}" if straight else curve)
-        x, y = (x if straight else to_x), to_y
-    return "".join(parts)
 
 
 def _place(box: Box) -> str:

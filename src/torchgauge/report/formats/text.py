@@ -23,7 +23,6 @@ from torchgauge.report.layout import (
 )
 from torchgauge.report.model import (
     Block,
-    Cell,
     Chart,
     Code,
     Course,
@@ -103,21 +102,31 @@ def block_lines(block: Block, width: int) -> list[Line]:
             return [(Span(visible(line)),) for line in block.text.split("\n")]
         case Chart():
             top, room = max((value for _, value, _ in block.bars), default=0.0), max(width // 3, 10)
-            rows = [[_text(label), (Span(bar(value, top, room)),), _figure(text)] for label, value, text in block.bars]
+            rows: list[list[Line]] = [
+                [(Span(visible(label)),), (Span(bar(value, top, room)),), _figure(text)]
+                for label, value, text in block.bars
+            ]
             headings = [Heading("", is_figure=False), Heading("", is_figure=False), Heading("")]
             return lay_out(headings, rows, width)[1:]
         case Course():
-            return _course_lines(block, width)
+            lead = max(cell_width(label) for label, _, _ in block.lines) + 2
+            room = max(width - lead - max(cell_width(text) for _, _, text in block.lines) - 1, 8)
+            drawn = course_rows(block, room)
+            longest = max(len(line) for _, line, _ in drawn)
+            return [
+                (
+                    Span(_padded(visible(name), lead), "dim"),
+                    Span(_padded(line, longest), "figure"),
+                    Span(f" {visible(text)}", "dim"),
+                )
+                for name, line, text in drawn
+            ]
         case Scatter():
             return [(Span(line, "dim"),) for line in scatter(block, width)]
 
 
 def _style(block: Text | Listing) -> str:
     return "warning" if block.is_warning else "dim" if block.is_remark else ""
-
-
-def _text(text: str, style: str = "") -> Line:
-    return (Span(visible(text), style),)
 
 
 def _figure(text: str, *, is_warning: bool = False) -> Line:
@@ -192,26 +201,27 @@ def _cut(lines: list[Line], most: int) -> list[Line]:
     return [*kept, (*before, Span(f"{span.text[:-1].rstrip()}…", span.style))]
 
 
-def _course_lines(block: Course, width: int) -> list[Line]:
-    lead = max(cell_width(label) for label, _, _ in block.lines) + 2
-    room = max(width - lead - max(cell_width(text) for _, _, text in block.lines) - 1, 8)
-    drawn = course_rows(block, room)
-    longest = max(len(line) for _, line, _ in drawn)
-    return [
-        (
-            Span(_padded(visible(name), lead), "dim"),
-            Span(_padded(line, longest), "figure"),
-            Span(f" {visible(text)}", "dim"),
-        )
-        for name, line, text in drawn
-    ]
-
-
 def table_lines(table: Table, width: int) -> list[Line]:
     """The table without the columns that the width has no room for, in parts where it may be cut."""
     shown = [place for place, heading in enumerate(table.headings) if width >= heading.min_width]
     headings = [Heading(visible(heading.title), heading.is_figure) for heading in table.headings]
-    rows = [[_cell_line(cell, headings[place], place) for place, cell in enumerate(row)] for row in table.rows]
+    rows: list[list[Line]] = []
+    for cells in table.rows:
+        row: list[Line] = []
+        for place, cell in enumerate(cells):
+            style = "warning" if cell.is_warning else "dim" if place else ""
+            if headings[place].is_figure:
+                row.append(_figure(cell.plain, is_warning=cell.is_warning))
+            elif not cell.name:
+                row.append((Span(visible(cell.text), style),))
+            else:
+                # The count and the space before the text are never cut.
+                space, text = (" ", cell.text[1:]) if cell.text.startswith(" ") else ("", cell.text)
+                count = f" ×{cell.times}{space}" if cell.times > 1 else space
+                guide, name = Span(cell.guide, "guide"), Span(visible(cell.name), style or "name")
+                spans = (guide, name, Span(count, "count"), Span(visible(text), "dim"))
+                row.append(tuple(span for span in spans if span.text))
+        rows.append(row)
     lines: list[Line] = []
     for part in _parts(table, headings, rows, shown, width):
         lines += [()] if lines else []
@@ -223,20 +233,6 @@ def table_lines(table: Table, width: int) -> list[Line]:
     bars = [Span(bar(value or 0.0, top, min(room, LONGEST_BAR)), "figure") for value in table.bars.values]
     drawn = [Span(visible(table.bars.title), "head"), *bars]
     return [(*line, Span(GAP), span) for line, span in zip(lines, drawn, strict=True)]
-
-
-def _cell_line(cell: Cell, heading: Heading, place: int) -> Line:
-    if heading.is_figure:
-        return _figure(cell.plain, is_warning=cell.is_warning)
-    style = "warning" if cell.is_warning else "dim" if place else ""
-    if not cell.name:
-        return _text(cell.text, style)
-    # The count and the space before the text are never cut.
-    space, text = (" ", cell.text[1:]) if cell.text.startswith(" ") else ("", cell.text)
-    count = f" ×{cell.times}{space}" if cell.times > 1 else space
-    guide, name = Span(cell.guide, "guide"), Span(visible(cell.name), style or "name")
-    spans = (guide, name, Span(count, "count"), Span(visible(text), "dim"))
-    return tuple(span for span in spans if span.text)
 
 
 def _parts(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchgauge.errors import UsageError
-from torchgauge.facts import OpRecord, TraceRecord, View
+from torchgauge.facts import COUNTED, OpRecord, TraceRecord, View
 from torchgauge.report.escape import json_line
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
@@ -49,7 +49,14 @@ def render_trace(view: View, options: Options) -> str:
 def trace_events(view: View, trace: TraceRecord) -> Iterator[Event]:
     """Names of the tracks first, then slices and counters; a slice comes before those inside it."""
     ranges = module_ranges(trace, view.capture.ops)
-    lanes = _lanes(trace)
+    # A track for each kernel, in their order: those of a stream share one, unless they overlap.
+    lanes: list[int] = []
+    free_from: list[tuple[int, int]] = []
+    for start, duration, _, stream, _ in trace.kernels:
+        fitting = (lane for lane, (owner, until) in enumerate(free_from) if owner == stream and until <= start)
+        lane = next(fitting, len(free_from))
+        free_from[lane : lane + 1] = [(stream, start + duration)]
+        lanes.append(lane)
     yield _named("process_name", HOST, 0, f"host: {view.capture.target.name}")
     for thread in sorted({row[3] for row in (*trace.calls, *trace.modules)}):
         yield _named("thread_name", HOST, thread, "modules and ops" if thread == 0 else f"thread {thread}")
@@ -95,10 +102,15 @@ def _host_slices(view: View, trace: TraceRecord, ranges: list[ModuleRange]) -> l
         )
         for found in ranges
     ]
-    calls = [
-        _slice(trace.names[name], "op", start, duration, HOST, thread, _op_facts(ops.get(index)))
-        for start, duration, name, thread, index in trace.calls
-    ]
+    calls = []
+    for start, duration, name, thread, index in trace.calls:
+        facts: Event = {}
+        if (op := ops.get(index)) is not None:
+            shapes = ", ".join(format_shape(spec.shape) for spec in op.signature.inputs)
+            facts = {"op": op.index, "module": op.module, "inputs": shapes}
+            if op.status == COUNTED:
+                facts |= {"flops": op.cost.flops, "bytes": op.cost.bytes_read + op.cost.bytes_written}
+        calls.append(_slice(trace.names[name], "op", start, duration, HOST, thread, facts))
     # Of two that start together the longer one is the outer one; the sort is stable: a module is around its op.
     return sorted([*modules, *calls], key=lambda event: (event["ts"], -event["dur"]))
 
@@ -107,32 +119,6 @@ def _slice(name: str, category: str, start: int, duration: int, process: int, th
     """Times are in microseconds there."""
     event = {"ph": "X", "name": name, "cat": category, "ts": start / 1000, "dur": duration / 1000}
     return event | {"pid": process, "tid": thread} | ({"args": facts} if facts else {})
-
-
-def _op_facts(op: OpRecord | None) -> Event:
-    if op is None:
-        return {}
-    signature = op.signature
-    facts = {
-        "op": op.index,
-        "module": op.module,
-        "inputs": ", ".join(format_shape(spec.shape) for spec in signature.inputs),
-        "flops": signature.cost.flops,
-        "bytes": signature.cost.bytes_read + signature.cost.bytes_written,
-    }
-    return facts if signature.status == "counted" else {key: facts[key] for key in ("op", "module", "inputs")}
-
-
-def _lanes(trace: TraceRecord) -> list[int]:
-    """A track for each kernel, in their order: those of a stream share one, unless they overlap."""
-    free_from: list[tuple[int, int]] = []
-    lanes = []
-    for start, duration, _, stream, _ in trace.kernels:
-        fitting = (lane for lane, (owner, until) in enumerate(free_from) if owner == stream and until <= start)
-        lane = next(fitting, len(free_from))
-        free_from[lane : lane + 1] = [(stream, start + duration)]
-        lanes.append(lane)
-    return lanes
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from torchgauge.facts import View
 from torchgauge.facts.figures import MODULES, OPS, TOTALS, WEIGHTS, Unit, figures_of
+from torchgauge.report.escape import html_text
 from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 from torchgauge.units import visible
@@ -35,6 +36,10 @@ ORDER = (
     "tool", "environment", "target", "inputs", "capture", "architecture", "totals", "modules", "ops", "parameters",
     "weights", "weight_summary", "against", "pickle", "measurements", "trace", "energy", "advice",
 )  # fmt: skip
+
+
+# The same few names and types come again in every row.
+_quoted = lru_cache(maxsize=10_000)(html_text)
 
 
 @renderer(
@@ -104,7 +109,7 @@ def _element(value: object, key: str | None = None) -> str:
         return f"<integer{name}>{value}</integer>"
     if isinstance(value, float) and math.isfinite(value):
         return f"<number{name}>{value!r}</number>"
-    # What is not finite has its text, as in the JSON.
+    # A value that is not finite is text, as in the JSON.
     return f"<text{name}>{_text(str(value))}</text>"
 
 
@@ -114,20 +119,6 @@ def _text(text: str) -> str:
     return "\n".join(escape(visible(line), quote=False) for line in text.split("\n"))
 
 
-# The same few names and types come again in every row.
-@lru_cache(maxsize=10_000)
-def _quoted(text: str) -> str:
-    return escape(visible(text))
-
-
-def _count(value: Any) -> str | None:
-    return str(value) if type(value) is int and value >= 0 else None
-
-
-def _double(value: Any) -> str | None:
-    return repr(value) if _is_number(value) else None
-
-
 def _is_number(value: Any) -> bool:
     return type(value) is int or (type(value) is float and math.isfinite(value))
 
@@ -135,8 +126,8 @@ def _is_number(value: Any) -> bool:
 _FORMS: Mapping[str, Callable[[Any], str | None]] = {
     "xs:string": lambda value: _quoted(value) if isinstance(value, str) else None,
     "xs:boolean": lambda value: ("true" if value else "false") if isinstance(value, bool) else None,
-    **dict.fromkeys(("count", "bytes"), _count),
-    **dict.fromkeys(("xs:double", "seconds", "joules"), _double),
+    **dict.fromkeys(("count", "bytes"), lambda value: str(value) if type(value) is int and value >= 0 else None),
+    **dict.fromkeys(("xs:double", "seconds", "joules"), lambda value: repr(value) if _is_number(value) else None),
 }
 
 

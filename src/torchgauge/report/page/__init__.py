@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from torchgauge.facts import View
-from torchgauge.lazy import collector_paused
-from torchgauge.report.content.summary import model_kind
-from torchgauge.report.options import Options
-
 # Importing a file registers its parts.
 from torchgauge.report.page import advice, cost, measured, memory, method, overview, rows, weights
 from torchgauge.report.page.assemble import assemble
@@ -23,10 +18,5 @@ SECTIONS = (
 
 __all__ = [
     "PARTS", "SECTIONS", "advice", "assemble", "build_payload", "columns", "cost", "encode", "live_at_peak",
-    "measured", "memory", "method", "overview", "part", "plain", "render_page", "rows", "weights",
+    "measured", "memory", "method", "overview", "part", "plain", "rows", "weights",
 ]  # fmt: skip
-
-
-@collector_paused()
-def render_page(view: View, options: Options) -> str:
-    return assemble(view.capture.target.name or model_kind(view), build_payload(view, options), SECTIONS)

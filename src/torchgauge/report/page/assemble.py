@@ -6,12 +6,11 @@ import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any
 
-from torchgauge.units import visible
+from torchgauge.report.escape import html_text
 
 # In the order in which they build on each other.
 KIT = (
@@ -36,7 +35,7 @@ def assemble(title: str, payload: Mapping[str, Any], sections: Sequence[str]) ->
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
     return Template(_asset("page.html")).substitute(
-        title=escape(visible(title)),
+        title=html_text(title),
         policy=policy,
         style="\n".join(map(_asset, STYLES)),
         plain=plain_overview(payload),
@@ -53,14 +52,11 @@ def plain_overview(payload: Mapping[str, Any]) -> str:
     items = ""
     for card in found["cards"]:
         note = card["note"] if card["kind"] == "static" else f"{card['kind']}; {card['note']}"
-        items += f"<dt>{_text(card['label'])}</dt><dd><b>{_text(card['value'])}</b> <small>{_text(note)}</small></dd>"
-    warnings = "\n".join(map(_text, found["warnings"]))
-    heading = f"<h1>{_text(found['name'])}</h1><p>{_text(found['kind'])} · {_text(found['run'])}</p>"
+        label, value, remark = map(html_text, (card["label"], card["value"], note))
+        items += f"<dt>{label}</dt><dd><b>{value}</b> <small>{remark}</small></dd>"
+    warnings = "\n".join(map(html_text, found["warnings"]))
+    heading = f"<h1>{html_text(found['name'])}</h1><p>{html_text(found['kind'])} · {html_text(found['run'])}</p>"
     return f'{heading}<p class="warning lines">{warnings}</p><dl class="facts">{items}</dl>'
-
-
-def _text(value: object) -> str:
-    return escape(visible(str(value)))
 
 
 def _asset(name: str) -> str:
