@@ -1,10 +1,10 @@
-"""In the comprehensive report: every parameter and every op with all that is known of it, and the machine."""
+"""In the comprehensive report: every parameter and every op with everything known about it, and the machine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchgauge.facts import UNCOUNTED, ParamRecord, Row, View
+from torchgauge.facts import UNCOUNTED, Row, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import quantization_of, removable, value_figures, weight_ops
 from torchgauge.report.bars import spark
@@ -34,7 +34,14 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         return
     # The stored tensors, or those whose values were read; else the parameters of the model by shape alone.
     tensors = [Item(f"Parameter: {row.name}", list(_weight_facts(row))) for row in view.weights]
-    tensors = tensors or [Item(f"Parameter: {p.name}", list(_param_facts(p))) for p in view.capture.params]
+    for param in () if tensors else view.capture.params:
+        kind = "buffer" if param.is_buffer else "trainable" if param.trainable else "frozen"
+        described = [
+            ("shape", f"{format_shape(param.spec.shape)} {param.spec.dtype}, {kind}"),
+            ("elements", f"{format_exact(param.spec.numel)} in {format_bytes(param.nbytes)}"),
+        ]
+        described += [("also", ", ".join(param.aliases))] if param.aliases else []
+        tensors.append(Item(f"Parameter: {param.name}", described))
     if tensors:
         yield Section("", (Listing(tensors, mark=""),), Topic.PARAMETERS)
     weights = {row["index"]: row for row in weight_ops(view.capture.ops, view.weights, view.capture.params)}
@@ -57,47 +64,37 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     yield Section("", (Facts(facts),), Topic.ENVIRONMENT)
 
 
-def _param_facts(param: ParamRecord) -> Iterator[Labelled]:
-    kind = "buffer" if param.is_buffer else "trainable" if param.trainable else "frozen"
-    yield "shape", f"{format_shape(param.spec.shape)} {param.spec.dtype}, {kind}"
-    yield "elements", f"{format_exact(param.spec.numel)} in {format_bytes(param.nbytes)}"
-    if param.aliases:
-        yield "also", ", ".join(param.aliases)
-
-
 def _weight_facts(row: Row) -> Iterator[Labelled]:
     yield "shape", f"{format_shape(row['shape'])} {row['dtype']}, {row['role']}"
     yield "elements", f"{format_exact(row['elements'])} in {format_bytes(row['bytes'])}"
     if row["shared_with"]:
         yield "shares bytes with", row["shared_with"]
-    figures = value_figures(row)
-    if figures.get("std") is not None:
-        yield from _value_facts(figures)
-        yield from _saving_facts(figures)
+    values = value_figures(row)
+    if values.get("std") is not None:
+        yield "mean, std", f"{format_value(values.get('mean'))}, {format_value(values.get('std'))}"
+        yield "range", f"{format_value(values.get('min'))} … {format_value(values.get('max'))}"
+        quantiles = values.get("quantiles") or {}
+        yield "quantiles", ", ".join(f"{share}: {format_value(value)}" for share, value in quantiles.items())
+        histogram = values.get("histogram") or {}
+        if counts := histogram.get("counts"):
+            low, high = format_value(histogram["edges"][0]), format_value(histogram["edges"][-1])
+            drawn = spark(counts, max(counts), _HISTOGRAM_WIDTH)
+            yield "histogram", f"{low} |{drawn}| {high}, at most {format_exact(max(counts))} in a bin"
+        skewness, kurtosis = format_value(values.get("skewness")), format_value(values.get("kurtosis"))
+        yield "form", f"skewness {skewness}, excess kurtosis {kurtosis}"
+        zeros, near_zero = format_percent(values.get("sparsity")), format_percent(values.get("near_zero"))
+        yield "sparsity", f"{zeros} zeros, {near_zero} near zero"
+        if values.get("nan") or values.get("inf"):
+            yield "not finite", f"{format_exact(values.get('nan'))} NaN, {format_exact(values.get('inf'))} infinite"
+        norms = f"L1 {format_value(values.get('l1'))}, L2 (Frobenius) {format_value(values.get('l2'))}"
+        if values.get("spectral_norm") is not None:
+            norms += f", spectral {format_value(values['spectral_norm'])}"
+            rank = values.get("stable_rank")
+            norms += f", stable rank {format_value(rank)}" if rank is not None else ""
+        yield "norms", norms
+        yield from _saving_facts(values)
     for text in row.get("recommendations") or ():
         yield "recommended", text
-
-
-def _value_facts(row: Members) -> Iterator[Labelled]:
-    yield "mean, std", f"{format_value(row.get('mean'))}, {format_value(row.get('std'))}"
-    yield "range", f"{format_value(row.get('min'))} … {format_value(row.get('max'))}"
-    quantiles = row.get("quantiles") or {}
-    yield "quantiles", ", ".join(f"{share}: {format_value(value)}" for share, value in quantiles.items())
-    histogram = row.get("histogram") or {}
-    if counts := histogram.get("counts"):
-        low, high = format_value(histogram["edges"][0]), format_value(histogram["edges"][-1])
-        drawn = spark(counts, max(counts), _HISTOGRAM_WIDTH)
-        yield "histogram", f"{low} |{drawn}| {high}, at most {format_exact(max(counts))} in a bin"
-    yield "form", f"skewness {format_value(row.get('skewness'))}, excess kurtosis {format_value(row.get('kurtosis'))}"
-    yield "sparsity", f"{format_percent(row.get('sparsity'))} zeros, {format_percent(row.get('near_zero'))} near zero"
-    if row.get("nan") or row.get("inf"):
-        yield "not finite", f"{format_exact(row.get('nan'))} NaN, {format_exact(row.get('inf'))} infinite"
-    norms = f"L1 {format_value(row.get('l1'))}, L2 (Frobenius) {format_value(row.get('l2'))}"
-    if row.get("spectral_norm") is not None:
-        norms += f", spectral {format_value(row['spectral_norm'])}"
-        rank = row.get("stable_rank")
-        norms += f", stable rank {format_value(rank)}" if rank is not None else ""
-    yield "norms", norms
 
 
 def _saving_facts(row: Members) -> Iterator[Labelled]:

@@ -53,9 +53,8 @@ def memory_facts(view: View) -> Iterator[Fact]:
             **({"gradients": held.gradients_bytes} if held.gradients_bytes else {}),
             "workspace": held.workspace_bytes,
         }
-        place = f"{held.op.op} (op {held.op.index}) in {held.op.module or 'the model itself'}"
         sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
-        yield "Held then", "", f"{sizes}; at {place}"
+        yield "Held then", "", f"{sizes}; at {op_place(held.op)}"
     figures = measurements_of(view).get("memory")
     if not figures:
         return
@@ -174,9 +173,11 @@ class Peak:
 
     @property
     def place(self) -> str:
-        if self.op is None:
-            return "the inputs"
-        return f"{self.op.op} (op {self.op.index}) in {self.op.module or 'the model itself'}"
+        return "the inputs" if self.op is None else op_place(self.op)
+
+
+def op_place(op: OpRecord) -> str:
+    return f"{op.op} (op {op.index}) in {op.module or 'the model itself'}"
 
 
 def find_peak(view: View) -> Peak:

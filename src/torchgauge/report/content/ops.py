@@ -20,16 +20,35 @@ UNKNOWN = "?"
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:
-    if options.ops or options.detail:
-        yield from _rankings(view, options.rows(*RANKED))
-        slices = by_category(view)
-        if slices:
-            yield _distribution("Distribution by kind of op", "Kind", slices)
-        if len(slices := by_phase(view)) > 1:
-            yield _distribution("Distribution by phase", "Phase", slices)
-        yield from _layers(view)
-        if view.capture.has_code:
-            yield coverage_section(view)
+    if not options.ops and not options.detail:
+        return
+    yield from _rankings(view, options.rows(*RANKED))
+    slices = by_category(view)
+    if slices:
+        yield _distribution("Distribution by kind of op", "Kind", slices)
+    if len(slices := by_phase(view)) > 1:
+        yield _distribution("Distribution by phase", "Phase", slices)
+    if view.capture.has_code:
+        kinds = layer_kinds(view)
+        rows = tuple(
+            (
+                Cell(name=entry.kind),
+                Cell(format_exact(entry.count)),
+                Cell(format_count(entry.params)),
+                Cell(format_percent(entry.share)),
+                Cell(format_bytes(entry.param_bytes)),
+            )
+            for entry in kinds[:LAYER_KINDS]
+        )
+        headings = (*texts("Type"), *figures("Count", "Params", "share", "Param bytes"))
+        table = Table("", headings, rows, more(len(kinds) - LAYER_KINDS, "types"))
+        yield Section("Layers and parameters by type", (table,), Topic.LAYERS)
+        yield coverage_section(view)
+    elif counts := list(view.architecture.layer_counts.items())[:LAYER_KINDS]:
+        # Kinds that names and shapes resemble: their parameters are known by module only.
+        resembled = tuple((Cell(name=kind), Cell(format_exact(count))) for kind, count in counts)
+        table = Table("", (*texts("Resembles"), *figures("Count")), resembled)
+        yield Section("Layers by kind, from names and shapes", (table,), Topic.LAYERS)
 
 
 def _rankings(view: View, limit: int) -> Iterator[Section]:
@@ -84,29 +103,6 @@ def _distribution(title: str, first: str, slices: Sequence[Slice]) -> Section:
         for entry in slices
     )
     return Section(title, (Table("", headings, rows),), Topic.OPS)
-
-
-def _layers(view: View) -> Iterator[Section]:
-    if view.capture.has_code:
-        kinds = layer_kinds(view)
-        rows = tuple(
-            (
-                Cell(name=entry.kind),
-                Cell(format_exact(entry.count)),
-                Cell(format_count(entry.params)),
-                Cell(format_percent(entry.share)),
-                Cell(format_bytes(entry.param_bytes)),
-            )
-            for entry in kinds[:LAYER_KINDS]
-        )
-        headings = (*texts("Type"), *figures("Count", "Params", "share", "Param bytes"))
-        table = Table("", headings, rows, more(len(kinds) - LAYER_KINDS, "types"))
-        yield Section("Layers and parameters by type", (table,), Topic.LAYERS)
-    elif counts := list(view.architecture.layer_counts.items())[:LAYER_KINDS]:
-        # Kinds that names and shapes resemble: their parameters are known by module only.
-        resembled = tuple((Cell(name=kind), Cell(format_exact(count))) for kind, count in counts)
-        table = Table("", (*texts("Resembles"), *figures("Count")), resembled)
-        yield Section("Layers by kind, from names and shapes", (table,), Topic.LAYERS)
 
 
 def coverage_section(view: View) -> Section:

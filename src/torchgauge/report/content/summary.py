@@ -33,6 +33,8 @@ _LONGEST_METADATA = 80
 _LONGEST_ARGUMENT = 60
 _SHOWN_ARGUMENTS = 16  # JSON has all
 _NAMED_UNCOUNTED_OPS = 3
+_NAMED_UNUSED = 6
+_LISTED_IMPORTS = 20
 # What a reader looks for first among a hundred arguments.
 _FIRST_ARGUMENTS = (
     "model", "arch", "model_name", "dataset", "data", "lr", "learning_rate", "batch_size",
@@ -46,7 +48,25 @@ _IMPLEMENTATION = ("maximize", "foreach", "differentiable", "fused", "capturable
 
 def sections(view: View, options: Options) -> Iterator[Section]:
     yield Section("Summary", (Facts(summary_facts(view)),), Topic.SUMMARY, page_part="overview", name="summary")
-    yield from _notes(view)
+    if found := note_texts(view):
+        yield Section("Notes", notes(found, is_warning=True), Topic.NOTES, page_part="overview")
+    # The names that a pickle would import.
+    stored = view.capture.stored
+    if stored is None or not stored.imports:
+        return
+    unusual = [entry for entry in stored.imports if entry.verdict != "expected"]
+    what, fate = ("imported", "it was unpickled") if stored.executed else ("would import", "nothing was executed")
+    usual = f"{format_exact(len(stored.imports) - len(unusual))} expected names"
+    blocks: list[Block] = [Text(f"{usual}, {format_exact(len(unusual))} others; {fate}")]
+    if unusual:
+        rows = []
+        for entry in unusual[:_LISTED_IMPORTS]:
+            warns = entry.verdict == "dangerous"
+            called = Cell("yes" if entry.called else "no")
+            rows.append((Cell(entry.verdict, is_warning=warns), Cell(name=entry.name, is_warning=warns), called))
+        left_out = more(len(unusual) - _LISTED_IMPORTS)
+        blocks.append(Table("", texts("Verdict", "Name", "Called"), tuple(rows), left_out))
+    yield Section(f"What its pickle {what}", tuple(blocks), Topic.NOTES, page_part="method")
 
 
 def summary_facts(view: View) -> list[Fact]:
@@ -352,32 +372,6 @@ def _value_text(value: object) -> str:
         value = " ".join(map(_value_text, value)) or "none"
     text = str(value)
     return text if len(text) <= _LONGEST_ARGUMENT else f"{text[:_LONGEST_ARGUMENT]}…"
-
-
-_NAMED_UNUSED = 6
-_LISTED_IMPORTS = 20
-
-
-def _notes(view: View) -> Iterator[Section]:
-    """Warnings about the figures, and the names that a pickle would import."""
-    if found := note_texts(view):
-        yield Section("Notes", notes(found, is_warning=True), Topic.NOTES, page_part="overview")
-    stored = view.capture.stored
-    if stored is None or not stored.imports:
-        return
-    unusual = [entry for entry in stored.imports if entry.verdict != "expected"]
-    what, fate = ("imported", "it was unpickled") if stored.executed else ("would import", "nothing was executed")
-    usual = f"{format_exact(len(stored.imports) - len(unusual))} expected names"
-    blocks: list[Block] = [Text(f"{usual}, {format_exact(len(unusual))} others; {fate}")]
-    if unusual:
-        rows = []
-        for entry in unusual[:_LISTED_IMPORTS]:
-            warns = entry.verdict == "dangerous"
-            called = Cell("yes" if entry.called else "no")
-            rows.append((Cell(entry.verdict, is_warning=warns), Cell(name=entry.name, is_warning=warns), called))
-        left_out = more(len(unusual) - _LISTED_IMPORTS)
-        blocks.append(Table("", texts("Verdict", "Name", "Called"), tuple(rows), left_out))
-    yield Section(f"What its pickle {what}", tuple(blocks), Topic.NOTES, page_part="method")
 
 
 def real_run_text(view: View) -> str:

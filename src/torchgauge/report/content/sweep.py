@@ -84,7 +84,21 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         blocks = (table, *notes(failures, is_warning=True))
         yield Section(f"Sweep over {key}", blocks, Topic.SWEEP, page_part="sweeps")
     yield from _pareto(view)
-    yield from _thread_scaling(view)
+    threads = measurements_of(view).get("threads") or {}
+    if scaling := threads.get("scaling"):
+        scaled = tuple(
+            (
+                Cell(format_exact(row["threads"])),
+                Cell(format_seconds(row["median_s"])),
+                Cell(format_value(row["speedup"])),
+                Cell(format_percent(row["efficiency"])),
+            )
+            for row in scaling
+        )
+        bars = Bars("speed-up", tuple(row["speedup"] for row in scaling))
+        table = Table("", figures("Threads", "Median", "Speed-up", "Efficiency"), scaled, bars=bars)
+        facts = [*thread_facts(view)]
+        yield Section("Thread scaling", (table, *([Facts(facts)] if facts else [])), Topic.SWEEP, page_part="sweeps")
 
 
 def sweep_points(view: View) -> dict[str, list[SweepPoint]]:
@@ -143,27 +157,6 @@ def _pareto(view: View) -> Iterator[Section]:
         ends = max(point.x for point in points), max(point.y for point in points)
         blocks.append(Scatter(points, format_seconds(ends[0]), format_joules(ends[1])))
     yield Section(title, tuple(blocks), Topic.SWEEP, page_part="energy")
-
-
-def _thread_scaling(view: View) -> Iterator[Section]:
-    threads = measurements_of(view).get("threads") or {}
-    scaling = threads.get("scaling")
-    if not scaling:
-        return
-    rows = tuple(
-        (
-            Cell(format_exact(row["threads"])),
-            Cell(format_seconds(row["median_s"])),
-            Cell(format_value(row["speedup"])),
-            Cell(format_percent(row["efficiency"])),
-        )
-        for row in scaling
-    )
-    bars = Bars("speed-up", tuple(row["speedup"] for row in scaling))
-    facts = [*thread_facts(view)]
-    table = Table("", figures("Threads", "Median", "Speed-up", "Efficiency"), rows, bars=bars)
-    blocks: list[Block] = [table, *([Facts(facts)] if facts else [])]
-    yield Section("Thread scaling", tuple(blocks), Topic.SWEEP, page_part="sweeps")
 
 
 def thread_facts(view: View) -> Iterator[Fact]:

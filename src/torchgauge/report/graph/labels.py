@@ -46,9 +46,6 @@ class Labels:
             return Label(_name(given.name), "input", path=visible(given.name))
         if item.kind in (OUTPUT, MORE):
             return Label("output" if item.kind == OUTPUT else f"… {item.count} more")
-        return self._module(item)
-
-    def _module(self, item: Item) -> Label:
         place = self.graph.places[item.number]
         node = self.graph.nodes[place.row]
         record = node.record

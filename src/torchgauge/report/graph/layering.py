@@ -67,8 +67,23 @@ def lay_in_rows(
     rows: list[list[int]] = [[] for _ in range(max(ranks, default=-1) + 1)]
     for vertex, rank in enumerate(ranks):
         rows[rank].append(vertex)
-    segments = _segments(count, arcs, ranks, rows)
-    layers = Layers(count, rows, segments)
+    bends: dict[tuple[Hashable, int], int] = {}
+    segments: dict[Segment, None] = {}
+    for arc in arcs:
+        upper, lower = sorted((arc.tail, arc.head))
+        strand = (arc.strand, arc.tail if not arc.goes_back else (arc.tail, arc.head))
+        way = [upper]
+        for rank in range(ranks[upper] + 1, ranks[lower]):
+            if (strand, rank) not in bends:
+                bends[strand, rank] = count + len(bends)
+                rows[rank].append(bends[strand, rank])
+            way.append(bends[strand, rank])
+        way.append(lower)
+        at = {arc.tail: arc.tail_x, arc.head: arc.head_x}
+        for a, b in pairwise(way):
+            segments[Segment(a, b, at.get(a, 0.0), at.get(b, 0.0))] = None
+        arc.way = way[::-1] if arc.goes_back else way
+    layers = Layers(count, rows, list(segments))
     _uncross(layers)
     return layers
 
@@ -103,26 +118,6 @@ def _ranks(count: int, entries: int, exits: int, arcs: Sequence[Arc], widths: Se
     for vertex in range(count - exits, count):
         ranks[vertex] = last
     return ranks
-
-
-def _segments(count: int, arcs: Sequence[Arc], ranks: list[int], rows: list[list[int]]) -> list[Segment]:
-    bends: dict[tuple[Hashable, int], int] = {}
-    segments: dict[Segment, None] = {}
-    for arc in arcs:
-        upper, lower = sorted((arc.tail, arc.head))
-        strand = (arc.strand, arc.tail if not arc.goes_back else (arc.tail, arc.head))
-        way = [upper]
-        for rank in range(ranks[upper] + 1, ranks[lower]):
-            if (strand, rank) not in bends:
-                bends[strand, rank] = count + len(bends)
-                rows[rank].append(bends[strand, rank])
-            way.append(bends[strand, rank])
-        way.append(lower)
-        at = {arc.tail: arc.tail_x, arc.head: arc.head_x}
-        for a, b in pairwise(way):
-            segments[Segment(a, b, at.get(a, 0.0), at.get(b, 0.0))] = None
-        arc.way = way[::-1] if arc.goes_back else way
-    return list(segments)
 
 
 def _uncross(layers: Layers) -> None:
@@ -196,7 +191,20 @@ class _Way:
 def straighten(layers: Layers, x: dict[int, float], widths: Sequence[float], gap: float) -> None:
     """Move each way as near to its source as the neighbouring vertices and ways allow. A way for which there is
     no column keeps its place: one of two that cross, and one that has to go round something."""
-    ways = _long_ways(layers)
+    onward = {s.upper: s.lower for s in layers.segments if min(s.upper, s.lower) >= layers.count}
+    ways = []
+    for segment in layers.segments:
+        if segment.upper < layers.count <= segment.lower:
+            bends = [segment.lower]
+            while bends[-1] in onward:
+                bends.append(onward[bends[-1]])
+            left, right = [], []
+            for bend in bends:
+                row = layers.rows[layers.rank_of[bend]]
+                place = row.index(bend)
+                left += row[max(place - 1, 0) : place]
+                right += row[place + 1 : place + 2]
+            ways.append(_Way(segment.upper, bends, left, right))
     columns = _Columns(x, widths, gap, {bend: way for way in ways for bend in way.bends})
     while ways:
         ways = columns.from_the_left(ways)
@@ -249,24 +257,6 @@ class _Columns:
         if way is not None:
             return found.get(way, self.x[vertex])
         return self.x[vertex] + side * self.widths[vertex] / 2
-
-
-def _long_ways(layers: Layers) -> list[_Way]:
-    onward = {s.upper: s.lower for s in layers.segments if min(s.upper, s.lower) >= layers.count}
-    ways = []
-    for segment in layers.segments:
-        if segment.upper < layers.count <= segment.lower:
-            bends = [segment.lower]
-            while bends[-1] in onward:
-                bends.append(onward[bends[-1]])
-            left, right = [], []
-            for bend in bends:
-                row = layers.rows[layers.rank_of[bend]]
-                place = row.index(bend)
-                left += row[max(place - 1, 0) : place]
-                right += row[place + 1 : place + 2]
-            ways.append(_Way(segment.upper, bends, left, right))
-    return ways
 
 
 _ROUNDS = 6

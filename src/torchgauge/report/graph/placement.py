@@ -22,6 +22,8 @@ _ENTRY = 26.0
 Size = Callable[[Item], tuple[float, float]]
 Point = tuple[float, float]
 _Key = tuple["Item | None", "Item | None", Item]
+# The edges directly inside an open module, by their two ends (None: outside) and the item that made the data.
+Traffic = dict[_Key, list[Edge]]
 
 
 @dataclass(slots=True)
@@ -69,25 +71,22 @@ class Area:
             self.wires.append(replace(wire, points=points))
 
 
-@dataclass(slots=True)
-class Traffic:
-    """What flows directly inside an open module: by its two ends (None: outside) and the item that made the data."""
-
-    edges: dict[_Key, list[Edge]] = field(default_factory=dict)
-
-    def add(self, tail: Item | None, head: Item | None, edge: Edge) -> None:
-        self.edges.setdefault((tail, head, edge.source), []).append(edge)
-
-
 class ModuleLayout:
     def __init__(self, item: Item, inner: list[Area], traffic: Traffic, size: Size) -> None:
         self.item, self.inner, self.traffic = item, inner, traffic
         self.heading = 0.0 if item.around is None else size(item)[0]
-        self.entering = _numbered(made for tail, _, made in traffic.edges if tail is None)
-        self.leaving = _numbered(made for _, head, made in traffic.edges if head is None)
+        self.entering = _numbered(made for tail, _, made in traffic if tail is None)
+        self.leaving = _numbered(made for _, head, made in traffic if head is None)
         self.numbers = {child: len(self.entering) + place for place, child in enumerate(item.inside)}
         self.first_exit = len(self.entering) + len(inner)
-        self.arcs = {key: self._arc(*key) for key in traffic.edges}
+        self.arcs: dict[_Key, Arc] = {}
+        for tail, head, made in traffic:
+            start = self.entering[made] if tail is None else self.numbers[tail]
+            end = self.first_exit + self.leaving[made] if head is None else self.numbers[head]
+            ports = _BESIDE, _BESIDE
+            if start <= end:
+                ports = self._port(start, made, leaving=True), self._port(end, made, leaving=False)
+            self.arcs[tail, head, made] = Arc(start, end, made, *ports)
         count, arcs = self.first_exit + len(self.leaving), list(self.arcs.values())
         areas = map(self._inner, range(count))
         self.extents = [(area.width, area.height) if area else (0.0, 0.0) for area in areas]
@@ -112,13 +111,6 @@ class ModuleLayout:
         area.entries = {made: self.x[place] for made, place in self.entering.items()}
         area.exits = {made: self.x[self.first_exit + place] for made, place in self.leaving.items()}
         return area
-
-    def _arc(self, tail: Item | None, head: Item | None, made: Item) -> Arc:
-        start = self.entering[made] if tail is None else self.numbers[tail]
-        end = self.first_exit + self.leaving[made] if head is None else self.numbers[head]
-        if end < start:
-            return Arc(start, end, made, _BESIDE, _BESIDE)
-        return Arc(start, end, made, self._port(start, made, leaving=True), self._port(end, made, leaving=False))
 
     def _port(self, vertex: int, made: Item, *, leaving: bool) -> float:
         """Where the data pass the frame of an open module, from its middle."""
@@ -171,7 +163,7 @@ class ModuleLayout:
                     wire = wires[a, b, a_x, b_x] = Wire(
                         points, [], key[0] is key[2] and a == arc.tail, arrives, arc.goes_back
                     )
-                wire.edges += self.traffic.edges[key]
+                wire.edges += self.traffic[key]
         return list(wires.values())
 
     def _points(self, a: int, b: int, a_x: float, b_x: float) -> list[Point]:
@@ -192,41 +184,33 @@ def _numbered(items: Iterable[Item]) -> dict[Item, int]:
     return {item: place for place, item in enumerate(dict.fromkeys(items))}
 
 
-__all__ = ["Area", "Box", "Wire", "place_scene"]
-
-
 def place_scene(scene: Scene, size: Size) -> Area:
     """`size` gives width and height of a closed item, and the room that the heading of an open one needs."""
-    traffic, areas = _traffic(scene), dict[Item, Area]()
-    for item in reversed(list(walk(scene.root))):  # contents before containers
-        inner = [areas.pop(child) for child in item.inside]
-        if inner:
-            areas[item] = ModuleLayout(item, inner, traffic.get(item, Traffic()), size).area()
-        else:
-            width, height = size(item)
-            areas[item] = Area(width, height, [Box(item, 0, 0, width, height)])
-    return areas[scene.root]
-
-
-def _traffic(scene: Scene) -> dict[Item, Traffic]:
-    """Each edge in parts: up out of the open modules around its source, across, down into those around its target.
-
-    What goes back leaves and arrives at the frames: inside it would have to come from the wrong side."""
-    traffic: dict[Item, Traffic] = {}
-    order = {item: number for number, item in enumerate(walk(scene.root))}
+    items = list(walk(scene.root))
+    # Each edge in parts: up out of the open modules around its source, across, down into those around its target. An
+    # edge that goes back leaves and arrives at the frames: inside it would have to come from the wrong side.
+    traffic: dict[Item, Traffic] = {item: {} for item in items}
+    order = {item: number for number, item in enumerate(items)}
     for edge in scene.edges:
         up, down = _outwards(edge.source), _outwards(edge.target)
         while up[-2] is down[-2]:
             up.pop()
             down.pop()
-        traffic.setdefault(up[-1], Traffic()).add(up[-2], down[-2], edge)
-        if order[up[-2]] > order[down[-2]]:
-            continue
-        for inner, outer in pairwise(up[:-1]):
-            traffic.setdefault(outer, Traffic()).add(inner, None, edge)
-        for inner, outer in pairwise(down[:-1]):
-            traffic.setdefault(outer, Traffic()).add(None, inner, edge)
-    return traffic
+        parts: list[tuple[Item, Item | None, Item | None]] = [(up[-1], up[-2], down[-2])]
+        if order[up[-2]] < order[down[-2]]:
+            parts += [(outer, inner, None) for inner, outer in pairwise(up[:-1])]
+            parts += [(outer, None, inner) for inner, outer in pairwise(down[:-1])]
+        for around, tail, head in parts:
+            traffic[around].setdefault((tail, head, edge.source), []).append(edge)
+    areas: dict[Item, Area] = {}
+    for item in reversed(items):  # contents before containers
+        inner = [areas.pop(child) for child in item.inside]
+        if inner:
+            areas[item] = ModuleLayout(item, inner, traffic[item], size).area()
+        else:
+            width, height = size(item)
+            areas[item] = Area(width, height, [Box(item, 0, 0, width, height)])
+    return areas[scene.root]
 
 
 def _outwards(item: Item) -> list[Item]:

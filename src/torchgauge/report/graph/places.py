@@ -82,16 +82,16 @@ class _Growing:
             for child in node.children:
                 self.around[self.rows[child.path]] = self.homes[row]
         self.chains: dict[int, list[int]] = {}
-        self.owners = [self._owner(op.module) for op in flow.steps]
+        self.owners: list[int] = []
+        for op in flow.steps:
+            # The closest row at or above its path: a wrapper that was stripped leaves no node.
+            path = op.module
+            while path not in self.rows:
+                path = path.rpartition(".")[0]
+            self.owners.append(self.homes[self.rows[path]])
         self.ops = [op.op for op in flow.steps]
         self.places: list[Place] = []
         self.place_of = [0] * len(flow.steps)
-
-    def _owner(self, path: str) -> int:
-        """The row at the path, or the closest above it: a wrapper that was stripped leaves no node."""
-        while path not in self.rows:
-            path = path.rpartition(".")[0]
-        return self.homes[self.rows[path]]
 
     def _chain(self, row: int) -> list[int]:
         """The rows of the modules around a row and its own, from the root on."""
