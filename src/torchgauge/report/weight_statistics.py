@@ -16,7 +16,6 @@ from torchgauge.facts import Row, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import (
     OpWeights,
-    Stem,
     by_stem,
     layer_of,
     place_of,
@@ -251,31 +250,25 @@ def heat_maps(view: View, figure: str = "std") -> list[HeatMap]:
     maps = []
     for stem, patterns in by_stem({name: row["bytes"] for name, row in rows.items()}).items():
         columns = tuple(sorted({layer_of(name)[: stem.depth] for names in patterns.values() for name in names}))
-        if len(columns) >= MIN_LAYERS:
-            found = [
-                _heat_row(pattern, [rows[name] for name in names], figure, stem, columns)
-                for pattern, names in patterns.items()
-            ]
-            kept = sorted((row for row in found if row is not None), key=lambda row: -row.nbytes)
-            maps.append(HeatMap(figure, stem.path, columns, tuple(kept)))
+        if len(columns) < MIN_LAYERS:
+            continue
+        found = []
+        for pattern, names in patterns.items():
+            by_layer: dict[tuple[int, ...], list[float]] = {}
+            for name in names:
+                value = rows[name][figure]
+                known = value is not None and isfinite(value)
+                by_layer.setdefault(layer_of(name)[: stem.depth], []).append(float(value) if known else float("nan"))
+            values = [value for members in by_layer.values() for value in members if isfinite(value)]
+            if values:
+                middle = median(values)
+                cells = tuple(farthest(by_layer[layer], middle) if layer in by_layer else None for layer in columns)
+                label = pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern
+                nbytes = sum(rows[name]["bytes"] for name in names)
+                found.append(HeatRow(label, nbytes, cells, middle, max(values)))
+        found.sort(key=lambda row: -row.nbytes)
+        maps.append(HeatMap(figure, stem.path, columns, tuple(found)))
     return sorted(maps, key=lambda found: -found.nbytes)
-
-
-def _heat_row(
-    pattern: str, rows: Sequence[Row], figure: str, stem: Stem, columns: Sequence[tuple[int, ...]]
-) -> HeatRow | None:
-    by_layer: dict[tuple[int, ...], list[float]] = {}
-    for row in rows:
-        value = row[figure]
-        known = value is not None and isfinite(value)
-        by_layer.setdefault(layer_of(row["name"])[: stem.depth], []).append(float(value) if known else float("nan"))
-    values = [value for members in by_layer.values() for value in members if isfinite(value)]
-    if not values:
-        return None
-    middle = median(values)
-    cells = tuple(farthest(by_layer[layer], middle) if layer in by_layer else None for layer in columns)
-    label = pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern
-    return HeatRow(label, sum(row["bytes"] for row in rows), cells, middle, max(values))
 
 
 def farthest(values: Iterable[float], middle: float) -> float:

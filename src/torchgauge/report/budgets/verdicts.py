@@ -158,15 +158,23 @@ class Contributor:
 
 def contributors(view: View, key: str, limit: float, most: int) -> list[Contributor]:
     """The largest first; of a peak those that are above the limit as they run."""
-    if key in PEAKS:
-        return _above(view, key, limit, most)
     kinds = {record.path: record.type for record in view.capture.modules}
+    whole = figure_of(view, key) or 0
+    if key in PEAKS:
+        # A peak is not a sum: a module's part is the most that is alive while its ops run.
+        peaks: dict[str, int] = {}
+        for use in memory_over_run(view.capture):
+            path = use.op.module if use.op else ""
+            alive = use.total if key == "total_bytes" else use.op.live_bytes if use.op else view.capture.input_bytes
+            peaks[path] = max(peaks.get(path, 0), alive)
+        ranked = sorted(((peak, path) for path, peak in peaks.items() if peak > limit), key=lambda pair: -pair[0])
+        return [Contributor(path, kinds.get(path, ""), 1, peak, share_of(peak, whole)) for peak, path in ranked[:most]]
     if (predicted := Predicted.of(key)) is not None:
         row = predicted.row(view)
         if predicted.table != "fit" or row is None:
             return []
         # The modules that hold the most at the predicted peak.
-        held, whole = [(entry["module"], entry["bytes"]) for entry in row["holders"][:most]], row[predicted.figure]
+        held = [(entry["module"], entry["bytes"]) for entry in row["holders"][:most]]
         return [Contributor(path, kinds.get(path, ""), 1, nbytes, share_of(nbytes, whole)) for path, nbytes in held]
     amounts = _amounts(view, key)
     groups: dict[Hashable, list[str]] = {}
@@ -175,26 +183,12 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
             # What was measured is never quite equal.
             likeness = None if isinstance(amount, float) else amount
             groups.setdefault((path_pattern(path), kinds.get(path, ""), likeness), []).append(path)
-    whole = view.totals[key] or 0
     found = [
         Contributor(join_paths(paths), kinds.get(paths[0], ""), len(paths), total, share_of(total, whole))
         for paths in groups.values()
         for total in (sum(amounts[path] for path in paths),)
     ]
     return sorted(found, key=lambda entry: -entry.value)[:most]
-
-
-def _above(view: View, key: str, limit: float, most: int) -> list[Contributor]:
-    """A peak is not a sum: a module's part is the most that is alive while its ops run."""
-    peaks: dict[str, int] = {}
-    for use in memory_over_run(view.capture):
-        path = use.op.module if use.op else ""
-        alive = use.total if key == "total_bytes" else use.op.live_bytes if use.op else view.capture.input_bytes
-        peaks[path] = max(peaks.get(path, 0), alive)
-    kinds = {record.path: record.type for record in view.capture.modules}
-    whole = view.totals[key]
-    ranked = sorted(((peak, path) for path, peak in peaks.items() if peak > limit), key=lambda pair: -pair[0])
-    return [Contributor(path, kinds.get(path, ""), 1, peak, share_of(peak, whole)) for peak, path in ranked[:most]]
 
 
 def _amounts(view: View, key: str) -> Mapping[str, float]:

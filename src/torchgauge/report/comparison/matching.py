@@ -8,7 +8,7 @@ siblings follow them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -118,11 +118,21 @@ class _Matcher:
             lambda child: (child.record.type, places[id(child)]) if child.record.type else id(child),
         )
         for number, key in enumerate(keys):
-            found = list(_in_order(mine, theirs, key, self._may_be_one if number else lambda *_: True))
-            yield from found
-            taken = {id(child) for pair in found for child in pair}
-            mine = [child for child in mine if id(child) not in taken]
-            theirs = [child for child in theirs if id(child) not in taken]
+            waiting: dict[Hashable, list[Node]] = defaultdict(list)
+            for child in theirs:
+                waiting[key(child)].append(child)
+            left = []
+            for child in mine:
+                fitting = waiting[key(child)]
+                # A name alone makes two modules one; the other keys must agree with the values.
+                match = next((there for there in fitting if number == 0 or self._may_be_one(child, there)), None)
+                if match is None:
+                    left.append(child)
+                else:
+                    fitting.remove(match)
+                    yield child, match
+            unmatched = {id(there) for fitting in waiting.values() for there in fitting}
+            mine, theirs = left, [child for child in theirs if id(child) in unmatched]
 
     def _may_be_one(self, node: Node, other: Node) -> bool:
         """Whether what is known of their values lets two modules of other names be one. Unknown values do."""
@@ -176,19 +186,3 @@ class _Matcher:
                 if found is not None:
                     self._pair(node, found)
                     break
-
-
-def _in_order(
-    mine: Sequence[Node],
-    theirs: Sequence[Node],
-    key: Callable[[Node], Hashable],
-    may_be_one: Callable[[Node, Node], bool],
-) -> Iterator[tuple[Node, Node]]:
-    waiting: dict[Hashable, list[Node]] = defaultdict(list)
-    for node in theirs:
-        waiting[key(node)].append(node)
-    for node in mine:
-        fitting = waiting[key(node)]
-        place = next((place for place, other in enumerate(fitting) if may_be_one(node, other)), None)
-        if place is not None:
-            yield node, fitting.pop(place)

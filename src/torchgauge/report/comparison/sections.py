@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from statistics import mean
 
 from torchgauge.errors import UsageError
 from torchgauge.facts.figures import ESTIMATED
@@ -59,32 +60,28 @@ def grouped_changes(changes: Iterable[ModuleChange]) -> list[ChangeGroup]:
     rows = []
     for members in groups.values():
         first = members[0]
+        if first.state in (ADDED, REMOVED):
+            what = first.other_type or first.base_type or ""
+        elif first.state == RENAMED:
+            what = f"→ {join_paths([member.other_path or '' for member in members]) or THE_MODEL}"
+        elif first.state == RETYPED:
+            what = f"{first.base_type} → {first.other_type}"
+        else:
+            what = "; ".join(f"{t.name} {t.base or 'none'} → {t.other or 'none'}" for t in first.tensors)
+            if first.state == RECAST and len({(t.base, t.other) for t in first.tensors}) == 1:
+                what = f"{first.tensors[0].base} → {first.tensors[0].other}"
+            what = f"{first.base_type}: {what}" if first.base_type else what
         params = [m.other_params if m.other_params is not None else m.base_params for m in members]
         rows.append(
             ChangeGroup(
                 state=first.state,
                 paths=join_paths([member.path for member in members]) or THE_MODEL,
-                what=_what(members),
+                what=what,
                 count=len(members),
                 params=sum(count for count in params if count is not None),
             )
         )
     return rows
-
-
-def _what(members: Sequence[ModuleChange]) -> str:
-    first = members[0]
-    if first.state in (ADDED, REMOVED):
-        return first.other_type or first.base_type or ""
-    if first.state == RENAMED:
-        return f"→ {join_paths([member.other_path or '' for member in members]) or THE_MODEL}"
-    if first.state == RETYPED:
-        return f"{first.base_type} → {first.other_type}"
-    kind = f"{first.base_type}: " if first.base_type else ""
-    tensors = "; ".join(f"{t.name} {t.base or 'none'} → {t.other or 'none'}" for t in first.tensors)
-    if first.state == RECAST and len({(t.base, t.other) for t in first.tensors}) == 1:
-        tensors = f"{first.tensors[0].base} → {first.tensors[0].other}"
-    return f"{kind}{tensors}"
 
 
 def grouped_rows(rows: Iterable[ModuleRow]) -> list[RowGroup]:
@@ -100,21 +97,17 @@ def grouped_rows(rows: Iterable[ModuleRow]) -> list[RowGroup]:
         for side in zip(*(row.rows for row in members), strict=True):
             if paths := [row.path for row in side if row is not None]:
                 names.append(join_paths(paths) or THE_MODEL)
+        # The mean of equal counts stays a whole number.
         figures = {
-            key: tuple(_mean(values) for values in zip(*[row.values(key) for row in members], strict=True))
+            key: tuple(
+                None if None in values else mean(value for value in values if value is not None)
+                for values in zip(*[row.values(key) for row in members], strict=True)
+            )
             for key in (*FIXED, *MEASURED)
         }
         first = members[0]
         found.append(RowGroup(" → ".join(dict.fromkeys(names)), first.kind, len(members), first.depth, figures))
     return found
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return None
-    # Not through a division: equal counts stay whole.
-    return known[0] if known.count(known[0]) == len(known) else sum(known) / len(known)
 
 
 WEIGHTS, CHANGES = 20, 40

@@ -4,7 +4,7 @@ of all sides in one tree, a row each."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.facts import Node, Row, View
@@ -173,43 +173,30 @@ def module_rows(
     views: Sequence[View], matchings: Sequence[Matching], structures: Sequence[Structure]
 ) -> list[ModuleRow]:
     """Preorder of the first side; modules that only others have come last among the children of its place."""
-    return list(_Merging(views, matchings, structures).rows())
-
-
-class _Merging:
-    def __init__(self, views: Sequence[View], matchings: Sequence[Matching], structures: Sequence[Structure]) -> None:
-        self.tables: list[Mapping[str, Row]] = [{row.path: row for row in view.modules} for view in views]
-        self.roots = tuple(view.tree for view in views)
-        self.matchings, self.structures = matchings, structures
-
-    def rows(self) -> Iterator[ModuleRow]:
-        waiting: list[tuple[int, Nodes, Nodes]] = [(0, self.roots, self.roots)]
-        while waiting:
-            depth, nodes, above = waiting.pop()
-            sides = zip(nodes, self.tables, strict=True)
-            rows = tuple(None if node is None else table[node.path] for node, table in sides)
-            base, *others = nodes
-            states: list[str | None] = [None if base is None else SAME]
-            for node, structure in zip(others, self.structures, strict=True):
-                if base is not None:
-                    states.append(structure.base_states[base.path])
-                else:
-                    states.append(None if node is None else structure.other_states[node.path])
-            is_below_absent = None in nodes and _absent(nodes) == _absent(above)
-            yield ModuleRow(depth, rows, tuple(states), is_below_absent)
-            waiting += [(depth + 1, below, nodes) for below in reversed(list(self._children(nodes)))]
-
-    def _children(self, nodes: Nodes) -> Iterator[Nodes]:
+    tables = [{row.path: row for row in view.modules} for view in views]
+    roots: Nodes = tuple(view.tree for view in views)
+    found: list[ModuleRow] = []
+    waiting: list[tuple[int, Nodes, Nodes]] = [(0, roots, roots)]
+    while waiting:
+        depth, nodes, above = waiting.pop()
+        rows = tuple(None if node is None else table[node.path] for node, table in zip(nodes, tables, strict=True))
         base, *others = nodes
-        for child in base.children if base is not None else ():
-            yield (child, *(matching.partner.get(child.path) for matching in self.matchings))
+        states: list[str | None] = [None if base is None else SAME]
         arrived: dict[str, list[Node | None]] = {}
-        for side, (node, structure) in enumerate(zip(others, self.structures, strict=True)):
+        for side, (node, structure) in enumerate(zip(others, structures, strict=True)):
+            if base is not None:
+                states.append(structure.base_states[base.path])
+            else:
+                states.append(None if node is None else structure.other_states[node.path])
             for child in node.children if node is not None else ():
                 if child.path in structure.other_states:
                     arrived.setdefault(child.name, [None] * len(others))[side] = child
-        yield from ((None, *places) for places in arrived.values())
-
-
-def _absent(nodes: Nodes) -> list[int]:
-    return [side for side, node in enumerate(nodes) if node is None]
+        absent, absent_above = ([node is None for node in each] for each in (nodes, above))
+        found.append(ModuleRow(depth, rows, tuple(states), None in nodes and absent == absent_above))
+        below: list[Nodes] = [
+            (child, *(matching.partner.get(child.path) for matching in matchings))
+            for child in (base.children if base is not None else ())
+        ]
+        below += [(None, *places) for places in arrived.values()]
+        waiting += [(depth + 1, children, nodes) for children in reversed(below)]
+    return found

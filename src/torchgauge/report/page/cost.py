@@ -19,7 +19,7 @@ from torchgauge.report.ranking import BY_TIME, energy_key, equal_calls, is_estim
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """Modules of one type, with what is done in them but not below."""
+    """Modules of one type, with the work done in them but not below."""
 
     macs: int
     flops: int
@@ -38,12 +38,34 @@ def distribution(view: View, options: Options) -> dict[str, object] | None:
     if not view.capture.has_code:
         counts = view.architecture.layer_counts
         return {"resembles": [{"name": kind, "count": count} for kind, count in counts.items()]} if counts else None
+    nodes: dict[str, list[Node]] = {}
+    for node in view.tree.walk():
+        nodes.setdefault(node.record.type, []).append(node)
+    params = {layer.kind: layer.params for layer in layer_kinds(view)}
+    measured, energy = view.capture.measured, view.capture.energy
+    times = measured.modules if measured else {}
+    joules = energy.modules if energy else {}
+    layers = [
+        LayerCost(
+            name=kind,
+            count=len(members),
+            params=params.get(kind, 0),
+            macs=sum(node.own.macs for node in members),
+            flops=sum(node.own.flops for node in members),
+            bytes_moved=sum(node.own.bytes_read + node.own.bytes_written for node in members),
+            time_s=sum(times.get(node.path, {}).get("self_time_s") or 0.0 for node in members) if times else None,
+            energy=sum(own_energy(node, joules, energy_key(view)) for node in members) if joules else None,
+        )
+        for kind, members in nodes.items()
+    ]
+    shown = [one for one in layers if one.params or one.flops or one.bytes_moved or one.time_s or one.energy]
+    ranked = sorted(shown, key=lambda layer: (-layer.flops, -layer.params))
     phases = by_phase(view)
     return {
         "energy_is_estimated": is_estimated(view),
         "categories": _slices(view, by_category(view), {op.index: op.category for op in view.capture.ops}),
         "phases": _slices(view, phases, {op.index: op.phase for op in view.capture.ops}) if len(phases) > 1 else [],
-        "layers": [asdict(layer) for layer in _layers(view)],
+        "layers": [asdict(layer) for layer in ranked],
     }
 
 
@@ -73,31 +95,6 @@ def _by_name(ops: Iterable[OpRecord], names: Mapping[int, str], rows: Mapping[in
         if value is not None:
             sums[names[op.index]] += value
     return sums
-
-
-def _layers(view: View) -> list[LayerCost]:
-    nodes: dict[str, list[Node]] = {}
-    for node in view.tree.walk():
-        nodes.setdefault(node.record.type, []).append(node)
-    params = {layer.kind: layer.params for layer in layer_kinds(view)}
-    measured, energy = view.capture.measured, view.capture.energy
-    times = measured.modules if measured else {}
-    joules = energy.modules if energy else {}
-    layers = [
-        LayerCost(
-            name=kind,
-            count=len(members),
-            params=params.get(kind, 0),
-            macs=sum(node.own.macs for node in members),
-            flops=sum(node.own.flops for node in members),
-            bytes_moved=sum(node.own.bytes_read + node.own.bytes_written for node in members),
-            time_s=sum(times.get(node.path, {}).get("self_time_s") or 0.0 for node in members) if times else None,
-            energy=sum(own_energy(node, joules, energy_key(view)) for node in members) if joules else None,
-        )
-        for kind, members in nodes.items()
-    ]
-    shown = [one for one in layers if one.params or one.flops or one.bytes_moved or one.time_s or one.energy]
-    return sorted(shown, key=lambda layer: (-layer.flops, -layer.params))
 
 
 # Beyond this the dots lie on each other; the slowest are kept.

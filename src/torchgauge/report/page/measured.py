@@ -165,7 +165,19 @@ def energy(view: View, options: Options) -> dict[str, object] | None:
         "thermal": heat and section_data(heat, has_plots=False),
         "series": thermal.get("series") if thermal else None,
         "idle_watts": figures.get("idle_watts"),
-        "pareto": _pareto(view),
+        # `efficient` is None for an estimate, which follows the time.
+        "pareto": [
+            {
+                "name": f"{row['key']} {row['value']}",
+                "time_s": row.get(TIME),
+                "joules": row.get(ENERGY),
+                "estimated": row.get(GUESS),
+                "watts_mean": row.get("watts_mean"),
+                "power_limit_watts": row.get("power_limit_watts"),
+                "efficient": row.get("efficient"),
+            }
+            for row in points_with_energy(view)
+        ],
         "front": {"title": PARETO, "marked": ON_FRONT, "unknown": NO_FRONT},
         "carbon": carbon and section_data(carbon_section(carbon)),
     }
@@ -173,19 +185,3 @@ def energy(view: View, options: Options) -> dict[str, object] | None:
 
 def _joules(entry: TopModules | TopOps) -> dict[str, float | None]:
     return {"joules": entry.value, "share": entry.share, "flops_per_joule": rate(entry, entry.flops)}
-
-
-def _pareto(view: View) -> list[dict[str, object]]:
-    """The points of a sweep whose energy is known; `efficient` is None for an estimate, which follows the time."""
-    return [
-        {
-            "name": f"{row['key']} {row['value']}",
-            "time_s": row.get(TIME),
-            "joules": row.get(ENERGY),
-            "estimated": row.get(GUESS),
-            "watts_mean": row.get("watts_mean"),
-            "power_limit_watts": row.get("power_limit_watts"),
-            "efficient": row.get("efficient"),
-        }
-        for row in points_with_energy(view)
-    ]

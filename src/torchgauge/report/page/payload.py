@@ -13,7 +13,7 @@ from torchgauge.facts.rows import bytes_moved
 from torchgauge.registry import Registry
 from torchgauge.report.bars import course_rows, scatter
 from torchgauge.report.content import sections_of
-from torchgauge.report.model import Block, Course, Listing, Scatter, Section, Table
+from torchgauge.report.model import Course, Listing, Scatter, Section, Table
 from torchgauge.report.options import Options
 from torchgauge.units import visible
 
@@ -55,28 +55,29 @@ def _shown(text: str) -> str:
 def section_data(section: Section, *, has_plots: bool = True) -> dict[str, object]:
     """A section as the page draws it, title and blocks. `has_plots`: also plots drawn in characters, which the page has
     no other form of."""
-    blocks = (block for block in section.blocks if has_plots or not isinstance(block, Course | Scatter))
-    return {"title": section.title, "blocks": [_block_data(block) for block in blocks]}
-
-
-def _block_data(block: Block) -> dict[str, object]:
-    match block:
-        case Table():
-            headings = [{"title": heading.title, "is_figure": heading.is_figure} for heading in block.headings]
-            rows = [[cell.plain for cell in row] for row in block.rows]
-            return {"kind": "table", "headings": headings, "rows": rows, "notes": list(block.notes)}
-        case Listing():
-            items = [
-                {"text": item.name + item.text, "facts": list(item.facts), "code": item.code} for item in block.items
-            ]
-            flags = {"is_warning": block.is_warning, "is_remark": block.is_remark}
-            return {"kind": "listing", "items": items, "is_numbered": block.mark == "1.", **flags}
-        case Course():
-            return {"kind": "facts", "rows": course_rows(block, _PLOT_WIDTH)}
-        case Scatter():
-            return {"kind": "code", "text": "\n".join(scatter(block, _PLOT_WIDTH))}
-        case _:
-            return {"kind": type(block).__name__.lower(), **asdict(block)}
+    blocks: list[dict[str, object]] = []
+    for block in section.blocks:
+        if isinstance(block, Course | Scatter) and not has_plots:
+            continue
+        match block:
+            case Table():
+                headings = [{"title": heading.title, "is_figure": heading.is_figure} for heading in block.headings]
+                rows = [[cell.plain for cell in row] for row in block.rows]
+                blocks.append({"kind": "table", "headings": headings, "rows": rows, "notes": list(block.notes)})
+            case Listing():
+                items = [
+                    {"text": item.name + item.text, "facts": list(item.facts), "code": item.code}
+                    for item in block.items
+                ]
+                flags = {"is_warning": block.is_warning, "is_remark": block.is_remark}
+                blocks.append({"kind": "listing", "items": items, "is_numbered": block.mark == "1.", **flags})
+            case Course():
+                blocks.append({"kind": "facts", "rows": course_rows(block, _PLOT_WIDTH)})
+            case Scatter():
+                blocks.append({"kind": "code", "text": "\n".join(scatter(block, _PLOT_WIDTH))})
+            case _:
+                blocks.append({"kind": type(block).__name__.lower(), **asdict(block)})
+    return {"title": section.title, "blocks": blocks}
 
 
 # Of the ends of a range, which only a tooltip shows with three digits.

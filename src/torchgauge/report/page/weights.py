@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import Members
-from torchgauge.facts.weights import Stem, by_stem, layer_of, quantization_of, value_figures
-from torchgauge.report.content.weights import by_dtype, by_role, kinds_section, value_facts
+from torchgauge.facts.weights import by_stem, layer_of, quantization_of, value_figures
+from torchgauge.report.content.weights import FORMATS, by_dtype, by_role, kinds_section, value_facts
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import columns, part, section_data
-from torchgauge.report.weight_statistics import advice, places, sqnr_db, summary_of
+from torchgauge.report.weight_statistics import MIN_LAYERS, advice, places, sqnr_db, summary_of
 from torchgauge.units import format_shape
 
-FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
 GRANULARITIES = ("per_tensor", "per_channel", "group128")
 QUANTILES = ("0.001", "0.01", "0.05", "0.25", "0.5", "0.75", "0.95", "0.99", "0.999")
 STRUCTURES = ("magnitude", "rows", "columns", "channels", "heads")
@@ -36,10 +35,15 @@ def weights(view: View, options: Options) -> dict[str, object] | None:
     if not rows:
         return None
     summary = summary_of(view)
-    total = summary.get("total") if summary else None
+    total: dict[str, object] | None = None
+    if summary and (whole := summary.get("total")) and whole.get("mean") is not None:
+        total = {key: _short(whole.get(key)) for key in _AS_THEY_ARE if key in whole}
+        total |= {"tensors": whole.get("tensors"), "not_unpacked": whole.get("not_unpacked")}
+        total |= {"histogram": _histogram(whole), "quantile": _quantiles(whole)}
+        total |= {"sqnr": _sqnr(whole), "pruning": _pruning(whole)}
     return {
         "has_values": any(row.get("mean") is not None for row in rows),
-        "total": _total(total) if total and total.get("mean") is not None else None,
+        "total": total,
         "tensors": columns(len(rows), _columns(rows)),
         "map": [asdict(grid) for grid in weight_map(rows)],
         "formats": list(FORMATS),
@@ -113,21 +117,6 @@ def _pruning(row: Members) -> tuple[object, ...] | None:
     return found if any(value is not None for value in found) else None
 
 
-def _total(total: Members) -> dict[str, object]:
-    figures = {key: _short(total.get(key)) for key in _AS_THEY_ARE if key in total}
-    return figures | {
-        "tensors": total.get("tensors"),
-        "not_unpacked": total.get("not_unpacked"),
-        "histogram": _histogram(total),
-        "quantile": _quantiles(total),
-        "sqnr": _sqnr(total),
-        "pruning": _pruning(total),
-    }
-
-
-MIN_LAYERS = 3
-
-
 @dataclass(frozen=True, slots=True)
 class GridRow:
     """The tensors of one place of the block, by layer."""
@@ -152,26 +141,21 @@ def weight_map(rows: Sequence[Row]) -> list[Grid]:
         if (row["role"] == "parameter" and row["shared_with"] is None and row.get("mean") is not None)
     }
     sizes = {name: rows[place]["bytes"] for name, place in shown.items()}
-    grids = [_grid(stem, patterns, shown) for stem, patterns in by_stem(sizes).items()]
-    kept = [grid for grid in grids if len(grid.columns) >= MIN_LAYERS]
+    kept = []
+    for stem, patterns in by_stem(sizes).items():
+        layers = sorted({layer_of(name)[: stem.depth] for names in patterns.values() for name in names})
+        if len(layers) < MIN_LAYERS:
+            continue
+        lines = []
+        for pattern, names in patterns.items():
+            cells: dict[tuple[int, ...], list[int]] = {}
+            for name in names:
+                cells.setdefault(layer_of(name)[: stem.depth], []).append(shown[name])
+            label = pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern
+            lines.append(GridRow(label, [cells.get(layer, []) for layer in layers]))
+        kept.append(Grid(stem.path, [".".join(map(str, layer)) for layer in layers], lines))
     placed = {place for grid in kept for row in grid.rows for cell in row.cells for place in cell}
     left = {name: place for name, place in shown.items() if place not in placed}
     if left:
         kept.append(Grid(None, list(left), [GridRow("", [[place] for place in left.values()])]))
     return kept
-
-
-def _grid(stem: Stem, patterns: Mapping[str, Sequence[str]], places: Mapping[str, int]) -> Grid:
-    layers = sorted({_layer(name, stem) for names in patterns.values() for name in names})
-    rows = []
-    for pattern, names in patterns.items():
-        cells: dict[tuple[int, ...], list[int]] = {}
-        for name in names:
-            cells.setdefault(_layer(name, stem), []).append(places[name])
-        label = pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern
-        rows.append(GridRow(label, [cells.get(layer, []) for layer in layers]))
-    return Grid(stem.path, [".".join(map(str, layer)) for layer in layers], rows)
-
-
-def _layer(name: str, stem: Stem) -> tuple[int, ...]:
-    return layer_of(name)[: stem.depth]
