@@ -85,12 +85,18 @@ class Swish(nn.Module):
         return h * torch.sigmoid(h)
 
 
+class HardSwish(nn.Module):
+    def forward(self, h: Tensor) -> Tensor:
+        return h * torch.clamp(h + 3, 0, 6) / 6
+
+
 CASES = [
     case("a mean at every token", "repeated-input", "mix", mixing(with_mean), mixing(with_neighbour), TOKENS),
     case("a state beside its input", "repeated-part", "mix", mixing(hops), mixing(hops_apart), TOKENS),
     case("all pairs", "product-then-sum", "", Does(pairs), Does(pairs_at_once), TOKENS),
     case("a matrix by token", "broadcast-matmul", "", of_tokens(by_token), of_tokens(by_token_at_once), (8, 64, 64)),
     case("a count of pixels", "equal-filters", "block", counting(16), counting(1), IMAGE),
+    case("hard swish", "activation-by-hand", "block", Wrapped(HardSwish()), Wrapped(nn.Hardswish()), TOKENS),
     case("swish", "silu-by-hand", "block", Wrapped(Swish()), Wrapped(nn.SiLU()), TOKENS),
     case(
         "equal convolutions",

@@ -369,6 +369,10 @@ class Source:
         value = statement.value
         if value is None:
             return None
+        # A layer that is called inside would be lost with the rest of the expression.
+        calls = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
+        if any(self.text(function).startswith("self.") for function in calls):
+            return None
         names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} - self.imported - set(dir(builtins))
         constants = {name for node in self.tree.body for name in _assigned(node)}
         names -= constants | {"self"}

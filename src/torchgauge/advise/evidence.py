@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Protocol
 
+from torchgauge.advise.activations import Written, written_activations
 from torchgauge.advise.chains import Chain, pointwise_chains
 from torchgauge.advise.code import Source, SourceEdit
 from torchgauge.advise.dataflow import Dataflow
@@ -170,6 +171,11 @@ class Evidence:
     def chains(self) -> Sequence[Chain]:
         """Pointwise ops that feed each other."""
         return pointwise_chains(self.flow)
+
+    @cached_property
+    def activations(self) -> Sequence[Written]:
+        """Activation functions that are written out in pointwise ops."""
+        return written_activations(self.flow, self.dataflow)
 
     @cached_property
     def modules(self) -> Mapping[str, ModuleRecord]:
@@ -373,13 +379,17 @@ class Evidence:
         return known[0][0].edit([span for source, call in known for span in source.without(call)])
 
     def is_whole(self, path: str, ops: Iterable[OpRecord]) -> bool:
-        """Whether a module, called once, does nothing but these ops and casts, so that another can take its place."""
-        record, own = self.modules.get(path), {op.index for op in ops}
+        """Whether a module, called once, does nothing but these ops and casts, with the modules in it, so that another
+        can take its place."""
+        record, own = self.modules.get(path), {op.index: op for op in ops}
         if not path or record is None or record.calls != 1:
             return False
-        rest = [op for op in self.forward if op.module == path and op.status != FREE and op.index not in own]
-        inside = any(each.parent == path for each in self.capture.modules)
-        return not inside and all(op.op == "aten::_to_copy" for op in rest)
+        inside = {each.path for each in self.capture.modules if each.path.startswith(f"{path}.")}
+        paths = {path, *inside}
+        rest = [op for op in self.forward if op.module in paths and op.status != FREE and op.index not in own]
+        # A module inside that has none of the ops may do something in training, as dropout does.
+        is_known = all(any(f"{op.module}.".startswith(f"{each}.") for op in own.values()) for each in inside)
+        return is_known and all(op.op == "aten::_to_copy" for op in rest)
 
     def ops_at(self, op: OpRecord) -> int:
         """How many ops the line of an op makes in its module."""

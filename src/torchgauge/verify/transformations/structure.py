@@ -6,6 +6,7 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from torchgauge.advise.activations import FUNCTIONS
 from torchgauge.advise.code import Patch
 from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR
 from torchgauge.advise.rules.tensor_cores import PAD, PADDED_LINEAR
@@ -107,27 +108,16 @@ _PART_OF_FORWARD = "it is part of a larger forward: edit its source"
 
 
 @transformation("gelu-by-hand")
-def torch_gelu(trial: Trial) -> Applied:
-    found = _whole_modules(trial)
-    if any(next(trial.model.get_submodule(path).parameters(), None) is not None for path in found):
-        raise NotApplicableError(_PART_OF_FORWARD)
-    forms = [
-        (path, "none" if any("aten::erf" in place["evidence"]["passes"] for place in places) else "tanh")
-        for path, places in found.items()
-    ]
-    return Applied(
-        f"for path, form in {literal(forms)}:\n    model.set_submodule(path, torch.nn.GELU(approximate=form))\n",
-        places=_count(found),
-    )
-
-
 @transformation("silu-by-hand")
-def torch_silu(trial: Trial) -> Applied:
+@transformation("activation-by-hand")
+def torch_activation(trial: Trial) -> Applied:
     found = _whole_modules(trial)
     if any(next(trial.model.get_submodule(path).parameters(), None) is not None for path in found):
         raise NotApplicableError(_PART_OF_FORWARD)
-    code = f"for path in {literal(list(found))}:\n    model.set_submodule(path, torch.nn.SiLU())\n"
-    return Applied(code, places=_count(found))
+    known = {function.module for function in FUNCTIONS}
+    made = {path: str(places[0]["evidence"]["function"]) for path, places in found.items()}
+    lines = [f"model.set_submodule({path!r}, torch.nn.{module})\n" for path, module in made.items() if module in known]
+    return Applied("".join(lines), places=_count(found))
 
 
 @transformation("norm-by-hand")
@@ -175,12 +165,14 @@ def _whole_modules(trial: Trial) -> Groups:
     for path, places in groups.items():
         module = trial.module(path)
         covered = {index for place in places for index in place["ops"]}
-        work = {op.index for op in forward if op.module == path}
+        work = {op.index for op in forward if f"{op.module}.".startswith(f"{path}.")}
+        inside = [f"{path}.{name}." for name, _ in module.named_children()] if module is not None else []
+        has_work = [any(f"{op.module}.".startswith(each) for op in forward if op.index in covered) for each in inside]
         # Other ops that are allowed: the product with a scale and the sum with a shift, or casts of them.
         if (
             path
             and module is not None
-            and not list(module.children())
+            and all(has_work)
             and len(work - covered) <= (2 * len(list(module.parameters(recurse=False))))
         ):
             found[path] = places
