@@ -13,7 +13,7 @@ from torchgauge.advise import Advice, Evidence, Machine
 from torchgauge.advise.evidence import moved
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.op_time import combined
-from torchgauge.advise.rules.strides import innermost, step
+from torchgauge.advise.rules.layout import innermost, step
 from torchgauge.facts import TensorSpec
 from torchgauge.hardware import Peaks
 

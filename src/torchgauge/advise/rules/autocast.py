@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +58,18 @@ class _Narrowable:
 @rule("autocast-bf16", family="precision", option="precision")
 def autocast_bf16(evidence: Evidence) -> Iterator[Advice]:
     found = _narrowable(evidence)
-    if found is not None and not _casts_take_longer(evidence, found):
-        yield _autocast(evidence, found)
+    if found is None or _casts_take_longer(evidence, found):
+        return
+    yield Advice(
+        rule="autocast-bf16",
+        where=Where("", tuple(op.index for op in found.ops)),
+        evidence=found.evidence(evidence),
+        recommendation="run matrix products and convolutions in bfloat16: this device's tensor cores are faster there",
+        change=Patch('with torch.autocast("cuda", dtype=torch.bfloat16):\n    output = model(*inputs)'),
+        expected_gain=found.gain(evidence),
+        risk="8 bits of mantissa: compare the outputs; models bound by launches gain nothing",
+        confidence="low" if evidence.waits_for_host else "medium",
+    )
 
 
 @rule("bfloat16-weights", family="precision", option="precision")
@@ -68,21 +78,42 @@ def bfloat16_weights(evidence: Evidence) -> Iterator[Advice]:
     found = _narrowable(evidence) if evidence.time_s else None
     if found is None or not _casts_take_longer(evidence, found) or _near_bandwidth(evidence):
         return
-    if evidence.waits_for_host or evidence.most_gain() >= LEAST_GAIN:
-        yield _without_casts(evidence, found)
+    if not evidence.waits_for_host and evidence.most_gain() < LEAST_GAIN:
+        return
+    host = {"host_s": evidence.host_s, "time_s": evidence.time_s, "autocast_launches": found.launches}
+    yield Advice(
+        rule="bfloat16-weights",
+        where=Where("", tuple(op.index for op in found.ops)),
+        evidence=found.evidence(evidence) | host,
+        recommendation="hold weights and activations in bfloat16: the casts of autocast would keep the host busy",
+        change=Patch(_WHOLE),
+        expected_gain=found.gain(evidence),
+        risk=_WHOLE_RISK,
+        confidence="low" if evidence.waits_for_host else "medium",
+    )
 
 
 @rule("memory-bound-layers", family="precision", option="precision")
 def memory_bound_layers(evidence: Evidence) -> Iterator[Advice]:
     """Measured: ops that reach the bandwidth, in float32."""
     waiting = _near_bandwidth(evidence)
-    if waiting:
-        share = evidence.share(waiting)
-        yield _halve(waiting, share.value, share.gain(0.25, 0.5, "half of the bytes at the same bandwidth"))
+    if not waiting:
+        return
+    share = evidence.share(waiting)
+    yield Advice(
+        rule="memory-bound-layers",
+        where=Where(waiting[0].module, tuple(op.index for op in waiting)),
+        evidence={"ops": len(waiting), "share_of_op_time": share.value, "bytes_moved": sum(map(moved, waiting))},
+        recommendation="hold activations and weights in 16 bits: these ops run at the bandwidth of the memory",
+        change=Patch(_WHOLE),
+        expected_gain=share.gain(0.25, 0.5, "half of the bytes at the same bandwidth"),
+        risk=_WHOLE_RISK,
+        confidence="medium",
+    )
 
 
 def _near_bandwidth(evidence: Evidence) -> list[OpRecord]:
-    """The ops that reach it, where they take a good part of the time; else none."""
+    """The ops that reach it, if together they take a good part of the time; otherwise none."""
     rows = evidence.capture.measured.ops if evidence.capture.measured else {}
     if not evidence.is_cuda or not rows:
         return []
@@ -102,91 +133,38 @@ def _narrowable(evidence: Evidence) -> _Narrowable | None:
     peaks, machine = evidence.peaks, evidence.machine
     if not evidence.is_cuda or peaks is None or not peaks.rate("bfloat16"):
         return None
-    ops = [op for op in evidence.capture.ops if op.phase != "optimizer" and _is_castable(op)]
-    following = _following(evidence, ops)
-    # With TF32 there is less to gain; where nobody knows whether it is on, that is the range.
-    known = machine.matmul_tf32
-    assumed = (True, False) if known is None else (known,)
-    limits = [LeastTime(peaks, tf32, machine.convolution_tf32 is not False) for tf32 in assumed]
-    savings = [_saving([*ops, *following], evidence.capture.ops, least) for least in limits]
-    if max(savings) < LEAST_GAIN:
-        return None
-    casts = _casts(ops, {op.index for op in (*ops, *following)})
-    return _Narrowable(
-        ops, [*ops, *following], peaks, (min(savings), max(savings)), 1 + casts / max(len(evidence.capture.ops), 1)
-    )
-
-
-def _casts(ops: Iterable[OpRecord], narrow: Set[int]) -> int:
-    """Tensors that these ops are given in 32 bits: parameters are cast at each call."""
-    return sum(source not in narrow for op in ops for source in op.producers)
-
-
-def _casts_take_longer(evidence: Evidence, found: _Narrowable) -> bool:
-    """Where the host is measured to have no time for them. A training keeps its weights in 32 bits all the same."""
-    is_held_up = evidence.waits_for_host or evidence.most_gain(found.launches) < LEAST_GAIN
-    return is_held_up and not evidence.is_train
-
-
-def _is_castable(op: OpRecord) -> bool:
-    return op.category in TENSOR_CORES and op.cost.macs > 0 and op.signature.dtype == "float32"
-
-
-def _following(evidence: Evidence, ops: Iterable[OpRecord]) -> list[OpRecord]:
-    """Ops of the forward pass that take the type of what they read, where that is 16 bits wide then."""
-    narrow = {op.index for op in ops}
-    found = []
+    ops = [
+        op
+        for op in evidence.capture.ops
+        if op.phase != "optimizer"
+        and op.category in TENSOR_CORES
+        and op.cost.macs > 0
+        and op.signature.dtype == "float32"
+    ]
+    # Ops of the forward pass that take the type of their inputs follow where all of these have 16 bits.
+    narrow, touched = {op.index for op in ops}, [*ops]
     for op in evidence.flow.of_category("activation", "elementwise", "normalization", "pooling"):
         follows = op.category != "normalization" or "batch_norm" in op.op
         sources = [source for source in op.producers if source is not None]
         if follows and sources and op.signature.dtype == "float32" and all(source in narrow for source in sources):
             narrow.add(op.index)
-            found.append(op)
-    return found
+            touched.append(op)
+    # With TF32 there is less to gain; where it is not known whether it is on, both are assumed: that is the range.
+    savings = []
+    for tf32 in (True, False) if machine.matmul_tf32 is None else (machine.matmul_tf32,):
+        least = LeastTime(peaks, tf32, machine.convolution_tf32 is not False)
+        whole = least.whole(evidence.capture.ops)
+        saved = sum(max(least.of(op) - least.in_bfloat16(op), 0.0) for op in touched)
+        savings.append(min(saved / whole, 1.0) if whole else 0.0)
+    if max(savings) < LEAST_GAIN:
+        return None
+    # Tensors that these ops read in 32 bits, parameters too, are cast at each call.
+    casts = sum(source not in narrow for op in ops for source in op.producers)
+    launches = 1 + casts / max(len(evidence.capture.ops), 1)
+    return _Narrowable(ops, touched, peaks, (min(savings), max(savings)), launches)
 
 
-def _saving(ops: Iterable[OpRecord], every: Iterable[OpRecord], least: LeastTime) -> float:
-    """Of the least time of all ops, the share that 16 bits take away from these."""
-    whole = least.whole(every)
-    saved = sum(max(least.of(op) - least.in_bfloat16(op), 0.0) for op in ops)
-    return min(saved / whole, 1.0) if whole else 0.0
-
-
-def _autocast(evidence: Evidence, found: _Narrowable) -> Advice:
-    return Advice(
-        rule="autocast-bf16",
-        where=Where("", tuple(op.index for op in found.ops)),
-        evidence=found.evidence(evidence),
-        recommendation="run matrix products and convolutions in bfloat16: this device's tensor cores are faster there",
-        change=Patch('with torch.autocast("cuda", dtype=torch.bfloat16):\n    output = model(*inputs)'),
-        expected_gain=found.gain(evidence),
-        risk="8 bits of mantissa: compare the outputs; models bound by launches gain nothing",
-        confidence="low" if evidence.waits_for_host else "medium",
-    )
-
-
-def _without_casts(evidence: Evidence, found: _Narrowable) -> Advice:
-    told = {"host_s": evidence.host_s, "time_s": evidence.time_s, "autocast_launches": found.launches}
-    return Advice(
-        rule="bfloat16-weights",
-        where=Where("", tuple(op.index for op in found.ops)),
-        evidence=found.evidence(evidence) | told,
-        recommendation="hold weights and activations in bfloat16: the casts of autocast would keep the host busy",
-        change=Patch(_WHOLE),
-        expected_gain=found.gain(evidence),
-        risk=_WHOLE_RISK,
-        confidence="low" if evidence.waits_for_host else "medium",
-    )
-
-
-def _halve(ops: list[OpRecord], share: float, gain: Gain) -> Advice:
-    return Advice(
-        rule="memory-bound-layers",
-        where=Where(ops[0].module, tuple(op.index for op in ops)),
-        evidence={"ops": len(ops), "share_of_op_time": share, "bytes_moved": sum(map(moved, ops))},
-        recommendation="hold activations and weights in 16 bits: these ops run at the bandwidth of the memory",
-        change=Patch(_WHOLE),
-        expected_gain=gain,
-        risk=_WHOLE_RISK,
-        confidence="medium",
-    )
+def _casts_take_longer(evidence: Evidence, found: _Narrowable) -> bool:
+    """Where measurements show that the host has no time for them. Training keeps its weights in 32 bits anyway."""
+    is_held_up = evidence.waits_for_host or evidence.most_gain(found.launches) < LEAST_GAIN
+    return is_held_up and not evidence.is_train

@@ -37,10 +37,29 @@ def batch_at_knee(evidence: Evidence) -> Iterator[Advice]:
         return
     loads = _loads(evidence, peaks)
     factor = knee(loads)
-    if factor > 1:
-        gain = 1 - _per_sample(loads, factor) / _per_sample(loads, 1)
-        if gain >= LEAST_GAIN:
-            yield _advice(evidence, loads, factor, gain)
+    gain = 1 - _per_sample(loads, factor) / _per_sample(loads, 1) if factor > 1 else 0.0
+    if gain < LEAST_GAIN:
+        return
+    batch = inputs[0].spec.shape[0]
+    fixed, growing = sum(load.fixed for load in loads), sum(load.growing for load in loads)
+    yield Advice(
+        rule="batch-at-knee",
+        where=Where(module=""),
+        evidence={
+            "batch": batch,
+            "knee_batch": batch * factor,
+            "weight_share_of_bytes_moved": fixed / max(fixed + growing, 1),
+            "flops_per_byte": sum(load.flops for load in loads) / max(fixed + growing, 1),
+            "ridge_flops_per_byte": max(load.roof.ridge for load in loads),
+            "peak_activation_bytes_there": evidence.totals.peak_activation_bytes * factor,
+            "device": peaks.name,
+        },
+        recommendation="per sample, with larger batches: weights are read once for each batch, whatever its size",
+        change=None,
+        expected_gain=Gain("time_s", 0.5 * gain, gain, "roofline: time per sample at the knee, and now"),
+        risk="each batch takes longer, and activations grow with it: throughput, not latency, is what gains",
+        confidence="medium",
+    )
 
 
 def knee(loads: Sequence[Load]) -> int:
@@ -75,32 +94,3 @@ def _loads(evidence: Evidence, peaks: Peaks) -> list[Load]:
             roof = Roof(rate, peaks.bytes_per_s)
             loads.append(Load(roof, times * cost.flops, times * fixed, times * (moved - fixed)))
     return loads
-
-
-def _advice(evidence: Evidence, loads: Sequence[Load], factor: int, gain: float) -> Advice:
-    totals, peaks = evidence.totals, evidence.peaks
-    batch = evidence.capture.inputs[0].spec.shape[0]
-    fixed, growing = sum(load.fixed for load in loads), sum(load.growing for load in loads)
-    return Advice(
-        rule="batch-at-knee",
-        where=Where(module=""),
-        evidence={
-            "batch": batch,
-            "knee_batch": batch * factor,
-            "weight_share_of_bytes_moved": fixed / max(fixed + growing, 1),
-            "flops_per_byte": sum(load.flops for load in loads) / max(fixed + growing, 1),
-            "ridge_flops_per_byte": max(load.roof.ridge for load in loads),
-            "peak_activation_bytes_there": totals.peak_activation_bytes * factor,
-            "device": peaks.name if peaks else None,
-        },
-        recommendation="per sample, with larger batches: weights are read once for each batch, whatever its size",
-        change=None,
-        expected_gain=Gain(
-            "time_s",
-            0.5 * gain,
-            gain,
-            "roofline: time per sample at the knee, and now",
-        ),
-        risk="each batch takes longer, and activations grow with it: throughput, not latency, is what gains",
-        confidence="medium",
-    )

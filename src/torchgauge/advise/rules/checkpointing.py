@@ -37,11 +37,32 @@ class Block:
 def activation_checkpointing(evidence: Evidence) -> Iterator[Advice]:
     if not evidence.is_train or not evidence.forward:
         return
-    peak = evidence.totals.peak_activation_bytes
-    blocks = max(_groups(evidence), key=lambda group: _saved(group, evidence), default=())
+    totals = evidence.totals
+    blocks = max(_groups(evidence), key=lambda group: _saved(group, evidence), default=[])
     saved = _saved(blocks, evidence)
-    if saved >= LEAST_SAVING * peak:
-        yield _advice(evidence, blocks, saved / peak)
+    if saved < LEAST_SAVING * totals.peak_activation_bytes:
+        return
+    share = saved / totals.peak_activation_bytes
+    yield Advice(
+        rule="activation-checkpointing",
+        where=Where(module=blocks[0].record.parent or ""),
+        evidence={
+            "blocks": len(blocks),
+            "type": blocks[0].record.type,
+            "held_bytes": sum(block.held for block in blocks),
+            "output_bytes": sum(block.output_bytes for block in blocks),
+            "peak_bytes": totals.peak_activation_bytes,
+            "param_bytes": totals.param_bytes,
+            "recomputed_flops_share": sum(block.flops for block in blocks) / max(totals.flops, 1),
+        },
+        recommendation="checkpoint these blocks: keep only their outputs and compute the rest again when needed",
+        change=Patch(CHECKPOINT, ("path",), tuple((block.record.path,) for block in blocks), CHECKPOINT_IMPORTS),
+        expected_gain=Gain(
+            "peak_activation_bytes", 0.5 * share, share, "everything except the outputs and the inside of one block"
+        ),
+        risk="the forward of these blocks runs twice, which takes that much longer; larger batches may make up for it",
+        confidence="high",
+    )
 
 
 def _saved(blocks: Sequence[Block], evidence: Evidence) -> int:
@@ -54,11 +75,15 @@ def _saved(blocks: Sequence[Block], evidence: Evidence) -> int:
 
 
 def _groups(evidence: Evidence) -> Iterator[list[Block]]:
-    """Siblings of one class that have children: to compute a single layer again saves nothing."""
+    """Siblings of one class that have children: computing a single layer again saves nothing."""
     held, flops = held_by_modules(evidence)
     # Frozen blocks that no gradient passes keep nothing for the backward pass.
-    differentiated = {op.module for op in evidence.capture.ops if op.phase == "backward"}
-    differentiated |= {path for module in differentiated for path in _around(module)}
+    differentiated = set()
+    for op in evidence.capture.ops:
+        path = op.module if op.phase == "backward" else ""
+        while path and path not in differentiated:
+            differentiated.add(path)
+            path = path.rpartition(".")[0]
     parents = {record.parent for record in evidence.capture.modules}
     groups: dict[tuple[str | None, str], list[Block]] = {}
     for record in evidence.capture.modules:
@@ -66,12 +91,6 @@ def _groups(evidence: Evidence) -> Iterator[list[Block]]:
             block = Block(record, max(held[record.path], 0), flops[record.path])
             groups.setdefault((record.parent, record.type), []).append(block)
     yield from (group for group in groups.values() if len(group) > 1)
-
-
-def _around(module: str) -> Iterator[str]:
-    while module:
-        yield module
-        module = module.rpartition(".")[0]
 
 
 def held_by_modules(evidence: Evidence) -> tuple[dict[str, int], dict[str, int]]:
@@ -89,30 +108,3 @@ def held_by_modules(evidence: Evidence) -> tuple[dict[str, int], dict[str, int]]
             path = path.rpartition(".")[0]
         live = op.live_bytes
     return {path: after[path] - before[path] for path in before}, flops
-
-
-def _advice(evidence: Evidence, blocks: Sequence[Block], share: float) -> Advice:
-    parent = blocks[0].record.parent or ""
-    return Advice(
-        rule="activation-checkpointing",
-        where=Where(module=parent),
-        evidence={
-            "blocks": len(blocks),
-            "type": blocks[0].record.type,
-            "held_bytes": sum(block.held for block in blocks),
-            "output_bytes": sum(block.output_bytes for block in blocks),
-            "peak_bytes": evidence.totals.peak_activation_bytes,
-            "param_bytes": evidence.totals.param_bytes,
-            "recomputed_flops_share": sum(block.flops for block in blocks) / max(evidence.totals.flops, 1),
-        },
-        recommendation="checkpoint these blocks: keep their outputs alone and compute the rest again when needed",
-        change=Patch(CHECKPOINT, ("path",), tuple((block.record.path,) for block in blocks), CHECKPOINT_IMPORTS),
-        expected_gain=Gain(
-            "peak_activation_bytes",
-            0.5 * share,
-            share,
-            "all but the outputs and one block's inside",
-        ),
-        risk="the forward of these blocks runs twice: that much time more; larger batches may win it back",
-        confidence="high",
-    )

@@ -11,7 +11,7 @@ from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.attention import written_attentions
 from torchgauge.advise.rules.layers import cancelling_copies
-from torchgauge.advise.rules.strides import innermost
+from torchgauge.advise.rules.layout import innermost
 from torchgauge.facts import OpRecord, TensorSpec
 
 _CLONE = "aten::clone"

@@ -1,13 +1,17 @@
-"""Mixtures of experts: all computed for every token, or kept though hardly used. Routing is taken to be balanced."""
+"""Mixtures of experts: all computed for every token, kept though hardly used, or given too much of the tokens or none.
+
+Without a real run, routing is assumed to be balanced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from statistics import median
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.op_time import DISPATCH_S
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.facts import OpRecord, ParamRecord, Row
 from torchgauge.facts.experts import Mixture
 
 # For each expert: a comparison, its rows, their gates, the product with them, the sum back. A wait for the number of
@@ -15,65 +19,59 @@ from torchgauge.facts.experts import Mixture
 _GATHERING_OPS, _STALL_S = 6, 15e-6
 # From here on most of the memory is for experts that a token does not use.
 IDLE_SHARE = 0.5
+# The busiest expert's tokens over an equal share.
+_UNEVEN = 2.0
+# Weight decay shrinks what no token trains; below this part of its siblings' norm an expert does nothing.
+_STARVED = 0.1
+# The relative error that pruning whole rows may leave, one of those that the statistics list.
+_ERROR = "0.01"
+# Softmax, bias and casts between the router's product and the choice.
+_MOST_BETWEEN = 6
 
 
 @rule("dense-experts", family="experts")
 def dense_experts(evidence: Evidence) -> Iterator[Advice]:
     for mixture in evidence.mixtures:
-        if mixture.is_dense and (kept := _kept_after_gathering(evidence, mixture)) > 0:
-            yield _dense(evidence, mixture, kept)
+        unchosen = 1 - mixture.share
+        saved = sum(evidence.times.seconds.get(op.index, 0.0) for op in mixture.ops) * unchosen
+        if not mixture.is_dense or not saved:
+            continue
+        # Each expert's tokens have to be found, gathered and added back; on a GPU the host waits for their number.
+        wait = _STALL_S if evidence.is_cuda else 0.0
+        kept = 1 - mixture.experts * (wait + _GATHERING_OPS * DISPATCH_S) / saved
+        if kept <= 0:
+            continue
+        yield Advice(
+            rule="dense-experts",
+            where=Where(mixture.module, tuple(op.index for op in mixture.ops)),
+            evidence={
+                "experts": mixture.experts,
+                "chosen": mixture.chosen,
+                "tokens": mixture.tokens,
+                "products_computed": round(mixture.computed),
+                "products_needed": mixture.tokens * mixture.chosen,
+            },
+            recommendation="compute for each token only the experts it chose: all are computed, and most thrown away",
+            change=None,
+            expected_gain=evidence.share(mixture.ops).gain(
+                0.5 * kept * unchosen,
+                kept * unchosen,
+                "the products of experts that were not chosen, less the gathering of tokens by expert",
+            ),
+            risk="gathering tokens by expert makes shapes depend on data: small batches may be faster dense",
+            confidence="high",
+        )
 
 
 @rule("idle-experts", family="experts", option="quantize")
 def idle_experts(evidence: Evidence) -> Iterator[Advice]:
-    """By module: the bytes of the experts that a token does not use."""
-    whole = max(evidence.totals.param_bytes or 0, 1)
-    found = [] if evidence.is_train else evidence.mixtures
-    idle = sum(map(_idle_bytes, found)) / whole
-    if idle >= IDLE_SHARE:
-        yield _idle(evidence, found, idle)
-
-
-def _idle_bytes(mixture: Mixture) -> float:
-    return sum(param.spec.nbytes for param in mixture.params) * (1 - mixture.share)
-
-
-def _kept_after_gathering(evidence: Evidence, mixture: Mixture) -> float:
-    """Of the time that unchosen experts take, the part that is left when each expert's tokens are looked for, gathered
-    and added back: on a GPU the host waits for their number."""
-    times = evidence.times
-    saved = sum(times.seconds.get(op.index, 0.0) for op in mixture.ops) * (1 - mixture.share)
-    wait = _STALL_S if evidence.is_cuda else 0.0
-    gathering = mixture.experts * (wait + _GATHERING_OPS * DISPATCH_S)
-    return 1 - gathering / saved if saved else 0.0
-
-
-def _dense(evidence: Evidence, mixture: Mixture, kept: float) -> Advice:
-    return Advice(
-        rule="dense-experts",
-        where=Where(mixture.module, tuple(op.index for op in mixture.ops)),
-        evidence={
-            "experts": mixture.experts,
-            "chosen": mixture.chosen,
-            "tokens": mixture.tokens,
-            "products_computed": round(mixture.computed),
-            "products_needed": mixture.tokens * mixture.chosen,
-        },
-        recommendation="compute for each token only the experts it chose: all are computed, and most thrown away",
-        change=None,
-        expected_gain=evidence.share(mixture.ops).gain(
-            0.5 * kept * (1 - mixture.share),
-            kept * (1 - mixture.share),
-            "the products of experts that were not chosen, less the gathering of tokens by expert",
-        ),
-        risk="gathering tokens by expert makes shapes depend on data: small batches may be faster dense",
-        confidence="high",
-    )
-
-
-def _idle(evidence: Evidence, found: Sequence[Mixture], idle: float) -> Advice:
-    totals, first = evidence.totals, found[0]
-    return Advice(
+    mixtures, totals = [] if evidence.is_train else evidence.mixtures, evidence.totals
+    unused = sum((1 - mixture.share) * param.spec.nbytes for mixture in mixtures for param in mixture.params)
+    idle = unused / max(totals.param_bytes or 0, 1)
+    if idle < IDLE_SHARE:
+        return
+    first = mixtures[0]
+    yield Advice(
         rule="idle-experts",
         where=Where(first.module),
         evidence={
@@ -81,7 +79,7 @@ def _idle(evidence: Evidence, found: Sequence[Mixture], idle: float) -> Advice:
             "active_params": totals.active_params,
             "experts": first.experts,
             "chosen": first.chosen,
-            "layers": len(found),
+            "layers": len(mixtures),
             "idle_share_of_bytes": idle,
         },
         recommendation="hold the experts in fewer bits, or on several devices: they cost memory, not arithmetic",
@@ -95,3 +93,119 @@ def _idle(evidence: Evidence, found: Sequence[Mixture], idle: float) -> Advice:
         risk="routing is assumed to be balanced; experts fetched on demand add latency whenever the choice changes",
         confidence="low",
     )
+
+
+@rule("expert-imbalance", family="experts")
+def expert_imbalance(evidence: Evidence) -> Iterator[Advice]:
+    """Only where the ops ran for real."""
+    if evidence.capture.run.mode != "real":
+        return
+    for mixture in evidence.mixtures:
+        loads = _loads(mixture)
+        even = sum(loads) / max(mixture.experts, 1)
+        if not loads or max(loads) < _UNEVEN * even:
+            continue
+        share = 2 * mixture.macs / max(evidence.totals.flops, 1)
+        yield Advice(
+            rule="expert-imbalance",
+            where=Where(mixture.module, tuple(op.index for op in mixture.ops)),
+            evidence={
+                "experts": mixture.experts,
+                "used": len(loads),
+                "most_tokens": round(max(loads)),
+                "even_tokens": even,
+            },
+            recommendation="balance the router (load loss, capacity): one expert gets several times its share",
+            change=None,
+            expected_gain=Gain(
+                "time_s",
+                0.0,
+                min(share * (1 - even / max(loads)), 1.0),
+                "where experts run side by side all wait for the busiest; nothing where they run one after another",
+            ),
+            risk="these inputs are one sample: look at the load over real data before training anything",
+            confidence="low",
+        )
+
+
+@rule("starved-experts", family="experts")
+def starved_experts(evidence: Evidence) -> Iterator[Advice]:
+    """By the values: experts whose weights, or whose rows of the router, are next to nothing."""
+    for mixture in [] if evidence.is_train else evidence.mixtures:
+        starved = max(_faint_experts(evidence, mixture), _faint_routes(evidence, mixture))
+        if not 0 < starved < mixture.experts:
+            continue
+        nbytes = sum(param.spec.nbytes for param in mixture.matrices) * starved / mixture.experts
+        share = min(nbytes / max(evidence.totals.param_bytes, 1), 1.0)
+        yield Advice(
+            rule="starved-experts",
+            where=Where(mixture.module),
+            evidence={"experts": mixture.experts, "starved": starved, "bytes": nbytes},
+            recommendation="remove these experts: their weights, or their rows of the router, are next to nothing",
+            change=None,
+            expected_gain=Gain("param_bytes", 0.0, share, "the bytes of these experts, if none of them is ever chosen"),
+            risk="a row of zeros still scores 0, which may win: count the choices over real data first",
+            confidence="medium",
+        )
+
+
+def _loads(mixture: Mixture) -> list[float]:
+    """Tokens by expert that had any; of stacked weights each product is one expert's."""
+    owners = {param.name: _expert_of(param, mixture) for param in mixture.matrices}
+    sizes = {param.name: param.spec.numel for param in mixture.matrices}
+    loads: dict[str, float] = {}
+    for number, op in enumerate(mixture.ops):
+        name = next(name for name in op.weights if name in owners)
+        expert = owners[name]
+        size = sizes[name] if expert is not None else sizes[name] // mixture.experts
+        tokens = op.cost.macs / max(size, 1)
+        place = str(number) if expert is None else expert
+        loads[place] = max(loads.get(place, 0.0), tokens)
+    return list(loads.values())
+
+
+def _expert_of(param: ParamRecord, mixture: Mixture) -> str | None:
+    """The path of the expert that holds it; None where all lie in one tensor."""
+    is_stacked = len(param.spec.shape) == 3 and param.spec.shape[0] == mixture.experts
+    if is_stacked:
+        return None
+    numbers = [at for at, part in enumerate(param.name.split(".")) if part.isdigit()]
+    return ".".join(param.name.split(".")[: numbers[-1] + 1]) if numbers else param.name
+
+
+def _faint_experts(evidence: Evidence, mixture: Mixture) -> int:
+    norms: dict[str, dict[str, float]] = {}
+    stacked = 0
+    for param in mixture.matrices:
+        row = evidence.weight_rows.get(param.name, Row())
+        expert = _expert_of(param, mixture)
+        if expert is None:
+            stacked = max(stacked, _removable_rows(row, mixture.experts))
+        elif row.get("l2") is not None:
+            norms.setdefault(param.name.removeprefix(expert), {})[expert] = row["l2"]
+    faint = []
+    for group in norms.values():
+        limit = _STARVED * median(group.values())
+        faint.append(sum(norm < limit for norm in group.values()))
+    return max((stacked, *faint))
+
+
+def _faint_routes(evidence: Evidence, mixture: Mixture) -> int:
+    """Each row of a router is one expert's; the router is the product whose scores are chosen from."""
+    names: set[str] = set()
+    for choice in mixture.choices:
+        op: OpRecord | None = evidence.capture.ops[choice.index]
+        for _ in range(_MOST_BETWEEN):
+            op = evidence.flow.source(op) if op is not None else None
+            if op is not None and op.cost.macs:
+                names.update(op.weights)
+                break
+    rows = [evidence.weight_rows[name] for name in names if name in evidence.weight_rows]
+    routers = [row for row in rows if len(row["shape"]) == 2 and row["shape"][0] == mixture.experts]
+    return max((_removable_rows(row, mixture.experts) for row in routers), default=0)
+
+
+def _removable_rows(row: Row, experts: int) -> int:
+    """Rows that can be removed at next to no error."""
+    removable = (row.get("pruning") or {}).get("rows") or {}
+    return max(round((removable.get(_ERROR) or 0.0) * experts), row.get("dead_rows") or 0)

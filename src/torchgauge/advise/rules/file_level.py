@@ -8,7 +8,7 @@ from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import Row, TensorSpec
+from torchgauge.facts import TensorSpec
 
 # Less of the whole is not worth another file.
 LEAST_SHARE = 0.05
@@ -19,12 +19,33 @@ def narrower_type(evidence: Evidence) -> Iterator[Advice]:
     """One piece of advice for all tensors: a file is converted as a whole."""
     quantity = "param_bytes" if evidence.capture.stored is None else "stored_bytes"
     whole = max(int(evidence.totals[quantity] or 0), 1)
-    fitting = [row for row in evidence.weight_rows.values() if row.get("fits") and row.shared_with is None]
-    saved = sum(map(_saved, fitting))
-    if saved >= LEAST_SHARE * whole:
-        yield _narrower(
-            fitting, Gain(quantity, min(saved / whole, 1.0), min(saved / whole, 1.0), "half of their bytes")
-        )
+    rows = [row for row in evidence.weight_rows.values() if row.get("fits") and row.shared_with is None]
+    saved = sum(int(row.bytes) - TensorSpec(tuple(row.shape), row.fits).nbytes for row in rows)
+    if saved < LEAST_SHARE * whole:
+        return
+    largest, share = max(rows, key=lambda row: row.bytes), min(saved / whole, 1.0)
+    yield Advice(
+        rule="narrower-type",
+        where=Where(weight=str(largest.name)),
+        evidence={
+            "tensors": len(rows),
+            "stored_as": largest.dtype,
+            "fits": largest.fits,
+            "bytes": sum(row.bytes for row in rows),
+            "names": [row.name for row in rows[:10]],
+        },
+        recommendation=f"store these tensors as {largest.fits}: it represents every one of their values exactly",
+        change=Patch(
+            f"narrow = torch.{largest.fits}\n"
+            "state = model.state_dict()\n"
+            "for name, tensor in state.items():\n"
+            "    if tensor.is_floating_point() and torch.equal(tensor, tensor.to(narrow).to(tensor.dtype)):\n"
+            "        state[name] = tensor.to(narrow)  # then save the state"
+        ),
+        expected_gain=Gain(quantity, share, share, "half of their bytes"),
+        risk="values do not change; a model loaded this way also computes in that type unless converted back",
+        confidence="high",
+    )
 
 
 @rule("stored-optimizer-state", family="file")
@@ -41,37 +62,6 @@ def stored_optimizer_state(evidence: Evidence) -> Iterator[Advice]:
             recommendation="for inference, save the model's parameters alone: the optimizer's state is for training",
             change=None,
             expected_gain=Gain("stored_bytes", nbytes / whole, nbytes / whole, "the bytes of the state"),
-            risk="training cannot go on from such a file: keep this one if it should",
+            risk="training cannot be resumed from such a file: keep this one for that",
             confidence="high",
         )
-
-
-def _saved(row: Row) -> int:
-    narrow = TensorSpec(tuple(row.shape), row.fits)
-    return int(row.bytes) - narrow.nbytes
-
-
-def _narrower(rows: list[Row], gain: Gain) -> Advice:
-    largest = max(rows, key=lambda row: row.bytes)
-    return Advice(
-        rule="narrower-type",
-        where=Where(weight=str(largest.name)),
-        evidence={
-            "tensors": len(rows),
-            "stored_as": largest.dtype,
-            "fits": largest.fits,
-            "bytes": sum(row.bytes for row in rows),
-            "names": [row.name for row in rows[:10]],
-        },
-        recommendation=f"store these tensors as {largest.fits}: every one of their values is one, nothing is lost",
-        change=Patch(
-            f"narrow = torch.{largest.fits}\n"
-            "state = model.state_dict()\n"
-            "for name, tensor in state.items():\n"
-            "    if tensor.is_floating_point() and torch.equal(tensor, tensor.to(narrow).to(tensor.dtype)):\n"
-            "        state[name] = tensor.to(narrow)  # then save the state"
-        ),
-        expected_gain=gain,
-        risk="none for the values; loaded so, the arithmetic runs in that type too: convert back if it should not",
-        confidence="high",
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
@@ -33,10 +32,41 @@ def kv_cache(evidence: Evidence) -> Iterator[Advice]:
     # An assumed head size still has the right product with the heads. Latent attention caches the latents alone.
     if architecture.family != "decoder" or "kv_rank" in known or not all(name in known for name in _NEEDED):
         return
-    cache = _cache_bytes(evidence, known)
+    shape = evidence.capture.inputs[0].spec.shape
+    batch = shape[0] if shape else 1
+    tokens = max(int(known.get("positions") or 0), shape[1] if len(shape) > 1 else 1)
+    # The type of the attention's arithmetic.
+    dtypes = [op.signature.dtype for op in evidence.forward if op.category in ("attention", "matmul")]
+    itemsize = TensorSpec((), next((dtype for dtype in dtypes if dtype), "float32")).itemsize
+    per_token = int(2 * known["depth"] * known["heads"] * known["head_size"] * itemsize)
+    cache, totals = batch * tokens * per_token, evidence.totals
     shares_keys = known.get("kv_heads", known["heads"]) < known["heads"]
-    if not shares_keys and cache >= LEAST_SHARE * evidence.totals.param_bytes:
-        yield _advice(evidence, known, cache)
+    if shares_keys or cache < LEAST_SHARE * totals.param_bytes:
+        return
+    share = cache / (cache + totals.peak_activation_bytes)
+    has_generation = evidence.model is not None and evidence.model.has("", "generation_config")
+    yield Advice(
+        rule="kv-cache",
+        where=Where(module=""),
+        evidence={
+            "cache_bytes": cache,
+            "bytes_per_token": per_token,
+            "param_bytes": totals.param_bytes,
+            "batch": batch,
+            "tokens": tokens,
+            **{name: known[name] for name in _NEEDED},
+        },
+        recommendation="keep keys and values in fewer bits; in a model yet to be trained, let heads share them",
+        change=Patch('model.generation_config.cache_implementation = "quantized"') if has_generation else None,
+        expected_gain=Gain(
+            "peak_activation_bytes",
+            0.5 * share,
+            0.75 * share,
+            "half to three quarters of the cache (a half or a quarter of its bits), in addition to this run's peak",
+        ),
+        risk="long contexts lose precision first; a quantized cache is unpacked at every step, which takes time",
+        confidence="medium",
+    )
 
 
 def _has_cache(evidence: Evidence) -> bool:
@@ -60,51 +90,3 @@ def _keys(structure: object) -> Iterator[str]:
         yield from _keys(value)
     for value in structure if isinstance(structure, list | tuple) else ():
         yield from _keys(value)
-
-
-def _tokens(evidence: Evidence, known: Mapping[str, Any]) -> tuple[int, int]:
-    """Sequences and tokens of each."""
-    shape = evidence.capture.inputs[0].spec.shape
-    given = shape[1] if len(shape) > 1 else 1
-    return (shape[0] if shape else 1), max(int(known.get("positions") or 0), given)
-
-
-def _cache_bytes(evidence: Evidence, known: Mapping[str, Any]) -> int:
-    batch, tokens = _tokens(evidence, known)
-    per_token = 2 * known["depth"] * known["heads"] * known["head_size"]
-    return int(batch * tokens * per_token * TensorSpec((), _dtype(evidence)).itemsize)
-
-
-def _dtype(evidence: Evidence) -> str:
-    """The type of the attention's arithmetic."""
-    kinds = [op.signature.dtype for op in evidence.forward if op.category in ("attention", "matmul")]
-    return next((kind for kind in kinds if kind), "float32")
-
-
-def _advice(evidence: Evidence, known: Mapping[str, Any], cache: int) -> Advice:
-    batch, tokens = _tokens(evidence, known)
-    share = cache / (cache + evidence.totals.peak_activation_bytes)
-    return Advice(
-        rule="kv-cache",
-        where=Where(module=""),
-        evidence={
-            "cache_bytes": cache,
-            "bytes_per_token": cache // (batch * tokens),
-            "param_bytes": evidence.totals.param_bytes,
-            "batch": batch,
-            "tokens": tokens,
-            **{name: known[name] for name in _NEEDED},
-        },
-        recommendation="keep keys and values in fewer bits; in a model yet to be trained, let heads share them",
-        change=Patch('model.generation_config.cache_implementation = "quantized"')
-        if evidence.model is not None and evidence.model.has("", "generation_config")
-        else None,
-        expected_gain=Gain(
-            "peak_activation_bytes",
-            0.5 * share,
-            0.75 * share,
-            "half to three quarters of the cache (a half or a quarter of its bits), beside this run's peak",
-        ),
-        risk="long contexts lose precision first; a quantized cache is unpacked at every step, which takes time",
-        confidence="medium",
-    )
