@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
-from typing import Any
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
-from torchgauge.advise.matrices import Matrix, matrices, whole_gain
+from torchgauge.advise.matrices import matrices, whole_gain
 from torchgauge.advise.record import Advice
 from torchgauge.advise.registry import rule
 
@@ -32,39 +31,30 @@ model.set_submodule(path, torch.nn.Sequential(first, second))
 def low_rank(evidence: Evidence) -> Iterator[Advice]:
     for matrix in matrices(evidence):
         found = matrix.figure("spectrum", "low_rank", ERROR)
-        if (
-            found
-            and found["rank"]
-            and matrix.is_multiplied
-            and found["params_saved"] >= LEAST_SAVING * matrix.row.elements
-        ):
-            yield _advice(evidence, matrix, found)
-
-
-def _advice(evidence: Evidence, matrix: Matrix, found: Mapping[str, Any]) -> Advice:
-    rank, rows, columns = found["rank"], matrix.row.shape[0], prod(matrix.row.shape[1:])
-    saved = matrix.nbytes * found["params_saved"] / matrix.row.elements
-    return Advice(
-        rule="low-rank",
-        where=matrix.where,
-        evidence={
-            "rank": rank,
-            "full_rank": min(rows, columns),
-            "relative_error": float(ERROR),
-            "params_saved": found["params_saved"],
-            "params": matrix.row.elements,
-        },
-        recommendation="replace this layer by two: its weight is close to the product of two thin matrices",
-        change=_two_layers(evidence, matrix, rank),
-        expected_gain=whole_gain(
-            evidence, saved, saved, "two factors instead of one matrix; multiplications fall alike"
-        ),
-        risk="one kernel more: small layers may get slower; the error of the outputs is not measured: evaluate",
-        confidence="high" if rank * 4 <= min(rows, columns) else "medium",
-    )
-
-
-def _two_layers(evidence: Evidence, matrix: Matrix, rank: int) -> Patch | None:
-    record = evidence.modules.get(matrix.module)
-    is_linear = record is not None and record.type == "Linear" and bool(matrix.module)
-    return Patch(_FACTORS, ("path", "rank"), ((matrix.module, rank),)) if is_linear else None
+        if not found or not found["rank"] or not matrix.is_multiplied:
+            continue
+        rank, elements, saved_params = found["rank"], matrix.row.elements, found["params_saved"]
+        if saved_params < LEAST_SAVING * elements:
+            continue
+        full_rank = min(matrix.row.shape[0], prod(matrix.row.shape[1:]))
+        saved = matrix.nbytes * saved_params / elements
+        record = evidence.modules.get(matrix.module)
+        is_linear = record is not None and record.type == "Linear" and bool(matrix.module)
+        yield Advice(
+            rule="low-rank",
+            where=matrix.where,
+            evidence={
+                "rank": rank,
+                "full_rank": full_rank,
+                "relative_error": float(ERROR),
+                "params_saved": saved_params,
+                "params": elements,
+            },
+            recommendation="replace this layer by two: its weight is close to the product of two thin matrices",
+            change=Patch(_FACTORS, ("path", "rank"), ((matrix.module, rank),)) if is_linear else None,
+            expected_gain=whole_gain(
+                evidence, saved, saved, "two factors instead of one matrix; multiplications fall alike"
+            ),
+            risk="one kernel more: small layers may get slower; the error of the outputs is not measured: evaluate",
+            confidence="high" if rank * 4 <= full_rank else "medium",
+        )
