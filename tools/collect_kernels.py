@@ -52,6 +52,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--family", action="append", choices=("attention", "recurrent"), help="fit its model alone")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the kernels")
+    parser.add_argument("--draws", type=int, default=1, help="of the fifth list: 2 draws other calls of its layers")
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
@@ -66,7 +67,7 @@ def main() -> int:
         listed, times = args.paths
         return fourth_list(listed, times, args.output)
     if args.phase == "fifth":
-        return write_calls(import_module("kernel_layers").fifth_draw(args.workers), args.output)
+        return write_calls(import_module("kernel_layers").fifth_draw(args.workers, args.draws), args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS,

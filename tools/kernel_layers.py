@@ -143,10 +143,13 @@ class AttentionRecorder(TorchFunctionMode):
 def layers_of(build: Callable[[], torch.nn.Module], side: int) -> list[Layer]:
     """The layers of an image model, from one run without data."""
     recorder = Recorder()
-    with warnings.catch_warnings(), torch.no_grad(), torch.device("meta"):
+    with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        model = build().eval()
-        images = torch.empty(RECORDED_BATCH, 3, side, side)
+        # Some models compute their sizes with tensors, so they are built on the CPU.
+        with import_module("fit_configurations").uninitialised():
+            model = build()
+        model = model.eval().to("meta")
+        images = torch.empty(RECORDED_BATCH, 3, side, side, device="meta")
         with recorder, AttentionRecorder(recorder.layers):
             model(images)
     return list(recorder.layers)
@@ -231,12 +234,14 @@ TRANSFORMERS = (
 )  # fmt: skip
 
 
-def fifth_draw(workers: int = 1) -> list[dict[str, Any]]:
+def fifth_draw(workers: int = 1, draws: int = 1) -> list[dict[str, Any]]:
     """Layers of the models above, sizes of transformers, attention and recurrent layers of drawn sizes, and some calls
-    again: of the fourth list, to see how far two sessions differ, and of this one. `workers` processes list them."""
+    again: of the fourth list, to see how far two sessions differ, and of this one. `workers` processes list them.
+    `draws` of 2 and more draw other batches, types and layouts, and repeat nothing."""
     import_module("torchgauge.source.packages").import_optional("timm", "collecting kernels")
     with get_context("fork").Pool(workers) as pool:
-        by_part = pool.map(listed_part, [*IMAGE_MODELS, *range(len(TRANSFORMERS)), "drawn", "again"], chunksize=1)
+        parts = [*IMAGE_MODELS, *range(len(TRANSFORMERS)), "drawn", *(["again"] if draws == 1 else [])]
+        by_part = pool.starmap(listed_part, [(part, draws) for part in parts], chunksize=1)
     known: set[Layer] = set()
     calls: list[dict[str, Any]] = []
     for part in by_part:
@@ -245,15 +250,15 @@ def fifth_draw(workers: int = 1) -> list[dict[str, Any]]:
         calls += [call for layer, call in part if layer is None or layer in new]
     print(f"{len(known)} layers of image models, {len(calls)} calls", flush=True)
     draw = Draw(7)
-    calls += draw.random.sample(calls, min(700, len(calls)))
+    calls += draw.random.sample(calls, min(700, len(calls)) if draws == 1 else 0)
     draw.random.shuffle(calls)
     return calls
 
 
-def listed_part(part: str | int) -> list[tuple[Layer | None, dict[str, Any]]]:
+def listed_part(part: str | int, draws: int) -> list[tuple[Layer | None, dict[str, Any]]]:
     """The calls of an image model by its name, each with its layer; of a transformer by its number; drawn sizes; some
     of the fourth list again."""
-    draw = Draw(crc32(str(part).encode()))
+    draw = Draw(crc32(f"{part}{'' if draws == 1 else draws}".encode()))
     if part == "again":
         return [(None, described(one, cold)) for one, cold in draw.random.sample(fourth_kernels(), 900)]
     # Rotating copies take long to time, and change what recurrent layers and attention take by less than two runs
