@@ -21,7 +21,7 @@ from tests.advise.pasting import check_code
 from tests.advise.planted import Planted, places, seen
 from tests.advise.test_families import ZOO
 from torchgauge.advise import Advice, Evidence, advise
-from torchgauge.advise.code import FileEdit, Patch, SourceEdit, Span, merged
+from torchgauge.advise.code import FileEdit, Patch, SourceEdit, Span, merged_changes
 
 
 def said(evidence: Evidence, rule: str) -> Advice:
@@ -210,11 +210,11 @@ def test_the_code_of_places_counts_each_edit_once() -> None:
     whole, one, other = Patch("model.to(x)"), edit(0), edit(4)
     named = Patch("f(path)", ("path",), (("a",),))
 
-    assert "places" not in shown(merged([whole, whole, None, None]))  # it changes the whole model
-    assert "places" not in shown(merged([one, one, one]))
-    assert "# 1 of 2 places" in shown(merged([one, one, None]))
-    assert "# 2 of 3 places" in shown(merged([one, other, one, None]))
-    assert "# 1 of 3 places" in shown(merged([named, named, None, None]))
+    assert "places" not in shown(merged_changes([whole, whole, None, None]))  # it changes the whole model
+    assert "places" not in shown(merged_changes([one, one, one]))
+    assert "# 1 of 2 places" in shown(merged_changes([one, one, None]))
+    assert "# 2 of 3 places" in shown(merged_changes([one, other, one, None]))
+    assert "# 1 of 3 places" in shown(merged_changes([named, named, None, None]))
 
 
 def shown(change: Patch | SourceEdit | None) -> str:

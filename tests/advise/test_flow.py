@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.advise.planted import seen, timed
 from torchgauge.advise import Evidence, advise
-from torchgauge.advise.chains import LONGEST, pointwise_chains
+from torchgauge.advise.flow import LONGEST, pointwise_chains
 from torchgauge.facts import OpRecord
 
 

@@ -10,8 +10,7 @@ import torchgauge
 from tests.advise.planted import gain_of, seen
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, rule
 from torchgauge.advise.code import Patch
-from torchgauge.advise.merging import merged
-from torchgauge.advise.registry import ranked
+from torchgauge.advise.registry import merged, ranked
 from torchgauge.errors import UsageError
 
 NET = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))

@@ -94,7 +94,7 @@ class SourceEdit:
         return "\n".join(lines)
 
 
-def merged(found: Sequence[Patch | SourceEdit | None]) -> Patch | SourceEdit | None:
+def merged_changes(found: Sequence[Patch | SourceEdit | None]) -> Patch | SourceEdit | None:
     """The code of several places: of the kind that covers more of them."""
     patches = [code for code in found if isinstance(code, Patch)]
     edits = [code for code in found if isinstance(code, SourceEdit)]

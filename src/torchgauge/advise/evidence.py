@@ -11,10 +11,9 @@ from pathlib import PurePath
 from typing import Any, Protocol
 
 from torchgauge.advise.activations import Written, written_activations
-from torchgauge.advise.chains import Chain, pointwise_chains
 from torchgauge.advise.code import Source, SourceEdit
 from torchgauge.advise.dataflow import Dataflow
-from torchgauge.advise.flow import Flow
+from torchgauge.advise.flow import Chain, Flow, pointwise_chains
 from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.op_time import OpTimes, Queues, combined, fresh_memory, predicted_times
 from torchgauge.advise.record import Gain

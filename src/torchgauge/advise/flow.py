@@ -11,6 +11,14 @@ from functools import cached_property
 
 from torchgauge.facts import FREE, OpRecord
 
+_POINTWISE = {"elementwise", "activation"}
+# Ops between a chain and an op that may join it are followed so far back; beyond, they count as depending on it.
+_MOST_BETWEEN = 32
+# What torch's compiler fuses at most (`max_fusion_size`); longer chains are loops over a sequence, and left out.
+LONGEST = 64
+
+Chain = list[OpRecord]
+
 
 class Flow:
     """Sources and users of the ops; `results` are the ops that wrote what the model gives back."""
@@ -90,3 +98,49 @@ def _grouped(ops: Sequence[OpRecord], key: Callable[[OpRecord], str]) -> Mapping
 def _in_order(groups: Mapping[str, list[OpRecord]], names: Sequence[str]) -> list[OpRecord]:
     found = [group for name in names if (group := groups.get(name))]
     return found[0] if len(found) == 1 else sorted((op for group in found for op in group), key=lambda op: op.index)
+
+
+def pointwise_chains(flow: Flow) -> list[Chain]:
+    """Pointwise ops of one module, each reading what an earlier one of its chain made, and as large; in order of
+    execution. A compiler can make one kernel of a chain."""
+    chain_of: dict[int, Chain] = {}
+    for op in flow.steps:
+        if op.category not in _POINTWISE or not op.signature.outputs:
+            continue
+        chain = chain_of[op.index] = [op]
+        shape = op.signature.outputs[0].shape
+        found = [
+            chain_of[source] for source in dict.fromkeys(op.producers) if source is not None and source in chain_of
+        ]
+        for other in found:
+            if other[0].module != op.module or other[0].signature.outputs[0].shape != shape:
+                continue
+            if other is chain or (len(other) <= LONGEST and _waits_for(flow, op, other, chain_of)):
+                continue
+            # The smaller joins the larger: a chain grows at the cost of what is added; its earliest op is first
+            small, chain = sorted((chain, other), key=len)
+            first = min(small[0], chain[0], key=lambda op: op.index)
+            chain += small
+            at = 0 if first is chain[0] else len(chain) - len(small)
+            chain[0], chain[at] = chain[at], chain[0]
+            for member in small:
+                chain_of[member.index] = chain
+    chains = {id(chain): chain for chain in chain_of.values() if 1 < len(chain) <= LONGEST}
+    return [sorted(chain, key=lambda op: op.index) for chain in chains.values()]
+
+
+def _waits_for(flow: Flow, op: OpRecord, chain: Chain, chain_of: dict[int, Chain]) -> bool:
+    """Whether an input of `op` is made outside the chain from what the chain made: then one kernel cannot do both."""
+    begin = chain[0].index
+    seen = {source.index for source in flow.sources(op) if chain_of.get(source.index) is not chain}
+    todo = [source for source in flow.sources(op) if source.index in seen and source.index > begin]
+    while todo:
+        if len(seen) > _MOST_BETWEEN:
+            return True
+        for source in flow.sources(todo.pop()):
+            if chain_of.get(source.index) is chain:
+                return True
+            if source.index > begin and source.index not in seen:
+                seen.add(source.index)
+                todo.append(source)
+    return False

@@ -63,7 +63,8 @@ class Matrix:
 def matrices(evidence: Evidence) -> Iterator[Matrix]:
     """Without those that are views of another, packed, or were not read."""
     for row in evidence.weight_rows.values():
-        if _is_matrix(row):
+        is_weight = row.role == "parameter" and row.logical_elements is None and row.shared_with is None
+        if is_weight and len(row["shape"]) >= 2 and "float" in row.dtype and row.get("sparsity") is not None:
             name = model_name(row)
             yield Matrix(row, name, tuple(evidence.weight_users.get(name, ())), not evidence.capture.has_code)
 
@@ -79,8 +80,3 @@ def whole_gain(evidence: Evidence, low: float, high: float, how: str) -> Gain:
     quantity = "param_bytes" if evidence.capture.has_code else "stored_bytes"
     whole = max(int(evidence.totals[quantity] or 0), 1)
     return Gain(quantity, min(low / whole, 1.0), min(high / whole, 1.0), how)
-
-
-def _is_matrix(row: Row) -> bool:
-    is_weight = row.role == "parameter" and row.logical_elements is None and row.shared_with is None
-    return is_weight and len(row["shape"]) >= 2 and "float" in row.dtype and row.get("sparsity") is not None

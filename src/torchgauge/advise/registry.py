@@ -20,10 +20,9 @@ from math import sqrt
 from pkgutil import iter_modules
 from typing import Any
 
-from torchgauge.advise.code import Patch, SourceEdit
+from torchgauge.advise.code import Patch, SourceEdit, merged_changes
 from torchgauge.advise.evidence import Evidence
-from torchgauge.advise.merging import merged
-from torchgauge.advise.record import Advice, Gain
+from torchgauge.advise.record import CONFIDENCES, Advice, Gain
 from torchgauge.errors import UsageError
 from torchgauge.registry import Registry
 
@@ -110,10 +109,18 @@ def _key(advice: Advice) -> tuple[str, str]:
 def list_options(evidence: Evidence, silence: Sequence[str] = (), *, all_advice: bool = False) -> list[Advice]:
     """Choices that every model has: for each, the rule that says most."""
     found = ranked(_found(evidence, silence, is_option=True), all_advice=all_advice)
-    if not all_advice:
-        found = [advice for advice in found if advice.expected_gain is None or _is_worth_choosing(advice.expected_gain)]
-    best = {RULES[advice.rule].option: advice for advice in reversed(found)}
-    return found if all_advice else [advice for advice in found if advice is best[RULES[advice.rule].option]]
+    if all_advice:
+        return found
+    best: dict[str | None, Advice] = {}
+    for advice in found:
+        gain = advice.expected_gain
+        if gain is not None and gain.is_time:
+            is_worth = _middle(gain) >= LEAST_TIME_OF_OPTION
+        else:
+            is_worth = gain is None or (gain.amount or 0) >= LEAST_SIZE_OF_OPTION
+        if is_worth:
+            best.setdefault(RULES[advice.rule].option, advice)
+    return list(best.values())
 
 
 def _found(evidence: Evidence, silence: Sequence[str], *, is_option: bool) -> list[Advice]:
@@ -135,6 +142,54 @@ def failure(rule: str, error: Exception) -> str:
     return f"the advice '{rule}' was not looked for: its rule raised {type(error).__name__}: {error}"
 
 
+def merged(found: Iterable[Advice]) -> list[Advice]:
+    """One piece of advice for each recommendation of a rule, at the place that gains most; `evidence["places"]` has all
+    its places."""
+    groups: dict[tuple[str, str, str | None], list[Advice]] = {}
+    for advice in found:
+        quantity = advice.expected_gain.quantity if advice.expected_gain else None
+        groups.setdefault((*_key(advice), quantity), []).append(advice)
+    pieces = []
+    for group in groups.values():
+        first = max(group, key=lambda advice: advice.expected_gain.middle if advice.expected_gain else 0.0)
+        if len(group) == 1:
+            pieces.append(first)
+            continue
+        places = []
+        for advice in group:
+            gain = advice.expected_gain
+            shares = {"low": gain.low, "high": gain.high} if gain else {}
+            places.append({**advice.where.member(), "evidence": dict(advice.evidence), **shares})
+        gains = [advice.expected_gain for advice in group if advice.expected_gain]
+        pieces.append(
+            replace(
+                first,
+                evidence={**first.evidence, "count": len(group), "places": places},
+                # What is pasted is what the gain is promised for: the code of every place.
+                change=merged_changes([advice.change for advice in group]),
+                expected_gain=_sum(gains, first.expected_gain),
+                confidence=max((advice.confidence for advice in group), key=CONFIDENCES.index),
+            )
+        )
+    return pieces
+
+
+def _sum(gains: list[Gain], first: Gain | None) -> Gain | None:
+    # The largest moment of the run counts for memory: what two places save there does not add up.
+    if first is None or first.quantity == "peak_activation_bytes":
+        return first
+    # Places that touch the same ops, as the products of one loop do, save their time once.
+    apart: list[Gain] = []
+    for gain in sorted(gains, key=lambda gain: -gain.high):
+        own = gain.touched
+        if own is None or all(2 * len(own & (other.touched or frozenset())) < len(own) for other in apart):
+            apart.append(gain)
+    low, high = sum(gain.low for gain in apart), sum(gain.high for gain in apart)
+    every = [gain.touched for gain in apart]
+    touched = None if any(ops is None for ops in every) else frozenset[int]().union(*(ops for ops in every if ops))
+    return replace(first, low=min(low, 1.0), high=min(high, 1.0), touched=touched)
+
+
 def _settled(advice: Advice, evidence: Evidence) -> Advice:
     """With its gain held to the time of the ops it touches, and the line of the code that calls them."""
     where = replace(advice.where, source=advice.where.source or _line(evidence, advice.where.ops))
@@ -143,21 +198,17 @@ def _settled(advice: Advice, evidence: Evidence) -> Advice:
         sourced = [place | {"source": place["source"] or _line(evidence, place["ops"])} for place in known["places"]]
         known = {**known, "places": sourced}
     gain, change = advice.expected_gain, advice.change
+    if isinstance(change, SourceEdit):
+        # No edit where its lines also run where nothing is wrong: a function that several layers share.
+        own = {index for ops in (where.ops, *(place["ops"] for place in known.get("places", ()))) for index in ops}
+        lines = {(op.source, op.op) for op in evidence.forward if op.index in own}
+        if any((op.source, op.op) in lines and op.index not in own for op in evidence.forward):
+            change = None
     made = _MADE_BY.get(evidence.capture.target.kind)
-    places = [where.ops, *(place["ops"] for place in known.get("places", ()))]
-    if isinstance(change, SourceEdit) and _others_run_it(evidence, places):
-        change = None
     if isinstance(change, Patch) and made is not None:
         change = replace(change, note=f"# model: the nn.Module, before {made}\n{change.note}")
     settled = None if gain is None else evidence.settled(gain)
     return replace(advice, where=where, evidence=known, change=change, expected_gain=settled)
-
-
-def _others_run_it(evidence: Evidence, places: Iterable[Sequence[int]]) -> bool:
-    """Whether the lines of an edit also run where nothing is wrong: a function that several layers share."""
-    own = {index for ops in places for index in ops}
-    lines = {(op.source, op.op) for op in evidence.forward if op.index in own}
-    return any((op.source, op.op) in lines and op.index not in own for op in evidence.forward)
 
 
 def _line(evidence: Evidence, ops: Iterable[int]) -> str | None:
@@ -172,12 +223,9 @@ def ranked(
     not said alone. What is in `always` is said however small it is."""
     worth = [advice for advice in found if all_advice or _is_worth_saying(advice) or _key(advice) in always]
     order = sorted(worth, key=_rank)
-    is_vague = order and order[0].kind != "bug" and not _low(order[0])
+    first = order[0] if order else None
+    is_vague = first is not None and first.kind != "bug" and not (first.expected_gain and first.expected_gain.low)
     return [] if is_vague and not all_advice and not always else order
-
-
-def _low(advice: Advice) -> float:
-    return advice.expected_gain.low if advice.expected_gain else 0.0
 
 
 def _is_worth_saying(advice: Advice) -> bool:
@@ -188,10 +236,6 @@ def _is_worth_saying(advice: Advice) -> bool:
         return False
     least_time = LEAST_TIME if isinstance(advice.change, Patch) else LEAST_TIME_OF_EDIT
     return _middle(gain) >= (least_time if gain.is_time else LEAST_BYTES)
-
-
-def _is_worth_choosing(gain: Gain) -> bool:
-    return _middle(gain) >= LEAST_TIME_OF_OPTION if gain.is_time else (gain.amount or 0) >= LEAST_SIZE_OF_OPTION
 
 
 def _middle(gain: Gain) -> float:

@@ -12,7 +12,6 @@ from torchgauge.advise.least_time import LeastTime
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import Cost, OpRecord, Signature, TensorSpec
-from torchgauge.hardware import Peaks
 from torchgauge.units import format_factor, format_whole_percent
 
 _HALF = ("float16", "bfloat16")
@@ -56,13 +55,19 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
             continue
         weight, sizes = odd
         is_convolution = op.category == "convolution"
-        padded = {size: _padded(size, _MULTIPLE if is_convolution else _BEST) for size in sizes}
+        multiple = _MULTIPLE if is_convolution else _BEST
+        padded = {size: -(-size // multiple) * multiple for size in sizes}
         saved = _saved_by_padding(evidence, op, padded)
         if saved is None:
-            most, how = _unreached(evidence, op), "the op's time up to the roof; half of it where that is not known"
-            least = _LEAST_PADDED * most
+            row = evidence.capture.measured.ops.get(op.index, {}) if evidence.capture.measured else {}
+            reached = row.get("roof_share")
+            most = 0.5 if reached is None else max(1 - min(reached, 1.0), 0.0)
+            least, how = _LEAST_PADDED * most, "the op's time up to the roof; half of it where that is not known"
         else:
             least, most, how = 0.7 * saved, min(1.2 * saved, 0.95), "the op as predicted with padded sizes"
+        module = evidence.params[weight].module
+        record = evidence.modules.get(module)
+        is_linear = record is not None and record.type == "Linear" and bool(module)
         yield Advice(
             rule="odd-dimensions",
             where=Where(op.module, (op.index,), weight),
@@ -70,7 +75,7 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
             recommendation="make these channels a multiple of 8: tensor cores take 8 half-precision elements at a time"
             if is_convolution
             else "pad the dimension to a multiple of 64: tensor cores read rows in multiples of 8 elements",
-            change=_padding(evidence, weight),
+            change=Patch(PAD, ("path",), ((module,),), PADDED_LINEAR) if is_linear else None,
             expected_gain=evidence.share([op]).gain(least, most, how, fewer_calls=0.0),
             risk="the padding must be masked or sliced off; a checkpoint does not fit without padding",
             confidence="medium",
@@ -90,10 +95,6 @@ def _odd_sizes(evidence: Evidence, op: OpRecord) -> tuple[str, list[int]] | None
             sizes = [size for size in dict.fromkeys(param.spec.shape[:2]) if size % _MULTIPLE and size > least]
             return (weight, sizes) if sizes else None
     return None
-
-
-def _padded(size: int, multiple: int = _BEST) -> int:
-    return -(-size // multiple) * multiple
 
 
 def _saved_by_padding(evidence: Evidence, op: OpRecord, padded: Mapping[int, int]) -> float | None:
@@ -136,19 +137,6 @@ def _saved_as(evidence: Evidence, op: OpRecord, changed: Signature) -> float | N
     return max(1 - evidence.kernel_s(replace(op, signature=changed)) / before, 0.0) if before else 0.0
 
 
-def _padding(evidence: Evidence, weight: str) -> Patch | None:
-    module = evidence.params[weight].module
-    record = evidence.modules.get(module)
-    is_linear = record is not None and record.type == "Linear" and bool(module)
-    return Patch(PAD, ("path",), ((module,),), PADDED_LINEAR) if is_linear else None
-
-
-def _unreached(evidence: Evidence, op: OpRecord) -> float:
-    row = evidence.capture.measured.ops.get(op.index, {}) if evidence.capture.measured else {}
-    reached = row.get("roof_share")
-    return 0.5 if reached is None else max(1 - min(reached, 1.0), 0.0)
-
-
 @rule("narrow-groups", family="tensor cores")
 def narrow_groups(evidence: Evidence) -> Iterator[Advice]:
     """Convolutions in groups of a few channels: too narrow for tensor cores, and each group is a separate product.
@@ -186,7 +174,10 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
         return
     plain, fast = peaks.rate("float32"), peaks.rate("float32", tf32=True)
     products = [op for op in evidence.capture.ops if op.category == "matmul" and op.signature.dtype == "float32"]
-    saved = _tf32_saving(evidence, products, peaks)
+    # By the roofline: what waits for memory gains nothing.
+    off, on = LeastTime(peaks, matmul_tf32=False), LeastTime(peaks, matmul_tf32=True)
+    before = off.whole(products)
+    saved = evidence.share(products).value * (1 - on.whole(products) / before) if before else 0.0
     if plain is None or fast is None or fast <= plain or saved < _LEAST_SHARE:
         return
     yield Advice(
@@ -210,10 +201,3 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
         risk="products keep 10 bits of mantissa: about 3 decimal digits",
         confidence="low" if evidence.waits_for_host else "high" if evidence.op_times else "medium",
     )
-
-
-def _tf32_saving(evidence: Evidence, products: list[OpRecord], peaks: Peaks) -> float:
-    """The share of the time that is saved, by the roofline: what waits for memory gains nothing."""
-    off, on = LeastTime(peaks, matmul_tf32=False), LeastTime(peaks, matmul_tf32=True)
-    before = off.whole(products)
-    return evidence.share(products).value * (1 - on.whole(products) / before) if before else 0.0

@@ -40,12 +40,7 @@ def thread_count(evidence: Evidence) -> Iterator[Advice]:
         },
         recommendation="run it with fewer threads: more of them are slower here",
         change=Patch(f"torch.set_num_threads({best['threads']})"),
-        expected_gain=Gain(
-            "time_s",
-            gain / 2,
-            gain,
-            "the medians of runs with each number of threads",
-        ),
+        expected_gain=Gain("time_s", gain / 2, gain, "the medians of runs with each number of threads"),
         risk="another batch size or a busier machine may want another number",
         confidence="high" if gain > 2 * _LEAST_GAIN else "medium",
     )
@@ -54,7 +49,7 @@ def thread_count(evidence: Evidence) -> Iterator[Advice]:
 @rule("thread-oversubscription", family="threads")
 def thread_oversubscription(evidence: Evidence) -> Iterator[Advice]:
     """Measured with more threads than there are cores: they wait for each other at every op. Where runs with fewer were
-    measured too, those tell."""
+    measured too, `thread-count` has the answer."""
     threads, cores = _threads(evidence), evidence.capture.environment.cpu_cores
     is_measured = evidence.device == "cpu" and evidence.time_s and len(_scaling(evidence)) < 2
     if not is_measured or threads is None or cores is None:
@@ -64,7 +59,7 @@ def thread_oversubscription(evidence: Evidence) -> Iterator[Advice]:
     yield Advice(
         rule="thread-oversubscription",
         where=Where(""),
-        evidence={"threads": threads, "cores": cores, **_variables(evidence)},
+        evidence={"threads": threads, "cores": cores, **evidence.capture.environment.settings},
         recommendation="run it with no more threads than there are cores: an op ends with its slowest thread",
         change=Patch(f"torch.set_num_threads({cores})"),
         expected_gain=Gain(
@@ -81,13 +76,17 @@ def idle_cores(evidence: Evidence) -> Iterator[Advice]:
     threads, cores = _threads(evidence), evidence.capture.environment.cpu_cores
     if evidence.device != "cpu" or not evidence.time_s or threads is None or cores is None:
         return
-    busy, wanted = _efficiency(evidence), int(cores * _DEFAULT_SHARE)
+    # Of the speed-up over one thread where it was measured, otherwise how busy the threads were.
+    rows, wanted = _scaling(evidence), int(cores * _DEFAULT_SHARE)
+    busy = rows[-1].get("efficiency") if len(rows) > 1 else None
+    busy = busy if busy is not None else (evidence.figures.get("threads") or {}).get("utilisation")
     if threads >= wanted or busy is None or busy < _LEAST_EFFICIENCY or _is_shared(evidence):
         return
+    settings = evidence.capture.environment.settings  # of OpenMP, MKL and torch's threads between ops
     yield Advice(
         rule="idle-cores",
         where=Where(""),
-        evidence={"threads": threads, "cores": cores, "thread_efficiency": busy, **_variables(evidence)},
+        evidence={"threads": threads, "cores": cores, "thread_efficiency": busy, **settings},
         recommendation="run it with one thread per physical core: these threads are busy, and most cores are not used",
         change=Patch(f"torch.set_num_threads({wanted})  # instead of OMP_NUM_THREADS"),
         expected_gain=Gain(
@@ -97,7 +96,7 @@ def idle_cores(evidence: Evidence) -> Iterator[Advice]:
             "assumed: more threads reach the efficiency measured with these",
         ),
         risk="several processes on one machine share its cores: then fewer threads each are right",
-        confidence="low" if len(_scaling(evidence)) < 2 else "medium",
+        confidence="low" if len(rows) < 2 else "medium",
     )
 
 
@@ -115,15 +114,3 @@ def _threads(evidence: Evidence) -> int | None:
     """Those of the measured run."""
     measured: int | None = (evidence.figures.get("threads") or {}).get("intra_op")
     return measured
-
-
-def _efficiency(evidence: Evidence) -> float | None:
-    """Of the speed-up over one thread where it was measured, else how busy the threads were."""
-    rows = _scaling(evidence)
-    found = rows[-1].get("efficiency") if len(rows) > 1 else None
-    return found if found is not None else (evidence.figures.get("threads") or {}).get("utilisation")
-
-
-def _variables(evidence: Evidence) -> dict[str, Any]:
-    """What OpenMP and MKL were told, and torch's threads between ops."""
-    return dict(evidence.capture.environment.settings)

@@ -14,7 +14,7 @@ from torchgauge.advise.registry import rule
 
 @rule("tied-weights", family="sharing")
 def tied_weights(evidence: Evidence) -> Iterator[Advice]:
-    """Of a model in memory; a file's duplicates are told as such."""
+    """Of a model in memory; for a file there is `duplicate-tensors`."""
     if evidence.capture.stored is not None:
         return
     copies = list(_copies(evidence))
@@ -23,8 +23,41 @@ def tied_weights(evidence: Evidence) -> Iterator[Advice]:
     }
     for matrix, original in copies:
         # Blocks made as copies of one start out equal, and are meant to differ; side by side they compute the same.
-        if not _is_same_layer(matrix.name, original) or _owners(matrix.name, original) in side_by_side:
-            yield _tie(evidence, matrix, original)
+        is_same_layer = re.sub(r"\d+", "#", matrix.name) == re.sub(r"\d+", "#", original)
+        if is_same_layer and _owners(matrix.name, original) not in side_by_side:
+            continue
+        share = matrix.nbytes / max(evidence.totals.param_bytes, 1)
+        module, _, name = matrix.name.rpartition(".")
+        yield Advice(
+            rule="tied-weights",
+            where=matrix.where,
+            evidence={"same_values_as": original, "bytes": matrix.nbytes},
+            recommendation="share one parameter: these hold the same values, bit for bit",
+            change=Patch(
+                "setattr(model.get_submodule(path), name, model.get_parameter(original))",
+                ("path", "name", "original"),
+                ((module, name, original),),
+            ),
+            expected_gain=Gain("param_bytes", share, share, "the bytes of the copy"),
+            risk="none for inference; in further training they stay equal, which they did not have to before",
+            confidence="high",
+        )
+
+
+@rule("duplicate-tensors", family="file")
+def duplicate_tensors(evidence: Evidence) -> Iterator[Advice]:
+    for matrix, original in _copies(evidence) if evidence.capture.stored is not None else ():
+        share = min(matrix.nbytes / max(evidence.totals.stored_bytes, 1), 1.0)
+        yield Advice(
+            rule="duplicate-tensors",
+            where=matrix.where,
+            evidence={"same_values_as": original, "bytes": matrix.nbytes, "file": matrix.row.file},
+            recommendation="store these values once: tie the parameters before saving (safetensors: omit one name)",
+            change=None,
+            expected_gain=Gain("stored_bytes", share, share, "the bytes of the copy"),
+            risk="code that loads the file must know both names",
+            confidence="high",
+        )
 
 
 @rule("repeated-buffers", family="sharing")
@@ -59,6 +92,14 @@ def repeated_buffers(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+def _copies(evidence: Evidence) -> Iterator[tuple[Matrix, str]]:
+    """Constant matrices are equal by chance of their initialisation."""
+    for matrix in matrices(evidence):
+        original = matrix.figure("duplicate_of")
+        if original is not None and not matrix.is_constant:
+            yield matrix, str(original)
+
+
 def _owners(name: str, other: str) -> tuple[str, str] | None:
     """The paths of the two modules that differ in a number: experts.0 and experts.1 of experts.1.up.weight."""
     parts, others = name.split("."), other.split(".")
@@ -77,56 +118,3 @@ def _read_alike(evidence: Evidence, *owners: str) -> bool:
         bases = (evidence.dataflow.base(op, at) for op in ops for at in range(len(op.producers)))
         read.append({base[0] for base in bases if base is not None and base[0] not in inside})
     return bool(read[0] & read[1])
-
-
-@rule("duplicate-tensors", family="file")
-def duplicate_tensors(evidence: Evidence) -> Iterator[Advice]:
-    if evidence.capture.stored is not None:
-        for matrix, original in _copies(evidence):
-            yield _store_once(evidence, matrix, original)
-
-
-def _copies(evidence: Evidence) -> Iterator[tuple[Matrix, str]]:
-    """Constant matrices are equal by chance of their initialisation."""
-    for matrix in matrices(evidence):
-        original = matrix.figure("duplicate_of")
-        if original is not None and not matrix.is_constant:
-            yield matrix, str(original)
-
-
-def _is_same_layer(name: str, other: str) -> bool:
-    """Blocks made as copies of one start out equal, and are meant to differ."""
-    return re.sub(r"\d+", "#", name) == re.sub(r"\d+", "#", other)
-
-
-def _tie(evidence: Evidence, matrix: Matrix, original: str) -> Advice:
-    share = matrix.nbytes / max(evidence.totals.param_bytes, 1)
-    module, _, name = matrix.name.rpartition(".")
-    return Advice(
-        rule="tied-weights",
-        where=matrix.where,
-        evidence={"same_values_as": original, "bytes": matrix.nbytes},
-        recommendation="share one parameter: these hold the same values, bit for bit",
-        change=Patch(
-            "setattr(model.get_submodule(path), name, model.get_parameter(original))",
-            ("path", "name", "original"),
-            ((module, name, original),),
-        ),
-        expected_gain=Gain("param_bytes", share, share, "the bytes of the copy"),
-        risk="none for inference; trained on, they stay equal, which they did not have to before",
-        confidence="high",
-    )
-
-
-def _store_once(evidence: Evidence, matrix: Matrix, original: str) -> Advice:
-    share = matrix.nbytes / max(evidence.totals.stored_bytes, 1)
-    return Advice(
-        rule="duplicate-tensors",
-        where=matrix.where,
-        evidence={"same_values_as": original, "bytes": matrix.nbytes, "file": matrix.row.file},
-        recommendation="store these values once: tie the parameters before saving (safetensors: leave one name out)",
-        change=None,
-        expected_gain=Gain("stored_bytes", min(share, 1.0), min(share, 1.0), "the bytes of the copy"),
-        risk="code that loads the file must know both names",
-        confidence="high",
-    )

@@ -20,12 +20,14 @@ _LEAST_FROZEN, _FEW_TRAINED = 0.3, 0.1
 
 @rule("optimizer-state", family="training")
 def optimizer_state(evidence: Evidence) -> Iterator[Advice]:
-    state = sum(op.signature.activation_bytes for op in _allocations(evidence))
+    ops = evidence.capture.ops
+    allocations = [op for op in ops if op.phase == "optimizer" and op.category == "allocation" and op.weights]
+    state = sum(op.signature.activation_bytes for op in allocations)
     share = state / max(evidence.totals.peak_activation_bytes or 0, 1)
     if evidence.is_train and share >= STATE_SHARE:
         yield Advice(
             rule="optimizer-state",
-            where=Where(module="", ops=tuple(op.index for op in _allocations(evidence))[:10]),
+            where=Where(module="", ops=tuple(op.index for op in allocations)[:10]),
             evidence={"state_bytes": state, "peak_bytes": evidence.totals.peak_activation_bytes, "share": share},
             recommendation="keep the optimizer's state in 8 bits, or factored: it is most of what training holds",
             change=Patch("from torchao.optim import AdamW8bit\noptimizer = AdamW8bit(model.parameters())"),
@@ -42,9 +44,11 @@ def optimizer_state(evidence: Evidence) -> Iterator[Advice]:
 
 @rule("gradient-memory", family="training")
 def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
-    gradients = _gradients(evidence)
-    peak = evidence.totals.peak_activation_bytes or 0
-    if evidence.is_train and gradients and sum(gradients) >= GRADIENT_SHARE * peak and _peaks_in_optimizer(evidence):
+    ops, peak = evidence.capture.ops, evidence.totals.peak_activation_bytes or 0
+    stepped = {name for op in ops if op.phase == "optimizer" for name in op.weights}
+    gradients = [param.spec.nbytes for name, param in evidence.params.items() if name in stepped]
+    peaks_in_optimizer = bool(ops) and max(ops, key=lambda op: op.live_bytes).phase == "optimizer"
+    if evidence.is_train and gradients and sum(gradients) >= GRADIENT_SHARE * peak and peaks_in_optimizer:
         saved = (sum(gradients) - max(gradients)) / peak
         yield Advice(
             rule="gradient-memory",
@@ -56,12 +60,7 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
                 "def step(p):\n    optimizers[p].step()\n    optimizers[p].zero_grad()\n"
                 "handles = [p.register_post_accumulate_grad_hook(step) for p in optimizers]"
             ),
-            expected_gain=Gain(
-                "peak_activation_bytes",
-                0.5 * saved,
-                saved,
-                "all gradients but the largest",
-            ),
+            expected_gain=Gain("peak_activation_bytes", 0.5 * saved, saved, "all gradients except the largest"),
             risk="gradients cannot be clipped by their common norm, nor accumulated over several batches",
             confidence="medium",
         )
@@ -211,8 +210,8 @@ _COMPARISONS = {f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge",
 def _why_untrained(evidence: Evidence, stops: list[OpRecord]) -> str:
     if not stops:
         return (
-            "no gradient reaches these parameters: freeze them if that is meant, "
-            "else look for no_grad(), detach() or .data"
+            "no gradient reaches these parameters: freeze them if that is intended, "
+            "otherwise look for no_grad(), detach() or .data"
         )
     first = stops[0]
     name = first.op.removeprefix("aten::")
@@ -222,21 +221,5 @@ def _why_untrained(evidence: Evidence, stops: list[OpRecord]) -> str:
         name = f"the cast to {first.signature.outputs[0].dtype}"
     line = evidence.line_of(first.index)
     at = name if line is None else f"{name} ({line})"
-    mend = "remove it" if first.op == "aten::detach" else "make it differentiable"
-    return f"no gradient passes {at}: {mend} or freeze these"
-
-
-def _allocations(evidence: Evidence) -> list[OpRecord]:
-    ops = evidence.capture.ops
-    return [op for op in ops if op.phase == "optimizer" and op.category == "allocation" and op.weights]
-
-
-def _gradients(evidence: Evidence) -> list[int]:
-    """Of the parameters that the optimizer stepped."""
-    stepped = {name for op in evidence.capture.ops if op.phase == "optimizer" for name in op.weights}
-    return [param.spec.nbytes for name, param in evidence.params.items() if name in stepped]
-
-
-def _peaks_in_optimizer(evidence: Evidence) -> bool:
-    ops = evidence.capture.ops
-    return bool(ops) and max(ops, key=lambda op: op.live_bytes).phase == "optimizer"
+    remedy = "remove it" if first.op == "aten::detach" else "make it differentiable"
+    return f"no gradient passes {at}: {remedy} or freeze these"

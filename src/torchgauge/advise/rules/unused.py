@@ -1,4 +1,4 @@
-"""Parameters that no op of the run reads."""
+"""Parameters that do nothing: no op of the run reads them, or they are zero and what they multiply has no effect."""
 
 from __future__ import annotations
 
@@ -6,75 +6,134 @@ from collections.abc import Iterator
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.matrices import model_name
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import ParamRecord
+from torchgauge.facts import OpRecord, ParamRecord
 
 _LEAST_SHARE = 0.005
 _CONTAINERS = {"ModuleList", "ModuleDict"}
+_SCALING = {"aten::mul", "aten::div"}
 
 
 @rule("unused-parameters", family="unused")
 def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
     used = {weight for op in evidence.capture.ops for weight in op.weights}
-    if not used:
-        return
-    idle = [p for p in evidence.capture.params if not p.is_buffer and not used & {p.name, *p.aliases}]
+    idle = [p for p in evidence.capture.params if not p.is_buffer and not used & {p.name, *p.aliases}] if used else []
+    # By the largest module around a parameter that is idle as a whole, otherwise by the parameter's name.
     groups: dict[str, list[ParamRecord]] = {}
     for param in idle:
-        groups.setdefault(_topmost(evidence, param, used), []).append(param)
+        place, path = param.name, param.module
+        while path and path in evidence.modules and not any(weight.startswith(f"{path}.") for weight in used):
+            place, path = path, path.rpartition(".")[0]
+        groups.setdefault(place, []).append(param)
     for place, params in groups.items():
-        share = sum(param.spec.nbytes for param in params) / max(evidence.totals.param_bytes, 1)
-        if share >= _LEAST_SHARE and not _is_routed(evidence, place):
-            yield _advice(evidence, place, params)
-
-
-def _advice(evidence: Evidence, place: str, params: list[ParamRecord]) -> Advice:
-    nbytes = sum(param.spec.nbytes for param in params)
-    share = min(nbytes / max(evidence.totals.param_bytes, 1), 1.0)
-    is_module = place in evidence.modules
-    thing = "module" if is_module else "parameter"
-    words = (
-        f"remove the {thing}: this training step does not use it"
-        if evidence.is_train
-        else f"leave the {thing} out of what is deployed: inference does not read it"
-    )
-    return Advice(
-        rule="unused-parameters",
-        where=Where(
-            place if is_module else params[0].module,
-            (),
-            None if is_module else params[0].name,
-            evidence.model.made_at(place) if evidence.model is not None else None,
-        ),
-        evidence={"parameters": [param.name for param in params], "unused_bytes": nbytes},
-        recommendation=words,
-        change=Patch("model.set_submodule(path, torch.nn.Identity())", ("path",), ((place,),)) if is_module else None,
-        expected_gain=Gain("param_bytes", share, share, "their bytes over those of all parameters"),
-        risk="other inputs, another method or, after inference, training may use it"
-        if not evidence.is_train
-        else "other inputs or another method may use it",
-        confidence="medium",
-    )
-
-
-def _topmost(evidence: Evidence, param: ParamRecord, used: set[str]) -> str:
-    """The path of the largest module around it that is idle as a whole, else the parameter's name."""
-    place, path = param.name, param.module
-    while path and path in evidence.modules and not _is_used(path, used):
-        place, path = path, path.rpartition(".")[0]
-    return place
-
-
-def _is_used(path: str, used: set[str]) -> bool:
-    return any(weight.startswith(f"{path}.") for weight in used)
+        nbytes = sum(param.spec.nbytes for param in params)
+        share = min(nbytes / max(evidence.totals.param_bytes, 1), 1.0)
+        if share < _LEAST_SHARE or _is_routed(evidence, place):
+            continue
+        is_module = place in evidence.modules
+        thing = "module" if is_module else "parameter"
+        if evidence.is_train:
+            words = f"remove the {thing}: this training step does not use it"
+            risk = "other inputs or another method may use it"
+        else:
+            words = f"leave the {thing} out of what is deployed: inference does not read it"
+            risk = "other inputs, another method or, after inference, training may use it"
+        yield Advice(
+            rule="unused-parameters",
+            where=Where(
+                place if is_module else params[0].module,
+                (),
+                None if is_module else params[0].name,
+                evidence.model.made_at(place) if evidence.model is not None else None,
+            ),
+            evidence={"parameters": [param.name for param in params], "unused_bytes": nbytes},
+            recommendation=words,
+            change=Patch("model.set_submodule(path, torch.nn.Identity())", ("path",), ((place,),))
+            if is_module
+            else None,
+            expected_gain=Gain("param_bytes", share, share, "their bytes over those of all parameters"),
+            risk=risk,
+            confidence="medium",
+        )
 
 
 def _is_routed(evidence: Evidence, place: str) -> bool:
-    """One of several equal modules of which data choose: idle in this run, not in all."""
+    """One of several equal modules among which the data choose: idle in this run, not in all."""
     parent = evidence.modules.get(place.rpartition(".")[0]) if place in evidence.modules else None
     if parent is None or parent.type not in _CONTAINERS:
         return False
     kind = evidence.modules[place].type
     siblings = (record for record in evidence.capture.modules if record.parent == parent.path)
     return any(record.calls and record.type == kind for record in siblings)
+
+
+@rule("zero-parameters", family="unused")
+def zero_parameters(evidence: Evidence) -> Iterator[Advice]:
+    """A layer scale, the weight of a norm or of a layer whose values are all zero. Before training that is how many
+    residual branches start, after it the branch was never trained or never loaded."""
+    rows = {model_name(row): row for row in evidence.weight_rows.values()}
+    zero = [
+        name
+        for name, row in rows.items()
+        if row.role == "parameter" and row.get("abs_max") == 0 and row.elements > 1 and row.shared_with is None
+    ]
+    whole = max(evidence.totals.param_bytes or 0, 1)
+    for name in zero:
+        users = [op for op in evidence.weight_users.get(name, ()) if _multiplies(evidence, op, name)]
+        if not users or len(users) != len(evidence.weight_users[name]):
+            continue  # a bias, or a file without code
+        # A batch norm without collected statistics is untrained, and ResNets initialise some norms with zeros.
+        mean = rows.get(f"{name.rpartition('.')[0]}.running_mean")
+        if mean is not None and mean.get("abs_max") == 0:
+            continue
+        idle = _without_effect(evidence, users)
+        names = {name} | {weight for op in idle for weight in op.weights}
+        names = {
+            each for each in names if {op.index for op in evidence.weight_users[each]} <= {op.index for op in idle}
+        }
+        nbytes = sum(evidence.params[each].nbytes for each in names if each in evidence.params)
+        yield Advice(
+            rule="zero-parameters",
+            where=Where(
+                users[0].module,
+                tuple(op.index for op in users),
+                str(rows[name].name),
+                evidence.model.made_at(name) if evidence.model is not None else None,
+            ),
+            evidence={"parameters": sorted(names)[:8], "bytes": nbytes, "ops_without_effect": len(idle)},
+            recommendation="this parameter is zero, so its branch adds nothing: usual before training; in a trained "
+            "model load it, train it or remove the branch",
+            change=None,
+            expected_gain=Gain("param_bytes", min(nbytes / whole, 1.0), min(nbytes / whole, 1.0), "what it makes idle"),
+            risk="none: the output does not depend on these parameters as they are",
+            confidence="medium",
+        )
+
+
+def _multiplies(evidence: Evidence, op: OpRecord, name: str) -> bool:
+    """Whether what is computed is the same for every input if the parameter is zero: a bias only adds."""
+    shape = evidence.params[name].spec.shape if name in evidence.params else ()
+    if op.cost.macs:
+        return len(shape) > 1
+    if op.category == "normalization":
+        vectors = [
+            weight for weight in op.weights if weight in evidence.params and evidence.params[weight].spec.shape == shape
+        ]
+        return bool(vectors) and vectors[0] == name and not name.endswith("bias")
+    return op.op.rstrip("_") in _SCALING
+
+
+def _without_effect(evidence: Evidence, users: list[OpRecord]) -> list[OpRecord]:
+    """The ops that multiply with zeros, and those before whose results nothing else reads."""
+    found = {op.index: op for op in users}
+    todo = list(users)
+    while todo:
+        for source in evidence.flow.sources(todo.pop()):
+            readers = evidence.flow.users(source)
+            is_read = any(reader.index not in found for reader in readers) or evidence.flow.is_result(source)
+            if source.index not in found and not is_read:
+                found[source.index] = source
+                todo.append(source)
+    return list(found.values())
