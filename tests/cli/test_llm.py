@@ -20,7 +20,7 @@ from torch import nn
 import torchgauge as tg
 from tests.llm.zoo import MODELS
 from torchgauge.cli import main
-from torchgauge.report.documents import log_ticks
+from torchgauge.report.charts import log_ticks
 
 # transformers imports torchvision, whose operators may not be those of this torch.
 pytestmark = pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")

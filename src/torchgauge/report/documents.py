@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from math import floor, log10
 from pathlib import Path
 from typing import ClassVar
 
@@ -91,22 +90,3 @@ def render_page(report: PredictionReport) -> str:
         f"<style>{style}</style></head><body><h1>{title}</h1>{report.picture()}"
         f"{write_sections(report.sections(), PLAIN_WIDTH)}</body></html>\n"
     )
-
-
-# The colour of each verdict on a picture.
-VERDICT_COLOURS = {"fits": "#3ca951", "too close": "#efb118", "does not fit": "#ff725c"}
-
-
-def svg_label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{html_text(text)}</text>'
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, with more between them where these are few: an axis has two ticks at least."""
-    ticks: list[float] = []
-    for steps in ((1,), (1, 2, 5), [half / 2 for half in range(2, 20)], [tenth / 10 for tenth in range(10, 100)]):
-        if len(ticks) < (4 if steps == (1, 2, 5) else 2):
-            all_ticks = (step * 10.0**power for power in range(floor(low), floor(high) + 1) for step in steps)
-            ticks = [tick for tick in all_ticks if low <= log10(tick) <= high]
-    return ticks

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.facts import FitFacts, Suggestions, fit_row
-from torchgauge.report.documents import VERDICT_COLOURS, PredictionReport, svg_label
+from torchgauge.report.charts import VERDICT_COLOURS, svg_label, svg_picture
+from torchgauge.report.documents import PredictionReport
 from torchgauge.report.escape import html_text
 from torchgauge.report.model import (
     Block,
@@ -40,6 +41,7 @@ _NUMBERS = {
 }  # fmt: skip
 _MAX_DETAILED = 4  # predictions shown in full; the table has all
 _MIN_EXTRA_FLOPS = 0.005
+_WIDTH, _HEIGHT, _LEFT, _GAP = 900, 240, 90, 70  # of the memory over a step in the picture
 _SHOWN_ROOM = 4  # the device's line is drawn where it is at most so many times as high as what is reserved
 
 
@@ -66,30 +68,53 @@ class FitReport(PredictionReport):
 
     def sections(self) -> list[Section]:
         """A table where there are several predictions, then each of them."""
-        found = [Section(f"{self.target}: memory", (_overview(self.fits),))] if len(self.fits) > 1 else []
-        return found + [
-            Section(headline(fit), tuple(_blocks(fit, more))) for fit, more in self._pairs()[:_MAX_DETAILED]
+        found = [Section(headline(fit), tuple(_blocks(fit, more))) for fit, more in self._pairs()[:_MAX_DETAILED]]
+        if len(self.fits) == 1:
+            return found
+        headings = (*texts("Device"), *figures("Batch", "Sequence", "Verdict", "Used", "At least", "At most", "Free"))
+        rows = [
+            (
+                Cell(fit.title),
+                Cell(str(fit.batch or "")),
+                Cell(str(fit.seq or "")),
+                Cell(_WORDS[fit.verdict], is_warning=fit.verdict != "fits"),
+                Cell(format_bytes(fit.used_bytes)),
+                Cell(format_bytes(fit.bounds["used_bytes"].low)),
+                Cell(format_bytes(fit.bounds["used_bytes"].high)),
+                Cell(format_bytes(max(fit.free_bytes, 0))),
+            )
+            for fit in self.fits
         ]
+        # The batch and the sequence are columns where they were given.
+        kept = [place for place in range(len(headings)) if place == 0 or any(row[place].text for row in rows)]
+        cells = tuple(tuple(row[place] for place in kept) for row in rows)
+        table = Table("", tuple(headings[place] for place in kept), cells)
+        return [Section(f"{self.target}: memory", (table,)), *found]
 
     def picture(self) -> str:
-        """Memory by class over a step for each prediction, with the device's capacity as a line; above them, where
-        there are several, a cell for each."""
+        """Memory by class over a step for each prediction, with the device's capacity as a line. Above them, where
+        there are several, a cell for each: devices or lengths down, batches across."""
         pieces, top = [], 10.0
         if len(self.fits) > 1:
-            drawn, height = _matrix(self.fits, top)
-            pieces.append(drawn)
-            top += height
+            down = list(dict.fromkeys((fit.title, fit.seq) for fit in self.fits))
+            across = list(dict.fromkeys(fit.batch for fit in self.fits))
+            wide, high = min((_WIDTH - 140) / len(across), 150), 30
+            for x, batch in enumerate(across):
+                pieces.append(svg_label(150 + wide * (x + 0.5), top + 14, f"batch {batch or 1}", "middle"))
+            for y, (title, seq) in enumerate(down):
+                pieces.append(svg_label(5, top + 40 + high * y, f"{title}{f', sequence {seq}' if seq else ''}"))
+            for fit in self.fits:
+                left = 150 + wide * across.index(fit.batch)
+                above = top + 20 + high * down.index((fit.title, fit.seq))
+                place = f'x="{left:.1f}" y="{above:.1f}" width="{wide - 2:.1f}" height="{high - 2}"'
+                shade = f'fill="{VERDICT_COLOURS[fit.verdict]}" opacity="0.75"'
+                pieces.append(f"<rect {place} {shade}><title>{html_text(headline(fit))}</title></rect>")
+                pieces.append(svg_label(left + wide / 2, above + 19, format_bytes(fit.used_bytes), "middle"))
+            top += 40 + high * len(down) + 20
         for fit in self.fits[:_MAX_DETAILED]:
             pieces.append(_stack(fit, top))
             top += _HEIGHT + _GAP + 40
-        style = (
-            "text{font:12px sans-serif;fill:#333}.title{font-weight:bold}"
-            "@media(prefers-color-scheme:dark){text{fill:#ddd}}"
-        )
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 200} {top:.0f}" role="img">'
-            f"<style>{style}</style>{''.join(pieces)}</svg>\n"
-        )
+        return svg_picture(_WIDTH + 200, top, pieces)
 
 
 def headline(row: FitFacts) -> str:
@@ -99,25 +124,6 @@ def headline(row: FitFacts) -> str:
     named = {"batch": row.batch, "sequence": row.seq}
     sizes = "".join(f", {name} {size}" for name, size in named.items() if size)
     return f"{row.target} on {row.title}{sizes}: {verdict}"
-
-
-def _overview(rows: Sequence[FitFacts]) -> Table:
-    headings = (*texts("Device"), *figures("Batch", "Sequence", "Verdict", "Used", "At least", "At most", "Free"))
-    cells = [
-        (
-            Cell(row.title),
-            Cell(str(row.batch or "")),
-            Cell(str(row.seq or "")),
-            Cell(_WORDS[row.verdict], is_warning=row.verdict != "fits"),
-            Cell(format_bytes(row.used_bytes)),
-            Cell(format_bytes(row.bounds["used_bytes"].low)),
-            Cell(format_bytes(row.bounds["used_bytes"].high)),
-            Cell(format_bytes(max(row.free_bytes, 0))),
-        )
-        for row in rows
-    ]
-    kept = [place for place in range(len(headings)) if place == 0 or any(line[place].text for line in cells)]
-    return Table("", tuple(headings[i] for i in kept), tuple(tuple(line[i] for i in kept) for line in cells))
 
 
 def _blocks(row: FitFacts, suggestions: Suggestions | None) -> Iterator[Block]:
@@ -164,32 +170,8 @@ def _blocks(row: FitFacts, suggestions: Suggestions | None) -> Iterator[Block]:
         yield Listing(items)
 
 
-# --- the picture ------------------------------------------------------------------------------------------------------
-
-_WIDTH, _HEIGHT, _LEFT, _GAP = 900, 240, 90, 70
-
-
-def _matrix(rows: Sequence[FitFacts], top: float) -> tuple[str, float]:
-    """Devices or lengths down, batches across."""
-    down = list(dict.fromkeys((row.title, row.seq) for row in rows))
-    across = list(dict.fromkeys(row.batch for row in rows))
-    wide, high = min((_WIDTH - 140) / len(across), 150), 30
-    pieces = [
-        svg_label(150 + wide * (x + 0.5), top + 14, f"batch {batch or 1}", "middle") for x, batch in enumerate(across)
-    ]
-    for y, (title, seq) in enumerate(down):
-        pieces.append(svg_label(5, top + 40 + high * y, f"{title}{f', sequence {seq}' if seq else ''}"))
-    for row in rows:
-        x, y = across.index(row.batch), down.index((row.title, row.seq))
-        left, above = 150 + wide * x, top + 20 + high * y
-        place = f'x="{left:.1f}" y="{above:.1f}" width="{wide - 2:.1f}" height="{high - 2}"'
-        title, colour = html_text(headline(row)), VERDICT_COLOURS[row.verdict]
-        pieces.append(f'<rect {place} fill="{colour}" opacity="0.75"><title>{title}</title></rect>')
-        pieces.append(svg_label(left + wide / 2, above + 19, format_bytes(row.used_bytes), "middle"))
-    return "".join(pieces), 40 + high * len(down) + 20
-
-
 def _stack(row: FitFacts, top: float) -> str:
+    """The memory of each class over the step, one above the other."""
     course = row.course
     kinds = [name for name in CLASSES if any(course.get(name, ()))]
     count = len(course[kinds[0]]) if kinds else 0

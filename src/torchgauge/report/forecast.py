@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log10
-from typing import NamedTuple
 
 from torchgauge.facts import ForecastFacts, OpForecast, forecast_row
-from torchgauge.report.documents import PredictionReport, log_ticks
-from torchgauge.report.escape import html_text
+from torchgauge.report.charts import COLOURS, WIDTH, Mark, Series, log_chart, svg_label, svg_picture
+from torchgauge.report.documents import PredictionReport
 from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, more, notes, texts
 from torchgauge.report.registry import FORECAST
 from torchgauge.units import format_count, format_joules, format_percent, format_seconds, format_value
@@ -78,32 +76,31 @@ class ForecastReport(PredictionReport):
 
     def picture(self) -> str:
         """Two charts side by side: throughput against batch, time against energy; a line per device, bars for the 90 %
-        interval. Both axes are logarithmic."""
-        rows = self.forecasts
-        devices = list(dict.fromkeys(row.device for row in rows))
-        colour = {device: _COLOURS[number % len(_COLOURS)] for number, device in enumerate(devices)}
-        left = [
-            _Point(row.device, row.samples, row.samples / row.time_s, row.samples / row.high_s, row.samples / row.low_s)
-            for row in rows if row.time_s
-        ]  # fmt: skip
-        right = [
-            _Point(row.device, row.time_s, row.energy_j, row.energy_low_j or 0.0, row.energy_high_j or 0.0)
-            for row in rows if row.energy_j
-        ]  # fmt: skip
-        parts = [_chart(left, 0, ("batch", format_value), ("samples per second", format_count), colour)]
-        if right:
-            axes = ("time of a run", format_seconds), ("energy of a run", format_joules)
-            parts.append(_chart(right, 460, *axes, colour))
-        keys = "".join(
-            f'<text x="{70 + 120 * number}" y="375" fill="{colour[device]}">● {html_text(device)}</text>'
-            for number, device in enumerate(devices)
-        )
-        title = html_text(f"{rows[0].target}: {rows[0].mode}, {rows[0].execution}")
-        return (
-            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 390" font-family="sans-serif" font-size="12">'
-            f'<rect width="920" height="390" fill="white"/><text x="20" y="22" font-size="14">{title}</text>'
-            f"{''.join(parts)}{keys}</svg>\n"
-        )
+        interval."""
+        first = self.forecasts[0]
+        pieces = [svg_label(20, 20, f"{first.target}: {first.mode}, {first.execution}", kind="title")]
+        rates: list[Series] = []
+        energies: list[Series] = []
+        for number, device in enumerate(dict.fromkeys(row.device for row in self.forecasts)):
+            colour, rows = COLOURS[number % len(COLOURS)], [row for row in self.forecasts if row.device == device]
+            reached = [
+                Mark(row.samples, row.samples / row.time_s, low=row.samples / row.high_s, high=row.samples / row.low_s)
+                for row in rows
+                if row.time_s
+            ]
+            used = [
+                Mark(row.time_s, row.energy_j, low=row.energy_low_j, high=row.energy_high_j)
+                for row in rows
+                if row.energy_j
+            ]
+            rates.append(Series(colour, sorted(reached, key=lambda mark: mark.x)))
+            energies.append(Series(colour, sorted(used, key=lambda mark: mark.x)))
+            pieces.append(f'<circle cx="{74 + 120 * number}" cy="361" r="4" fill="{colour}"/>')
+            pieces.append(svg_label(84 + 120 * number, 365, device))
+        pieces.append(log_chart(0, 30, ("batch", format_value), ("samples per second", format_count), rates))
+        axes = ("time of a run", format_seconds), ("energy of a run", format_joules)
+        pieces.append(log_chart(WIDTH, 30, *axes, energies))
+        return svg_picture(2 * WIDTH, 380, pieces)
 
 
 def _devices(rows: Sequence[ForecastFacts]) -> Table:
@@ -158,50 +155,3 @@ def _shares(row: ForecastFacts) -> Iterator[Block]:
         )
         headings = (*texts("Module"), *figures("Time", "Share", "Energy"))
         yield Table("", headings, found, more(len(modules) - _MAX_MODULES, "modules"))
-
-
-# Colours that stay apart for colour-blind readers (Okabe and Ito).
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-
-
-class _Point(NamedTuple):
-    device: str
-    x: float
-    y: float
-    low: float
-    high: float
-
-
-Axis = tuple[str, Callable[[float], str]]  # its title, and how its values are written
-
-
-def _chart(points: Sequence[_Point], left: int, across: Axis, upward: Axis, colour: Mapping[str, str]) -> str:
-    x0, x1, y0, y1 = left + 70, left + 430, 310, 50
-    xs = [point.x for point in points]
-    ys = [value for point in points for value in (point.y, point.low, point.high)]
-    x_low, x_high = log10(min(xs)) - 0.05, log10(max(xs)) + 0.05
-    y_low, y_high = log10(min(ys)) - 0.05, log10(max(ys)) + 0.05
-
-    def x_of(value: float) -> float:
-        return round(x0 + (log10(value) - x_low) / (x_high - x_low) * (x1 - x0), 1)
-
-    def y_of(value: float) -> float:
-        return round(y0 - (log10(value) - y_low) / (y_high - y_low) * (y0 - y1), 1)
-
-    parts = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="#444"/>']
-    for tick in log_ticks(x_low, x_high):
-        parts.append(f'<text x="{x_of(tick)}" y="{y0 + 18}" text-anchor="middle">{html_text(across[1](tick))}</text>')
-    for tick in log_ticks(y_low, y_high):
-        y = y_of(tick)
-        parts.append(f'<path d="M{x0} {y}H{x1}" stroke="#ddd"/>')
-        parts.append(f'<text x="{x0 - 8}" y="{y + 4}" text-anchor="end">{html_text(upward[1](tick))}</text>')
-    parts.append(f'<text x="{(x0 + x1) / 2}" y="{y0 + 38}" text-anchor="middle">{html_text(across[0])}</text>')
-    parts.append(f'<text x="{x0}" y="{y1 - 10}">{html_text(upward[0])}</text>')
-    for device, shade in colour.items():
-        own = sorted(point for point in points if point.device == device)
-        line = " ".join(f"{x_of(point.x)},{y_of(point.y)}" for point in own)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{shade}" stroke-width="1.5"/>')
-        for _, x, y, low, high in own:
-            parts.append(f'<path d="M{x_of(x)} {y_of(low)}V{y_of(high)}" stroke="{shade}" stroke-opacity="0.5"/>')
-            parts.append(f'<circle cx="{x_of(x)}" cy="{y_of(y)}" r="3.5" fill="{shade}"/>')
-    return "".join(parts)
