@@ -154,6 +154,6 @@ def test_a_form_that_only_an_analysis_has_is_wrong_usage(
 def test_a_missing_folder_is_told_before_the_scan(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchgauge.cli.weights.scan_target", lambda *_: pytest.fail("scanned"))
+    monkeypatch.setattr("torchgauge.analysis.scan_weights", lambda *_, **__: pytest.fail("scanned"))
     assert main(["weights", str(checkpoint), "-o", str(tmp_path / "none" / "w.json")]) == 1
     assert "there is no folder" in capsys.readouterr().err

@@ -103,14 +103,15 @@ def target_budgets(targets: Sequence[str], given: Sequence[Limit]) -> dict[str, 
 
 
 def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) -> BudgetReport:
-    """A target that cannot be analysed does not keep the others from their verdicts, nor from the files of CI."""
+    """A target that cannot be analysed gets a report too: the others still have their verdicts, and CI its files."""
     from torchgauge.analysis.comparison import is_saved_run, open_analysis
     from torchgauge.report.budgets import check_view, unchecked
 
     shown = show_progress(args, sys.stderr)
     try:
         # A saved run is checked without torch.
-        found = open_analysis(target, **({"progress": shown} if is_saved_run(target) else asked(target, budget, args)))
+        asked = {} if is_saved_run(target) else analysis_arguments(target, budget, args)
+        found = open_analysis(target, **asked, progress=shown)
     except UsageError:
         raise
     except TorchgaugeError as error:
@@ -121,7 +122,7 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
         return check_view(found, budget.limits)
 
 
-def asked(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
+def analysis_arguments(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
     """The arguments of the analysis: the command line's, else those of the target's table; and what the limits need."""
     from torchgauge.report.budgets import analysis_needs
 
@@ -132,13 +133,14 @@ def asked(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[s
     own = argparse.Namespace(**vars(args) | unset)
     needs = analysis_needs(list(budget.limits))
     measuring = measuring_arguments(own) | needs | {"on": [*args.on, *needs.get("on", ())]}
-    asked_for = {"advice": False, "weights": False, "progress": show_progress(args, sys.stderr)}
-    return {**target_arguments(own, target), **measuring, **limit_arguments(args), **asked_for}
+    return {**target_arguments(own, target), **measuring, **limit_arguments(args), "advice": False, "weights": False}
 
 
 def print_verdicts(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
     from torchgauge.report.budgets import budget_lines, is_in_actions, render_annotations, render_json
+    from torchgauge.report.budgets.rendering import unknown_words, verdict_words
     from torchgauge.report.layout import terminal_width, write_lines
+    from torchgauge.units import visible
 
     if args.json:
         sys.stdout.write(render_json(reports))
@@ -147,15 +149,8 @@ def print_verdicts(reports: Sequence[BudgetReport], args: argparse.Namespace) ->
     if args.github or is_in_actions():
         # The runner reads both streams; JSON stays alone on its own.
         (sys.stderr if args.json else sys.stdout).write(render_annotations(reports))
-    print_errors(reports, broken_too=args.quiet or args.json)
-
-
-def print_errors(reports: Sequence[BudgetReport], *, broken_too: bool) -> None:
-    """Unknown figures on stderr, and broken limits where stdout is JSON or silent."""
-    from torchgauge.report.budgets.rendering import unknown_words, verdict_words
-    from torchgauge.units import visible
-
+    # Unknown figures on stderr, and broken limits where stdout is JSON or silent.
     for report in reports:
-        texts = [verdict_words(verdict) for verdict in report.broken] if broken_too else []
+        texts = [verdict_words(verdict) for verdict in report.broken] if args.quiet or args.json else []
         for text in (*texts, *unknown_words(report)):
             print(f"torchgauge: error: {visible(report.target)}: {text}", file=sys.stderr)

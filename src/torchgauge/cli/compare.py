@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.cli.output import (
     check_outputs,
@@ -73,22 +73,17 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, COMPARISON)
     options = report_options(args)
     check_columns(options)
-    with redirect_stdout(sys.stderr):
-        found = compare_targets(args)
-    deliver(found, args, options)
-    return max(max(print_failures(one), print_measuring_failures(one)) for one in found.analyses)
-
-
-def compare_targets(args: argparse.Namespace) -> Comparison:
     from torchgauge.analysis.comparison import compare, is_saved_run
 
-    shown = show_progress(args, sys.stderr)
-    # Saved runs are compared without torch, which the others' options need.
-    if all(is_saved_run(target) for target in args.targets):
-        return compare(*args.targets, progress=shown)
-    asked = target_arguments(args, *args.targets) | measuring_arguments(args) | {"on": args.on}
-    asked |= depth_arguments(args) | limit_arguments(args)
-    return compare(*args.targets, **asked, advice=False, progress=shown)
+    with redirect_stdout(sys.stderr):
+        asked: dict[str, Any] = {"progress": show_progress(args, sys.stderr)}
+        # Saved runs are compared without torch, which the others' options need.
+        if not all(is_saved_run(target) for target in args.targets):
+            asked |= target_arguments(args, *args.targets) | measuring_arguments(args) | depth_arguments(args)
+            asked |= limit_arguments(args) | {"on": args.on, "advice": False}
+        found = compare(*args.targets, **asked)
+    deliver(found, args, options)
+    return max(max(print_failures(one), print_measuring_failures(one)) for one in found.analyses)
 
 
 def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> None:

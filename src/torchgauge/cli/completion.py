@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 SUMMARY = "print a completion script for bash, zsh or fish"
@@ -41,23 +41,23 @@ def run(args: argparse.Namespace) -> int:
 def completion_script(shell: str) -> str:
     from torchgauge.cli.main import COMMANDS, build_parser, command_parsers
 
-    commands = {name: list(_options(parser)) for name, parser in command_parsers(build_parser()).items()}
+    commands: Commands = {}
+    for name, parser in command_parsers(build_parser()).items():
+        commands[name] = []
+        for action in parser._actions:
+            metavar = action.metavar if isinstance(action.metavar, str) else ""
+            takes: str | tuple[str, ...]
+            if action.option_strings and action.nargs == 0:
+                takes = "nothing"
+            elif action.choices:
+                takes = tuple(map(str, action.choices))
+            elif metavar == "TARGET":
+                takes = "target"
+            else:
+                takes = "file" if metavar in _FILE_VALUES else "text"
+            text = (action.help or "").replace("\n", " ")
+            commands[name].append(Option(tuple(action.option_strings), text, takes))
     return SCRIPTS[shell](commands, {name: command.SUMMARY for name, command in COMMANDS.items()})
-
-
-def _options(parser: argparse.ArgumentParser) -> Iterator[Option]:
-    for action in parser._actions:
-        metavar = action.metavar if isinstance(action.metavar, str) else ""
-        takes: str | tuple[str, ...]
-        if action.option_strings and action.nargs == 0:
-            takes = "nothing"
-        elif action.choices:
-            takes = tuple(map(str, action.choices))
-        elif metavar == "TARGET":
-            takes = "target"
-        else:
-            takes = "file" if metavar in _FILE_VALUES else "text"
-        yield Option(tuple(action.option_strings), (action.help or "").replace("\n", " "), takes)
 
 
 Commands = dict[str, list[Option]]
@@ -197,23 +197,22 @@ def _fish(commands: Commands, summaries: dict[str, str]) -> str:
     for command, text in summaries.items():
         before = f"'not __fish_seen_subcommand_from {names}'"
         lines.append(f"complete -c torchgauge -n {before} -a {command} -d {_quoted(text)}")
+    takes = {"nothing": "", "file": "-r -F", "target": f"-r -F -a '{' '.join(_REGISTRIES)}'", "text": "-x"}
     for command, known in commands.items():
         seen = f"__fish_seen_subcommand_from {command}"
         if command == "analyze":
             others = " ".join(name for name in commands if name != "analyze")
             seen = f"not __fish_seen_subcommand_from {others}"
-        lines += [f"complete -c torchgauge -n '{seen}' {_fish_option(option)}" for option in known if option.names]
-        for option in known:
-            if not option.names and isinstance(option.takes, tuple):
-                lines.append(f"complete -c torchgauge -n '{seen}' -x -a '{' '.join(option.takes)}'")
+        for option in sorted(known, key=lambda option: not option.names):  # positionals last
+            chosen = f"-x -a '{' '.join(option.takes)}'" if isinstance(option.takes, tuple) else ""
+            if option.names:
+                names_of = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names]
+                value = chosen or takes[str(option.takes)]
+                parts = [*names_of, *([value] if value else []), f"-d {_quoted(option.help)}"]
+                lines.append(f"complete -c torchgauge -n '{seen}' {' '.join(parts)}")
+            elif chosen:
+                lines.append(f"complete -c torchgauge -n '{seen}' {chosen}")
     return "\n".join(lines) + "\n"
-
-
-def _fish_option(option: Option) -> str:
-    spelled = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names]
-    takes = {"nothing": "", "file": " -r -F", "target": f" -r -F -a '{' '.join(_REGISTRIES)}'", "text": " -x"}
-    value = f" -x -a '{' '.join(option.takes)}'" if isinstance(option.takes, tuple) else takes[option.takes]
-    return f"{' '.join(spelled)}{value} -d {_quoted(option.help)}"
 
 
 def _quoted(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING
 
 from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
 from torchgauge.cli.target_options import (
@@ -17,9 +16,6 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FIT
-
-if TYPE_CHECKING:
-    from torchgauge.report.fit import FitReport
 
 SUMMARY = "will it fit: predicted GPU memory by class, with a verdict and what to change"
 DESCRIPTION = """\
@@ -71,35 +67,31 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, FIT)
     from torchgauge.predict.devices import find_devices
 
-    if "this" not in (args.on or ()):
-        find_devices(args.on or ["h200"])  # refused before torch is there
+    devices = args.on or ["h200"]
+    if "this" not in devices:
+        find_devices(devices)  # unknown names are refused before torch is imported
     with redirect_stdout(sys.stderr):
-        report = predicted(args)
+        arguments = target_arguments(args, args.target)
+        from torchgauge.analysis.fitting import Fit, Fits, fit
+
+        found = fit(
+            args.target,
+            **{name: value for name, value in arguments.items() if name != "device"},
+            **limit_arguments(args),
+            on=devices,
+            optimizer=args.optimizer,
+            fused=args.fused,
+            amp=args.amp,
+            checkpoint=args.checkpoint,
+            accumulate=args.accumulate,
+            frozen=args.frozen,
+            lora=args.lora,
+            channels_last=args.channels_last,
+            expandable_segments=args.expandable_segments,
+            execution=args.execution,
+            torch_version=args.torch_version,
+            progress=show_progress(args, sys.stderr),
+        )
+        report = (Fits([found]) if isinstance(found, Fit) else found).report(remedies=args.remedies)
     deliver_prediction(report, args)
     return 0
-
-
-def predicted(args: argparse.Namespace) -> FitReport:
-    arguments = target_arguments(args, args.target)
-    from torchgauge.analysis.fitting import Fit, Fits, fit
-
-    arguments = {name: value for name, value in arguments.items() if name != "device"}
-    found = fit(
-        args.target,
-        **arguments,
-        **limit_arguments(args),
-        on=args.on or ["h200"],
-        optimizer=args.optimizer,
-        fused=args.fused,
-        amp=args.amp,
-        checkpoint=args.checkpoint,
-        accumulate=args.accumulate,
-        frozen=args.frozen,
-        lora=args.lora,
-        channels_last=args.channels_last,
-        expandable_segments=args.expandable_segments,
-        execution=args.execution,
-        torch_version=args.torch_version,
-        progress=show_progress(args, sys.stderr),
-    )
-    return (Fits([found]) if isinstance(found, Fit) else found).report(remedies=args.remedies)

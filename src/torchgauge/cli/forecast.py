@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING
 
 from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
 from torchgauge.cli.target_options import add_target_options, files_to_isolate, limit_arguments, target_arguments
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FORECAST
-
-if TYPE_CHECKING:
-    from torchgauge.report.forecast import ForecastReport
 
 SUMMARY = "predicted time and energy on other devices, with intervals"
 DESCRIPTION = """\
@@ -59,13 +55,30 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, FORECAST)
     from torchgauge.predict.devices import find_device, split_names
 
-    for name in split_names(args.on or ["h200"]):
+    devices = args.on or ["h200"]
+    for name in split_names(devices):
         if name not in ("this", "cpu") and not name.endswith(".npz"):
-            find_device(name)  # refused before torch is there
+            find_device(name)  # unknown names are refused before torch is imported
     price = prices(args.price)
     with redirect_stdout(sys.stderr):
-        report = predicted(args, price)
-    deliver_prediction(report, args)
+        arguments = target_arguments(args, args.target)
+        from torchgauge.analysis.forecasting import Forecast, forecast
+        from torchgauge.report.forecast import ForecastReport
+
+        found = forecast(
+            args.target,
+            **{name: value for name, value in arguments.items() if name != "device"},
+            **limit_arguments(args),
+            on=devices,
+            execution=args.execution,
+            optimizer=args.optimizer,
+            amp=args.amp,
+            channels_last=args.channels_last,
+            price=price,
+            torch_version=args.torch_version,
+            progress=show_progress(args, sys.stderr),
+        )
+    deliver_prediction(ForecastReport([found] if isinstance(found, Forecast) else found), args)
     return 0
 
 
@@ -78,25 +91,3 @@ def prices(texts: list[str]) -> dict[str, float]:
         except ValueError:
             raise UsageError(f"--price is DEVICE=MONEY, such as h200=3.2, not '{text}'") from None
     return found
-
-
-def predicted(args: argparse.Namespace, price: dict[str, float]) -> ForecastReport:
-    arguments = target_arguments(args, args.target)
-    from torchgauge.analysis.forecasting import Forecast, forecast
-    from torchgauge.report.forecast import ForecastReport
-
-    arguments = {name: value for name, value in arguments.items() if name != "device"}
-    found = forecast(
-        args.target,
-        **arguments,
-        **limit_arguments(args),
-        on=args.on or ["h200"],
-        execution=args.execution,
-        optimizer=args.optimizer,
-        amp=args.amp,
-        channels_last=args.channels_last,
-        price=price,
-        torch_version=args.torch_version,
-        progress=show_progress(args, sys.stderr),
-    )
-    return ForecastReport([found] if isinstance(found, Forecast) else found)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING
 
 from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
-from torchgauge.cli.target_options import files_to_isolate, positive
+from torchgauge.cli.target_options import files_to_isolate, limit_arguments, positive
+from torchgauge.progress import import_torch
 from torchgauge.report.registry import LLM
 from torchgauge.units import parse_sizes
-
-if TYPE_CHECKING:
-    from torchgauge.report.llm import LlmReport
 
 SUMMARY = "language models: prefill, decode, cache, and what fits"
 DESCRIPTION = """\
@@ -58,39 +55,32 @@ def run(args: argparse.Namespace) -> int:
 
     devices = [name for part in args.on or () for name in part.split(",") if name.strip()]
     if devices and "this" not in devices:
-        find_devices(devices)  # refused before torch is there
+        find_devices(devices)  # unknown names are refused before torch is imported
     parse_sizes(args.concurrent, "--concurrent")
     check_target(args.target)
     with redirect_stdout(sys.stderr):
-        report = describe(args, devices)
+        import_torch(shown=show_progress(args, sys.stderr))
+        from torchgauge.analysis.language import llm
+        from torchgauge.report.llm import LlmReport
+
+        found = llm(
+            args.target,
+            **limit_arguments(args),
+            context=args.context,
+            concurrent=args.concurrent,
+            on=devices or None,
+            weights_dtype=args.weights_dtype,
+            cache_dtype=args.cache_dtype,
+            adapter=args.adapter,
+            page_size=args.page_size,
+            speculative=args.speculative,
+            prefix=args.prefix,
+            lazy=True,
+            dtype=args.dtype,
+            code=args.code,
+            allow_pickle=args.allow_pickle,
+            progress=show_progress(args, sys.stderr),
+        )
+        report = LlmReport(found.to_dict())
     deliver_prediction(report, args)
     return 0
-
-
-def describe(args: argparse.Namespace, devices: list[str]) -> LlmReport:
-    from torchgauge.progress import import_torch
-
-    import_torch(shown=show_progress(args, sys.stderr))
-    from torchgauge.analysis.language import llm
-    from torchgauge.report.llm import LlmReport
-
-    result = llm(
-        args.target,
-        context=args.context,
-        concurrent=args.concurrent,
-        on=devices or None,
-        weights_dtype=args.weights_dtype,
-        cache_dtype=args.cache_dtype,
-        adapter=args.adapter,
-        page_size=args.page_size,
-        speculative=args.speculative,
-        prefix=args.prefix,
-        lazy=True,
-        dtype=args.dtype,
-        code=args.code,
-        allow_pickle=args.allow_pickle,
-        progress=show_progress(args, sys.stderr),
-        memory_limit=args.memory_limit,
-        time_limit=args.time_limit,
-    )
-    return LlmReport(result.to_dict())

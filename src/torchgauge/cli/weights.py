@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from torchgauge.report.registry import SCAN, find_format
 
 if TYPE_CHECKING:
     from torchgauge.analysis import WeightScan
+    from torchgauge.facts.figures import Members
 
 SUMMARY = "statistics of every tensor of a checkpoint file or folder, or what changed against another"
 DESCRIPTION = """\
@@ -84,41 +84,32 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, SCAN)
     reads_values = args.against is None if args.weights is None else args.weights
     streamed = [output for output, name in formats.items() if name == "weights.jsonl" and reads_values]
-    with ExitStack() as stack:
-        scan = scan_target(args, open_streams(streamed, stack))
-    deliver(scan, args, written=streamed)
-    return print_failures(scan)
-
-
-def scan_target(args: argparse.Namespace, on_row: Callable[[Mapping[str, Any]], None] | None) -> WeightScan:
     from torchgauge.analysis import scan_weights
-
-    return scan_weights(
-        args.path,
-        **depth_arguments(args),
-        **limit_arguments(args),
-        threads=args.threads,
-        dask=args.dask,
-        resume=args.resume,
-        against=args.against,
-        code=args.code,
-        allow_pickle=args.allow_pickle,
-        on_row=on_row,
-        progress=show_progress(args, sys.stderr),
-    )
-
-
-def open_streams(outputs: list[str], stack: ExitStack) -> Callable[[Mapping[str, Any]], None] | None:
-    """JSON lines are written as the rows come: a long scan leaves nothing to wait for."""
     from torchgauge.report.saving import RowStream
 
-    streams = [stack.enter_context(RowStream(output)) for output in outputs]
+    with ExitStack() as stack:
+        # JSON lines are written as the rows come: a long scan leaves nothing to wait for.
+        streams = [stack.enter_context(RowStream(output)) for output in streamed]
 
-    def write(row: Mapping[str, Any]) -> None:
-        for stream in streams:
-            stream.write(row)
+        def write(row: Members) -> None:
+            for stream in streams:
+                stream.write(row)
 
-    return write if streams else None
+        scan = scan_weights(
+            args.path,
+            **depth_arguments(args),
+            **limit_arguments(args),
+            threads=args.threads,
+            dask=args.dask,
+            resume=args.resume,
+            against=args.against,
+            code=args.code,
+            allow_pickle=args.allow_pickle,
+            on_row=write if streams else None,
+            progress=show_progress(args, sys.stderr),
+        )
+    deliver(scan, args, written=streamed)
+    return print_failures(scan)
 
 
 def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -> None:

@@ -35,29 +35,25 @@ class Summary:
     def of(self, model: torch.nn.Module, **given: Any) -> Analysis | None:
         """Analysed, saved and printed; what fails is a warning, since training is what was asked for."""
         from torchgauge.analysis import analyze
+        from torchgauge.report import DEFAULT_COLUMNS, Options
+        from torchgauge.report.content import modules, summary
+        from torchgauge.report.formats.text import sections_lines, title_line
+        from torchgauge.report.layout import terminal_width, write_lines
 
         try:
             found = analyze(model, **{"progress": False, "advice": False, **given, **self.options})
             for path in self.save:
                 found.save(path)
             if self.show:
-                self._print(found)
+                columns = DEFAULT_COLUMNS if self.columns is None else tuple(self.columns)
+                options = Options(depth=self.depth, columns=columns, width=terminal_width())
+                sections = [*summary.sections(found, options), *modules.sections(found, options)]
+                write_lines([title_line(found), *sections_lines(sections, options.width), ()], sys.stdout)
+                sys.stdout.flush()
         except TorchgaugeError as error:
             warnings.warn(f"torchgauge has no summary of the model: {error}", stacklevel=2)
             return None
         return found
-
-    def _print(self, found: Analysis) -> None:
-        from torchgauge.report import DEFAULT_COLUMNS, Options
-        from torchgauge.report.content import modules, summary
-        from torchgauge.report.formats.text import sections_lines, title_line
-        from torchgauge.report.layout import terminal_width, write_lines
-
-        columns = DEFAULT_COLUMNS if self.columns is None else tuple(self.columns)
-        options = Options(depth=self.depth, columns=columns, width=terminal_width())
-        sections = [*summary.sections(found, options), *modules.sections(found, options)]
-        write_lines([title_line(found), *sections_lines(sections, options.width), ()], sys.stdout)
-        sys.stdout.flush()
 
 
 def given_inputs(model: torch.nn.Module, batch: Any) -> Any:

@@ -17,6 +17,9 @@ from torchgauge.units import visible
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis
 
+# Names are data: what Markdown or HTML would act on is written as an entity.
+_ENTITIES = str.maketrans({char: f"&#{ord(char)};" for char in "|<>&*_`[]\\~"})
+
 
 def log_analysis(writer: Any, analysis: Analysis, step: int | None = None) -> None:
     """`writer` is a SummaryWriter."""
@@ -27,7 +30,8 @@ def log_analysis(writer: Any, analysis: Analysis, step: int | None = None) -> No
         "torchgauge/report", "\n".join(f"    {line}" for line in str(analysis).splitlines()), global_step=step
     )
     keys = module_columns(analysis)
-    rows = [keys, ["---"] * len(keys), *([_inert(str(cell)) for cell in row] for row in module_cells(analysis, keys))]
+    rows = [keys, ["---"] * len(keys)]
+    rows += [[str(cell).translate(_ENTITIES) for cell in row] for row in module_cells(analysis, keys)]
     writer.add_text("torchgauge/modules", "\n".join(f"| {' | '.join(row)} |" for row in rows), global_step=step)
     for histogram in weight_histograms(analysis):
         edges, counts = histogram.edges, histogram.counts
@@ -42,8 +46,3 @@ def log_analysis(writer: Any, analysis: Analysis, step: int | None = None) -> No
             bucket_counts=list(counts),
             global_step=step,
         )
-
-
-def _inert(text: str) -> str:
-    """Names are data: what Markdown or HTML would act on is written as an entity."""
-    return "".join(f"&#{ord(char)};" if char in "|<>&*_`[]\\~" else char for char in text)
