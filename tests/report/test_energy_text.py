@@ -104,7 +104,7 @@ def test_heat_and_what_it_did_are_told() -> None:
     text = render(measured_energy())
     assert "Temperature  30 °C to 60 °C, 30 °C to 60 °C over all\n" in text
     assert "Temperature  ▄█ 60 °C at most" in text
-    assert "Held back    power cap 25.0 % of the time" in text
+    assert "Throttled    power cap 25.0 % of the time" in text
     assert "Drift        +2.0 %  of energy, from the first trial to the last; 10.0 mJ per °C" in text
 
 

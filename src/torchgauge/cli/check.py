@@ -36,9 +36,9 @@ Limits are also read from [tool.torchgauge.budgets] in the pyproject.toml of the
 working directory or above it; a table [tool.torchgauge.budgets."TARGET"] in it
 is for that target alone, and may say how it is analysed: input, batch, seq,
 dtype, device, mode, as. Without TARGET, every target that has such a table is
-checked. What a limit needs is measured: time_s as by --inference, energy_j as
-by --profile. With --on h200, predicted_time_s and fit.h200.used_bytes are
-figures too.
+checked. Figures that limits need are measured: time_s as by --inference,
+energy_j as by --profile. With --on h200, predicted_time_s and
+fit.h200.used_bytes are figures too.
 
 200MB is 200,000,000 bytes, 200MiB is 209,715,200.
 Exit status: 0 within the limits, 3 a limit is exceeded, 1 a figure is unknown.
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     given = [parse_limit(text) for text in args.limits]
     check_outputs(args.outputs, CHECK)
     budgets = target_budgets(args.targets, given)
-    # What the model's code prints is not part of the verdict.
+    # Output of the model's code is not part of the verdict.
     with redirect_stdout(sys.stderr):
         reports = [check_target(target, budget, args) for target, budget in budgets.items()]
     for path in args.outputs:

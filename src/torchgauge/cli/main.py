@@ -124,7 +124,7 @@ class Outcome:
 
 @contextmanager
 def reported_errors(args: argparse.Namespace) -> Iterator[Outcome]:
-    """What goes wrong in the block becomes a message and an exit status."""
+    """Errors in the block become a message and an exit status."""
     outcome = Outcome()
     try:
         yield outcome
@@ -158,8 +158,8 @@ def reported_errors(args: argparse.Namespace) -> Iterator[Outcome]:
 
 
 def open_closed_streams() -> None:
-    """`torchgauge X >&-` leaves no stdout, and the next file that is opened would take its number: what anything writes
-    to stdout would end up in that file. In this order each takes its own number."""
+    """`torchgauge X >&-` leaves stdout closed, and the next file that is opened would take its number: everything
+    printed would end up in that file. In this order each stream takes its usual number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 open until the end
@@ -250,7 +250,7 @@ def misspelt_command(args: argparse.Namespace) -> str:
 
 
 def intention(parser: argparse.ArgumentParser, args: argparse.Namespace, unknown: Sequence[str]) -> str:
-    """What was probably meant with arguments that the command does not know."""
+    """A suggestion for arguments that the command does not know."""
     known = list(command_parsers(parser)[args.command]._option_string_actions)
     close = [get_close_matches(word.partition("=")[0], known, n=1) for word in unknown if word.startswith("-")]
     meant = list(dict.fromkeys(match for matches in close for match in matches))

@@ -14,7 +14,7 @@ MARKED, _UNMARKED = "●", "·"
 
 
 def bar(value: float, top: float, width: int) -> str:
-    """`width` characters for `top`; what is more than nothing shows."""
+    """`width` characters for `top`; any positive value shows."""
     if value <= 0 or top <= 0:
         return ""
     eighths = min(max(round(value / top * width * 8), 1), width * 8)

@@ -1,4 +1,4 @@
-"""What `fit`, `forecast` and `llm` report: a JSON document, and sections and a picture that every format renders."""
+"""The reports of `fit`, `forecast` and `llm`: a JSON document, and sections and a picture that every format renders."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torchgauge.report.table_rows import rows_to_csv
 
 
 class PredictionReport(ABC):
-    """What one of the commands found. `kind` names its formats (`registry.OTHERS`); `title` is the heading of the page,
-    after the target's name."""
+    """The result of one of the commands. `kind` names its formats (`registry.OTHERS`); `title` is the heading of the
+    page, after the target's name."""
 
     kind: ClassVar[str]
     title: ClassVar[str]

@@ -1,5 +1,5 @@
-"""Names come from models and files: what they hold must show as text, never act on a terminal or a table. And values as
-JSON that any reader takes."""
+"""Names come from models and files: they must show as text, and never act on a terminal, a page or a table. And values
+as JSON that any reader accepts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENCODER = json.JSONEncoder(allow_nan=False, default=str)
 
 
 def json_line(value: Any) -> str:
-    """JSON on one line that any reader takes."""
+    """JSON on one line that any reader accepts."""
     # Escaped beyond ASCII: a name may hold half a surrogate pair, which no encoding can write.
     try:
         return _ENCODER.encode(value)
@@ -46,7 +46,7 @@ def json_line(value: Any) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """The value with what JSON cannot hold (infinities, types, slices) given by its text."""
+    """The value as JSON can hold it: infinities, types and slices become text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

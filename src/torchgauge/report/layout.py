@@ -16,7 +16,7 @@ from typing import NamedTuple, TextIO
 # Wide enough for long module paths in a file; a terminal gives its own width.
 PLAIN_WIDTH = 100
 GAP = "  "
-# Below this a name says nothing; a table that needs more than the width is wider than it.
+# A narrower name would say nothing: rather let the table be wider than the page.
 MIN_TEXT_WIDTH = 12
 # A blank that no line is broken at, and that no text to be shown contains.
 _GLUE = "\0"
@@ -63,7 +63,7 @@ def shorten(text: str, width: int) -> str:
 def shorten_line(line: Line, width: int) -> Line:
     """Fit the line; the last span gives way first, and keeps a few characters while an earlier one can give too.
 
-    Guides and counts (`×12`) stay whole: without them the line says something else.
+    Guides and counts (`×12`) stay whole: without them the line would mean something else.
     """
     spans = list(line)
     for floor in (6, 1):

@@ -1,5 +1,5 @@
-"""The modules and ops that cost most FLOPs, time or energy. What repeats counts together: twelve equal layers cost
-what twelve cost."""
+"""The modules and ops that cost the most FLOPs, time or energy. Repeated ones count together: twelve equal layers cost
+as much as twelve."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def own_energy(node: Node, rows: Mapping[str, Members], key: str) -> float:
     return (rows.get(node.path, {}).get(key) or 0.0) - below
 
 
-# What a list of places calls the root, whose path is empty.
+# The root in a list of places: its path is empty.
 THE_MODEL = "(the model itself)"
 BY_FLOPS, BY_TIME, BY_ENERGY = "flops", "time", "energy"
-# What a difference of sums may leave.
+# A difference of sums may leave this much.
 _ROUNDING = 1e-9
 
 
@@ -100,7 +100,7 @@ def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
         else:
             value = own_energy(node, rows, energy_key(view))
         if value > (_ROUNDING * total if by == BY_ENERGY else 0):
-            # Counts are equal or not; what was measured never quite is.
+            # Counts are equal or not; measured values never quite are.
             likeness = (node.own.flops, node.own.macs) if by == BY_FLOPS else None
             groups.setdefault((path_pattern(node.path), node.record.type, likeness), []).append((node, value))
     ranked = []
@@ -143,7 +143,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
         known = [
             (row["roof_share"] * row["time_s"], row["time_s"]) for row in measured if row.get("roof_share") is not None
         ]
-        # What bounds the calls that take the most time together.
+        # The bound of the calls that together take the most time.
         bounds: Counter[str | None] = Counter()
         for row in measured:
             bounds[row.get("bound")] += row["time_s"]

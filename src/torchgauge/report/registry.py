@@ -1,4 +1,4 @@
-"""The formats of files, and the suffixes that name them: the one table that writers, help and documentation read.
+"""The formats of files, and the suffixes that name them: the table that writers, help and documentation read.
 
 A format is one function; it gives text, or bytes for a binary format, or text in pieces:
 
@@ -7,8 +7,8 @@ A format is one function; it gives text, or bytes for a binary format, or text i
         return "\\n".join(row.path for row in view.modules)
 
 Those of torchgauge are the files of `formats/`. Their decorators are read, not run: most runs need one format of many,
-and `--help` none. A user's format registers when its module is imported. An installed package is imported by
-itself, when a format is first looked for, where its metadata name the module in an entry point:
+and `--help` none. A user's format registers when its module is imported. The module of an installed package is imported
+when a format is first looked up, if the package's metadata name it in an entry point:
 
     [project.entry-points."torchgauge.renderers"]
     names = "my_package.names_report"
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Callable[..., Any])
 
 ENTRY_POINTS = "torchgauge.renderers"
-# What a command writes: an analysis, a scan of weights, a comparison, verdicts on budgets, predicted memory, a
-# language model, the machine.
+# The results that commands write: an analysis, a scan of weights, a comparison, verdicts on budgets, predictions, the
+# machine.
 ANALYSIS, SCAN, COMPARISON, CHECK, FIT, SYSTEM = "analysis", "scan", "comparison", "check", "fit", "system"
 FORECAST, LLM = "forecast", "llm"
 _DECLARED = re.compile(r"^@renderer\((.*?)\)\ndef (\w+)", re.MULTILINE | re.DOTALL)

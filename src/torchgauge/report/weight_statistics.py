@@ -51,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What is recommended for a tensor, and how many of its siblings have the same recommendation."""
+    """A recommendation for a tensor, and how many of its siblings have the same one."""
 
     name: str
     text: str
@@ -173,7 +173,7 @@ def easiest_to_prune(view: View, limit: int) -> list[Row]:
 
 def advice(view: View) -> list[Advice]:
     """Unusable values first, then the largest tensors; siblings with the same recommendation are listed once."""
-    # Under its first name, and no mere part of a packing.
+    # Under its first name, without the scales and zero points of a packing.
     rows = [
         row
         for row in view.weights

@@ -98,7 +98,7 @@ def verdict_words(verdict: Verdict) -> str:
 
 
 def unknown_words(report: BudgetReport) -> list[str]:
-    """What is unknown, and why; one reason for all if the target itself failed."""
+    """The unknown figures, and why; one reason for all if the target itself failed."""
     if report.failure is not None:
         return [visible(f"not checked: {report.failure}")]
     return [verdict_words(verdict) for verdict in report.unknown]

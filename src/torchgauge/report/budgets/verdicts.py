@@ -31,7 +31,7 @@ class Key:
     needs: str | None = None
 
 
-# Up to here a float is every whole number.
+# Up to here floats represent all whole numbers.
 _EXACT = 2.0**53
 _PARSERS: Mapping[Unit, Callable[[str], float]] = {
     Unit.BYTES: parse_bytes,
@@ -134,7 +134,7 @@ def analysis_needs(wanted: list[Limit]) -> dict[str, Any]:
 
 
 def figure_of(view: View, key: str) -> float | None:
-    """A total, or what the fit on a device says."""
+    """A total, or a prediction for a device."""
     found = Predicted.of(key)
     if found is None:
         return view.totals[key]
@@ -147,7 +147,7 @@ PEAKS = ("peak_activation_bytes", "total_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """Modules at one place of repeated blocks, with what is theirs and not of those below; `value` of all together."""
+    """Modules at one place of repeated blocks, without the modules below them; `value` is of all together."""
 
     paths: str
     kind: str
@@ -157,7 +157,7 @@ class Contributor:
 
 
 def contributors(view: View, key: str, limit: float, most: int) -> list[Contributor]:
-    """The largest first; of a peak those that are above the limit as they run."""
+    """The largest first; for a peak, the modules that are above the limit while they run."""
     kinds = {record.path: record.type for record in view.capture.modules}
     whole = figure_of(view, key) or 0
     if key in PEAKS:
@@ -180,7 +180,7 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
     groups: dict[Hashable, list[str]] = {}
     for path, amount in amounts.items():
         if amount > 0:
-            # What was measured is never quite equal.
+            # Measured figures are never quite equal.
             likeness = None if isinstance(amount, float) else amount
             groups.setdefault((path_pattern(path), kinds.get(path, ""), likeness), []).append(path)
     found = [

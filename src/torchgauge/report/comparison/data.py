@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def with_common_names(base: View, others: Sequence[View]) -> list[View]:
-    """All sides; of those without code the names and the tree are without the wrappers that others lack."""
+    """All sides; the names and the tree of those without code lose the wrappers that other sides lack."""
     base, others = _with_modules(base), [_with_modules(view) for view in others]
     spelled = [common_names(_shapes(base), _shapes(view)) for view in others]
     # The first side has one spelling for all: that of the side with which it has most in common.
@@ -49,7 +49,7 @@ def _shapes(view: View) -> dict[str, tuple[int, ...]]:
 
 
 def _renamed(view: View, spelling: Mapping[str, str]) -> View:
-    """The view with its tensors under the names of the spelling; code has the names that it has."""
+    """The view with its tensors under the names of the spelling; a view with code keeps its names."""
     names = {stored: name for name, stored in spelling.items()}
     if view.capture.has_code or all(stored == name for stored, name in names.items()):
         return view
@@ -69,13 +69,13 @@ def _renamed(view: View, spelling: Mapping[str, str]) -> View:
 
 
 def _with_modules(view: View) -> View:
-    """The view as it is, where its tensors' modules are known."""
+    """The view itself, if the modules of its tensors are known."""
     known = {record.path for record in view.capture.modules}
     return view if all(param.module in known for param in view.capture.params) else _from_names(view)
 
 
 def _from_names(view: View) -> View:
-    """The view with the modules that the names of its tensors speak of."""
+    """The view with the modules that the names of its tensors imply."""
     capture = view.capture
     held: defaultdict[str, list[ParamRecord]] = defaultdict(list)
     for param in capture.params:
@@ -94,7 +94,7 @@ def _from_names(view: View) -> View:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """`circumstances` are what else figures may depend on, as texts."""
+    """`circumstances` are other conditions that figures may depend on, as texts."""
 
     label: str
     name: str
@@ -235,7 +235,7 @@ class WeightsCompared:
 
     @property
     def moved(self) -> list[WeightPair]:
-        """Those that differ, the largest change first; what changed from nothing has no size and comes last."""
+        """The pairs that differ, the largest change first; a change from zero has no relative size and comes last."""
         differing = [pair for pair in self.pairs if not pair.is_equal]
         return sorted(differing, key=lambda pair: (pair.shift is None, -abs(pair.shift or 0.0)))
 

@@ -114,7 +114,7 @@ class _Matcher:
         keys: tuple[Callable[[Node], Hashable], ...] = (
             lambda child: child.name,
             lambda child: kinds[id(child)],
-            # Where no class is known, a place alone makes no two things one.
+            # If the class is unknown, the same place is not enough for a match.
             lambda child: (child.record.type, places[id(child)]) if child.record.type else id(child),
         )
         for number, key in enumerate(keys):
@@ -135,14 +135,14 @@ class _Matcher:
             mine, theirs = left, [child for child in theirs if id(child) in unmatched]
 
     def _may_be_one(self, node: Node, other: Node) -> bool:
-        """Whether what is known of their values lets two modules of other names be one. Unknown values do."""
+        """Whether the values of two modules with different names allow them to be one. Unknown values do."""
         verdicts = []
         for mine, theirs in zip(node.walk(), other.walk(), strict=False):
             ours, others = self.base.contents.get(mine.path, {}), self.other.contents.get(theirs.path, {})
             verdicts += [_has_equal_values(row, others[name]) for name, row in ours.items() if name in others]
         informative = [verdict for verdict in verdicts if verdict is not None]
         if not informative:
-            # Norms at their initial values, or values that were not read: then the name decides.
+            # Norms at their initial values, or values that were not read: the name decides.
             return not verdicts or node.name == other.name
         return 2 * sum(informative) > len(informative)
 
@@ -165,7 +165,7 @@ class _Matcher:
                 self._pair(node, found)
 
     def _may_move(self, node: Node, other: Node) -> bool:
-        """Where a level came or went; a single layer keeps its name then, or any norm would be any other."""
+        """Only where a level was added or removed. A single layer must keep its name: norms look alike."""
         if other.path in self.origin or not (node.children or node.name == other.name):
             return False
         mine, theirs = self.base.parents.get(node.path), self.other.parents.get(other.path)
@@ -177,7 +177,7 @@ class _Matcher:
             parent = self.base.parents.get(node.path)
             if node.path in self.partner or parent is None:
                 continue
-            # Where the other children of its parent went.
+            # The modules that now hold the other children of its parent.
             partners = [self.partner[child.path] for child in parent.children if child.path in self.partner]
             homes = [self.other.parents.get(partner.path) for partner in partners]
             for place in {home.path: home for home in homes if home is not None}.values():

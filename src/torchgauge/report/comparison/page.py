@@ -56,14 +56,14 @@ def page_payload(compared: Compared) -> dict[str, object]:
 
 
 def _modules(compared: Compared) -> dict[str, object]:
-    """The columns that some module has a figure in; all modules, since the reader may look for one that is the same."""
+    """The columns in which some module has a figure; all modules, since the reader may look for an unchanged one."""
     shown = [
         figure
         for figure in numbers_in(Use.MODULES_COMPARED, MODULES)
         if any(value for row in compared.modules[:1] for value in row.values(figure.key))
     ]
     keys = [figure.key for figure in shown]
-    # An estimate's mark is the page's to set.
+    # The page itself marks estimates.
     figures = [{"key": f.key, "label": f.short, "form": f.unit.value, "kind": f.origin} for f in shown]
     rows = [
         {

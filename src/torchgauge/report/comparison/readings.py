@@ -22,8 +22,8 @@ ABOUT = "≈ "
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One figure of one analysis: `origin` is static, measured or estimated. What `varies` has an interval, None where
-    it is not known how much."""
+    """One figure of one analysis: `origin` is static, measured or estimated. A figure that `varies` has an interval,
+    None if its spread is unknown."""
 
     value: float | None
     origin: str = STATIC
@@ -70,13 +70,13 @@ def _throughput(view: View) -> Reading:
 
 
 def _interval(latency: Latency | None) -> tuple[float, float] | None:
-    """One run has no interval: its own time would pass for certainty."""
+    """A single run has no interval: with one, its time would look certain."""
     known = latency["ci95_s"] if latency and latency["runs"] > 1 else None
     return (known[0], known[1]) if known else None
 
 
 def _allocated_peak(view: View) -> Reading:
-    # What a run allocates is the same each time.
+    # A run allocates the same each time.
     memory = measurements_of(view).get("memory")
     return Reading(memory.get("allocated_peak_bytes") if memory else None, MEASURED)
 
@@ -95,7 +95,7 @@ def _energy(view: View) -> Reading:
     return Reading(guess["value"], ESTIMATED, (guess["low"], guess["high"]), varies=True)
 
 
-# Those that are more than a total: with an interval, or from elsewhere.
+# Quantities that are more than a total: with an interval, or from another source.
 _READ: Mapping[str, Callable[[View], Reading]] = {
     "bytes_moved": lambda view: Reading(bytes_moved(view.totals)),
     "allocated_peak_bytes": _allocated_peak,
@@ -136,7 +136,7 @@ def predicted_quantities(views: Sequence[View]) -> list[Quantity]:
     ]
 
 
-# Said only where they are not the same as their neighbours.
+# Shown only where they differ from their neighbours.
 OPTIONAL = dict.fromkeys(("logical_params", "trainable_params", "active_params"), "params")
 
 

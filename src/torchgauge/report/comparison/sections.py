@@ -135,7 +135,7 @@ def comparison_sections(compared: Compared, options: Options) -> list[Section]:
 
 
 def circumstance_section(compared: Compared) -> Section | None:
-    """Only what is not the same: it may explain the rest."""
+    """Only the conditions that differ: they may explain the rest."""
     rows = tuple((Cell(key), *(Cell(side.circumstances[key]) for side in compared.sides)) for key in compared.differing)
     headings = texts("Condition", *(side.label for side in compared.sides))
     return Section("Conditions that differ", (Table("", headings, rows, group=1),)) if rows else None
@@ -224,7 +224,7 @@ def module_section(compared: Compared, options: Options) -> Section | None:
 
 
 def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> tuple[Cell, ...]:
-    # The root has no name but its type, as in the module tree.
+    # The root is named by its type, as in the module tree.
     is_root = group.paths == THE_MODEL
     cells = [Cell(name=group.kind) if is_root else Cell(f" {group.kind}", group.paths, times=group.count)]
     for key in columns:
@@ -234,7 +234,7 @@ def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> tuple[Cell, ...]
             base, other = values
             text = change(Reading(base), Reading(other)).text
             if (base is None) != (other is None):
-                # Of a module that a side lacks, all is new or gone.
+                # A module that one side lacks is new or gone.
                 text = "new" if base is None else "gone"
             cells.append(Cell(text))
     return tuple(cells)

@@ -126,7 +126,7 @@ def _text(own: Own, name: str, *, shapes: bool) -> str | None:
 
 
 _COMPARED = numbers_in(Use.MODULES_COMPARED, MODULES)
-# What does not vary from run to run: a difference is one.
+# These do not vary from run to run: any difference is real.
 FIXED = tuple(figure.key for figure in _COMPARED if figure.origin == STATIC)
 MEASURED = tuple(figure.key for figure in _COMPARED if figure.origin != STATIC)
 FIGURES = (*FIXED, *MEASURED)
@@ -137,9 +137,9 @@ Nodes = tuple[Node | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class ModuleRow:
-    """`rows` has the module's row of each side, None where a side has no such module; `states` says what it is there,
-    seen from the first side (whose own state is "same", None where it has no such module). `is_below_absent`: the same
-    sides lack the module above it, which says it all."""
+    """`rows` has the module's row of each side, None where a side has no such module. `states` are relative to the
+    first side, whose own state is "same", or None if it has no such module. `is_below_absent`: the same sides lack the
+    module above it, whose row is enough."""
 
     depth: int
     rows: tuple[Row | None, ...]
@@ -163,7 +163,7 @@ class ModuleRow:
         return any(state not in (SAME, None) for state in self.states) or self.differs_in(FIXED)
 
     def differs_in(self, keys: Sequence[str]) -> bool:
-        """In one of these figures, or a side lacks it; measured ones always differ, and say nothing here."""
+        """In one of these figures, or in presence; measured figures always differ and are ignored."""
         present = [row for row in self.rows if row is not None]
         fixed = [key for key in keys if key in FIXED] or FIXED
         return len(present) < len(self.rows) or any(row[key] != present[0][key] for row in present for key in fixed)

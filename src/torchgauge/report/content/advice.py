@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 WITHDRAWN = "Withdrawn: refuted when tried"
-# Before its code, a piece of advice takes no more lines of the terminal.
+# Lines of the terminal that a piece of advice takes at most, before its code.
 MOST_LINES = 3
 # Longer code follows the list.
 CODE_LINES_BESIDE = 2
 _NO_FIGURES = ("places", "count")
-# Of a longer list only the length.
+# A longer list shows only its length.
 _LISTED_VALUES = 4
 
 _LESS = {
@@ -103,7 +103,7 @@ def _span_text(low: float, high: float) -> str:
 
 
 def range_text(row: Advice) -> str | None:
-    """`predicted 2.0 % to 6.1 %`; None where the middle says it all."""
+    """`predicted 2.0 % to 6.1 %`; None where both ends are the same."""
     gain = row["expected_gain"]
     if gain is None or gain["low"] == gain["high"]:
         return None
@@ -141,7 +141,7 @@ def figure_text(name: str, value: object) -> str | None:
 
 
 def _words(name: str) -> str:
-    """Variables of the environment are called what they are called."""
+    """Environment variables keep their names."""
     return name if name.isupper() else name.replace("_", " ")
 
 
@@ -172,7 +172,7 @@ def measured_text(row: Advice) -> str | None:
         text += f", {format_percent(again)} in a second process"
     elif (reason := verified.get("one_process")) is not None:
         text += f", in one process ({reason})"
-    # The price in time of what was advised for memory.
+    # The cost in time of advice that saves memory.
     if time and verified["quantity"] != "time_s" and time["gain"] is not None:
         span = time["ci95"]
         if span is not None and span[0] <= 0 <= span[1]:
@@ -241,8 +241,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         after = [] if row["risk"] == "none" else [("risk", str(row["risk"]))]
         if options.detail:
             evidence = {name: value for name, value in row["evidence"].items() if name not in _NO_FIGURES}
-            told = ", ".join(text for name, value in evidence.items() if (text := figure_text(name, value)))
-            after += [("evidence", told or "none"), ("confidence", str(row["confidence"]))]
+            known = ", ".join(text for name, value in evidence.items() if (text := figure_text(name, value)))
+            after += [("evidence", known or "none"), ("confidence", str(row["confidence"]))]
         code = "\n".join(line for line in (row["code"] or "").splitlines() if line.strip())
         if code.count("\n") >= CODE_LINES_BESIDE:
             title = f"Code for advice {number}: {row['rule']}"

@@ -59,8 +59,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         for one in compiled.breaks[:shown]:
             # The sentence in which Dynamo explains the break.
             found = re.search(r"^\s*Explanation: (.*)", one.detail, re.MULTILINE)
-            said = [("", found[1].strip())] if found else []
-            items.append(Item(f": {one.reason}", said, name=one.source or "?"))
+            explained = [("", found[1].strip())] if found else []
+            items.append(Item(f": {one.reason}", explained, name=one.source or "?"))
         blocks += [Listing(items), *notes(more(len(compiled.breaks) - shown), is_remark=True)]
     if compiled.kernels:
         blocks.append(_kernels(compiled, shown))

@@ -133,7 +133,7 @@ def range_text(joules: Range) -> str:
 
 def _rankings(view: View, limit: int) -> Iterator[Section]:
     estimated = is_estimated(view)
-    # Operations over an estimate of what they take would only repeat what was assumed.
+    # FLOPs per estimated joule would only repeat the assumptions of the estimate.
     columns = figures("×", "Estimated" if estimated else "Energy", "share", *(() if estimated else ("FLOP/J",)))
 
     def cells(count: int, entry: TopModules | TopOps) -> list[Cell]:
@@ -194,7 +194,7 @@ def thermal_section(found: Thermal) -> Section | None:
         held = ", ".join(
             f"{why.replace('_', ' ')} {format_percent(share)} of the time" for why, share in reasons.items()
         )
-        facts.append(("Held back", "", held or "never"))
+        facts.append(("Throttled", "", held or "never"))
     drift = found.get("drift") or {}
     if (change := drift.get("first_to_last")) is not None:
         slope = drift.get("joules_per_degree")

@@ -54,7 +54,7 @@ def memory_facts(view: View) -> Iterator[Fact]:
             "workspace": held.workspace_bytes,
         }
         sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
-        yield "Held then", "", f"{sizes}; at {op_place(held.op)}"
+        yield "At the peak", "", f"{sizes}; at {op_place(held.op)}"
     figures = measurements_of(view).get("memory")
     if not figures:
         return

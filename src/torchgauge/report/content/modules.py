@@ -1,4 +1,4 @@
-"""The module tree as a table: sorted, cut at a depth, with the guides that show what belongs to what."""
+"""The module tree as a table: sorted, cut at a depth, with guides that show which module belongs to which."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def outline(view: View, options: Options) -> list[OutlineLine]:
 
 
 def tied_modules(capture: Capture) -> dict[str, str]:
-    """By the path of a module that holds a parameter of another one, the path of the one that has it first."""
+    """The path of each module that holds another module's parameter -> the path of the module that has it first."""
     return {
         alias.rpartition(".")[0]: param.module
         for param in capture.params

@@ -15,7 +15,7 @@ from torchgauge.units import format_bytes, format_count, format_exact, format_pe
 # Rows of a ranking on a screen, and in a document.
 RANKED = 8, 20
 LAYER_KINDS = 12
-# What has no formula is unknown, not zero.
+# The work of an op without a formula is unknown, not zero.
 UNKNOWN = "?"
 
 
@@ -231,7 +231,7 @@ class Coverage:
 
 
 def coverage(view: View) -> Coverage:
-    """How far the figures can be trusted: what was counted, and what was not."""
+    """How far the figures can be trusted: which ops were counted, and which were not."""
     statuses = Counter(op.status for op in view.capture.ops)
     calls: Counter[str] = Counter()
     moved: Counter[str] = Counter()
@@ -251,7 +251,7 @@ def coverage(view: View) -> Coverage:
 
 
 def unused_modules(view: View) -> list[Node]:
-    """The topmost modules with parameters that took no part: never called, and no op used what is in them."""
+    """The topmost modules with parameters that took no part: never called, and no op used their parameters."""
     if not view.capture.ops:
         return []
     names = {name for op in view.capture.ops for name in op.weights}

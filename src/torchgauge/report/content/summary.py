@@ -35,7 +35,7 @@ _SHOWN_ARGUMENTS = 16  # JSON has all
 _NAMED_UNCOUNTED_OPS = 3
 _NAMED_UNUSED = 6
 _LISTED_IMPORTS = 20
-# What a reader looks for first among a hundred arguments.
+# The arguments that a reader looks for first, among a hundred.
 _FIRST_ARGUMENTS = (
     "model", "arch", "model_name", "dataset", "data", "lr", "learning_rate", "batch_size",
     "per_device_train_batch_size", "gradient_accumulation_steps", "epochs", "num_train_epochs", "max_steps", "opt",
@@ -111,7 +111,7 @@ def run_text(view: View) -> str:
 
 
 def input_facts(view: View) -> list[Fact]:
-    """The inputs, then what was assumed: one reason often covers several of them."""
+    """The inputs, then the assumptions about them: one reason often covers several."""
     inputs = view.capture.inputs
     described = [
         f"{shorten(entry.name, _LONGEST_INPUT_NAME)} {format_shape(entry.spec.shape)} {entry.spec.dtype}"
@@ -187,9 +187,9 @@ def memory_facts(view: View) -> list[Fact]:
     if use is None:
         kept = {"parameters": figures.param_bytes, "buffers": figures.buffer_bytes}
         facts = [("Memory", format_bytes(figures.param_bytes + figures.buffer_bytes), _sum_text(kept))]
-        if figures.peak_activation_bytes is not None:  # of a training step saved by a version that did not say more
+        if figures.peak_activation_bytes is not None:  # a training step saved by an early version
             note = "at the peak, gradients and optimizer state included"
-            facts.append(("Besides", format_bytes(figures.peak_activation_bytes), note))
+            facts.append(("In addition", format_bytes(figures.peak_activation_bytes), note))
         return facts
     parts = {"parameters": use.parameters, "buffers": use.buffers, "activations": use.activations}
     step = view.capture.run.step
@@ -225,7 +225,7 @@ def origin_facts(view: View) -> list[Fact]:
         files += f" and {len(target.files) - 1:,} more files" if len(target.files) > 1 else ""
         facts.append(("Format", "", f"{target.format}: {files}"))
     if target.metadata:
-        # `file version 3, byteorder little, extra files notes.txt`: what a reader may want, without the identity.
+        # `file version 3, byteorder little, extra files notes.txt`, without the ID.
         shown = {name: value for name, value in target.metadata.items() if name != "serialization_id"}
         cut = {n: v if len(v) <= _LONGEST_METADATA else f"{v[:_LONGEST_METADATA]}…" for n, v in shown.items()}
         facts.append(("Archive", "", ", ".join(f"{n.replace('_', ' ')} {value}" for n, value in cut.items())))
@@ -244,7 +244,7 @@ def hyperparameter_text(values: Mapping[str, Any]) -> str:
 
 
 def stored_facts(view: View) -> list[Fact]:
-    """What the files hold; nothing for a live module."""
+    """The contents of the files; nothing for a live module."""
     figures = view.totals
     if figures.stored_bytes is None:
         return []
@@ -354,7 +354,7 @@ def _type(one: Optimizer | Scheduler) -> str:
 
 
 def _settings(values: Mapping[str, object]) -> str:
-    """`lr 0.001, betas 0.9 0.999`: what is set; nested ones by their keys."""
+    """`lr 0.001, betas 0.9 0.999`: the settings that have a value; nested ones by their keys."""
     known = {name.replace("_", " ").strip(): value for name, value in values.items() if value is not None}
     return ", ".join(f"{name} {_value_text(value)}" for name, value in known.items())
 

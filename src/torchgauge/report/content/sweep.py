@@ -47,13 +47,13 @@ GUESS: Final = "estimated_energy_per_sample_j"
 PARETO = "Time against energy, per sample"
 NO_FRONT = "Energy is estimated from time, so no Pareto front can be drawn."
 ON_FRONT = "no other point is both faster and more efficient."
-# A larger batch is to raise the throughput; whatever else is varied is to be fast.
+# Batches and threads are varied for throughput, anything else for speed.
 _BY_THROUGHPUT = ("batch", "threads")
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One value of what is varied; the figures are None where the run failed, and `failure` says why."""
+    """One point of a sweep; its figures are None if the run failed, and `failure` says why."""
 
     key: str
     value: int | float | str
@@ -102,7 +102,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
 
 
 def sweep_points(view: View) -> dict[str, list[SweepPoint]]:
-    """By what is varied, in the order they were measured."""
+    """By the quantity that is varied, in the order of measurement."""
     points: dict[str, list[SweepPoint]] = {}
     for row in measurements_of(view).get("sweep") or ():
         latency, memory = row["latency"], row.get("memory")

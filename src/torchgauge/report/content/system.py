@@ -55,7 +55,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A quantity over the runs; `label` is the one of several that it is of."""
+    """A quantity over the runs; `label` names one of several sources, such as a core."""
 
     name: str
     label: str
@@ -75,7 +75,7 @@ class Sampled:
 
 
 def sampled(view: View) -> Iterator[Sampled]:
-    """What was sampled; of a quantity with a sensible mean over its labels (cores) that alone."""
+    """The sampled quantities; one with a meaningful mean over its labels (cores) has only that."""
     system = measurements_of(view).get("system")
     for name, found in system["quantities"].items() if system else ():
         if "mean" in found:
@@ -117,7 +117,7 @@ def counter_facts(found: Counters) -> list[Fact]:
 
 
 def _absent(absent: Mapping[str, str]) -> Iterator[Block]:
-    """One sentence for each reason, with all that it is the reason for."""
+    """One sentence for each reason, with everything that is absent for it."""
     reasons: dict[str, list[str]] = {}
     for name, reason in absent.items():
         reasons.setdefault(reason, []).append(plain_name(name))

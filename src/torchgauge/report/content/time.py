@@ -1,4 +1,4 @@
-"""Time, measured and predicted: the undisturbed runs, the slowest parts, and what no part explains."""
+"""Time, measured and predicted: the undisturbed runs, the slowest parts, and unattributed time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def measurement_warnings(view: View) -> Iterator[str]:
 
 def _latency_facts(found: Latency) -> Iterator[Fact]:
     precision = interval_share(found)
-    # One run has no interval: its own time would pass for certainty.
+    # A single run has no interval: with one, its time would look certain.
     note = "one undisturbed run: its variation is unknown"
     if precision is not None:
         low, high = map(format_seconds, found["ci95_s"] or ())
@@ -158,8 +158,8 @@ def op_times_note(*, has_roof: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Residue:
-    """What the parts leave of the undisturbed run. `total_s` is its median; `in_ops_s` is from profiled runs, which
-    take `overhead_share` longer, and is not scaled: where the profiler slows small ops much, `unexplained_s` is
+    """The part of the undisturbed run that no op explains. `total_s` is its median; `in_ops_s` is from profiled runs,
+    which take `overhead_share` longer, and is not scaled: where the profiler slows small ops much, `unexplained_s` is
     negative. `between_ops_s` is the host's time in no op, in the profiled run that took `profiled_s`."""
 
     total_s: float
@@ -201,8 +201,8 @@ def find_residue(view: View) -> Residue | None:
 
 
 def between_calls_s(trace: TraceRecord) -> float:
-    """The time of the calling thread in no call. Where there is a device, only until the last call: then the host waits
-    for it."""
+    """The time that the calling thread spends outside of calls. With a device only until the last call: then the host
+    waits for it."""
     if not trace.calls:
         return trace.duration_ns * 1e-9
     caller = trace.modules[0][3] if trace.modules else trace.calls[0][3]
@@ -244,7 +244,7 @@ def residue_section(view: View) -> Section | None:
 
 
 def _predicted_times(view: View, options: Options) -> Iterator[Section]:
-    """On the first device that one need not have: the ops that take the most of it."""
+    """The ops that take the most time on the first device that was predicted for."""
     if view.capture.predicted is None:
         return
     rows, first = view.capture.predicted.ops, view.capture.forecast[0]

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 PLACES, LISTED, HARDEST = 40, 10, 5
 MAPS, MAP_ROWS, MAP_LABEL = 2, 10, 28
-# On a narrower page some columns are left out: names that are cut to nothing say nothing.
+# On a narrower page some columns are left out, so that names stay readable.
 WIDE = 96
 # A column: its title, the text of a row's cell, whether it can be left out.
 Shown = tuple[str, Callable[[Any], str], bool]
@@ -97,8 +97,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     found = advice(view)
     if found:
         same = [f" (and {format_exact(entry.siblings)} like it)" if entry.siblings else "" for entry in found]
-        told = [Item(f": {entry.text}{again}", name=entry.name) for entry, again in zip(found, same, strict=True)]
-        yield _listed("Recommendations for weights", Listing(told[:LISTED]), len(found), Topic.ADVICE)
+        advised = [Item(f": {entry.text}{again}", name=entry.name) for entry, again in zip(found, same, strict=True)]
+        yield _listed("Recommendations for weights", Listing(advised[:LISTED]), len(found), Topic.ADVICE)
     failures = summary["failures"] if summary else []
     if failures:
         items = tuple(Item(f": {failure['reason']}", name=failure["name"]) for failure in failures[:LISTED])
@@ -228,7 +228,7 @@ def _hardest(view: View) -> Iterator[Section]:
 
 
 def _structures(view: View) -> Iterator[Section]:
-    """What pruning by structure could take, where a deep pass has looked."""
+    """The shares that structured pruning could remove, if there was a deep pass."""
     rows = easiest_to_prune(view, HARDEST)
     columns: list[Shown] = [
         ("Shape", lambda row: format_shape(row["shape"]), True),
@@ -324,7 +324,7 @@ def _operations(view: View) -> Iterator[Section]:
         for share in found[:LISTED]
     )
     if rows:
-        headings = (*texts("Op", "Module"), *figures("×", "Weights", "Prunable", "30 dB", "Bytes then"))
+        headings = (*texts("Op", "Module"), *figures("×", "Weights", "Prunable", "30 dB", "Bytes after"))
         table = Table("", headings, rows, more(len(found) - LISTED))
         yield _section("Pruning and quantization by operation", table)
 

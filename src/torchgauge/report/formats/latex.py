@@ -36,9 +36,9 @@ from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
 from torchgauge.units import format_exact, visible
 
-# For the reader of the run, not of the paper.
+# These are for the reader of the run, not of the paper.
 LEFT_OUT = (Topic.ADVICE, Topic.NOTES)
-# Of a name, of what follows it (the type of a module), of a remark; of a figure's name, of its value.
+# Characters of a name, of the text after it (the type of a module), of a remark; of a figure's name, of its value.
 LONGEST_NAME, LONGEST_KIND, LONGEST_TEXT = 36, 20, 120
 LONGEST_FIGURE, LONGEST_VALUE = 22, 30
 # Lines of \footnotesize on a page of an article, below a caption.
@@ -49,7 +49,7 @@ _LINE, _GAP, _INDENT = 78, 2, 1.5
 _PROSE_LINE = 52
 # By how much these are wider than a letter, in letters.
 _WIDE = {"×": 0.8, "→": 1.3, "≈": 0.8, "−": 0.8, "…": 1.6, "<": 0.6, ">": 0.6}
-# Shorter than this a name says nothing, though the table be too wide.
+# A shorter name would say nothing: rather let the table be too wide.
 _SHORTEST_NAME = 8
 # Where a long word may go to the next line; a number may not.
 _JOINTS = r"(?<=[^\W\d][_.:/])(?=\w)|(?<=[_.:/])(?=[^\W\d])"
@@ -61,7 +61,7 @@ _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"{\char34}", "'": r"{\char39}", "`": r"{\char96}", "-": "{-}",
-    # After the end of a row these two would be its options.
+    # After the end of a row TeX would read these two as its options.
     "[": "{[}", "*": "{*}",
     "×": r"$\times$", "≈": r"$\approx$", "·": r"$\cdot$", "→": r"$\rightarrow$", "−": "$-$", "–": "--",
     "…": r"\ldots{}", "µ": r"$\mu$", "±": r"$\pm$", "\u00a0": "~", "ß": r"{\ss}",
@@ -143,12 +143,12 @@ def prose(text: str) -> str:
 
 
 def name_text(name: str) -> str:
-    """A name from the model: longer than a line is longer than TeX can measure."""
+    """A name from the model; TeX cannot measure one that is longer than a line."""
     return f"\\texttt{{{prose(shorten(spelled(name), LONGEST_NAME))}}}"
 
 
 def spelled(text: str) -> str:
-    """The text with escapes for what TeX has no letter for: as long as it is when it is typeset."""
+    """The text with escapes for characters that TeX lacks: as long as it is when typeset."""
     return "".join(char if _typeset(char) else char.encode("unicode_escape").decode("ascii") for char in visible(text))
 
 
@@ -198,7 +198,7 @@ def _listing(table: Table, caption: str, label: str) -> str:
             if heading.is_figure:
                 cells.append(prose(cell.plain))
                 continue
-            # A name that fits the room with what follows it, of which a part will do.
+            # The name and the text after it fit the room together; that text may be cut short.
             room = max(int(width - _INDENT * cell.level), 2 * _SHORTEST_NAME)
             name, kind = spelled(cell.name), spelled(cell.plain.removeprefix(cell.name))
             if not name:

@@ -35,9 +35,9 @@ from torchgauge.report.registry import renderer
 from torchgauge.units import visible
 
 LONGEST_NAME = 120
-# What can be structure in Markdown or HTML, a link, a mention, a formula, or the start of an emoji.
+# Characters that can be structure in Markdown or HTML, a link, a mention, a formula, or the start of an emoji.
 _STRUCTURE = re.compile(r"[\\`*\[\]<>#|~&@$]|(?<![^\W_])_|_(?![^\W_])|:(?=//|[\w+-]+:)|(?<=www)\.")
-# What would make a list or a rule at the start of a line.
+# Characters that make a list or a rule at the start of a line.
 _OPENING = re.compile(r"^(\s*\d*)([-+=.)])")
 # In code only these matter: the end of the code, the end of a cell, and the escape of both.
 _ENDS_CODE = re.compile(r"[`|\\]|^\s|\s$")

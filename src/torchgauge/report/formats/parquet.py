@@ -2,10 +2,9 @@
 tensors.
 
 Each row begins with the run it belongs to (`target`, `created`, `torchgauge_version`), and a column has the same type
-in every file, so that many files are one table. Shapes and names are lists; what has no fixed form (nested inputs, the
-attributes of an op) is JSON text. Units are base units, null is unknown. The metadata of the file hold, under
-`torchgauge`, the facts about the whole run as JSON: totals, target, inputs, environment, architecture.
-"""
+in every file, so that many files are one table. Shapes and names are lists; values without a fixed form (nested inputs,
+the attributes of an op) are JSON text. Units are base units, null is unknown. The metadata of the file hold, under
+`torchgauge`, the facts about the whole run as JSON: totals, target, inputs, environment, architecture."""
 
 from __future__ import annotations
 
@@ -96,7 +95,7 @@ def _parquet(view: View, rows: Sequence[Row], names: Sequence[str], level: str) 
 
 
 def _kind_of(values: Iterable[Any]) -> str | None:
-    """Of a column that no table lists; None where it holds nothing: it has no type to agree on."""
+    """The kind of a column that no table lists; None for one without values, which has no type to agree on."""
     types = {type(value) for value in values if value is not None}
     if not types:
         return None

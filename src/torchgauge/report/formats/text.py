@@ -40,10 +40,10 @@ from torchgauge.report.registry import renderer
 from torchgauge.units import visible
 
 MIN_NOTE_WIDTH = 48  # of a remark next to its value
-# What a name needs to say which it is, where a table is cut into parts.
+# Room for a name that identifies its row, where a table is cut into parts.
 MIN_NAME_WIDTH = 32
 LONGEST_BAR = 40
-# So dim that the eye finds what costs.
+# Shown dim, so that the eye finds the costs.
 _NOTHING = ("0", "0 B", "0.0 %", "-")
 
 
@@ -202,7 +202,7 @@ def _cut(lines: list[Line], most: int) -> list[Line]:
 
 
 def table_lines(table: Table, width: int) -> list[Line]:
-    """The table without the columns that the width has no room for, in parts where it may be cut."""
+    """The table without the columns that do not fit the width, in parts where it may be cut."""
     shown = [place for place, heading in enumerate(table.headings) if width >= heading.min_width]
     headings = [Heading(visible(heading.title), heading.is_figure) for heading in table.headings]
     rows: list[list[Line]] = []

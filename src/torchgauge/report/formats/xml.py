@@ -26,7 +26,7 @@ SCHEMA = "torchgauge.xsd"
 _XSD = "{http://www.w3.org/2001/XMLSchema}"
 
 # The members of the document: rows by the name of their element, single rows, and free structures, in the order of the
-# schema. What is in neither comes last, keyed.
+# schema. Other members come last, keyed.
 ROWS = {
     "inputs": "input", "modules": "module", "ops": "op", "parameters": "parameter", "weights": "weight",
     "advice": "recommendation",

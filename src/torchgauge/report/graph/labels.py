@@ -53,7 +53,7 @@ class Labels:
         times = f" ×{item.count}" if item.count > 1 else ""
         kind = record.type if name != record.type else ""
         if place.calls > 1:
-            # The figures are those of a module: one that is called at several places has them at none.
+            # The figures are of the whole module: at one of several places of its calls they would be wrong.
             cost = f"call {place.call + 1} of {place.calls}"
         else:
             around = self.graph.places[place.parent].turns if place.parent >= 0 else 1
@@ -65,7 +65,7 @@ class Labels:
         return Label(_name(name) + times, _name(kind), cost, visible(record.path))
 
     def made(self, item: Item) -> str:
-        """The shape of what an item gives."""
+        """The shape of an item's result."""
         specs: list[TensorSpec] = []
         steps, places = self.graph.flow.steps, self.graph.places
         if item.kind == STEP:
@@ -73,7 +73,7 @@ class Labels:
         elif item.kind == INPUT:
             specs = [self.graph.flow.inputs[item.number].spec]
         elif item.kind not in (OUTPUT, MORE):
-            # What is recorded of a module is its first call: elsewhere it may be given, and return, other shapes.
+            # The record of a module is that of its first call: other calls may take and return other shapes.
             row = places[item.number].row
             specs = list(tensor_specs(self.graph.nodes[row].record.outputs))
             if steps:

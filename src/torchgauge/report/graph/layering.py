@@ -132,8 +132,8 @@ def _uncross(layers: Layers) -> None:
         for row in rows:
             means: dict[int, float] = {}
             for vertex in row:
-                beside = [places[other] + _port(other, segment) for other, segment in sides.get(vertex, ())]
-                means[vertex] = sum(beside) / len(beside) if beside else places[vertex]
+                ends = [places[other] + _port(other, segment) for other, segment in sides.get(vertex, ())]
+                means[vertex] = sum(ends) / len(ends) if ends else places[vertex]
             row.sort(key=means.__getitem__)
             places.update((vertex, place) for place, vertex in enumerate(row))
         if (found := crossings(layers)) < best:
@@ -171,7 +171,7 @@ def _places(rows: list[list[int]]) -> dict[int, int]:
 
 
 def _port(vertex: int, segment: Segment) -> float:
-    """Where on a vertex a segment ends, as a part of a place: below one half for whatever fits a page."""
+    """The end of a segment on a vertex, as a fraction of a place: below one half for anything that fits a page."""
     return (segment.upper_x if vertex == segment.upper else segment.lower_x) / _WIDEST
 
 
@@ -189,8 +189,8 @@ class _Way:
 
 
 def straighten(layers: Layers, x: dict[int, float], widths: Sequence[float], gap: float) -> None:
-    """Move each way as near to its source as the neighbouring vertices and ways allow. A way for which there is
-    no column keeps its place: one of two that cross, and one that has to go round something."""
+    """Move each way as near to its source as the neighbouring vertices and ways allow. A way without a free column
+    keeps its place: one of two that cross, and one that has to go around something."""
     onward = {s.upper: s.lower for s in layers.segments if min(s.upper, s.lower) >= layers.count}
     ways = []
     for segment in layers.segments:
@@ -260,9 +260,9 @@ class _Columns:
 
 
 _ROUNDS = 6
-# The line of vertices should be straight, then a long way past rows; where that forks off or joins it gives way.
+# Lines of vertices are straightest, then long ways past rows; where a way forks off or joins a line, it bends.
 _LINE, _STRAIGHT_WAY, _FORK, _JOIN = 4.0, 2.0, 1.5, 1.0
-# What has no neighbours on one side stays where it is, if it can.
+# A vertex without neighbours on one side stays in its place, if it can.
 _STAYS = 0.1
 
 Wish = tuple[float, float]  # where, and how much it matters
@@ -309,7 +309,7 @@ def fit_positions(wishes: Sequence[Wish], room: Sequence[float]) -> list[float]:
 
 
 def weighted_median(wishes: Sequence[Wish]) -> float:
-    """Where the weights of both sides balance; between two values that both do, their middle."""
+    """The value at which the weights of both sides balance; the middle if two values do."""
     ordered = sorted(wishes)
     half, seen = sum(weight for _, weight in ordered) / 2, 0.0
     for place, (value, weight) in enumerate(ordered):
@@ -326,7 +326,7 @@ def _wish(vertex: int, x: dict[int, float], sides: list[tuple[int, Segment]], co
         return x[vertex], _STAYS
     wishes = []
     for other, segment in sides:
-        # What makes the two ends of the segment meet, added to the middle of the other vertex.
+        # Added to the middle of the other vertex, this makes the two ends of the segment meet.
         shift = segment.upper_x - segment.lower_x
         if segment.upper < count:
             weight = _LINE if segment.lower < count else _FORK

@@ -1,5 +1,5 @@
 """The layout of open modules: entries on the upper edge, contents in rows, exits on the lower edge. Each is laid
-out on its own, then placed as one box in the module around it.
+out separately, then placed as one box in the module around it.
 
 Data that enter or leave pass the frame at one point, however many things inside read them.
 """
@@ -16,7 +16,7 @@ from torchgauge.report.graph.scene import INPUT, Edge, Item, Scene, walk
 ROW_GAP, COLUMN_GAP, PADDING, HEADER = 34.0, 26.0, 16.0, 24.0
 # Offset of wires that go back up from those that go down.
 _BESIDE = 16.0
-# What enters passes the heading straight, then turns.
+# Wires that enter pass the heading straight, then turn.
 _ENTRY = 26.0
 
 Size = Callable[[Item], tuple[float, float]]
@@ -113,7 +113,7 @@ class ModuleLayout:
         return area
 
     def _port(self, vertex: int, made: Item, *, leaving: bool) -> float:
-        """Where the data pass the frame of an open module, from its middle."""
+        """The point where data pass the frame of an open module, from its middle."""
         area = self._inner(vertex)
         if area is None:
             return 0.0

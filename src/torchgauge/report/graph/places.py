@@ -64,13 +64,13 @@ def build_graph(view: View) -> Graph:
     return Graph(nodes, flow, growing.places, growing.place_of)
 
 
-# What is to grow next: the row, its steps, the place around it, which call of how many, how many modules are around it.
+# A place to add: its row and steps, the place around it, which call of how many, the number of modules around it.
 _Seed = tuple[int, list[int], int, int, int, int]
 
 
 class _Growing:
-    """`homes` are, by row, the row itself, of a list of modules the row of the module that holds it; `around` are the
-    homes of what is around them, -1 for the model itself."""
+    """`homes` are, by row, the row itself; for a list of modules, the row of the module that holds it. `around` are the
+    homes of the modules around them, -1 for the model itself."""
 
     def __init__(self, nodes: list[Node], flow: Flow) -> None:
         self.nodes = nodes
@@ -112,7 +112,7 @@ class _Growing:
             if parent >= 0:
                 around = self.places[parent]
                 place.turns = around.turns * self._times(row, around.row) // calls
-            # After how many of its own steps they repeat; all of them where the turns differ.
+            # The number of its own steps after which they repeat; all of them if the turns differ.
             period, rest = divmod(len(place.steps), place.turns)
             ops = [self.ops[step] for step in place.steps]
             place.period = period if not rest and ops == ops[:period] * place.turns else len(ops)
@@ -255,7 +255,7 @@ class ModelInput:
 class Flow:
     """The steps are the ops of the forward pass that are drawn: all but views and memory that is never read.
 
-    `outputs` are the steps that make what the model returns, with what they make."""
+    `outputs` are the steps that make the model's results, with the tensors they make."""
 
     steps: list[OpRecord]
     links: list[Link] = field(default_factory=list)
@@ -280,15 +280,15 @@ def trace_flow(capture: Capture) -> Flow:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a tensor comes from: the step that made it, or the number of the input; neither for all else."""
+    """The step that made a tensor, or the number of the input; neither for anything else."""
 
     step: int | None = None
     given: int | None = None
 
 
 class _Tracing:
-    """The state of one walk over the ops. `behind` has the origin of what a view shows, for views that count as
-    writing memory themselves."""
+    """The state of one walk over the ops. `behind` has the origin of the tensor that a view shows, for views that count
+    as writing memory themselves."""
 
     def __init__(self, capture: Capture, flow: Flow) -> None:
         self.flow = flow
@@ -328,7 +328,7 @@ class _Tracing:
         self.flow.outputs = self.flow.outputs or self._likely_outputs()
 
     def _origin(self, op: OpRecord, place: int) -> _Origin:
-        """Where one of the inputs of an op comes from."""
+        """The origin of one of the inputs of an op."""
         producer = op.producers[place] if place < len(op.producers) else None
         if producer is None:
             return _Origin(given=self.given.get((op.index, place)))

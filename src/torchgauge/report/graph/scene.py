@@ -1,7 +1,7 @@
-"""Which modules are open (to a depth, or as many as one can read), and what is seen then: open modules with their
+"""Which modules are open (to a depth, or as many as one can read), and what is in view then: open modules with their
 contents, closed ones, ops, and the data that flow between these.
 
-Only the first of a run of equal blocks is drawn: data that go from one block of it to the next are not drawn.
+Only the first of a run of equal blocks is drawn, without the data that go from one block of the run to the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ READABLE_NODES = 30
 READABLE_LEVELS = 12
 # The most items shown directly in one module; the others are counted.
 MOST_INSIDE = 300
-# A cut that leaves out less than this says less than what it leaves out.
+# Fewer items than this are not worth leaving out.
 _WORTH_CUTTING = 10
 
 
@@ -35,14 +35,14 @@ def opening(graph: Graph, runs: Runs, depth: int | None) -> Opening:
 
 
 def to_depth(graph: Graph, depth: int) -> Opening:
-    """Ops show where there is no module around them but an open one."""
+    """Ops show where all modules around them are open."""
     places = enumerate(graph.places)
     opened = (n for n, place in places if graph.nodes[place.row].record.depth < depth and (place.children or n == 0))
     return Opening(frozenset(opened))
 
 
 def readable(graph: Graph, runs: Runs) -> Opening:
-    """The model itself, then level by level while all that is seen stays readable."""
+    """The model itself, then level by level while everything in view stays readable."""
     inside = folded_items(graph, runs, 0)
     opened, seen = {0}, len(inside)
     level, depth = _containers(graph, inside), 1
@@ -73,8 +73,8 @@ PLACE, STEP, MORE, INPUT, OUTPUT = "place", "step", "more", "input", "output"
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """`number` is that of the place, step or input; of what is left out, that of the place it is left out of, and
-    `count` how much it is. For a place `count` is the length of its run."""
+    """`number` is that of the place, step or input. An item of the kind MORE counts the contents of a place that are
+    left out: `number` is the place's. For a place `count` is the length of its run."""
 
     kind: str
     number: int
@@ -127,7 +127,7 @@ class _Staging:
         self.root = Item(PLACE, 0)
         self.item_of_place: dict[int, Item] = {0: self.root}
         self.item_of_step: dict[int, Item] = {}
-        # For each place the one that is drawn for it: equal blocks number the places in them equally. And its depth.
+        # For each place the one that is drawn instead (equal blocks number the places in them equally), and its depth.
         self.stand_ins: list[int] = []
         self.levels: list[int] = []
         for number, place in enumerate(graph.places):

@@ -45,7 +45,7 @@ def assemble(title: str, payload: Mapping[str, Any], sections: Sequence[str]) ->
 
 
 def plain_overview(payload: Mapping[str, Any]) -> str:
-    """What a reader without scripts sees: the figures of the overview, as text."""
+    """The figures of the overview as text, for a reader without scripts."""
     found = payload.get("overview")
     if not found:
         return ""

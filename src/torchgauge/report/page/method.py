@@ -28,7 +28,7 @@ def method(view: View, options: Options) -> dict[str, object]:
     how = run.reason if run.mode is None else _STATIC if run.mode == "fake" else real_run_text(view)
     nodes = unused_modules(view)
     rows = [{"path": node.path, "params": node.record.params} for node in nodes[:_MOST_UNUSED]]
-    # What is absent for one reason together.
+    # Figures that are absent for the same reason, together.
     names: dict[str, list[str]] = {}
     for row in _absent(view):
         names.setdefault(row["reason"], []).append(row["name"])
@@ -97,7 +97,7 @@ def _energy(view: View) -> dict[str, object] | None:
 
 
 def _pickle(view: View) -> dict[str, object] | None:
-    """What the files' pickles would import; names that are not expected first."""
+    """The names that the files' pickles would import, unexpected ones first."""
     stored = view.capture.stored
     if stored is None or not stored.imports:
         return None

@@ -45,7 +45,7 @@ def ops(view: View, options: Options) -> dict[str, object] | None:
     rows = view.ops
     if not rows:
         return None
-    # The rows of the modules; their paths where one has no row, as a stripped wrapper has none.
+    # The rows of the modules; if one has none, as a stripped wrapper has, the paths of all.
     places = {row.path: place for place, row in enumerate(view.modules)}
     paths = [row.module for row in view.ops]
     if all(path in places for path in paths):
