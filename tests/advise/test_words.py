@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Percent and units stand apart from their number, a factor's sign does not.
 _CROWDED = re.compile(r"\d(%|[kMGT]?i?B\b|[mµn]?s\b|dB|x\b| ×(?! ))")
-RANGE = re.compile(r"\d–\d+(\.\d)? %")
+RANGE = re.compile(r"\d to \d+(\.\d)? %")
 _APART = ("places", "count", "file")
 
 

@@ -31,6 +31,8 @@ _NS_PER_ELEMENT = {
     "index": 1.2, "gather": 1.2, "scatter": 1.2, "embedding": 0.2, "topk": 11.0, "_euclidean_dist": 1.7,
 }  # fmt: skip
 _NS_BY_CATEGORY = {"softmax": 1.25, "resize": 2.5, "sort": 20.0}
+# A batch norm that computes its statistics, in two loops without vector code (2.6 for a weight of 512 × 4,608).
+_NS_BATCH_STATISTICS = 2.5
 # A copy of rows that lie apart, one that turns the innermost dimension around (0.7 to 1.5 for 11 shapes), and one whose
 # elements lie a multiple of 4 KiB apart, so that they share the few lines of one set of the cache (2.3 to 3.4).
 _NS_STRIDED_COPY, _NS_TURNED_COPY, _NS_ALIASED_COPY, _ALIASED_BYTES = 0.25, 1.0, 2.7, 4096
@@ -49,10 +51,10 @@ _NARROW_FUNCTIONS, _NS_NARROW = 1.5, 0.3
 _LEAST_SIDE = 12
 # A pooling window is looked through element by element.
 _NS_PER_POOLED = 3.0
-# Seconds beside a call's own: the layouts of a convolution, groups, the statistics of a norm, the rows of a reduction,
-# and each step of a recurrent layer.
+# Seconds in addition to a call's: the layouts of a convolution, groups, the statistics of a norm, the rows of a
+# reduction, the Python of a linear layer (nn.Linear takes 7 to 9 µs in all), and each step of a recurrent layer.
 _EXTRA_S = {"convolution": 20e-6, "attention": 30e-6, "normalization": 6e-6, "reduction": 3e-6}
-_EXTRA_GROUPED_S, _STEP_S = 70e-6, 6e-6
+_EXTRA_GROUPED_S, _EXTRA_LINEAR_S, _STEP_S = 70e-6, 3e-6, 6e-6
 # Ops are shared out among threads from so many elements on.
 _ELEMENTS_PER_THREAD = 32768
 # A core of a current server without a calibration: 16 float32 multiply-adds a cycle at 2.5 GHz; two channels of memory.
@@ -60,17 +62,17 @@ _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
 # The time of some ops relative to that of others is predicted to within this factor on a processor, and on a GPU with
 # the processor that launches its kernels. Chosen so that ranges hold about 85 % of the changes measured so far, with a
 # median width below a factor of three (docs/advice-gains.md).
-UNSURE, UNSURE_ON_GPU = 1.8, 2.1
+UNSURE, UNSURE_ON_GPU = 1.7, 2.1
 # On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
-# them. Near the median of 112 changes (docs/advice-gains.md).
-BESIDES = 1.35
+# them. The median of 144 changes (docs/advice-gains.md).
+BESIDES = 1.3
 # The first write to a page that the allocator got from Linux: 2 µs per 4 KiB in a virtual machine without huge pages
 # (40 to 128 MiB, torch 2.13); a tenth of that with huge pages, nothing where the process has kept the memory.
 _FRESH_S_PER_BYTE = 0.5e-9
 # glibc takes blocks from this size on from Linux at each call and gives them back (DEFAULT_MMAP_THRESHOLD_MAX of
-# malloc.c); smaller ones stay with the process until twice the size of the largest one freed is unused at the end of
-# its heap. Of 47 models none that needed less than 8 MiB got many fresh pages in later runs.
-_NEVER_KEPT, _LEAST_KEPT = 32 << 20, 4 << 20
+# malloc.c); smaller ones stay with the process until twice the size of the largest one freed, or of the second figure
+# (DEFAULT_MMAP_THRESHOLD_MIN), is unused at the end of its heap.
+_NEVER_KEPT, _LEAST_KEPT = 32 << 20, 128 << 10
 # Tensors that fit into the caches, a core's or the shared one, are read faster than from memory.
 _CACHES = ((1 << 20, 3.0), (8 << 20, 1.7))
 # Of these, the elements that are read are those of the result: rows of a table, parts of a tensor.
@@ -195,15 +197,17 @@ def fresh_memory(ops: Iterable[OpRecord]) -> dict[int, float]:
     made = [(op, op.signature.activation_bytes) for op in ops]
     largest = max((nbytes for _, nbytes in made if nbytes < _NEVER_KEPT), default=0)
     most_unused, heap = 2 * max(largest, _LEAST_KEPT), 0
+    given = max(made[0][0].live_bytes - made[0][1], 0) if made else 0  # the inputs, which live between runs
     found: dict[int, float] = {}
     for _ in range(2):  # the second run finds what the first has left
         found = {}
         for op, nbytes in made:
-            fresh = nbytes if nbytes >= _NEVER_KEPT else max(op.live_bytes - heap, 0)
+            live = op.live_bytes - given
+            fresh = nbytes if nbytes >= _NEVER_KEPT else max(live - heap, 0)
             if fresh:
                 found[op.index] = fresh * _FRESH_S_PER_BYTE
-            if op.live_bytes > heap or heap - op.live_bytes > most_unused:
-                heap = op.live_bytes
+            if live > heap or heap - live > most_unused:
+                heap = live
         heap = 0 if heap > most_unused else heap
     return found
 
@@ -217,14 +221,15 @@ def predicted_times(
     cores: int | None = None,
 ) -> dict[int, float]:
     """By the roofline of the device at the rates that kernels reach, and no less than the host takes for a call. The
-    rates of a processor are those of all its cores."""
+    rates of a processor are those of the threads it was measured with, or else of all its cores."""
     is_cuda = device == "cuda"
     if least is None or peaks is None or not peaks.bytes_per_s:
         rate = max(threads, 1) * _CORE_FLOPS_PER_S
         least = LeastTime(Peaks("a typical processor", {"float32": rate, "float64": rate / 2}, _BYTES_PER_S))
-    elif not is_cuda and cores and threads < cores:
-        used = {dtype: rate * threads / cores for dtype, rate in peaks.flops_per_s.items()}
-        least = replace(least, peaks=replace(peaks, flops_per_s=used))
+    elif not is_cuda and (part := threads / (peaks.threads or cores or threads)) < 1:
+        used = {dtype: rate * part for dtype, rate in peaks.flops_per_s.items()}
+        bandwidth = min(peaks.bytes_per_s, threads * _BYTES_PER_S)  # one core does not reach that of all
+        least = replace(least, peaks=replace(peaks, flops_per_s=used, bytes_per_s=bandwidth))
     found, known = {}, dict[tuple[int, str], float]()  # equal calls share a signature
     for op in ops:
         key = (id(op.signature), op.status)
@@ -262,12 +267,16 @@ def _extra(op: OpRecord) -> float:
         return _STEP_S * max(op.signature.inputs[0].shape[:2])
     if op.category == "convolution" and int(op.signature.attributes.get("groups") or 1) > 1:
         return _EXTRA_GROUPED_S
+    if op.category == "matmul" and op.weights:
+        return _EXTRA_LINEAR_S
     return _EXTRA_S.get(op.category, 0.0)
 
 
 def _ns_per_element(op: OpRecord, name: str) -> float:
     if name == "pow" and op.signature.attributes.get("exponent") in _CHEAP_EXPONENTS:
         return 0.0
+    if "batch_norm" in name and op.signature.attributes.get("training"):
+        return _NS_BATCH_STATISTICS
     if op.category == "pooling":
         window = op.signature.attributes.get("kernel_size")
         return _NS_PER_POOLED * (prod(window) if isinstance(window, list | tuple) else 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,6 +44,12 @@ class Peaks:
         if dtype == "float32" and tf32:
             return self.flops_per_s.get("tf32", self.flops_per_s.get("float32"))
         return self.flops_per_s.get(_RATE_NAMES.get(dtype, dtype))
+
+    @property
+    def threads(self) -> int | None:
+        """With how many threads a processor was measured, as its note says; None for published rates."""
+        found = re.search(r"(\d+) threads", self.source)
+        return None if found is None else int(found[1])
 
 
 def published_peaks(name: str) -> Peaks | None:

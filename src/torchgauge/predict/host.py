@@ -28,6 +28,7 @@ _UNKNOWN_WEIGHT = 1.2
 
 _RECURRENT = {"aten::_cudnn_rnn": "recurrent", "aten::_cudnn_rnn_backward": "recurrent_backward"}
 _HALF = ("float16", "bfloat16")
+_CALIBRATED = "as calibration measured it"
 
 
 def host_work(op: OpRecord, per_op: Mapping[str, float], *, trains: bool) -> Iterator[tuple[str, float]]:
@@ -133,7 +134,12 @@ class Host:
             return cls(**_fitted()[1], source="as measured on the hosts of H200s")
         # Where cuDNN has no attention, calibration measures no plan.
         plan_s = facts.get("plan_s") or _fitted()[0].plan * facts["forward_s"]
-        return cls(facts["forward_s"], facts["train_s"], plan_s, facts["spread"], "as calibration measured it")
+        return cls(facts["forward_s"], facts["train_s"], plan_s, facts["spread"], _CALIBRATED)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it is that of the machine itself."""
+        return self.source == _CALIBRATED
 
     @property
     def low(self) -> float:

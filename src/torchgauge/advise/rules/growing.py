@@ -175,12 +175,23 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
         evidence={"ops": len(wide), "first": first.op, "bytes_moved": sum(map(moved, wide))},
         recommendation="keep this in float32: a float64 tensor, or a call of double(), widens all that follows from it",
         change=None if any(op.weights and _is_double(op) for op in wide) else _in_single(evidence, first),
-        expected_gain=evidence.share(wide).gain(
-            0.3, 0.6, "half of the bytes, twice the rate", fewer_calls=sum(op.op in _CASTS for op in wide) / len(wide)
-        ),
+        expected_gain=_in_float32(evidence, wide),
         risk="sums over very many elements may want the digits",
         confidence="high",
     )
+
+
+def _in_float32(evidence: Evidence, wide: list[OpRecord]) -> Gain:
+    """Casts go away. Of the work of the other ops 0.3 to 0.6 does, and more where a processor widens one operand
+    element by element: 15 µs in place of 54 for 300 × 384 elements times a row of float64."""
+    low = high = 0.0
+    for op in wide:
+        share = evidence.share([op])
+        is_widened = not evidence.is_cuda and any(spec.dtype == "float32" for spec in op.signature.inputs)
+        least, most = (0.9, 1.0) if op.op in _CASTS else (0.5, 0.8) if is_widened else (0.3, 0.6)
+        work = share.value if op.op in _CASTS else share.value * (1 - share.calls)
+        low, high = low + least * work, high + most * work
+    return Gain("time_s", low, high, "half of the bytes, twice the rate, no casts", evidence.share(wide).ops)
 
 
 def _in_single(evidence: Evidence, op: OpRecord) -> SourceEdit | None:

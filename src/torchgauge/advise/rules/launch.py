@@ -17,13 +17,13 @@ _LEAST_LAUNCHED = 0.3
 _HELD_UP = 0.5
 # Of the launches, those of one line of code (a loop) for it to be the place to look at.
 _OF_ONE_LINE = 0.3
-# What replaying a CUDA graph takes in addition to its kernels, with the copy of its inputs: 12 to 30 µs for models of
-# 100 to 200 µs on an H200.
-_REPLAY_S = 25e-6
+# What replaying a CUDA graph takes in addition to its kernels, with the copy of its inputs, in parts of what an eager
+# run takes however few ops it has (15 µs): 12 to 30 µs for models of 100 to 200 µs on an H200.
+_REPLAY = 1.7
 # The kernels of a replay begin one after the other, about a microsecond apart. Median of 48 models on an H200.
 _GAPS = 1.1
 # How far the odds of a predicted gain may be off, either way: the host's speed differs by a factor of 1.5 between
-# machines of one kind, in addition to the errors of the kernels' times. This holds 42 of those 48 gains.
+# machines of one kind, in addition to the errors of the kernels' times. This holds 45 of those 48 gains.
 _UNSURE_ODDS = 2.5
 _GRAPH = "model = torch.cuda.make_graphed_callables(model, inputs)"
 _GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers inside"
@@ -62,9 +62,10 @@ def _without_idle(evidence: Evidence, idle: float, whole: float) -> Gain:
     """A replay has small gaps too, and copies its inputs: of the measured idle time half goes at least. Predicted, what
     is left is the kernels' time and that of a replay."""
     how = "the device's idle share of the undisturbed time"
-    if evidence.on is None:
+    queues = evidence.times.queues
+    if queues is None:
         return Gain("time_s", idle / 2, idle, how)
-    left = min(_GAPS * (1 - idle) * whole + _REPLAY_S, 0.99 * whole)
+    left = min(_GAPS * (1 - idle) * whole + _REPLAY * queues.fixed_s, 0.99 * whole)
     odds = whole / left - 1
     least, most = (part / (1 + part) for part in (odds / _UNSURE_ODDS, odds * _UNSURE_ODDS))
     return Gain("time_s", least, most, f"{how}, less a replay's own time")

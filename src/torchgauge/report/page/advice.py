@@ -17,7 +17,6 @@ from torchgauge.report.content.advice import (
     options_of,
     place_text,
     plan_of,
-    range_text,
 )
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import part
@@ -59,7 +58,6 @@ def _row(row: Advice) -> dict[str, object]:
         "module": row["where"]["module"],
         "kind": row.get("kind", "gain"),
         "gain": effect_text(row),
-        "range": range_text(row),
         "low": gain and gain["low"],
         "high": gain and gain["high"],
         "how": gain and gain.get("how"),

@@ -25,7 +25,7 @@
       row.measured ? verdict(row) : null,
       row.evidence.length ? tg.el("p", { class: "faint" }, row.evidence.join(" · ")) : null,
       row.code ? codeBlock(row.code) : null,
-      tg.el("p", { class: "caveats" }, [["Confidence", row.confidence], ["Risk", row.risk], ["Range", row.range], ["Gain", row.how]]
+      tg.el("p", { class: "caveats" }, [["Confidence", row.confidence], ["Risk", row.risk], ["Gain", row.how]]
         .filter(([, text]) => text).map(([name, text]) => tg.el("span", {}, tg.el("b", {}, name), ` ${text}`))),
       row.places.length > 1 ? placeList(row) : null,
     ];
