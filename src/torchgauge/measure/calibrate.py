@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -99,9 +100,12 @@ def rates(
 
 
 def run_probe(device: str, parts: Sequence[str]) -> Iterator[str]:
-    """The lines of `torchgauge.measure.rates`, as they come."""
+    """The lines of `torchgauge.measure.rates`, as they come; with as many threads as this process uses."""
+    import torch
+
     command = [sys.executable, "-m", "torchgauge.measure.rates", device, *parts]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as probe:
+    env = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as probe:
         watch = _watch(probe)
         try:
             for line in probe.stdout or ():
