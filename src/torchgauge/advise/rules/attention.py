@@ -79,7 +79,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
                 "the passes over the scores between the two products go away",
                 fewer_calls=1 - 1 / (len(copies) + len(ops)),
             ),
-            risk="attention weights are no longer returned; a mask or a bias must be given as attn_mask",
+            risk="attention weights are no longer returned; a mask or a bias must be passed as attn_mask",
             confidence="high",
         )
 
@@ -116,7 +116,7 @@ def attention_fast_path(evidence: Evidence) -> Iterator[Advice]:
             rule="attention-fast-path",
             where=Where(op.module, (op.index,), source=evidence.call_line(op.module)),
             evidence={"op": op.op, "scores_bytes": scores * given.itemsize, "gives_weights": gives_weights},
-            recommendation=f"{' and '.join(wanted)}: {keys:,} × {keys:,} scores are written to memory and read again",
+            recommendation=f"{' and '.join(wanted)}: {keys:,} × {keys:,} scores are written to memory",
             change=hook if evidence.is_cuda else without,
             expected_gain=evidence.share([op]).gain(low, high, "the passes over the scores go away"),
             risk="rounding differs in the last digits; the fast path is off for every layer of this process",

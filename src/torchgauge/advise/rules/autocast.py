@@ -64,7 +64,7 @@ def autocast_bf16(evidence: Evidence) -> Iterator[Advice]:
         rule="autocast-bf16",
         where=Where("", tuple(op.index for op in found.ops)),
         evidence=found.evidence(evidence),
-        recommendation="run matrix products and convolutions in bfloat16: this device's tensor cores are faster there",
+        recommendation="run products and convolutions in bfloat16: tensor cores are faster there",
         change=Patch('with torch.autocast("cuda", dtype=torch.bfloat16):\n    output = model(*inputs)'),
         expected_gain=found.gain(evidence),
         risk="8 bits of mantissa: compare the outputs; models bound by launches gain nothing",

@@ -54,10 +54,10 @@ def batch_at_knee(evidence: Evidence) -> Iterator[Advice]:
             "peak_activation_bytes_there": evidence.totals.peak_activation_bytes * factor,
             "device": peaks.name,
         },
-        recommendation="per sample, with larger batches: weights are read once for each batch, whatever its size",
+        recommendation="use larger batches: weights are read once per batch, so each sample takes less time",
         change=None,
         expected_gain=Gain("time_s", 0.5 * gain, gain, "roofline: time per sample at the knee, and now"),
-        risk="each batch takes longer, and activations grow with it: throughput, not latency, is what gains",
+        risk="each batch takes longer and needs more memory: throughput improves, latency does not",
         confidence="medium",
     )
 

@@ -48,13 +48,13 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
                 "repeated_channels": sum(parts[at] for at, _ in repeated),
                 "times": min(times for _, times in repeated),
             },
-            recommendation="split this layer's weight: apply it to the repeated vector once, before it is repeated",
+            recommendation="split this layer's weight: multiply the repeated vector once, before it is repeated",
             change=None,
             # The result for the repeated part is added to the rest, which is another pass over the output.
             expected_gain=evidence.share([joined, layer]).gain(
                 0.4 * saved, saved, "the product with channels that are equal at every position"
             ),
-            risk="rounding differs in the last digits; a checkpoint keeps its weight as it is",
+            risk="rounding differs in the last digits; checkpoints need no change",
             confidence="high",
         )
 
@@ -88,12 +88,12 @@ def repeated_part(evidence: Evidence) -> Iterator[Advice]:
             rule="repeated-part",
             where=Where(calls[0][1].module, tuple(layer.index for _, layer in calls)),
             evidence={"rounds": len(calls), "channels": sum(parts), "same_channels": sum(same)},
-            recommendation="split this layer's weight: a part of its input is the same in each round, multiply it once",
+            recommendation="split this layer's weight: part of its input is the same in each round: multiply it once",
             change=None,
             expected_gain=evidence.share([op for call in calls for op in call]).gain(
                 0.4 * saved, saved, "the product with the part that stays the same"
             ),
-            risk="rounding differs in the last digits; a checkpoint keeps its weight as it is",
+            risk="rounding differs in the last digits; checkpoints need no change",
             confidence="high",
         )
 
@@ -173,7 +173,7 @@ def product_then_sum(evidence: Evidence) -> Iterator[Advice]:
             rule="product-then-sum",
             where=Where(op.module, (op.index, total.index)),
             evidence={"shape": list(made.shape), "written_bytes": made.nbytes},
-            recommendation="use torch.einsum or matmul: this writes out every product of two elements, then adds them",
+            recommendation="use torch.einsum or matmul: this writes out all products before it adds them",
             change=None,
             expected_gain=evidence.share([op, total]).gain(0.5, 0.95, "the passes over the products of all pairs"),
             risk="rounding differs in the last digits; on a GPU the product may use TF32",
@@ -208,7 +208,7 @@ def equal_filters(evidence: Evidence) -> Iterator[Advice]:
             rule="equal-filters",
             where=Where(op.module, (op.index,), names[0] if names else None),
             evidence={"filters": kernel[0]},
-            recommendation="keep one filter and expand its result: all filters of this frozen convolution are equal",
+            recommendation="keep one filter and expand its result: all filters of this convolution are equal",
             change=None,
             expected_gain=evidence.share([op]).gain(0.5 * saved, saved, "the filters but one"),
             risk="none; a checkpoint keeps one filter where it had all",

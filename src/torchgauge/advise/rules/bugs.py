@@ -61,9 +61,9 @@ def double_softmax(evidence: Evidence) -> Iterator[Advice]:
         yield _bug(
             "double-softmax",
             op,
-            "remove one softmax: this one is given probabilities, and flattens them (cross_entropy has its own)",
+            "remove one softmax: this one gets probabilities and flattens them (cross_entropy has its own)",
             _without_softmax(evidence, source),
-            "none, unless two of them are meant",
+            "none, unless two are intended",
             first=source.module,
         )
 
@@ -161,7 +161,7 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
                 op,
                 f"switch this dropout off in evaluation: {_TRAINED}{cause}",
                 _in_training_only(evidence, op),
-                "none, unless the randomness is meant (Monte Carlo dropout)",
+                "none, unless the randomness is intended (Monte Carlo dropout)",
                 line,
             )
 
@@ -213,7 +213,7 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             f"use running statistics in evaluation: with those of the batch, a sample's result depends on the others"
             f"{cause}",
             _in_training_only(evidence, op),
-            "a model that was only ever used so may need its statistics collected first",
+            "a model that was only ever used like this may need its statistics collected first",
             line,
             buffers=list(op.weights),
         )

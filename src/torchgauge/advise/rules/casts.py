@@ -59,7 +59,7 @@ def cast_round_pointwise(evidence: Evidence) -> Iterator[Advice]:
             recommendation="leave out the casts around this op: its kernel computes in float32 anyway",
             change=evidence.without_calls([*casts, op], CASTS),
             expected_gain=evidence.share([*casts, op]).gain(0.8, 1.0, "the casts go away"),
-            risk="a sum of several ops is rounded after each of them",
+            risk="results between these ops are rounded to the narrow type",
             confidence="medium",
         )
 
@@ -148,14 +148,14 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
             rule="type-promotion",
             where=Where(op.module, (op.index,)),
             evidence={"from": narrow.dtype, "to": wide.dtype, "op": op.op, "ops_after_in_wide_type": len(after)},
-            recommendation="make the smaller operand in the type of the larger: it widens the result",
+            recommendation="create the smaller operand in the type of the larger one: it widens the result",
             change=_kept(evidence, op.weights[0], narrow.dtype) if len(op.weights) == 1 else None,
             expected_gain=all_of_them.gain(
                 spared * alone / max(all_of_them.value, 1e-12),
                 spared,
                 "the narrow width in place of the wide one, for the op alone to all that follow from it in that type",
             ),
-            risk="the wider type may be on purpose: sums and norms want it",
+            risk="the wider type may be intended: sums and norms often need it",
             confidence="medium",
         )
 

@@ -41,7 +41,7 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             rule="recomputed-constant",
             where=Where(module, tuple(op.index for op in ops), source=line),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
-            recommendation="make this constant once, in __init__, and keep it as a buffer: it depends on shapes alone",
+            recommendation="make this once, in __init__, and keep it as a buffer: it depends on shapes alone",
             change=None,
             expected_gain=evidence.share([*ops, *_views_between(evidence, ops)]).gain(0.9, 1.0, "these ops go away"),
             risk="a buffer has a fixed size: make it for the largest shape and slice it",
@@ -113,7 +113,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
         is_copy = all(op.op == "aten::clone" and op.signature.inputs[0].stride is not None for op in ops)
         words = "compute this once and pass it on: the same ops ran on the same tensors before"
         if is_copy:
-            words = "call .contiguous() once on the tensor that these read: it is strided, and each copies it anew"
+            words = "call .contiguous() once on the tensor that these ops read: it is strided, so each op copies it"
         yield Advice(
             rule="repeated-work",
             where=Where(module, tuple(op.index for op in ops)),

@@ -51,7 +51,7 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
                 "products_computed": round(mixture.computed),
                 "products_needed": mixture.tokens * mixture.chosen,
             },
-            recommendation="compute for each token only the experts it chose: all are computed, and most thrown away",
+            recommendation="compute only the experts that a token chose: all run, and most results are thrown away",
             change=None,
             expected_gain=evidence.share(mixture.ops).gain(
                 0.5 * kept * unchosen,
@@ -82,7 +82,7 @@ def idle_experts(evidence: Evidence) -> Iterator[Advice]:
             "layers": len(mixtures),
             "idle_share_of_bytes": idle,
         },
-        recommendation="hold the experts in fewer bits, or on several devices: they cost memory, not arithmetic",
+        recommendation="store the experts in fewer bits, or on several devices: they cost memory, not arithmetic",
         change=None,
         expected_gain=Gain(
             "param_bytes",
@@ -141,7 +141,7 @@ def starved_experts(evidence: Evidence) -> Iterator[Advice]:
             rule="starved-experts",
             where=Where(mixture.module),
             evidence={"experts": mixture.experts, "starved": starved, "bytes": nbytes},
-            recommendation="remove these experts: their weights, or their rows of the router, are next to nothing",
+            recommendation="remove these experts: their weights, or their rows of the router, are close to zero",
             change=None,
             expected_gain=Gain("param_bytes", 0.0, share, "the bytes of these experts, if none of them is ever chosen"),
             risk="a row of zeros still scores 0, which may win: count the choices over real data first",

@@ -176,7 +176,7 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
         recommendation="keep this in float32: a float64 tensor, or a call of double(), widens all that follows from it",
         change=None if any(op.weights and _is_double(op) for op in wide) else _in_single(evidence, first),
         expected_gain=_in_float32(evidence, wide),
-        risk="sums over very many elements may want the digits",
+        risk="sums over very many elements may need the digits",
         confidence="high",
     )
 

@@ -369,7 +369,7 @@ def repeated_keys(evidence: Evidence) -> Iterator[Advice]:
             recommendation="pass enable_gqa=True and the keys and values as they are: heads share them without copies",
             change=_shared(evidence, copies, op),
             expected_gain=evidence.share(copies).gain(0.5, 1.0, "the copies of keys and values"),
-            risk="on a GPU the fused kernels want a recent version of torch",
+            risk="on a GPU the fused kernels need a recent version of torch",
             confidence="high",
         )
 
@@ -513,7 +513,7 @@ def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
             recommendation="leave out the bias: the norm behind the layer subtracts it again",
             change=_without_bias(evidence, layer, norm),
             expected_gain=Gain("param_bytes", share, share, "the bytes of the bias"),
-            risk="none for a model yet to be trained; folding the norm needs none either",
+            risk="none for a model that is yet to be trained",
             confidence="high",
         )
 

@@ -126,7 +126,7 @@ def _access(op: OpRecord) -> Access | None:
     widest = max(large, key=step, default=None)
     if widest is not None and step(widest) > 1:
         # Every element fetched brings its neighbours along, at most a cache line's.
-        words = "take halves or chunks instead of every n-th element: memory is read in lines, most of each for nothing"
+        words = "take halves or chunks instead of every n-th element: it uses little of each cache line"
         return Access(widest, words, _fetched(op, widest, step(widest)))
     # Where the innermost dimensions of two operands differ, one is read in order, the other element by element.
     strided = next((spec for spec in large if spec.stride is not None), None)

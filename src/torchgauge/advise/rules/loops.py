@@ -247,9 +247,9 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
         if _have_weights_apart(evidence, loop):
             first = {op.index for op in loop.products}
             rest = [op for op in _side_by_side(loop) if op.cost.macs and op.weights and op.index not in first]
-            words = "make one layer of these: they read the same tensor one after the other"
+            words = "merge these layers into one: they read the same tensor one after the other"
             if len(rest) >= loop.rounds - 1:
-                words = "stack the weights of these networks and use torch.bmm: they read one tensor in turn"
+                words = "stack the weights of these networks and use torch.bmm: all of them read the same tensor"
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
 
 
@@ -266,7 +266,7 @@ def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gai
         recommendation=words,
         change=None,
         expected_gain=gain,
-        risk="rounding differs in the last digits; a larger op needs its inputs and outputs at once",
+        risk="rounding differs in the last digits; one op needs the memory of all rounds at once",
         confidence="medium",
     )
 

@@ -55,6 +55,6 @@ def low_rank(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=whole_gain(
                 evidence, saved, saved, "two factors instead of one matrix; multiplications fall alike"
             ),
-            risk="one kernel more: small layers may get slower; the error of the outputs is not measured: evaluate",
+            risk="small layers may get slower with two kernels; the error of the outputs is not measured: evaluate",
             confidence="high" if rank * 4 <= full_rank else "medium",
         )

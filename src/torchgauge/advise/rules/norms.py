@@ -42,7 +42,7 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
                 "passes": [op.op for op in ops],
                 "bytes_moved": sum(map(moved, ops)),
             },
-            recommendation=f"use torch's {name} norm: written out, each op goes over memory",
+            recommendation=f"use torch's {name} norm: written out, each of its ops reads and writes memory",
             change=_torch_norm(evidence, norm),
             expected_gain=evidence.share(ops).one_pass(spared, len(ops)),
             risk="rounding differs in the last digits; a wider type inside must stay",

@@ -109,7 +109,7 @@ def mixed_precision_plan(evidence: Evidence) -> Iterator[Advice]:
             "bytes_after": after,
             "bytes_after_without_plan": plain,
         },
-        recommendation="spend one error budget over all matrices: fewer bits where they cost least (`formats`)",
+        recommendation="choose the bits for each matrix, the fewest where they cost least (`formats`)",
         change=None,
         expected_gain=whole_gain(evidence, saved, saved, "bytes of the codes and their scales"),
         risk=_RISK,

@@ -49,7 +49,7 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
     covered: set[int] = set()
     for loop in _layers_by_step(evidence):
         covered |= {op.index for op in loop.body}
-        words = "call this recurrent layer once on the whole sequence: it is called on one step after the other"
+        words = "call this recurrent layer once on the whole sequence: now it is called for every step"
         yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, loop.body))
     loops = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop) and not _asks_python(loop)]
     for loop in loops:
@@ -254,6 +254,6 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             ),
             risk="rounding differs in the last digits"
             if is_sum
-            else "compiling unrolls the loop for each length; a parallel scan rounds otherwise",
+            else "compiling unrolls the loop for each length; a parallel scan rounds differently",
             confidence="medium",
         )

@@ -74,7 +74,7 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
             evidence={"sizes": sizes, "padded": list(padded.values()), "dtype": op.signature.dtype},
             recommendation="make these channels a multiple of 8: tensor cores take 8 half-precision elements at a time"
             if is_convolution
-            else "pad the dimension to a multiple of 64: tensor cores read rows in multiples of 8 elements",
+            else "pad this to a multiple of 64: tensor cores read rows in multiples of 8 elements",
             change=Patch(PAD, ("path",), ((module,),), PADDED_LINEAR) if is_linear else None,
             expected_gain=evidence.share([op]).gain(least, most, how, fewer_calls=0.0),
             risk="the padding must be masked or sliced off; a checkpoint does not fit without padding",
@@ -189,7 +189,7 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
             "matmuls": len(products),
             "device": peaks.name,
         },
-        recommendation="let float32 matmuls use TF32: the device has tensor cores for it, and they are switched off",
+        recommendation="let float32 matmuls use TF32: the tensor cores for it are switched off",
         change=Patch("torch.set_float32_matmul_precision('high')"),
         expected_gain=evidence.kernel_gain(
             LEAST_REACHED * saved,

@@ -37,7 +37,7 @@ def optimizer_state(evidence: Evidence) -> Iterator[Advice]:
                 min(0.75 * share, 1.0),
                 "the state in 16 bits to the state in 8 bits",
             ),
-            risk="the analysis takes an AdamW step, another optimizer keeps less; watch the loss over the first steps",
+            risk="this assumes AdamW, other optimizers may keep less; watch the loss over the first steps",
             confidence="medium",
         )
 
@@ -54,7 +54,7 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
             rule="gradient-memory",
             where=Where(module=""),
             evidence={"gradient_bytes": sum(gradients), "largest_bytes": max(gradients), "peak_bytes": peak},
-            recommendation="step the optimizer for each parameter as its gradient arrives, and free that at once",
+            recommendation="step the optimizer for each parameter as its gradient arrives, and free the gradient",
             change=Patch(
                 "optimizers = {p: torch.optim.AdamW([p]) for p in model.parameters()}\n"
                 "def step(p):\n    optimizers[p].step()\n    optimizers[p].zero_grad()\n"
@@ -91,7 +91,7 @@ def frozen_in_graph(evidence: Evidence) -> Iterator[Advice]:
         rule="frozen-in-graph",
         where=Where(gap[0].module, tuple(op.index for op in backward), min(early)),
         evidence={"trained_before": sorted(early)[:8], "frozen_ops": len(gap), "backward_ops": len(backward)},
-        recommendation="freeze these few parameters too: for them alone backward goes through every frozen layer",
+        recommendation="freeze these few parameters too: only for them does backward cross every frozen layer",
         change=Patch(
             "model.get_parameter(name).requires_grad_(False)", ("name",), tuple((name,) for name in sorted(early))
         ),
@@ -138,7 +138,7 @@ def never_trained(evidence: Evidence) -> Iterator[Advice]:
                 "bytes": sum(params[name].spec.nbytes for name in names),
                 **({"stopped_by": sorted({op.op for op in stops})} if stops else {}),
             },
-            recommendation="run this copy under torch.no_grad(): no gradient reaches it, and its activations are kept"
+            recommendation="run this copy under torch.no_grad(): no gradient reaches it, yet its activations are kept"
             if is_copy
             else _why_untrained(evidence, stops),
             change=freeze,

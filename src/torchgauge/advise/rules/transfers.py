@@ -44,7 +44,7 @@ _SELECTING = Remedy(
     "keep shapes fixed, no nonzero or x[mask]",
 )
 _READING = Remedy(
-    "keep this value on the device: the host waits for .item(), .cpu(), bool() and print",
+    "keep this value on the device: the host waits for .item(), .cpu(), bool(), print",
     "keep this value on the device",
 )
 # Of values that decide how long a loop or how large a tensor is.
@@ -100,7 +100,7 @@ def device_transfer(evidence: Evidence) -> Iterator[Advice]:
             recommendation="keep the tensor on the model's device: a transfer in forward makes the device wait",
             change=None,
             expected_gain=_waiting(evidence, op),
-            risk="what the host does with the tensor must be done on the device",
+            risk="what the host does with the tensor must then be done on the device",
             confidence="high",
         )
 
@@ -208,7 +208,7 @@ def _host_advice(remedy: Remedy, then: str | None, where: Where, known: Mapping[
         recommendation=remedy.words if then is None else f"{remedy.short}; {then}",
         change=None,
         expected_gain=gain,
-        risk="a branch on data becomes two computations and a choice",
+        risk="a branch that depends on data becomes two computations and a torch.where",
         confidence="medium",
     )
 

@@ -39,7 +39,7 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
             risk = "other inputs or another method may use it"
         else:
             words = f"leave the {thing} out of what is deployed: inference does not read it"
-            risk = "other inputs, another method or, after inference, training may use it"
+            risk = "other inputs, another method or training may use it"
         yield Advice(
             rule="unused-parameters",
             where=Where(

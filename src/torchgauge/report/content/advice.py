@@ -69,7 +69,7 @@ def plan_of(view: View) -> Plan | None:
 
 
 def effect_text(row: Advice) -> str:
-    """`about 4 % faster (0.6 ms of 14 ms; 2.1 to 6.3 %, predicted)`."""
+    """`about 4 % faster (0.6 ms of 14 ms; 2.1 to 6.3 %)`."""
     return "likely a bug" if row.get("kind") == "bug" else gain_text(row["expected_gain"])
 
 
@@ -84,18 +84,17 @@ def gain_text(gain: Gain | None) -> str:
     is_range = low not in (0, high)  # else the lead says it, "up to" or a single figure
     digits = 0 if high >= 0.1 else 1
     span = f"{100 * low:.{digits}f} to {100 * high:.{digits}f} %" if is_range else ""
-    known = f"{span}, {gain.get('basis', 'predicted')}" if span else ""
     if gain["quantity"] == "time_s":
         seconds = gain.get("seconds")
         amount = f"{format_seconds(seconds)} of {format_seconds(seconds / middle)}" if seconds and middle else ""
-        inside = "; ".join(text for text in (amount, known) if text)
+        inside = "; ".join(text for text in (amount, span) if text)
         device = gain.get("device")
         place = "" if device is None else f" on {_DEVICES.get(device, device)}"
         return f"{lead} {percent} faster{place}{f' ({inside})' if inside else ''}"
     less = _LESS.get(gain["quantity"], f"of {gain['quantity']}")
     nbytes = gain.get("bytes")
     if nbytes is None:
-        return f"{lead} {percent} {less}{f' ({known})' if known else ''}"
+        return f"{lead} {percent} {less}{f' ({span})' if span else ''}"
     return f"{lead} {format_bytes(nbytes)} {less} ({span or percent})"
 
 
@@ -226,7 +225,10 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     items: list[Item] = []
     below: list[Section] = []
     for number, row in enumerate(shown, start=1):
+        gain = row["expected_gain"]
         facts = [("", f"{row['rule']} at {place_text(row)}")]
+        if gain is not None and gain["low"] != gain["high"]:  # else it is counted
+            facts.append(("", gain.get("basis", "predicted")))
         after = [] if row["risk"] == "none" else [("risk", str(row["risk"]))]
         if options.detail:
             evidence = {name: value for name, value in row["evidence"].items() if name not in _NO_FIGURES}

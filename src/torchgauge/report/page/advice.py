@@ -60,7 +60,7 @@ def _row(row: Advice) -> dict[str, object]:
         "gain": effect_text(row),
         "low": gain and gain["low"],
         "high": gain and gain["high"],
-        "how": gain and gain.get("how"),
+        "how": gain and f"{gain.get('basis', 'predicted')}: {gain.get('how')}",
         "measured": measured_text(row),
         "measured_gain": verified and verified["gain"],
         "is_verified": verified is not None,
