@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_an_op_that_can_run_nowhere_is_named_with_what_to_do(library: Any) -> No
 
 
 def test_a_formula_is_one_function(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchgauge.cost.registry.REGISTRY", REGISTRY.copy())
+    monkeypatch.setattr("torchgauge.cost.registry.REGISTRY", copy(REGISTRY))
     library.define("mix(Tensor x, Tensor(a!) out) -> ()")
 
     @tg.formula(f"{library.ns}::mix", category="matmul")
@@ -130,7 +131,7 @@ def test_a_formula_is_one_function(library: Any, monkeypatch: pytest.MonkeyPatch
 def test_formulas_travel_with_an_installed_package(
     library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchgauge.cost.registry.REGISTRY", REGISTRY.copy())
+    monkeypatch.setattr("torchgauge.cost.registry.REGISTRY", copy(REGISTRY))
     (tmp_path / "carried_formulas.py").write_text(
         "from torchgauge import Call, Work, formula\n\n\n"
         f"@formula('{library.ns}::mix', category='matmul')\n"
@@ -274,7 +275,7 @@ def test_a_kernel_that_is_launched_through_torch_is_an_op(functional: bool) -> N
 
 
 def test_a_kernel_can_have_a_formula(triton: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchgauge.cost.registry.REGISTRY", REGISTRY.copy())
+    monkeypatch.setattr("torchgauge.cost.registry.REGISTRY", copy(REGISTRY))
 
     @tg.formula("triton::scaled_sum", category="reduction")
     def cost(call: tg.Call) -> tg.Work:

@@ -32,6 +32,21 @@ _PADDED = ("aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_produ
 _PADDED_TO = 8
 
 
+_HEADS_FIRST = (
+    "aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math",
+    "aten::_scaled_dot_product_attention_math_for_mps", "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_fused_attention_overrideable",
+    "aten::_triton_scaled_dot_attention", "aten::_cudnn_attention_forward", "higher_order::flex_attention",
+)  # fmt: skip
+_HEADS_FIRST_BACKWARD = (
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "aten::_scaled_dot_product_flash_attention_backward",
+    "aten::_scaled_dot_product_efficient_attention_backward", "aten::_scaled_dot_product_cudnn_attention_backward",
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward", "aten::_cudnn_attention_backward",
+    "higher_order::flex_attention_backward",
+)  # fmt: skip
+
+
 class Heads(NamedTuple):
     """The number of scores, and the sizes of a query and of a value vector."""
 
@@ -40,23 +55,12 @@ class Heads(NamedTuple):
     value_size: int
 
 
-@formula(
-    "aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math",
-    "aten::_scaled_dot_product_attention_math_for_mps", "aten::_scaled_dot_product_flash_attention_for_cpu",
-    "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention",
-    "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_fused_attention_overrideable",
-    "aten::_triton_scaled_dot_attention", "higher_order::flex_attention", category="attention",
-)  # fmt: skip
+@formula(*_HEADS_FIRST, category="attention")
 def attention(call: Call) -> Work:
     return attend(call, _heads_first(call))
 
 
-@formula(
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "aten::_scaled_dot_product_flash_attention_backward",
-    "aten::_scaled_dot_product_efficient_attention_backward", "aten::_scaled_dot_product_cudnn_attention_backward",
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward", "higher_order::flex_attention_backward",
-    category="attention",
-)  # fmt: skip
+@formula(*_HEADS_FIRST_BACKWARD, category="attention")
 def attention_backward(call: Call) -> Work:
     return attend_backward(call, _heads_first(call))
 
@@ -78,16 +82,6 @@ def token_attention_backward(call: Call) -> Work:
     return attend_backward(call, tokens_first(call))
 
 
-@formula("aten::_cudnn_attention_forward", category="attention")
-def cudnn_attention(call: Call) -> Work:
-    return attend(call, tokens_first(call) if len(call["query"].shape) == 3 else _heads_first(call))
-
-
-@formula("aten::_cudnn_attention_backward", category="attention")
-def cudnn_attention_backward(call: Call) -> Work:
-    return attend_backward(call, tokens_first(call) if len(call["query"].shape) == 3 else _heads_first(call))
-
-
 def attend(call: Call, heads: Heads) -> Work:
     mask = argument(call, "attn_mask", "attn_bias", "bias")
     adds = isinstance(mask, TensorSpec) and mask.is_floating
@@ -106,8 +100,10 @@ def attend_backward(call: Call, heads: Heads) -> Work:
 
 
 def _heads_first(call: Call) -> Heads:
-    """(batch, heads, length, size)."""
+    """(batch, heads, length, size); cuDNN's kernel also takes packed tokens."""
     query, key, value = _query_key_value(call)
+    if call.op.startswith("aten::_cudnn_attention") and len(query.shape) == 3:
+        return tokens_first(call)
     scores = call.get("computed_scores", prod(query.shape[:-1]) * key.shape[-2])
     return Heads(scores, _true_size(call, query), _true_size(call, value))
 

@@ -14,6 +14,8 @@ from torchgauge.cost.work import argument, products, windows_read
 from torchgauge.facts import TensorSpec
 
 _PLAIN = (
+    "aten::cudnn_convolution_relu", "aten::miopen_convolution_relu", "aten::cudnn_convolution_add_relu",
+    "aten::miopen_convolution_add_relu", "mkldnn::_convolution_pointwise",
     "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::_convolution_mode", "aten::mkldnn_convolution",
     "aten::cudnn_convolution", "aten::miopen_convolution", "aten::miopen_depthwise_convolution",
     "aten::_mps_convolution", "aten::_slow_conv2d_forward", "aten::slow_conv3d", "aten::slow_conv3d_forward",
@@ -26,6 +28,10 @@ _TRANSPOSED = (
     "aten::miopen_convolution_transpose", "aten::_mps_convolution_transpose", "aten::slow_conv_transpose2d",
     "aten::slow_conv_transpose3d", "mkldnn::_convolution_transpose_pointwise",
 )  # fmt: skip
+_PACKED = (
+    *(f"quantized::conv{rank}d{form}" for rank in (1, 2, 3) for form in ("", "_relu", "_dynamic", "_add", "_add_relu")),
+    *(f"quantized::conv_transpose{rank}d{form}" for rank in (1, 2, 3) for form in ("", "_dynamic")),
+)
 _BACKWARD = (
     "aten::convolution_backward", "aten::convolution_backward_overrideable", "aten::_slow_conv2d_backward",
     "aten::mps_convolution_backward", "aten::mps_convolution_transpose_backward",
@@ -37,9 +43,11 @@ def convolution(call: Call) -> Work:
     return transposed(call) if call["transposed"] else plain(call)
 
 
-@formula(*_PLAIN, "mkldnn::_convolution_pointwise", category="convolution")
+@formula(*_PLAIN, category="convolution")
 def plain(call: Call) -> Work:
-    return _read_windows(call, call.out, products(call, _spread(call.out, _weight(call)), _bias_flops(call)))
+    fused = call.out.numel * (("_relu" in call.op) + ("_add_" in call.op))
+    work = products(call, _spread(call.out, _weight(call)), _bias_flops(call) + fused)
+    return _read_windows(call, call.out, work)
 
 
 @formula(*_TRANSPOSED, category="convolution")
@@ -47,36 +55,12 @@ def transposed(call: Call) -> Work:
     return products(call, _spread(_input(call), _weight(call)), _bias_flops(call))
 
 
-@formula(
-    *(f"quantized::conv{rank}d{form}" for rank in (1, 2, 3)
-      for form in ("", "_relu", "_dynamic", "_add", "_add_relu")),
-    category="convolution",
-)  # fmt: skip
+@formula(*_PACKED, category="convolution")
 def packed(call: Call) -> Work:
     """Products of integers; the weight is in an object of C++. Floats that come in and go out are converted."""
     converted = sum(spec.numel for spec in (call.first, call.out) if spec.is_floating)
-    return Work(_spread(call.out, call["unpacked_weight"]), flops=2 * converted)
-
-
-@formula(
-    *(f"quantized::conv_transpose{rank}d{form}" for rank in (1, 2, 3) for form in ("", "_dynamic")),
-    category="convolution",
-)  # fmt: skip
-def packed_transposed(call: Call) -> Work:
-    converted = sum(spec.numel for spec in (call.first, call.out) if spec.is_floating)
-    return Work(_spread(call.first, call["unpacked_weight"]), flops=2 * converted)
-
-
-@formula("aten::cudnn_convolution_relu", "aten::miopen_convolution_relu", category="convolution")
-def convolution_relu(call: Call) -> Work:
-    work = products(call, _spread(call.out, _weight(call)), _bias_flops(call) + call.out.numel)
-    return _read_windows(call, call.out, work)
-
-
-@formula("aten::cudnn_convolution_add_relu", "aten::miopen_convolution_add_relu", category="convolution")
-def convolution_add_relu(call: Call) -> Work:
-    work = products(call, _spread(call.out, _weight(call)), _bias_flops(call) + 2 * call.out.numel)
-    return _read_windows(call, call.out, work)
+    seen_from = call.first if "transpose" in call.op else call.out
+    return Work(_spread(seen_from, call["unpacked_weight"]), flops=2 * converted)
 
 
 @formula("aten::conv_tbc", category="convolution")

@@ -52,16 +52,20 @@ per_output(
         "binomial": 1,
     },
 )
+# These compare whole tensors: the result is a Python bool.
+per_input("elementwise", {"equal": 1, "allclose": 6})  # |a − b| ≤ atol + rtol · |b|
 
 
 @formula("aten::add", "aten::sub", "aten::rsub", "aten::subtract", category="elementwise")
 def add(call: Call) -> Work:
-    return arithmetic(call, (1 + _scales(call.get("alpha", 1))) * call.out.numel)
+    is_scaled = call.get("alpha", 1) != 1  # a list where there is one per tensor
+    return arithmetic(call, (1 + is_scaled) * call.out.numel)
 
 
 @formula("aten::addcmul", "aten::addcdiv", category="elementwise")
 def addcmul(call: Call) -> Work:
-    return arithmetic(call, (2 + _scales(call.get("value", 1))) * call.out.numel)
+    is_scaled = call.get("value", 1) != 1
+    return arithmetic(call, (2 + is_scaled) * call.out.numel)
 
 
 @formula("aten::clamp", "aten::clip", category="elementwise")
@@ -74,18 +78,6 @@ def clamp(call: Call) -> Work:
 def logit(call: Call) -> Work:
     """log(x / (1 − x)), x clamped to [eps, 1 − eps] where eps is given."""
     return arithmetic(call, (3 if call.get("eps") is None else 5) * call.out.numel)
-
-
-@formula("aten::equal", category="elementwise")
-def equal(call: Call) -> Work:
-    """Compares whole tensors; its result is a bool, not a tensor."""
-    return arithmetic(call, call["self"].numel)
-
-
-@formula("aten::allclose", category="elementwise")
-def allclose(call: Call) -> Work:
-    """|a − b| ≤ atol + rtol · |b|; a bool too."""
-    return arithmetic(call, 6 * call["self"].numel)
 
 
 @formula(
@@ -110,11 +102,6 @@ def multinomial(call: Call) -> Work:
     """Cumulative sum and division; the search in it is one comparison per sample and doubling."""
     weights = call["self"]
     return arithmetic(call, 2 * weights.numel + call.out.numel * max(weights.shape[-1] - 1, 0).bit_length())
-
-
-def _scales(factor: object) -> bool:
-    """Whether a factor is there to be multiplied with; it may be a list, one per tensor."""
-    return factor != 1
 
 
 # Activations: flops per element of the textbook form. tanh, exp, log and erf are elementary (1). A sigmoid is 1 / (1 +
@@ -181,16 +168,10 @@ per_output(
 per_input("activation", {"glu_backward": 9, "glu_backward_jvp": 18})
 
 
-@formula("aten::gelu", category="activation")
+@formula(
+    "aten::gelu", "aten::gelu_backward", "aten::infinitely_differentiable_gelu_backward", category="activation"
+)  # fmt: skip
 def gelu(call: Call) -> Work:
-    """x/2 · (1 + erf(x/√2)), or 1 + tanh(√(2/π) · (x + 0.044715 x³)) in its place."""
-    return arithmetic(call, (9 if _is_tanh_form(call) else 5) * call.out.numel)
-
-
-@formula("aten::gelu_backward", "aten::infinitely_differentiable_gelu_backward", category="activation")
-def gelu_backward(call: Call) -> Work:
-    return arithmetic(call, (18 if _is_tanh_form(call) else 11) * call.out.numel)
-
-
-def _is_tanh_form(call: Call) -> bool:
-    return bool(call.get("approximate") == "tanh")
+    """x/2 · (1 + erf(x/√2)), or 1 + tanh(√(2/π) · (x + 0.044715 x³)) in its place; and their gradients."""
+    exact, by_tanh = (11, 18) if call.op.endswith("backward") else (5, 9)
+    return arithmetic(call, (by_tanh if call.get("approximate") == "tanh" else exact) * call.out.numel)

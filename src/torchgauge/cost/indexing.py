@@ -30,19 +30,13 @@ per_output(
 per_input("indexing", {"nonzero": 1, "nonzero_static": 1, "argwhere": 1, "nonzero_numpy": 1, "unfold_backward": 1})
 
 
-@formula("aten::gather", "aten::take", "aten::take_along_dim", "aten::index_select", category="indexing")
+@formula(
+    "aten::gather", "aten::take", "aten::take_along_dim", "aten::index_select", "aten::index", "aten::_unsafe_index",
+    "aten::_unsafe_masked_index", "aten::masked_select", category="indexing",
+)  # fmt: skip
 def gather(call: Call) -> Work:
-    return _gathered(call, total_bytes(argument(call, "index", "indices")))
-
-
-@formula("aten::index", "aten::_unsafe_index", "aten::_unsafe_masked_index", category="indexing")
-def index(call: Call) -> Work:
-    return _gathered(call, total_bytes([call["indices"], call.get("mask")]))
-
-
-@formula("aten::masked_select", category="indexing")
-def masked_select(call: Call) -> Work:
-    return _gathered(call, total_bytes(call["mask"]))
+    index_bytes = total_bytes([argument(call, "index", "indices"), call.get("mask")])
+    return Work(flops=0, bytes_read=index_bytes + min(call.out.nbytes, call["self"].distinct_bytes))
 
 
 @formula("aten::scatter", "aten::scatter_add", "aten::scatter_reduce", category="indexing")
@@ -53,18 +47,12 @@ def scatter(call: Call) -> Work:
     return _scattered(call, touched, total_bytes(call["index"]) + source, accumulates)
 
 
-@formula("aten::index_add", "aten::index_reduce", category="indexing")
+@formula("aten::index_add", "aten::index_reduce", "aten::index_copy", category="indexing")
 def index_add(call: Call) -> Work:
-    source = call["source"]
-    work = _scattered(call, source.numel, total_bytes([call["index"], source]), accumulates=True)
+    source, accumulates = call["source"], not call.op.startswith("aten::index_copy")
+    work = _scattered(call, source.numel, total_bytes([call["index"], source]), accumulates)
     is_scaled = call.get("alpha", 1) != 1
     return work._replace(flops=(work.flops or 0) * (1 + is_scaled))
-
-
-@formula("aten::index_copy", category="indexing")
-def index_copy(call: Call) -> Work:
-    source = call["source"]
-    return _scattered(call, source.numel, total_bytes([call["index"], source]), accumulates=False)
 
 
 @formula("aten::put", category="indexing")
@@ -85,19 +73,23 @@ def index_fill(call: Call) -> Work:
     "aten::_unsafe_masked_index_put_accumulate", category="indexing",
 )  # fmt: skip
 def index_put(call: Call) -> Work:
+    target, values, indices = call["self"], call["values"], list(call["indices"])
+    if any(isinstance(item, TensorSpec) and item.dtype in ("bool", "uint8") for item in indices):
+        touched = int(values.numel if values.numel > 1 else target.numel)
+    else:
+        specs = tuple(tensor_specs(indices))
+        rank = max((len(spec.shape) for spec in specs), default=0)
+        padded = [(1,) * (rank - len(spec.shape)) + spec.shape for spec in specs]
+        broadcast = [max(sizes) for sizes in zip(*padded, strict=True)]
+        kept = [size for size, item in zip(target.shape, indices, strict=False) if item is None]
+        touched = prod([*broadcast, *kept, *target.shape[len(indices) :]])
     accumulates = bool(call.get("accumulate")) or call.op.endswith("_accumulate")
-    read = total_bytes([call["indices"], call["values"], call.get("mask")])
-    return _scattered(call, _put_elements(call), read, accumulates)
+    return _scattered(call, touched, total_bytes([indices, values, call.get("mask")]), accumulates)
 
 
 @formula("aten::fill_diagonal", category="indexing")
 def fill_diagonal(call: Call) -> Work:
     return Work(flops=0, bytes_read=0, bytes_written=min(call["self"].shape) * call["self"].itemsize)
-
-
-def _gathered(call: Call, index_bytes: int) -> Work:
-    source = call["self"]
-    return Work(flops=0, bytes_read=index_bytes + min(call.out.nbytes, source.distinct_bytes))
 
 
 def _scattered(call: Call, touched: int, read: int, accumulates: bool) -> Work:
@@ -109,20 +101,6 @@ def _scattered(call: Call, touched: int, read: int, accumulates: bool) -> Work:
     return Work(flops=flops, bytes_read=read + target.distinct_bytes, bytes_written=written_bytes(call))
 
 
-def _put_elements(call: Call) -> int:
-    """How many elements an assignment to `self[indices]` names."""
-    target, values = call["self"], call["values"]
-    indices = list(call["indices"])
-    if any(isinstance(item, TensorSpec) and item.dtype in ("bool", "uint8") for item in indices):
-        return int(values.numel if values.numel > 1 else target.numel)
-    kept = [size for size, item in zip(target.shape, indices, strict=False) if item is None]
-    specs = tuple(tensor_specs(indices))
-    rank = max((len(spec.shape) for spec in specs), default=0)
-    padded = [(1,) * (rank - len(spec.shape)) + spec.shape for spec in specs]
-    broadcast = [max(sizes) for sizes in zip(*padded, strict=True)]
-    return prod([*broadcast, *kept, *target.shape[len(indices) :]])
-
-
 # Sorting and searching, in comparisons (flops where the values are floating):
 #     sort, unique       ⌈log₂ n⌉ per element of a row of n
 #     topk               ⌈log₂ k⌉ per element, at least 1: a heap of the k best
@@ -132,7 +110,7 @@ def _put_elements(call: Call) -> int:
 per_input("sort", {"kthvalue": 2, "median": 2, "nanmedian": 3, "unique_consecutive": 1, "unique_dim_consecutive": 1})
 
 
-@formula("aten::sort", "aten::argsort", "aten::msort", "aten::mode", category="sort")
+@formula("aten::sort", "aten::argsort", "aten::msort", "aten::mode", "aten::unique_dim", category="sort")
 def sort(call: Call) -> Work:
     values = call["self"]
     default = 0 if call.op == "aten::msort" else -1
@@ -143,12 +121,6 @@ def sort(call: Call) -> Work:
 def unique(call: Call) -> Work:
     elements = call["self"].numel
     return arithmetic(call, elements * _doublings(elements))
-
-
-@formula("aten::unique_dim", category="sort")
-def unique_dim(call: Call) -> Work:
-    values = call["self"]
-    return arithmetic(call, values.numel * _doublings(extent(values, call["dim"])))
 
 
 @formula("aten::topk", category="sort")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from torchgauge.cost.registry import Call, Work, formula
-from torchgauge.cost.work import argument, arithmetic, extent, products, total_bytes
+from torchgauge.cost.work import argument, arithmetic, extent, products, qualified, total_bytes
 from torchgauge.facts import TensorSpec
 
 _NONE, _MEAN = 0, 1
@@ -35,8 +35,16 @@ _ELEMENTWISE: Mapping[str, Rate] = {
 }
 # Per element: margin − x[target] + x, maximum with 0, sum; a weight or power is left out.
 _MARGIN_FLOPS = 4
-# Per step and label of the alignment: a log-sum-exp of three paths (12) and the new log-probability.
-_CTC_FLOPS = 13
+# CTC: how often the recursion over the alignment runs, and the flops per log-probability for its gradient (exp, sum,
+# difference). A step of the recursion at a label is a log-sum-exp of three paths (12) and the new log-probability.
+_CTC_STEP_FLOPS = 13
+_CTC: Mapping[str, tuple[int, int]] = {
+    "_ctc_loss": (1, 0),
+    "ctc_loss": (1, 0),
+    "_ctc_loss_backward": (1, 3),  # the same recursion from the end
+    "_cudnn_ctc_loss": (2, 3),  # loss and gradient at once
+    "miopen_ctc_loss": (2, 3),
+}
 
 
 for _name, _rate in _ELEMENTWISE.items():
@@ -106,21 +114,19 @@ def multilabel_margin(call: Call) -> Work:
     return arithmetic(call, _MARGIN_FLOPS * scores.numel * extent(scores, -1))
 
 
-@formula("aten::_ctc_loss", "aten::ctc_loss", category="loss")
+@formula(*qualified(*_CTC), category="loss")
 def ctc_loss(call: Call) -> Work:
-    return arithmetic(call, _CTC_FLOPS * _alignment(call))
-
-
-@formula("aten::_ctc_loss_backward", category="loss")
-def ctc_loss_backward(call: Call) -> Work:
-    """The same recursion from the end, and the gradient of each log-probability (exp, sum, difference)."""
-    return arithmetic(call, _CTC_FLOPS * _alignment(call) + 3 * call["log_probs"].numel)
-
-
-@formula("aten::_cudnn_ctc_loss", "aten::miopen_ctc_loss", category="loss")
-def fused_ctc_loss(call: Call) -> Work:
-    """Loss and gradient at once."""
-    return arithmetic(call, 2 * _CTC_FLOPS * _alignment(call) + 3 * call["log_probs"].numel)
+    """The alignment has one place per step and label, with blanks between and around the labels, over the batch."""
+    passes, gradient_flops = _CTC[call.op.removeprefix("aten::")]
+    log_probs: TensorSpec = call["log_probs"]
+    steps, batch = log_probs.shape[0], log_probs.shape[1] if len(log_probs.shape) == 3 else 1
+    lengths = call.get("target_lengths")
+    if isinstance(lengths, list | tuple) and all(isinstance(length, int) for length in lengths):
+        labels = sum(lengths)
+    else:
+        labels = call["targets"].numel
+    alignment = steps * (2 * labels + batch)
+    return arithmetic(call, passes * _CTC_STEP_FLOPS * alignment + gradient_flops * log_probs.numel)
 
 
 def _reduced(call: Call, elements: int, rate: int) -> Work:
@@ -131,16 +137,3 @@ def _reduced(call: Call, elements: int, rate: int) -> Work:
 
 def _weights(call: Call) -> int:
     return sum(call.get(name) is not None for name in ("weight", "pos_weight"))
-
-
-def _alignment(call: Call) -> int:
-    """Steps × labels with blanks between and around them, over the batch."""
-    log_probs: TensorSpec = call["log_probs"]
-    steps, batch = log_probs.shape[0], log_probs.shape[1] if len(log_probs.shape) == 3 else 1
-    targets: TensorSpec = call["targets"]
-    lengths = call.get("target_lengths")
-    if isinstance(lengths, list | tuple) and all(isinstance(length, int) for length in lengths):
-        target_labels = sum(lengths)
-    else:
-        target_labels = targets.numel
-    return steps * (2 * target_labels + batch)

@@ -19,17 +19,22 @@ from torchgauge.cost.work import argument, products
 from torchgauge.facts import TensorSpec
 
 
-@formula("aten::mm", "aten::bmm", "aten::_int_mm", "aten::hspmm", category="matmul")
+@formula(
+    "aten::mm", "aten::bmm", "aten::_int_mm", "aten::hspmm", "aten::_sparse_mm", "aten::_sparse_mm_reduce_impl",
+    "aten::_sparse_sparse_matmul", "aten::_sparse_semi_structured_mm", category="matmul",
+)  # fmt: skip
 def mm(call: Call) -> Work:
-    left, right = argument(call, "self", "mat1"), call["mat2"]
+    left, right = argument(call, "self", "mat1", "sparse"), argument(call, "mat2", "dense", "other")
     return products(call, _pairs(left, right))
 
 
 @formula(
-    "aten::addmm", "aten::_sparse_addmm", "aten::sspaddmm", "aten::_sparse_semi_structured_addmm", category="matmul"
+    "aten::addmm", "aten::baddbmm", "aten::addbmm", "aten::_sparse_addmm", "aten::sspaddmm",
+    "aten::_sparse_semi_structured_addmm", category="matmul",
 )  # fmt: skip
 def addmm(call: Call) -> Work:
-    return products(call, _pairs(call["mat1"], call["mat2"]), call.out.stored_numel)
+    left, right = argument(call, "mat1", "batch1"), argument(call, "mat2", "batch2")
+    return products(call, _pairs(left, right), call.out.stored_numel)
 
 
 @formula("aten::sparse_sampled_addmm", category="matmul")
@@ -43,11 +48,6 @@ def addmm_activation(call: Call) -> Work:
     # The fused activation is a ReLU, or a GELU in its tanh form.
     activation = 9 if call.get("use_gelu") else 1
     return products(call, call["mat1"].numel * call["mat2"].shape[-1], (1 + activation) * call.out.numel)
-
-
-@formula("aten::baddbmm", "aten::addbmm", category="matmul")
-def baddbmm(call: Call) -> Work:
-    return products(call, call["batch1"].numel * call["batch2"].shape[-1], call.out.numel)
 
 
 @formula("aten::mv", "aten::dot", "aten::vdot", "aten::linalg_vecdot", category="matmul")
@@ -136,16 +136,6 @@ def _grouped_bytes(call: Call, left: TensorSpec, right: TensorSpec) -> int:
 def scaled_mm(call: Call) -> Work:
     left = call["self"]
     return products(call, left.numel * _packed(left) * call["mat2"].shape[-1], _scaling(call))
-
-
-@formula("aten::_sparse_semi_structured_mm", category="matmul")
-def semi_structured_mm(call: Call) -> Work:
-    return products(call, call["mat1"].numel * call["mat2"].shape[-1])
-
-
-@formula("aten::_sparse_mm", "aten::_sparse_mm_reduce_impl", "aten::_sparse_sparse_matmul", category="matmul")
-def sparse_mm(call: Call) -> Work:
-    return products(call, _pairs(argument(call, "sparse", "self"), argument(call, "dense", "other")))
 
 
 def _pairs(left: TensorSpec, right: TensorSpec) -> int:

@@ -6,7 +6,7 @@ Copies: what is read is written. A destination that is overwritten is not read.
 from __future__ import annotations
 
 from torchgauge.cost.registry import Call, Work, formula
-from torchgauge.cost.work import argument, total_bytes
+from torchgauge.cost.work import argument, qualified, total_bytes
 from torchgauge.facts import FREE
 
 _COPIES = (
@@ -21,7 +21,7 @@ _COPIES = (
     "_convert_weight_to_int4pack", "_convert_weight_to_int4pack_for_cpu", "_dyn_quant_pack_4bit_weight", "int_repr",
     "_mkldnn_transpose", "_cast_Float", "_cast_Half", "_cast_Double", "_cast_Long", "_cast_Int", "_conj_physical",
     "conj_physical", "_coalesce", "_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc",
-    "sparse_mask",
+    "sparse_mask", "_cudnn_rnn_flatten_weight",
 )  # fmt: skip
 _VIEW_COPIES = (
     "_conj_copy", "_fw_primal_copy", "_indices_copy", "_neg_view_copy", "_reshape_alias_copy", "_reshape_copy",
@@ -35,12 +35,7 @@ _VIEW_COPIES = (
 _MAYBE_VIEWS = ("contiguous", "to", "type_as", "reshape", "reshape_as", "flatten")
 
 
-@formula(*(f"aten::{name}" for name in (*_COPIES, *_VIEW_COPIES)), category="copy")
-def copy(call: Call) -> Work:
-    return Work(flops=0)
-
-
-@formula(*(f"aten::{name}" for name in _MAYBE_VIEWS), category="copy")
+@formula(*qualified(*_MAYBE_VIEWS), category="copy")
 def copy_unless_view(call: Call) -> Work:
     return Work(flops=0, bytes_read=0, bytes_written=0) if "view" in call.tags else Work(flops=0)
 
@@ -77,12 +72,7 @@ _RANDOM = (
 )  # fmt: skip
 
 
-@formula(*(f"aten::{name}" for name in _RESERVED), category="allocation", status=FREE)
-def reserve(call: Call) -> Work:
-    return Work(flops=0, bytes_read=0, bytes_written=0)
-
-
-@formula(*(f"aten::{name}" for name in (*_FILLED, *_RANDOM)), category="allocation")
+@formula(*qualified(*_FILLED, *_RANDOM), category="allocation")
 def fill(call: Call) -> Work:
     return Work(flops=0, bytes_read=0)
 
@@ -123,52 +113,44 @@ _QUESTIONS = (
     "_shape_as_tensor", "_use_cudnn_ctc_loss", "_use_miopen_ctc_loss", "cudnn_is_acceptable", "q_scale",
     "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis", "qscheme",
     "_use_cudnn_rnn_flatten_weight", "element_size", "get_device", "is_inference", "is_leaf", "_coalesced",
+    "prim::device", "prim::dtype", "prim::layout", "prim::is_cuda", "profiler::_record_function_enter",
+    "profiler::_record_function_enter_new", "profiler::_record_function_exit",
 )  # fmt: skip
-
-
-@formula(*(f"aten::{name}" for name in _VIEWS), category="view", status=FREE)
-def view(call: Call) -> Work:
-    return Work(flops=0, bytes_read=0, bytes_written=0)
-
-
-@formula(
-    *(f"aten::{name}" for name in _QUESTIONS), "prim::device", "prim::dtype", "prim::layout", "prim::is_cuda",
-    "profiler::_record_function_enter", "profiler::_record_function_enter_new", "profiler::_record_function_exit",
-    category="other", status=FREE,
-)  # fmt: skip
-def question(call: Call) -> Work:
-    return Work(flops=0, bytes_read=0, bytes_written=0)
 
 
 # Collectives: the bytes this rank reads and writes. The sums of a reduction happen on the way and are not counted.
 
-_FUNCTIONAL = (
-    "all_reduce", "all_reduce_coalesced", "all_gather_into_tensor", "all_gather_into_tensor_coalesced",
-    "all_gather_into_tensor_out", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced",
-    "reduce_scatter_tensor_out", "all_to_all_single", "broadcast", "isend", "irecv", "batch_p2p_ops",
+_COLLECTIVES = (
+    *(f"_c10d_functional::{name}" for name in (
+        "all_reduce", "all_reduce_coalesced", "all_gather_into_tensor", "all_gather_into_tensor_coalesced",
+        "all_gather_into_tensor_out", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced",
+        "reduce_scatter_tensor_out", "all_to_all_single", "broadcast", "isend", "irecv", "batch_p2p_ops",
+    )),
+    *(f"_c10d_functional_autograd::{name}" for name in (
+        "all_gather_into_tensor", "all_to_all_single", "reduce_scatter_tensor",
+    )),
+    *(f"c10d::{name}" for name in (
+        "_allgather_base_", "_reduce_scatter_base_", "allgather_", "allgather_coalesced_",
+        "allgather_into_tensor_coalesced_", "allreduce_", "allreduce_coalesced_", "alltoall_", "alltoall_base_",
+        "broadcast_", "gather_", "recv_", "recv_any_source_", "reduce_", "reduce_scatter_",
+        "reduce_scatter_tensor_coalesced_", "scatter_", "send",
+    )),
 )  # fmt: skip
-_AUTOGRAD = ("all_gather_into_tensor", "all_to_all_single", "reduce_scatter_tensor")
-_PROCESS_GROUP = (
-    "_allgather_base_", "_reduce_scatter_base_", "allgather_", "allgather_coalesced_",
-    "allgather_into_tensor_coalesced_", "allreduce_", "allreduce_coalesced_", "alltoall_", "alltoall_base_",
-    "broadcast_", "gather_", "recv_", "recv_any_source_", "reduce_", "reduce_scatter_",
-    "reduce_scatter_tensor_coalesced_", "scatter_", "send",
+_WAITS = (
+    "_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd", "c10d::barrier",
+    "c10d::monitored_barrier_",
 )  # fmt: skip
 
 
-@formula(
-    *(f"_c10d_functional::{name}" for name in _FUNCTIONAL),
-    *(f"_c10d_functional_autograd::{name}" for name in _AUTOGRAD),
-    *(f"c10d::{name}" for name in _PROCESS_GROUP),
-    category="communication",
-)
-def collective(call: Call) -> Work:
+@formula(*qualified(*_COPIES, *_VIEW_COPIES), category="copy")
+@formula(*_COLLECTIVES, category="communication")
+def move(call: Call) -> Work:
     return Work(flops=0)
 
 
-@formula(
-    "_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd", "c10d::barrier",
-    "c10d::monitored_barrier_", category="communication", status=FREE,
-)  # fmt: skip
-def wait(call: Call) -> Work:
+@formula(*qualified(*_RESERVED), category="allocation", status=FREE)
+@formula(*qualified(*_VIEWS), category="view", status=FREE)
+@formula(*qualified(*_QUESTIONS), category="other", status=FREE)
+@formula(*_WAITS, category="communication", status=FREE)
+def nothing(call: Call) -> Work:
     return Work(flops=0, bytes_read=0, bytes_written=0)

@@ -6,8 +6,8 @@
     RMS norm: 2 statistics, 1 scale, 1 weight    3 (division, add eps, rsqrt)
 
 Evaluation of a batch norm uses stored statistics; training adds its own and their running means (6 per channel).
-Gradients: 10 per element for the input (2 where the statistics are constants), 2 for the weight (4 then: x̂ is not at
-hand), 1 for the bias; of an RMS norm 7 and 2.
+Gradients: 10 per element for the input (2 where the statistics are constants), 2 for the weight (4 then: x̂ was
+not kept), 1 for the bias; of an RMS norm 7 and 2.
 """
 
 from __future__ import annotations
@@ -77,17 +77,18 @@ def weight_norm(call: Call) -> Work:
 
 @formula(
     "aten::native_batch_norm_backward", "aten::batch_norm_backward", "aten::cudnn_batch_norm_backward",
-    "aten::miopen_batch_norm_backward", "aten::_batch_norm_impl_index_backward", category="normalization",
+    "aten::miopen_batch_norm_backward", "aten::_batch_norm_impl_index_backward", "aten::native_layer_norm_backward",
+    "aten::native_group_norm_backward", category="normalization",
 )  # fmt: skip
-def batch_norm_backward(call: Call) -> Work:
-    # cuDNN's and MIOpen's have no flag: they are for training.
-    is_training = bool(argument(call, "train", "update") is not False)
-    return _norm_backward(call, constant_statistics=not is_training)
-
-
-@formula("aten::native_layer_norm_backward", "aten::native_group_norm_backward", category="normalization")
-def layer_norm_backward(call: Call) -> Work:
-    return _norm_backward(call, constant_statistics=False)
+def norm_backward(call: Call) -> Work:
+    to_input, to_weight, to_bias = map(bool, call.get("output_mask", (True, True, True)))
+    # Only a batch norm outside of training has constant statistics. cuDNN's and MIOpen's have no flag: they are for
+    # training.
+    if argument(call, "train", "update") is False:
+        per_element = 2 * to_input + 4 * to_weight + to_bias
+    else:
+        per_element = 10 * to_input + 2 * to_weight + to_bias
+    return arithmetic(call, per_element * call["input"].numel)
 
 
 @formula("aten::_fused_rms_norm_backward", category="normalization")
@@ -137,15 +138,6 @@ def _scale_flops(call: Call) -> int:
 def _rows(call: Call) -> int:
     size = prod(call["normalized_shape"])
     return int(call["input"].numel // size) if size else 0
-
-
-def _norm_backward(call: Call, *, constant_statistics: bool) -> Work:
-    to_input, to_weight, to_bias = map(bool, call.get("output_mask", (True, True, True)))
-    if constant_statistics:
-        per_element = 2 * to_input + 4 * to_weight + to_bias
-    else:
-        per_element = 10 * to_input + 2 * to_weight + to_bias
-    return arithmetic(call, per_element * call["input"].numel)
 
 
 # Softmax and its kin over n elements: maximum, subtraction, exp, sum, division: 5 n. log_softmax takes the logarithm of

@@ -10,32 +10,29 @@ and 1 each for maximising and for unscaling the gradient. The gradients are read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torchgauge.cost.reduction import norm_flops
 from torchgauge.cost.registry import Call, Work, formula, written_bytes
 from torchgauge.cost.work import arithmetic, is_in_place, products, total_bytes, total_numel
 from torchgauge.facts import tensor_specs
 
 
-@formula("aten::_fused_adam", category="elementwise")
+@formula("aten::_fused_adam", "aten::_fused_adamw", category="elementwise")
 def adam(call: Call) -> Work:
-    return _step(call, 13 + 2 * _decays(call) + bool(call["amsgrad"]), _moments(call))
-
-
-@formula("aten::_fused_adamw", category="elementwise")
-def adamw(call: Call) -> Work:
-    return _step(call, 13 + _decays(call) + bool(call["amsgrad"]), _moments(call))
+    written = ["self", "exp_avgs", "exp_avg_sqs"]
+    if call["amsgrad"]:
+        written.append("max_exp_avg_sqs")
+    decay_flops = 1 if call.op.startswith("aten::_fused_adamw") else 2
+    return _step(call, 13 + bool(call["amsgrad"]), written, decay_flops)
 
 
 @formula("aten::_fused_adagrad", category="elementwise")
 def adagrad(call: Call) -> Work:
-    return _step(call, 7 + 2 * _decays(call), ("self", "state_sums"))
+    return _step(call, 7, ["self", "state_sums"])
 
 
 @formula("aten::_fused_sgd", category="elementwise")
 def sgd(call: Call) -> Work:
-    rate = 2 + 2 * _decays(call)
+    rate = 2
     written = ["self"]
     if call.get("momentum", 0):
         rate += 2 + bool(call.get("dampening", 0)) + 2 * bool(call.get("nesterov"))
@@ -48,24 +45,15 @@ def update_loss_scale(call: Call) -> Work:
     return Work(flops=1)
 
 
-def _step(call: Call, rate: int, written: Sequence[str]) -> Work:
+def _step(call: Call, rate: int, written: list[str], decay_flops: int = 2) -> Work:
     unscales = call.get("grad_scale") is not None
-    rate += bool(call.get("maximize")) + unscales
+    rate += bool(call.get("maximize")) + unscales + decay_flops * bool(call.get("weight_decay", 0))
     names = [*written, "grads"] if unscales else written
     in_place = sum(total_bytes(call.get(name)) for name in names)
     return Work(
         flops=rate * total_numel(call["self"]),
         bytes_written=in_place if is_in_place(call) else written_bytes(call),
     )
-
-
-def _moments(call: Call) -> tuple[str, ...]:
-    moments = ("self", "exp_avgs", "exp_avg_sqs")
-    return (*moments, "max_exp_avg_sqs") if call["amsgrad"] else moments
-
-
-def _decays(call: Call) -> bool:
-    return bool(call.get("weight_decay", 0))
 
 
 # The `_foreach_` ops: one op over lists of tensors. In place they return nothing, but write their first list.

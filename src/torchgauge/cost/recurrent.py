@@ -25,6 +25,9 @@ class Cell(NamedTuple):
     bias_flops: int
     backward_flops: int
 
+    def flops_per_unit(self, *, has_bias: bool) -> int:
+        return self.flops + has_bias * self.bias_flops
+
 
 LSTM, GRU, RNN = Cell(22, 8, 22), Cell(17, 6, 16), Cell(2, 2, 3)
 _BY_GATES = {4: LSTM, 3: GRU, 1: RNN}
@@ -48,7 +51,7 @@ def quantized_layers(call: Call) -> Work:
     kind, gates = (LSTM, 4) if len(states) == 2 else (GRU, 3)
     widths = [data.shape[-1], *[directions * units] * (count - 1)]
     macs = rows(data) * directions * sum(gates * units * (width + units) for width in widths)
-    flops = rows(data) * directions * count * units * _gate_flops(kind, bool(call["has_biases"]))
+    flops = rows(data) * directions * count * units * kind.flops_per_unit(has_bias=bool(call["has_biases"]))
     return Work(macs, flops=flops)
 
 
@@ -76,32 +79,19 @@ def cell(call: Call) -> Work:
     return _steps_work(call, rows(call["input"]), [spec for spec in weights if spec is not None])
 
 
-@formula("aten::_thnn_fused_lstm_cell", category="recurrent")
-def fused_lstm_gates(call: Call) -> Work:
-    return arithmetic(call, _gate_flops(LSTM, call.get("input_bias") is not None) * call["cx"].numel)
-
-
-@formula("aten::_thnn_fused_gru_cell", category="recurrent")
-def fused_gru_gates(call: Call) -> Work:
-    return arithmetic(call, _gate_flops(GRU, call.get("input_bias") is not None) * call["hx"].numel)
-
-
 @formula(
-    "aten::_thnn_fused_lstm_cell_backward", "aten::_thnn_fused_lstm_cell_backward_impl",
-    "aten::_thnn_differentiable_lstm_cell_backward", category="recurrent",
+    "aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward",
+    "aten::_thnn_fused_lstm_cell_backward_impl", "aten::_thnn_differentiable_lstm_cell_backward",
+    "aten::_thnn_fused_gru_cell", "aten::_thnn_fused_gru_cell_backward",
+    "aten::_thnn_differentiable_gru_cell_backward", category="recurrent",
 )  # fmt: skip
-def lstm_gates_backward(call: Call) -> Work:
-    return arithmetic(call, LSTM.backward_flops * call["cx"].numel)
-
-
-@formula("aten::_thnn_fused_gru_cell_backward", "aten::_thnn_differentiable_gru_cell_backward", category="recurrent")
-def gru_gates_backward(call: Call) -> Work:
-    return arithmetic(call, GRU.backward_flops * call["grad_hy"].numel)
-
-
-@formula("aten::_cudnn_rnn_flatten_weight", category="copy")
-def flatten_weight(call: Call) -> Work:
-    return Work(flops=0)
+def fused_gates(call: Call) -> Work:
+    kind = LSTM if "lstm" in call.op else GRU
+    if "backward" in call.op:
+        flops = kind.backward_flops
+    else:
+        flops = kind.flops_per_unit(has_bias=call.get("input_bias") is not None)
+    return arithmetic(call, flops * argument(call, "cx", "grad_hy", "hx").numel)
 
 
 def _steps_work(call: Call, steps: int, weights: Iterable[TensorSpec]) -> Work:
@@ -109,7 +99,7 @@ def _steps_work(call: Call, steps: int, weights: Iterable[TensorSpec]) -> Work:
     macs = steps * total_numel([spec for spec in weights if len(spec.shape) == 2])
     kind, units = _cell_and_units(call, weights)
     has_bias = any(len(spec.shape) == 1 for spec in weights)
-    return products(call, macs, steps * units * _gate_flops(kind, has_bias))
+    return products(call, macs, steps * units * kind.flops_per_unit(has_bias=has_bias))
 
 
 def _backward_work(call: Call, weights: list[TensorSpec]) -> Work:
@@ -153,10 +143,6 @@ def _cell_and_units(call: Call, weights: list[TensorSpec]) -> tuple[Cell, int]:
 
 def _weights(call: Call) -> list[TensorSpec]:
     return list(tensor_specs(argument(call, "weight", "params")))
-
-
-def _gate_flops(kind: Cell, has_bias: bool) -> int:
-    return kind.flops + (kind.bias_flops if has_bias else 0)
 
 
 def _without_copy(call: Call, work: Work) -> Work:

@@ -115,24 +115,16 @@ def norm_flops(elements: int, results: int, order: float | str) -> int:
     return 3 * elements + results
 
 
-@formula("aten::_cdist_forward", "aten::_euclidean_dist", "aten::cdist", category="reduction")
-def cdist(call: Call) -> Work:
-    pairs, size = call.out.numel, call["x1"].shape[-1]
+@formula(
+    "aten::_cdist_forward", "aten::_euclidean_dist", "aten::cdist", "aten::_pdist_forward", category="reduction"
+)  # fmt: skip
+def pairwise_distances(call: Call) -> Work:
+    pairs, size = call.out.numel, argument(call, "x1", "self").shape[-1]
     return arithmetic(call, pairs * size + norm_flops(pairs * size, pairs, call.get("p", 2)))
 
 
-@formula("aten::_pdist_forward", category="reduction")
-def pdist(call: Call) -> Work:
-    pairs, size = call.out.numel, call["self"].shape[-1]
-    return arithmetic(call, pairs * size + norm_flops(pairs * size, pairs, call.get("p", 2)))
-
-
-@formula("aten::_cdist_backward", category="reduction")
-def cdist_backward(call: Call) -> Work:
+@formula("aten::_cdist_backward", "aten::_pdist_backward", category="reduction")
+def pairwise_distances_backward(call: Call) -> Work:
     """Difference, two products, a sum per pair and coordinate."""
-    return arithmetic(call, 4 * call["cdist"].numel * call["x1"].shape[-1])
-
-
-@formula("aten::_pdist_backward", category="reduction")
-def pdist_backward(call: Call) -> Work:
-    return arithmetic(call, 4 * call["pdist"].numel * call["self"].shape[-1])
+    distances, vectors = argument(call, "cdist", "pdist"), argument(call, "x1", "self")
+    return arithmetic(call, 4 * distances.numel * vectors.shape[-1])

@@ -17,6 +17,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from torchgauge.facts import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, TensorSpec, tensor_specs
+from torchgauge.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Kernel:
     outputs: Callable[[Call], Sequence[TensorSpec]] | None = None
 
 
-REGISTRY: dict[str, Entry] = {}
+REGISTRY: Registry[str, Entry] = Registry("formula for")
 KERNELS: dict[str, list[Kernel]] = {}
 ENTRY_POINTS = "torchgauge.formulas"
 # Namespaces of torch itself, whose ops are known by their full name.
@@ -121,9 +122,7 @@ def formula(*ops: str, category: str, status: str = COUNTED) -> Callable[[Rule],
 
     def register(rule: Rule) -> Rule:
         for op in ops:
-            if op in REGISTRY:
-                raise ValueError(f"'{op}' has a formula already ({_name(REGISTRY[op].rule)})")
-            REGISTRY[op] = Entry(category, status, rule)
+            REGISTRY.insert(op, Entry(category, status, rule))
         return rule
 
     return register
@@ -138,9 +137,9 @@ def kernel(
     """Register a formula for kernels of these names, in whatever namespace, that have all of the `arguments`."""
 
     def register(rule: Rule) -> Rule:
-        found = Kernel(frozenset(arguments.split()), Entry(category, COUNTED, rule), outputs)
+        entry = Kernel(frozenset(arguments.split()), Entry(category, COUNTED, rule), outputs)
         for name in names:
-            KERNELS.setdefault(name, []).append(found)
+            KERNELS.setdefault(name, []).append(entry)
         return rule
 
     return register
@@ -162,7 +161,7 @@ def find_kernel(op: str, arguments: Container[str]) -> Kernel | None:
     namespace, _, name = op.rpartition("::")
     if namespace in _OWN:
         return None
-    fitting = [known for known in KERNELS.get(name, ()) if all(each in arguments for each in known.arguments)]
+    fitting = [known for known in KERNELS.get(name, ()) if all(item in arguments for item in known.arguments)]
     return max(fitting, key=lambda known: len(known.arguments), default=None)
 
 
@@ -191,8 +190,9 @@ def assess(call: Call) -> Assessment:
         try:
             work = _checked(entry.rule(call))
         except Exception as error:  # whatever a user's formula raises
+            name = f"{getattr(entry.rule, '__module__', '')}.{getattr(entry.rule, '__qualname__', entry.rule)}"
             reason = f"{type(error).__name__}: {error}"
-            warnings.warn(f"the formula {_name(entry.rule)} of {call.op} is not used: {reason}", stacklevel=2)
+            warnings.warn(f"the formula {name} of {call.op} is not used: {reason}", stacklevel=2)
             return _generic(call)
     return Assessment(entry.category, entry.status, price(call, work))
 
@@ -222,11 +222,6 @@ def _checked(work: Work) -> Work:
             raise ValueError(f"{name} is {number}")
     flops, read, written = (None if number is None else round(number) for number in work[1:])
     return Work(round(work.macs or 0), flops, read, written)
-
-
-def _name(rule: Rule) -> str:
-    """Its name and where it is from."""
-    return f"{getattr(rule, '__module__', '')}.{getattr(rule, '__qualname__', rule)}"
 
 
 def price(call: Call, work: Work) -> Cost:

@@ -63,20 +63,25 @@ def _has_complex(value: Any) -> bool:
     return value.is_complex if isinstance(value, TensorSpec) else isinstance(value, complex)
 
 
+def qualified(*names: str) -> list[str]:
+    """Full names of ops: those without a namespace are torch's own, "aten"."""
+    return [name if "::" in name else f"aten::{name}" for name in names]
+
+
 def per_output(category: str, rates: Mapping[str, int]) -> None:
-    """Register aten ops that cost a fixed number of flops per element of their first output."""
+    """Register ops that cost a fixed number of flops per element of their first output."""
     for name, rate in rates.items():
 
-        @formula(f"aten::{name}", category=category)
+        @formula(*qualified(name), category=category)
         def output_rate(call: Call, rate: int = rate) -> Work:
             return arithmetic(call, rate * call.out.stored_numel)
 
 
 def per_input(category: str, rates: Mapping[str, int]) -> None:
-    """Register aten ops that cost a fixed number of flops per element of their first input."""
+    """Register ops that cost a fixed number of flops per element of their first input."""
     for name, rate in rates.items():
 
-        @formula(f"aten::{name}", category=category)
+        @formula(*qualified(name), category=category)
         def input_rate(call: Call, rate: int = rate) -> Work:
             return arithmetic(call, rate * call.first.stored_numel)
 
