@@ -94,12 +94,12 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
     watched: list[dict[str, object]] = []
     for module, path in paths.modules():
         run: Function = partial(exported, module) if isinstance(module, exported_model) else module._call_impl
-        if isinstance(module, torch.jit.ScriptModule):
+        # A script module with overloads only, like a bare LSTM, cannot be called at all.
+        if isinstance(module, torch.jit.ScriptModule) and module._c._has_method("forward"):
             from torchgauge.capture.script import interpreter as script
 
-            if script.can_interpret(module):
-                interpreter = interpreter or script.ScriptInterpreter(recorder, adopt)
-                run = partial(interpreter.run, module)
+            interpreter = interpreter or script.ScriptInterpreter(recorder, adopt)
+            run = partial(interpreter.run, module)
         is_layer = type(module).__module__.startswith("torch.nn.") and not module._modules
         module.__dict__["_compiled_call_impl"] = partial(call_layer if is_layer else call, path, run)
         watched.append(module.__dict__)

@@ -1,8 +1,8 @@
 """Copies everything that a run may write to: the modules of a model, their containers and plain objects, inputs.
 
 Analyses run on such a replica, never on the user's objects: what the forward stores is gone with the replica, another
-thread may use the model meanwhile, and modes are set on the replica only. Tensors are shared, or replaced by `tensor`.
-None of the user's code runs to make it: no `__init__`, `__copy__`, `__reduce__` or `__setattr__`.
+thread may use the model at the same time, and modes are set on the replica only. Tensors are shared, or replaced by
+`tensor`. None of the user's code runs to make it: no `__init__`, `__copy__`, `__reduce__` or `__setattr__`.
 """
 
 from __future__ import annotations

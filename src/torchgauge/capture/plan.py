@@ -141,7 +141,8 @@ class Planner:
         kernel = find_kernel(call.info.name, arguments)
         if kernel is None or kernel.outputs is None:
             return None
-        outputs = kernel.outputs(kernel_call(call))
+        described = {name: _to_specs(value, _record_of) for name, value in arguments.items()}
+        outputs = kernel.outputs(Call(call.info.name, described, ()))
         device = call.tensors[0].spec.device
         made = [
             self._specs.get(spec.shape, contiguous_stride(spec.shape), getattr(torch, spec.dtype), device)
@@ -153,7 +154,15 @@ class Planner:
     def _result(self, call: FakeCall, inferred: object) -> object:
         if isinstance(inferred, tuple) and not inferred and not call.info.returns:
             return None
-        device = self._output_device(call.kwargs, call.tensors)
+        asked = call.kwargs.get("device")
+        if asked is not None and torch.device(asked).type != "meta":
+            device = torch.device(asked)
+        else:
+            specs = [fake.spec for fake in call.tensors]
+            # A 0-dim CPU tensor follows the others.
+            deciding = (spec for spec in specs if spec.shape or spec.device.type != "cpu")
+            first = next(deciding, specs[0] if specs else None)
+            device = self._device if first is None else first.device
         returns = call.info.returns or (Return(Relation.NEW),)
         shared = [_NEW_MEMORY] * len(returns)
         if any(ret.argument for ret in returns):
@@ -191,25 +200,9 @@ class Planner:
             return tuple(self._outputs(item, sharing, device) for item in value)
         return value
 
-    def _output_device(self, kwargs: Arguments, tensors: list[FakeTensor]) -> torch.device:
-        asked = kwargs.get("device")
-        if asked is not None and torch.device(asked).type != "meta":
-            return torch.device(asked)
-        for fake in tensors:
-            # A 0-dim CPU tensor follows the others.
-            if fake.spec.shape or fake.spec.device.type != "cpu":
-                return fake.spec.device
-        return tensors[0].spec.device if tensors else self._device
-
 
 def _record_of(fake: FakeTensor) -> TensorSpec:
     return fake.spec.record
-
-
-def kernel_call(call: FakeCall) -> Call:
-    """A call whose outputs are not known yet."""
-    arguments = {name: _to_specs(value, _record_of) for name, value in call.bind().items()}
-    return Call(call.info.name, arguments, ())
 
 
 def _outputs(result: object) -> Iterator[Output]:

@@ -285,26 +285,29 @@ def _finished(
 ) -> Trace:
     """`reason` is why the model ran for real; None for a run on fake tensors."""
     inputs, ops = marked.resolve_readers(recorder.ops)
+    arguments = _named_arguments(model, candidate.args, candidate.kwargs)
     record = RunRecord(
-        "fake" if reason is None else "real",
-        reason,
-        str(request.device),
-        request.train,
-        _warnings(recorder, paths, step),
-        results,
-        step,
-        recorder.host_reads,
-        second.growing,
-        second.first_call_ops,
-        tensors_held,
-        number_arguments(model, candidate.args, candidate.kwargs),
+        mode="fake" if reason is None else "real",
+        reason=reason,
+        device=str(request.device),
+        train=request.train,
+        warnings=_warnings(recorder, paths, step),
+        results=results,
+        step=step,
+        host_reads=recorder.host_reads,
+        growing=second.growing,
+        first_call_ops=second.first_call_ops,
+        held=tensors_held,
+        number_arguments=tuple(name for name, value in arguments.items() if _holds_numbers(value)),
     )
     modules = module_records(paths, params, recorder)
     return Trace(record, inputs, modules, params, ops, marked.nbytes, candidate)
 
 
 def _results(output: object, run: FakeRun | RealRun) -> tuple[int, ...]:
-    return written_by_ops(run.writer_of(tensor) for tensor in tensors_within(output))
+    """The ops that wrote what the model returns, each once, in order; without the marks of inputs."""
+    writers = {run.writer_of(tensor) for tensor in tensors_within(output)}
+    return tuple(sorted(writer for writer in writers if writer is not None and writer >= 0))
 
 
 def _warnings(recorder: Recorder, paths: ModulePaths, step: StepMemory | None) -> tuple[str, ...]:
@@ -415,32 +418,17 @@ class MarkedInputs:
 def mark_inputs(
     run: FakeRun | RealRun, model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], inferred: str | None
 ) -> MarkedInputs:
-    """Mark the tensors among the arguments, which the run has admitted."""
-    named = list(named_inputs(model, args, kwargs))
+    """Mark the tensors among the arguments, which the run has admitted; those in containers are named `images[0]`,
+    `batch.mask`."""
+    arguments = _named_arguments(model, args, kwargs)
+    named = [pair for argument, value in arguments.items() for pair in _named_tensors(argument, value)]
     records = tuple(InputRecord(name, spec_of(tensor), inferred) for name, tensor in named)
     origins = tuple(run.mark(tensor, -1 - place) for place, (_, tensor) in enumerate(named))
     return MarkedInputs(records, origins, run.recorder.ledger.live)
 
 
-def written_by_ops(writers: Iterable[int | None]) -> tuple[int, ...]:
-    """Each op once, in order; without the marks of inputs."""
-    return tuple(sorted({writer for writer in writers if writer is not None and writer >= 0}))
-
-
-def named_inputs(
-    model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor given; those in containers are named `images[0]`, `batch.mask`."""
-    for argument, value in _named_arguments(model, args, kwargs).items():
-        yield from _named_tensors(argument, value)
-
-
-def number_arguments(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[str, ...]:
-    """The arguments that hold numbers outside of tensors: what the model makes of them is data."""
-    return tuple(name for name, value in _named_arguments(model, args, kwargs).items() if _holds_numbers(value))
-
-
 def _holds_numbers(value: object, depth: int = 3) -> bool:
+    """Whether an argument holds numbers outside of tensors: what the model makes of them is data."""
     if isinstance(value, list | tuple | set) and depth:
         return any(_holds_numbers(item, depth - 1) for item in value)
     is_array = type(value).__module__.partition(".")[0] == "numpy"

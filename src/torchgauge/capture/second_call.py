@@ -60,7 +60,7 @@ class HeldBytes:
 def held_tensors(
     ops: Sequence[OpRecord], results: Collection[int], released: Mapping[int, int]
 ) -> tuple[HeldTensor, ...]:
-    """The memory of a loop's rounds that is still there, though nobody reads it again, when the last round makes its
+    """The memory of a loop's rounds that is still there, though nothing reads it again, when the last round makes its
     own, results excluded. `released` is the ledger's, and has nothing of what is still there."""
     readers: dict[int, list[OpRecord]] = {}
     for op in ops:

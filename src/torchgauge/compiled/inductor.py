@@ -453,7 +453,7 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
     def compile_subgraph(original: Function) -> Function:
         def call(output: Any, *args: object, **kwargs: object) -> object:
             found.note_owner(output)
-            # Before 2.9 another argument stood before it.
+            # Before 2.9 another argument came before it.
             given = (*args, *kwargs.values())
             reason = next(value for value in given if isinstance(value, output_graph.GraphCompileReason))
             if reason.graph_break:
@@ -630,7 +630,7 @@ class Options:
 
     def fresh_backend(self, *, runs_code: bool) -> Function:
         """The same backend, equal to no other: what a backend has compiled is found again by any that is equal to it,
-        and nothing that the user compiled may stand for what is to be recorded."""
+        and nothing that the user compiled may be taken for what is to be recorded."""
 
         def backend(module: fx.GraphModule, inputs: object, **kwargs: object) -> object:
             tuning = [] if runs_code else [name for name in TUNING if self.changes.get(name)]
@@ -675,15 +675,15 @@ def options_of(part: Any) -> Options | None:
     return Options(own, str(name), dynamic, whole, dict(getattr(own, "config", None) or {}))
 
 
-def root_options(model: nn.Module) -> Options | None:
-    """Of the outermost wrapper of torch.compile around a whole model, which may stand inside those of data parallelism;
-    None where only parts of it are compiled."""
-    if "torch._dynamo" not in sys.modules:
+def root_options(target: object) -> Options | None:
+    """Of the outermost wrapper of torch.compile around a whole model, which may be inside those of data parallelism;
+    None where only parts of it are compiled, or the target is not a model."""
+    if not isinstance(target, nn.Module) or "torch._dynamo" not in sys.modules:
         return None
     from torch._dynamo import OptimizedModule
 
-    inner = unwrap(model)
-    module: Any = model
+    inner = unwrap(target)
+    module: Any = target
     while module is not inner and not isinstance(module, OptimizedModule):
         module = module.module
     return options_of(module) if isinstance(module, OptimizedModule) else None

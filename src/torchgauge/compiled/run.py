@@ -70,14 +70,24 @@ def _on_fakes(model: nn.Module, candidate: Candidate, request: Request, root: Op
     if is_lazy(model):
         model = initialised_copy(model, candidate.args, candidate.kwargs)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fakes = _Fakes(mode, request)
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor without values for one of the model or an input, of the device and type asked for."""
+        if is_subclass(tensor) or tensor.layout is not torch.strided:
+            return mode.from_tensor(tensor)
+        dtype = request.dtype if tensor.is_floating_point() and request.dtype else tensor.dtype
+        with mode, torch.no_grad():
+            like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=request.device)
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(like, tensor.requires_grad)
+        return like.requires_grad_(tensor.requires_grad)
+
     with ExitStack() as stack:
         stack.enter_context(process_state_kept())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(request.train))
-        copier = Copier(fakes)
-        replica = copier.copy(model)
-        args, kwargs = Copier(fakes).copy((candidate.args, candidate.kwargs))
+        replica = Copier(fake).copy(model)
+        args, kwargs = Copier(fake).copy((candidate.args, candidate.kwargs))
         stack.enter_context(in_mode(replica, train=request.train))
         found = stack.enter_context(recording(replica, runs_code=False))
         runnable, used = compile_parts(replica, root, runs_code=False)
@@ -99,23 +109,6 @@ def _for_real(model: nn.Module, candidate: Candidate, request: Request, root: Op
             f"tensors without values were not enough, so the model was run for real, op by op ({failure})"
         )
         return finished(found, used, request, is_run=False)
-
-
-class _Fakes:
-    """A tensor without values for each tensor of a model or an input, of the device and type asked for."""
-
-    def __init__(self, mode: FakeTensorMode, request: Request) -> None:
-        self._mode, self._request = mode, request
-
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        if is_subclass(tensor) or tensor.layout is not torch.strided:
-            return self._mode.from_tensor(tensor)
-        dtype = self._request.dtype if tensor.is_floating_point() and self._request.dtype else tensor.dtype
-        with self._mode, torch.no_grad():
-            like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=self._request.device)
-        if isinstance(tensor, nn.Parameter):
-            return nn.Parameter(like, tensor.requires_grad)
-        return like.requires_grad_(tensor.requires_grad)
 
 
 def _run(model: Any, args: tuple[Any, ...], kwargs: dict[str, object], *, train: bool) -> None:

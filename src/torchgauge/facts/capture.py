@@ -105,8 +105,8 @@ class RunRecord:
 
     `results` are the ops that wrote what the model gives back. `step` is None for inference, and for training runs in
     files of versions that did not record it. `first_call_ops` are those that a second call did not repeat: the model
-    keeps their results. `held` are tensors of loops that inference keeps though nobody reads
-    them again. `number_arguments` are names of arguments that hold numbers outside of tensors."""
+    keeps their results. `held` are tensors of loops that inference keeps though nothing reads them again.
+    `number_arguments` are names of arguments that hold numbers outside of tensors."""
 
     mode: str | None
     reason: str | None

@@ -101,15 +101,10 @@ def _capture(document: Document) -> Capture:
     run, target = document["capture"], document["target"]
     # Its complexity follows from the ops.
     row = document["architecture"]
-    results = tuple(run.get("results", ()))
     step = None
     if (kept := run.get("step")) is not None:
         storages = (kept["saved"], kept["gradients"], kept["optimizer_state"])
         step = StepMemory(kept["optimizer"], *(tuple((op, nbytes) for op, nbytes in pairs) for pairs in storages))
-    reads = tuple(make_record(HostRead, read) for read in run.get("host_reads", ()))
-    growing = tuple(make_record(GrowingAttribute, attribute) for attribute in run.get("growing", ()))
-    held = tuple(make_record(HeldTensor, tensor) for tensor in run.get("held", ()))
-    known = (run["mode"], run["reason"], run["device"], run["train"], tuple(run["warnings"]), results)
     inputs = []
     for given in document["inputs"]:
         readers = given.get("readers")
@@ -122,13 +117,18 @@ def _capture(document: Document) -> Capture:
         created=document["created"],
         version=document["tool"]["version"],
         run=RunRecord(
-            *known,
-            step,
-            reads,
-            growing,
-            tuple(run.get("first_call_ops", ())),
-            held,
-            tuple(run.get("number_arguments", ())),
+            mode=run["mode"],
+            reason=run["reason"],
+            device=run["device"],
+            train=run["train"],
+            warnings=tuple(run["warnings"]),
+            results=tuple(run.get("results", ())),
+            step=step,
+            host_reads=tuple(make_record(HostRead, read) for read in run.get("host_reads", ())),
+            growing=tuple(make_record(GrowingAttribute, attribute) for attribute in run.get("growing", ())),
+            first_call_ops=tuple(run.get("first_call_ops", ())),
+            held=tuple(make_record(HeldTensor, tensor) for tensor in run.get("held", ())),
+            number_arguments=tuple(run.get("number_arguments", ())),
         ),
         inputs=tuple(inputs),
         modules=tuple(_module(row) for row in document["modules"]),

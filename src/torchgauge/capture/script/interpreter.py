@@ -80,11 +80,6 @@ _GROWING = frozenset((list, dict))
 _SIZED = frozenset((list, dict, tuple))
 
 
-def can_interpret(module: torch.nn.Module) -> bool:
-    """A script module that has a forward; one with overloads only, like a bare LSTM, cannot be called at all."""
-    return isinstance(module, torch.jit.ScriptModule) and module._c._has_method("forward")
-
-
 class ScriptInterpreter:
     def __init__(self, recorder: Recorder, adopt: Adopt) -> None:
         self.recorder = recorder
