@@ -212,7 +212,7 @@ class Bench:
         index = tg.checkpoint.open_checkpoint(path)
         chance, rows = random.Random(f"{self._seed}/{case.number}/journal"), list[str]()
 
-        def stop(name: str, row: dict[str, Any]) -> None:
+        def stop(name: str, row: object) -> None:
             rows.append(name)
             if len(rows) == 4:
                 raise InterruptedError

@@ -27,7 +27,7 @@ def counted(array: NDArray[Any]) -> Tally:
     return tally_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8), str(array.dtype))
 
 
-def summary_of(tensors: dict[str, NDArray[Any]], **roles: Role) -> dict[str, Any]:
+def summary_of(tensors: dict[str, NDArray[Any]], **roles: Role) -> Any:
     found = Aggregate([entry(name, array, role=roles.get(name, Role.PARAMETER)) for name, array in tensors.items()])
     for name, array in tensors.items():
         found.add(name, counted(array))
@@ -83,14 +83,15 @@ def test_the_total_is_that_of_one_tensor_with_all_values() -> None:
     whole = np.concatenate([array.ravel() for array in TENSORS.values()])
     alone = counted(whole)
     assert total["tensors"] == len(TENSORS)
-    expected = value_statistics(alone)
+    expected: Any = value_statistics(alone)
     for key, value in expected.items():
         if key in MOMENTS:
             assert total[key] == pytest.approx(value, rel=1e-12, abs=1e-14), key
         elif key in ("nan", "inf", "zeros", "min", "max", "entropy_bits", "entropy_symbol_bits"):
             assert total[key] == value, key
+    quantized: Any = tensor_quantization(alone)
     assert total["quantization"]["int8"]["per_tensor"]["sqnr_db"] == pytest.approx(
-        tensor_quantization(alone)["int8"]["per_tensor"]["sqnr_db"], rel=1e-9
+        quantized["int8"]["per_tensor"]["sqnr_db"], rel=1e-9
     )
     assert total["pruning"] == unstructured_pruning(alone)
 
@@ -126,7 +127,7 @@ def test_mixed_types_have_the_moments_of_all_values_and_the_entropy_of_what_is_s
     found = summary_of({"a.x": wide, "a.y": narrow})["total"]
     check_moments(found, np.concatenate([wide.ravel(), narrow.ravel()]).astype(np.float64))
     assert found["dtypes"] == ["float32", "float16"]
-    bits = [value_statistics(counted(part))["entropy_bits"] for part in (wide, narrow)]
+    bits: list[Any] = [value_statistics(counted(part))["entropy_bits"] for part in (wide, narrow)]
     assert found["entropy_bits"] == pytest.approx((1200 * bits[0] + 400 * bits[1]) / 1600)
     assert found["compressibility"] == pytest.approx(1 - found["entropy_bits"] / 16)
 
@@ -146,7 +147,7 @@ def test_buffers_and_optimizer_state_are_kinds_but_no_part_of_the_total() -> Non
     found = Aggregate(entries)
     for name, array in tensors.items():
         found.add(name, counted(array))
-    summary = found.summary()
+    summary: Any = found.summary()
     assert summary["total"]["elements"] == 16
     assert [row["kind"] for row in summary["by_kind"]] == ["head", "buffer", "optimizer"]
 
@@ -157,7 +158,7 @@ def test_scales_of_a_packing_are_no_parameters_and_packed_values_count_unpacked(
     found = Aggregate(entries)
     found.add("q.weight", counted(values))
     found.add("q.weight_scale", counted(scales))
-    summary = found.summary()
+    summary: Any = found.summary()
     assert (summary["total"]["elements"], summary["total"]["tensors"]) == (16, 1)
     check_moments(summary["total"], values.ravel().astype(np.float64))
     assert summary["total"]["entropy_bits"] is None  # these values are not stored
@@ -168,7 +169,7 @@ def test_codes_of_an_unknown_packing_are_counted_and_left_out() -> None:
     found = Aggregate([entry("a.w", plain), entry("a.x", plain), entry("a.qweight", codes, logical_elements=32)])
     for name, array in (("a.w", plain), ("a.x", plain), ("a.qweight", codes)):
         found.add(name, counted(array))
-    summary = found.summary()
+    summary: Any = found.summary()
     assert (summary["total"]["not_unpacked"], summary["total"]["tensors"], summary["total"]["max"]) == (
         1,
         2,
@@ -212,6 +213,6 @@ def test_shared_tensors_count_once_and_nothing_is_no_error() -> None:
     found = Aggregate([entry("a.w", array), entry("b.w", array, shared_with="a.w")])
     found.add("a.w", counted(array))
     assert found.summary()["total"]["elements"] == 9
-    empty = Aggregate([]).summary()
+    empty: Any = Aggregate([]).summary()
     assert empty["total"] == {"tensors": 0, "elements": 0, "bytes": 0, "dtypes": [], "not_unpacked": 0}
     assert empty["by_module"] == empty["by_kind"] == []

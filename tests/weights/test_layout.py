@@ -132,7 +132,7 @@ def test_zstd_reports_both_orders_of_the_bytes() -> None:
     noise = np.random.default_rng(0).integers(0, 256, 4096, dtype=np.uint8)
     # A constant high byte and a noisy low one: only regrouping halves it.
     sample = np.stack([noise, np.full_like(noise, 7)], axis=1).tobytes()
-    found = zstd_ratios(sample, 2)
+    found: Any = zstd_ratios(sample, 2)
     assert found is not None
     assert found["sample_bytes"] == 8192
     assert found["shuffled"] == pytest.approx(2, rel=0.05)

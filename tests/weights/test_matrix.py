@@ -72,7 +72,7 @@ def test_norm_stable_rank_and_condition_agree_with_the_singular_values(
 ) -> None:
     monkeypatch.setattr(figures, "SMALL_ELEMENTS", small_elements)
     exponent, norm, stable_rank, condition = true_norms(MATRICES[name])
-    found = matrix_figures(ArrayRows(name, MATRICES[name]))
+    found: Any = matrix_figures(ArrayRows(name, MATRICES[name]))
     assert np.ldexp(found["spectral_norm"], -exponent) == pytest.approx(norm, rel=1e-4)
     assert found["stable_rank"] == pytest.approx(stable_rank, rel=2e-4)
     assert found["condition_estimate"] == pytest.approx(condition, rel=1e-2)
@@ -92,7 +92,7 @@ def test_products_alone_find_the_norm_and_bound_the_condition_from_below(
     array = MATRICES[name]
     exponent, norm, stable_rank, condition = true_norms(array)
     rows = BlockedRows(array, 7)
-    found = matrix_figures(rows)
+    found: Any = matrix_figures(rows)
     assert (rows.passes == 1) is bool(held_bytes)
     assert np.ldexp(found["spectral_norm"], -exponent) == pytest.approx(norm, rel=1e-4)
     assert found["stable_rank"] == pytest.approx(stable_rank, rel=2e-4)
@@ -107,7 +107,7 @@ def test_the_tolerance_reported_covers_the_true_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr(figures, "GRAM_MAX_SIDE", 300)
     array = RNG.standard_normal((301, 330)).astype(np.float32)
     norm = np.linalg.norm(array.astype(np.float64), 2)
-    found = matrix_figures(ArrayRows("w", array))
+    found: Any = matrix_figures(ArrayRows("w", array))
     assert found["condition_is_lower_bound"] is True
     assert norm * (1 - found["spectral_tolerance"]) <= found["spectral_norm"] <= norm * (1 + 1e-6)
 
@@ -117,7 +117,7 @@ def test_a_restarted_basis_still_converges(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(figures, "SMALL_ELEMENTS", 0)
     monkeypatch.setattr("torchgauge.weights.matrix.lanczos._MAX_BASIS", 16)
     array = RNG.standard_normal((200, 150))
-    found = matrix_figures(ArrayRows("w", array))
+    found: Any = matrix_figures(ArrayRows("w", array))
     assert found["spectral_tolerance"] <= figures.TOLERANCE
     assert found["spectral_norm"] == pytest.approx(np.linalg.norm(array, 2), rel=1e-4)
 
@@ -127,11 +127,11 @@ def test_a_restarted_basis_still_converges(monkeypatch: pytest.MonkeyPatch) -> N
 def test_blocks_of_rows_give_what_the_whole_matrix_gives(
     name: str, is_held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = matrix_figures(ArrayRows(name, MATRICES[name]), spectrum=True)
+    whole: Any = matrix_figures(ArrayRows(name, MATRICES[name]), spectrum=True)
     if not is_held:
         monkeypatch.setattr(operand, "HELD_BYTES", 0)
         monkeypatch.setattr(operand, "PANEL_BYTES", 8 * 11 * MATRICES[name][0].size)
-    blocked = matrix_figures(BlockedRows(MATRICES[name], 7), spectrum=True)
+    blocked: Any = matrix_figures(BlockedRows(MATRICES[name], 7), spectrum=True)
     for key in ("spectral_norm", "stable_rank", "condition_estimate"):
         assert blocked[key] == pytest.approx(whole[key], rel=1e-5)
     found, expected = blocked["spectrum"]["singular_values"], whole["spectrum"]["singular_values"]
@@ -142,7 +142,7 @@ def test_a_norm_beyond_float64_is_null_and_the_ratios_are_still_told() -> None:
     array = np.eye(20)
     # Its own numbers: others drawn before, in an order that varies, may make it singular.
     array[:10] = np.random.default_rng(1).choice([-1.0, 1.0], (10, 20))
-    found = matrix_figures(ArrayRows("w", array * np.finfo(np.float64).max), spectrum=True)
+    found: Any = matrix_figures(ArrayRows("w", array * np.finfo(np.float64).max), spectrum=True)
     _, _, stable_rank, condition = true_norms(array)
     assert found["spectral_norm"] is None
     assert found["spectrum"]["singular_values"][0] is None
@@ -159,7 +159,7 @@ def test_the_same_figures_come_every_time() -> None:
 
 @pytest.mark.parametrize("spectrum", [False, True])
 def test_a_rank_deficient_matrix_has_a_note_instead_of_a_condition(spectrum: bool) -> None:
-    found = matrix_figures(ArrayRows("w", with_values(60, 50, np.ones(20))), spectrum=spectrum)
+    found: Any = matrix_figures(ArrayRows("w", with_values(60, 50, np.ones(20))), spectrum=spectrum)
     assert found["spectral_norm"] == pytest.approx(1, rel=1e-4)
     assert found["stable_rank"] == pytest.approx(20, rel=1e-3)
     assert found["condition_estimate"] is None
@@ -168,13 +168,13 @@ def test_a_rank_deficient_matrix_has_a_note_instead_of_a_condition(spectrum: boo
 
 
 def test_a_condition_that_a_gram_matrix_cannot_tell_is_not_told() -> None:
-    found = matrix_figures(ArrayRows("w", with_values(300, 300, np.logspace(0, -9, 300))))
+    found: Any = matrix_figures(ArrayRows("w", with_values(300, 300, np.logspace(0, -9, 300))))
     assert found["condition_estimate"] is None
     assert "above" in found["condition_note"]
 
 
 def test_a_zero_matrix_has_the_norm_zero_and_no_rank() -> None:
-    found = matrix_figures(ArrayRows("w", np.zeros((5, 8), np.float32)), spectrum=True)
+    found: Any = matrix_figures(ArrayRows("w", np.zeros((5, 8), np.float32)), spectrum=True)
     assert found["spectral_norm"] == 0
     assert found["stable_rank"] is None
     assert found["spectrum"] is None
@@ -183,7 +183,7 @@ def test_a_zero_matrix_has_the_norm_zero_and_no_rank() -> None:
 
 
 def test_a_constant_matrix_has_rank_one() -> None:
-    found = matrix_figures(ArrayRows("w", np.full((6, 9), -0.5, np.float32)))
+    found: Any = matrix_figures(ArrayRows("w", np.full((6, 9), -0.5, np.float32)))
     assert found["spectral_norm"] == pytest.approx(0.5 * np.sqrt(54), rel=1e-6)
     assert found["stable_rank"] == pytest.approx(1)
     assert (found["constant_rows"], found["constant_columns"]) == (6, 9)
@@ -192,7 +192,7 @@ def test_a_constant_matrix_has_rank_one() -> None:
 
 @pytest.mark.parametrize("shape", [(7,), (1, 7), (7, 1), (0, 3), (3, 0)])
 def test_what_is_no_matrix_has_no_figures(shape: tuple[int, ...]) -> None:
-    found = matrix_figures(ArrayRows("w", np.ones(shape, np.float32)), spectrum=True)
+    found: Any = matrix_figures(ArrayRows("w", np.ones(shape, np.float32)), spectrum=True)
     assert set(found) == set(matrix.FIGURES)
     assert found.pop("matrix_note")
     assert set(found.values()) == {None}
@@ -200,7 +200,7 @@ def test_what_is_no_matrix_has_no_figures(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "bool", "float4_e2m1fn_x2", "float8_e8m0fnu", "complex64"])
 def test_codes_have_no_figures(dtype: str) -> None:
-    found = matrix_figures(ArrayRows("w", np.ones((4, 4), np.float32), dtype))
+    found: Any = matrix_figures(ArrayRows("w", np.ones((4, 4), np.float32), dtype))
     assert dtype in found["matrix_note"]
     assert found["spectral_norm"] is None
 
@@ -213,7 +213,7 @@ def test_every_floating_type_has_figures(dtype: str) -> None:
 def test_values_that_are_not_finite_count_as_zero() -> None:
     array = np.eye(4, dtype=np.float32)
     array[1, 1], array[2, 0] = np.inf, np.nan
-    found = matrix_figures(ArrayRows("w", array))
+    found: Any = matrix_figures(ArrayRows("w", array))
     assert found["spectral_norm"] == pytest.approx(1)
     assert found["matrix_examples"]["dead_rows"] == [1]
 

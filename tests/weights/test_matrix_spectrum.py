@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ RNG = np.random.default_rng(3)
 def test_all_singular_values_agree_with_a_decomposition(shape: tuple[int, int]) -> None:
     array = RNG.standard_normal(shape).astype(np.float32)
     expected = np.linalg.svd(array.astype(np.float64), compute_uv=False)
-    found = matrix_figures(ArrayRows("w", array), spectrum=True)
+    found: Any = matrix_figures(ArrayRows("w", array), spectrum=True)
     kept = expected[np.round(np.linspace(0, len(expected) - 1, min(len(expected), 256))).astype(int)]
     assert found["spectrum"]["singular_values"] == pytest.approx(kept.tolist(), rel=1e-9)
     assert found["spectrum"]["rank"] == min(shape)
@@ -23,7 +25,7 @@ def test_all_singular_values_agree_with_a_decomposition(shape: tuple[int, int]) 
 
 
 def test_equal_singular_values_have_full_effective_rank() -> None:
-    found = matrix_figures(ArrayRows("w", 3 * np.eye(40)), spectrum=True)["spectrum"]
+    found: Any = matrix_figures(ArrayRows("w", 3 * np.eye(40)), spectrum=True)["spectrum"]
     assert found["effective_rank"] == pytest.approx(40)
     assert found["energy_rank"] == 40
     assert found["low_rank"] == {error: {"rank": 40, "params_saved": 0} for error in ("0.01", "0.05")}
@@ -34,7 +36,7 @@ def test_a_low_rank_matrix_plus_noise_has_its_rank_found_at_the_noise() -> None:
     signal = RNG.standard_normal((200, 5)) @ RNG.standard_normal((5, 120))
     noise = RNG.standard_normal((200, 120))
     array = signal + noise * (0.03 * np.linalg.norm(signal) / np.linalg.norm(noise))
-    found = matrix_figures(ArrayRows("w", array), spectrum=True)["spectrum"]
+    found: Any = matrix_figures(ArrayRows("w", array), spectrum=True)["spectrum"]
     assert found["low_rank"]["0.05"] == {"rank": 5, "params_saved": 200 * 120 - 5 * 320}
     assert found["low_rank"]["0.01"]["rank"] > 5
     assert found["energy_rank"] == 5
@@ -58,7 +60,7 @@ def test_two_energies_have_the_effective_rank_of_their_entropy() -> None:
 
 def test_a_side_above_the_limit_has_norms_and_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "MAX_SIDE", 10)
-    found = matrix_figures(ArrayRows("w", RNG.standard_normal((12, 11))), spectrum=True)
+    found: Any = matrix_figures(ArrayRows("w", RNG.standard_normal((12, 11))), spectrum=True)
     assert found["spectrum"] is None
     assert "more than 10" in found["matrix_note"]
     assert found["spectral_norm"] > 0
@@ -105,7 +107,8 @@ def test_the_law_is_that_of_the_correlation_matrix() -> None:
     values = np.sqrt(pareto(64, 2.5) * 100)
     array = np.zeros((64, 100))
     array[range(64), range(64)] = values
-    found = matrix_figures(ArrayRows("w", array), spectrum=True)["spectrum"]["power_law"]
+    spectrum: Any = matrix_figures(ArrayRows("w", array), spectrum=True)["spectrum"]
+    found = spectrum["power_law"]
     expected = figures.fit_power_law(pareto(64, 2.5))
     assert expected is not None
     assert found == pytest.approx(expected.to_dict(), rel=1e-9)

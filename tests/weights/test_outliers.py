@@ -60,7 +60,7 @@ STEADY = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.01]
 
 def test_a_layer_that_stands_apart_is_found_with_its_score() -> None:
     """The median is 1 and the median distance to it 0.01: a robust deviation of 0.014826."""
-    (found,) = find_outliers(rows([*STEADY, 3.0]))
+    found: Any = find_outliers(rows([*STEADY, 3.0]))[0]
     assert found["name"] == "layers.7.fc.weight"
     assert (found["figure"], found["value"], found["median"]) == ("std", 3.0, pytest.approx(1.005))
     assert found["score"] == pytest.approx((3 - 1.005) / (1.4826 * 0.01), rel=1e-6)
@@ -68,7 +68,7 @@ def test_a_layer_that_stands_apart_is_found_with_its_score() -> None:
 
 
 def test_a_score_has_the_sign_of_the_difference() -> None:
-    (found,) = find_outliers(rows([*STEADY, 0.1]))
+    found: Any = find_outliers(rows([*STEADY, 0.1]))[0]
     assert found["score"] < -6
 
 
@@ -89,7 +89,7 @@ def test_siblings_have_the_same_shape_and_type() -> None:
 
 
 def test_where_all_others_agree_there_is_no_score_and_it_comes_first() -> None:
-    found = find_outliers(
+    found: Any = find_outliers(
         rows([0.0] * 6 + [0.9], "sparsity") | {f"m.{k}": row for k, row in rows([*STEADY, 3.0]).items()}
     )
     assert [(row["figure"], row["score"] is None) for row in found] == [("sparsity", True), ("std", False)]

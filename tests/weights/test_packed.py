@@ -208,7 +208,7 @@ def test_the_row_of_a_packed_tensor_tells_values_and_codes() -> None:
     file, expected = bitsandbytes((24, 64), nested=False)
     found = unpack(file.entries["w"], file.entries, file.read)
     assert found is not None
-    figures = dequantized_figures(found)
+    figures: Any = dequantized_figures(found)
     assert figures["packing"] == {"layout": "bitsandbytes nf4", "bits": 4, "shape": [24, 64], "is_transposed": False}
     assert sum(figures["code_counts"]) == 24 * 64
     assert figures["dequantized"]["mean"] == pytest.approx(expected.astype(np.float64).mean(), rel=1e-9)

@@ -20,7 +20,8 @@ EVERYTHING = {"0.01": 1.0, "0.05": 1.0}
 def by_magnitude(values: Any, dtype: str = "float32") -> dict[str, float | None]:
     tensor = torch.as_tensor(np.asarray(values)).to(getattr(torch, dtype))
     raw = tensor.view(torch.uint8).numpy() if tensor.numel() else np.empty(0, np.uint8)
-    found: dict[str, float | None] = unstructured_pruning(tally_bytes(raw, dtype))["magnitude"]
+    found = unstructured_pruning(tally_bytes(raw, dtype))["magnitude"]
+    assert found is not None
     return found
 
 
@@ -99,7 +100,7 @@ def test_huge_and_tiny_doubles_are_judged_like_ordinary_ones(exponent: int) -> N
 @pytest.mark.parametrize("shape", [(50, 30), (7, 130), (31, 1)])
 def test_rows_and_columns_agree_with_sorting_their_norms(shape: tuple[int, int]) -> None:
     for matrix in (random_matrix(*shape), random_matrix(*shape[::-1]).T):
-        found = structured_pruning(BlockedRows("weight", matrix))
+        found: Any = structured_pruning(BlockedRows("weight", matrix))
         squares = matrix.astype(np.float64) ** 2
         assert found["rows"] == search(squares.sum(axis=1))
         assert found["columns"] == search(squares.sum(axis=0))
@@ -109,7 +110,7 @@ def test_rows_and_columns_agree_with_sorting_their_norms(shape: tuple[int, int])
 def test_rows_of_zeros_can_always_go() -> None:
     matrix = np.ones((8, 4), np.float32)
     matrix[:2] = 0
-    found = structured_pruning(ArrayRows("weight", matrix))
+    found: Any = structured_pruning(ArrayRows("weight", matrix))
     assert found["rows"] == {"0.01": 0.25, "0.05": 0.25}
     assert found["columns"] == NOTHING
     assert structured_pruning(ArrayRows("weight", np.zeros((3, 3))))["rows"] == EVERYTHING
@@ -118,7 +119,7 @@ def test_rows_of_zeros_can_always_go() -> None:
 @pytest.mark.parametrize("shape", [(20, 16, 3, 3), (10, 6, 5), (4, 3, 2, 2, 2)])
 def test_channels_of_a_convolution_are_its_inputs(shape: tuple[int, ...]) -> None:
     weight = np.ascontiguousarray(np.swapaxes(random_matrix(shape[1], shape[0], *shape[2:]), 0, 1))
-    found = structured_pruning(BlockedRows("conv.weight", weight))
+    found: Any = structured_pruning(BlockedRows("conv.weight", weight))
     squares = weight.astype(np.float64) ** 2
     others = tuple(range(2, len(shape)))
     assert found["channels"] == search(squares.sum(axis=(0, *others)))
@@ -137,7 +138,7 @@ def headed(heads: int, width: int, columns: int, *, dead: int) -> Matrix:
     "name", ["h.0.attn.q_proj.weight", "self.query.weight", "layer.SelfAttention.k", "to_v.weight"]
 )
 def test_heads_of_queries_keys_and_values_are_rows(name: str) -> None:
-    found = structured_pruning(ArrayRows(name, headed(8, 4, 32, dead=2)), heads=8)
+    found: Any = structured_pruning(ArrayRows(name, headed(8, 4, 32, dead=2)), heads=8)
     assert found["heads"] == {"0.01": 0.25, "0.05": 0.25}
 
 
@@ -151,7 +152,7 @@ def test_heads_of_the_output_are_columns(name: str) -> None:
 
 def test_a_head_of_a_fused_projection_goes_with_its_query_key_and_value() -> None:
     parts = [headed(8, 4, 32, dead=dead) for dead in (4, 2, 3)]
-    found = structured_pruning(ArrayRows("blocks.0.attn.qkv.weight", np.concatenate(parts)), heads=8)
+    found: Any = structured_pruning(ArrayRows("blocks.0.attn.qkv.weight", np.concatenate(parts)), heads=8)
     assert found["heads"] == {"0.01": 0.25, "0.05": 0.25}
 
 
@@ -176,7 +177,7 @@ def test_two_of_four_keeps_the_largest(columns: int, dtype: type[Any]) -> None:
     padded = np.zeros((10, -(-columns // 4) * 4))
     padded[:, :columns] = matrix.astype(np.float64) ** 2
     quads = np.sort(padded.reshape(-1, 4), axis=1)
-    kept = structured_pruning(BlockedRows("weight", matrix))["two_four_energy"]
+    kept: Any = structured_pruning(BlockedRows("weight", matrix))["two_four_energy"]
     assert kept == pytest.approx(quads[:, 2:].sum() / padded.sum(), rel=1e-12)
 
 
@@ -189,5 +190,5 @@ def test_of_equal_values_two_of_four_keeps_half_and_of_a_sparse_matrix_all() -> 
 
 @pytest.mark.parametrize("array", [np.ones(5), np.float32(3), np.empty((0, 4)), np.empty((4, 0))])
 def test_vectors_and_empty_tensors_have_no_structure(array: Matrix) -> None:
-    found = structured_pruning(ArrayRows("bias", np.asarray(array)), heads=1)
+    found: Any = structured_pruning(ArrayRows("bias", np.asarray(array)), heads=1)
     assert found == dict.fromkeys(("rows", "columns", "channels", "heads", "two_four_energy"))

@@ -19,7 +19,7 @@ NAMES = [format.name for format in FORMATS]
 Matrix = NDArray[Any]
 
 
-def figures_of(matrix: Matrix) -> dict[str, Any]:
+def figures_of(matrix: Matrix) -> Any:
     found = tensor_quantization(tally_bytes(matrix.reshape(-1).view(np.uint8), str(matrix.dtype)))
     return row_quantization(BlockedRows("weight", matrix), found)
 
@@ -150,9 +150,9 @@ def test_zeros_and_empty_tensors_have_no_signal() -> None:
 
 def test_what_was_found_before_is_kept_and_not_written_to() -> None:
     matrix = np.random.default_rng(9).standard_normal((4, 200)).astype(np.float32)
-    before = tensor_quantization(tally_bytes(matrix.reshape(-1).view(np.uint8), "float32"))
+    before: Any = tensor_quantization(tally_bytes(matrix.reshape(-1).view(np.uint8), "float32"))
     kept = copy.deepcopy(before)
-    found = row_quantization(ArrayRows("weight", matrix), before)
+    found: Any = row_quantization(ArrayRows("weight", matrix), before)
     assert before == kept
     assert found["outlier_share"] == before["outlier_share"]
     assert found["int8"]["per_tensor"] == before["int8"]["per_tensor"]

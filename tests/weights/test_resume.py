@@ -42,7 +42,7 @@ def scan_until(index: Index, count: int, request: ScanRequest = KEPT) -> None:
     """A scan that breaks off after so many rows."""
     came: list[str] = []
 
-    def on_row(name: str, row: dict[str, Any]) -> None:
+    def on_row(name: str, row: object) -> None:
         came.append(name)
         if len(came) == count:
             raise InterruptedScanError
@@ -231,7 +231,7 @@ def test_a_killed_process_leaves_no_half_file_and_can_be_resumed(index: Index, t
     from torchgauge.cli import main
 
     assert main(["weights", index.path, "--no-deep", "--quiet", "--resume", "-o", str(target)]) == 0
-    undisturbed = scan.scan(index, ScanRequest(), recommend=recommend).rows
+    undisturbed: dict[str, Any] = {**scan.scan(index, ScanRequest(), recommend=recommend).rows}
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert {line["name"] for line in lines} == undisturbed.keys()
     for line in lines:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ def test_deep_figures_are_those_of_the_matrix(checkpoint: Path) -> None:
     rows = scan(open_checkpoint(checkpoint), ScanRequest(deep=True)).rows
     matrix = varied_tensors()["layers.1.fc.weight"].double().numpy()
     norm = np.linalg.norm(matrix, 2)
-    row = rows["layers.1.fc.weight"]
+    row: Any = rows["layers.1.fc.weight"]
     assert row["spectral_norm"] == pytest.approx(norm, rel=1e-5)
     assert row["stable_rank"] == pytest.approx((np.linalg.norm(matrix) / norm) ** 2, rel=1e-4)
     assert {"per_tensor", "per_channel", "group128"} <= row["quantization"]["int8"].keys()

@@ -38,7 +38,7 @@ def stored(values: NDArray[np.float64], dtype: str) -> tuple[NDArray[np.uint8], 
     return content, kept[np.isfinite(kept)]
 
 
-def figures_of(content: NDArray[np.uint8], dtype: str, *, exact: bool = False) -> dict[str, Any]:
+def figures_of(content: NDArray[np.uint8], dtype: str, *, exact: bool = False) -> Any:
     return value_statistics(tally_bytes(content, dtype), exact_values=decode(content, dtype) if exact else None)
 
 
@@ -133,7 +133,7 @@ def test_zeros_are_near_zero_also_without_any_spread() -> None:
 
 @pytest.mark.parametrize("dtype", sorted(SYMBOLS))
 def test_figures_of_nothing_are_null(dtype: str) -> None:
-    found = value_statistics(empty_tally(dtype))
+    found: Any = value_statistics(empty_tally(dtype))
     nulls = {key for key, value in found.items() if value is None}
     assert {"mean", "std", "min", "max", "quantiles", "histogram", "entropy_bits", "sparsity", "near_zero"} <= nulls
     assert (found["nan"], found["finite"]) == (0, 0)

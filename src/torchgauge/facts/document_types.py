@@ -242,6 +242,8 @@ class QuantizedWeights(TypedDict):
 
 
 class Quantized(TypedDict):
+    """The error and size of values in a format with scales of one granularity."""
+
     sqnr_db: Figure
     max_error: Figure
     bytes: NotRequired[Whole]
@@ -356,6 +358,31 @@ class Alignment(TypedDict, total=False):
     cache_lines: Lines | None
 
 
+class LowRank(TypedDict):
+    rank: Count
+    params_saved: Count
+
+
+class PowerLaw(TypedDict):
+    alpha: float
+    xmin: Figure
+    ks: float
+    tail: Count
+    alpha_error: float
+
+
+class Spectrum(TypedDict, total=False):
+    """The singular values of a matrix, evenly by rank, and what follows from all of them."""
+
+    singular_values: list[Figure]
+    singular_value_floor: Figure
+    rank: Count
+    effective_rank: Figure
+    energy_rank: Count
+    low_rank: dict[str, LowRank]
+    power_law: PowerLaw | None
+
+
 class MatrixFigures(TypedDict, total=False):
     alignment: Alignment | None
     spectral_norm: Figure
@@ -373,8 +400,33 @@ class MatrixFigures(TypedDict, total=False):
     duplicate_columns: Whole
     matrix_examples: dict[str, list[object]] | None
     matrix_note: str | None
-    spectrum: dict[str, object] | None
+    spectrum: Spectrum | None
     recommendations: Texts | None
+
+
+class Packing(TypedDict):
+    layout: str
+    bits: Count
+    shape: Shape
+    is_transposed: bool
+
+
+class TensorFigures(Spread, MatrixFigures, total=False):
+    """What the values of a tensor show. `fits` is a narrower type that holds all of them, `skipped` why they were not
+    read; the last four are of packed tensors."""
+
+    fits: str
+    skipped: str
+    packing: Packing | None
+    dequantized: Spread | None
+    code_counts: list[Count] | None
+    code_entropy_bits: Figure
+
+
+class ScannedTensor(TensorFigures, total=False):
+    """The same with the tensor whose values it repeats."""
+
+    duplicate_of: str | None
 
 
 class StoredWeight(TypedDict):
@@ -396,7 +448,7 @@ class StoredWeight(TypedDict):
     logical_elements: Whole
 
 
-class Weight(StoredWeight, Spread, MatrixFigures):
+class Weight(StoredWeight, TensorFigures):
     pass
 
 
@@ -407,11 +459,15 @@ class Failure(TypedDict):
 
 
 class Outlier(TypedDict):
+    """`score` is the distance to the siblings' median in robust standard deviations; None if all others agree."""
+
     name: str
     figure: str
     value: Figure
     median: Figure
     score: Figure
+    siblings: NotRequired[str]
+    of: NotRequired[Count]
 
 
 class Group(Spread):
@@ -425,14 +481,16 @@ class Total(Group):
     bytes: NotRequired[Count]
 
 
-class ModuleGroup(Group):
+class SizedGroup(Group):
+    bytes: Count
+
+
+class ModuleGroup(SizedGroup):
     path: str
-    bytes: Count
 
 
-class KindGroup(Group):
+class KindGroup(SizedGroup):
     kind: str
-    bytes: Count
 
 
 class Scanned(TypedDict, total=False):
@@ -877,7 +935,7 @@ class OutputError(TypedDict):
 
 
 class MeasuredTime(TypedDict, total=False):
-    """The time beside the original's, of advice that is about something else too."""
+    """The time next to the original's, of advice that is about something else too."""
 
     gain: Figure
     ci95: Interval

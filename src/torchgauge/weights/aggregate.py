@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -24,9 +24,12 @@ from torchgauge.facts.weights import by_pattern, holds_codes, value_figures
 from torchgauge.source.state_names import shallow
 from torchgauge.weights.pruning import unstructured_pruning
 from torchgauge.weights.quantization import tensor_quantization
-from torchgauge.weights.statistics import STORAGE_FIGURES, Figures, value_statistics
+from torchgauge.weights.statistics import NOT_STORED, value_statistics
 from torchgauge.weights.symbols import FLOAT32, SYMBOLS
 from torchgauge.weights.tally import Tally, empty_tally, merge_tallies, tally_of_counts, to_float32_codes
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import KindGroup, ModuleGroup, Outlier, SizedGroup, Total
 
 KINDS = (
     "attention", "mlp", "experts", "router", "convolution", "recurrent", "embedding", "norm", "head", "linear", "bias",
@@ -158,8 +161,8 @@ class _Group:
         self.dtypes[entry.spec.dtype] = None
         self.is_dequantized |= holds_codes(entry.spec.dtype, entry.logical_elements)
 
-    def figures(self) -> Figures:
-        figures: Figures = {
+    def figures(self) -> SizedGroup:
+        figures: SizedGroup = {
             "tensors": self.tensors,
             "elements": self.elements,
             "bytes": self.nbytes,
@@ -168,23 +171,32 @@ class _Group:
         tallies = [part.tally for part in self.sums.values()]
         if tallies:
             total = tallies[0] if len(tallies) == 1 else reduce(merge_tallies, map(to_float32_codes, tallies))
-            figures |= value_statistics(total)
-            figures |= {"quantization": tensor_quantization(total), "pruning": unstructured_pruning(total)}
+            figures = {
+                **figures,
+                **value_statistics(total),
+                "quantization": tensor_quantization(total),
+                "pruning": unstructured_pruning(total),
+            }
         if len(tallies) > 1:
             # Over several types: the bits of all symbols as stored, each type with its own code.
             parts = [(value_statistics(part), part.count) for part in tallies if part.count]
             count = sum(size for _, size in parts)
-            stored = sum(part["entropy_symbol_bits"] * size for part, size in parts)
-            needed = sum(part["entropy_bits"] * size for part, size in parts)
-            figures |= dict.fromkeys(STORAGE_FIGURES)
-            if count:
-                figures |= {
-                    "entropy_bits": needed / count,
-                    "entropy_symbol_bits": stored / count,
-                    "compressibility": 1 - needed / stored,
-                }
+            stored = sum((part["entropy_symbol_bits"] or 0.0) * size for part, size in parts)
+            needed = sum((part["entropy_bits"] or 0.0) * size for part, size in parts)
+            figures["entropy_bits"] = needed / count if count else None
+            figures["entropy_symbol_bits"] = stored / count if count else None
+            figures["compressibility"] = 1 - needed / stored if count else None
         # Dequantized values are not stored, so there are no symbols to compute an entropy of.
-        return figures | (dict.fromkeys(STORAGE_FIGURES) if self.is_dequantized else {})
+        return {**figures, **NOT_STORED} if self.is_dequantized else figures
+
+
+class Aggregated(TypedDict, total=False):
+    """The figures of the whole, of modules and of kinds of layers, and tensors unlike their siblings."""
+
+    total: Total
+    by_module: list[ModuleGroup]
+    by_kind: list[KindGroup]
+    outliers: list[Outlier]
 
 
 class Aggregate:
@@ -210,7 +222,7 @@ class Aggregate:
         waiting = {module: size for module, size in sizes.items() if size > 1 and module.count(".") <= deepest}
         self._pending = Counter(waiting)
         self._open: dict[str, _Group] = {}
-        self._modules: dict[str, Figures] = {}
+        self._modules: dict[str, SizedGroup] = {}
         self._by_kind: dict[str, _Group] = {}
         self._total = _Group()
         self._not_unpacked = 0
@@ -235,7 +247,7 @@ class Aggregate:
             for module in self._listed_ancestors(name):
                 self._count_down(module)
 
-    def summary(self) -> Figures:
+    def summary(self) -> Aggregated:
         """`total`, `by_module` and `by_kind`, with the figures of a tensor's row."""
 
         def tree_order(path: str) -> list[tuple[int, int, str]]:
@@ -244,9 +256,13 @@ class Aggregate:
 
         for module in list(self._open):
             self._finish(module)
-        modules = [{"path": path, **self._modules[path]} for path in sorted(self._modules, key=tree_order)]
-        kinds = [{"kind": kind, **self._by_kind[kind].figures()} for kind in KINDS if kind in self._by_kind]
-        total = self._total.figures() | {"not_unpacked": self._not_unpacked}
+        modules: list[ModuleGroup] = [
+            {"path": path, **self._modules[path]} for path in sorted(self._modules, key=tree_order)
+        ]
+        kinds: list[KindGroup] = [
+            {"kind": kind, **self._by_kind[kind].figures()} for kind in KINDS if kind in self._by_kind
+        ]
+        total: Total = {**self._total.figures(), "not_unpacked": self._not_unpacked}
         return {"total": total, "by_module": modules, "by_kind": kinds}
 
     def _listed_ancestors(self, name: str) -> list[str]:
@@ -285,21 +301,9 @@ _MIN_RELATIVE_DIFFERENCE = 0.5
 _MIN_DIFFERENCE = {"kurtosis": 1.0, "sparsity": 0.05, "entropy_bits": 0.5}
 
 
-class Outlier(NamedTuple):
-    """`score` is the distance to the siblings' median in robust standard deviations; None if all others agree."""
-
-    name: str
-    figure: str
-    value: float
-    median: float
-    score: float | None
-    siblings: str
-    of: int
-
-
-def find_outliers(rows: Mapping[str, Members]) -> list[Figures]:
+def find_outliers(rows: Mapping[str, Members]) -> list[Outlier]:
     """The outliers among rows by name, the most extreme first."""
-    outliers = []
+    outliers: list[Outlier] = []
     for pattern, names in by_pattern(rows).items():
         groups: dict[tuple[tuple[int, ...], str], dict[str, Members]] = {}
         for name in names:
@@ -309,8 +313,10 @@ def find_outliers(rows: Mapping[str, Members]) -> list[Figures]:
         for group in groups.values():
             if len(group) >= MIN_SIBLINGS:
                 outliers += [outlier for figure in FIGURES for outlier in _outliers_of(pattern, group, figure)]
-    outliers.sort(key=lambda each: (-abs(math.inf if each.score is None else each.score), each.name, each.figure))
-    return [outlier._asdict() for outlier in outliers]
+    outliers.sort(
+        key=lambda one: (-abs(math.inf if one["score"] is None else one["score"]), one["name"], one["figure"])
+    )
+    return outliers
 
 
 def _outliers_of(pattern: str, rows: Mapping[str, Members], figure: str) -> Iterator[Outlier]:
@@ -331,4 +337,7 @@ def _outliers_of(pattern: str, rows: Mapping[str, Members], figure: str) -> Iter
         scale = (figures[name].get("std") or 0.0) if figure == "mean" else abs(middle)
         if score > MIN_SCORE and distance > _MIN_DIFFERENCE.get(figure, _MIN_RELATIVE_DIFFERENCE * scale):
             signed = math.copysign(score, value - middle) if math.isfinite(score) else None
-            yield Outlier(name, figure, value, middle, signed, pattern, len(values))
+            yield {
+                "name": name, "figure": figure, "value": value, "median": middle, "score": signed, "siblings": pattern,
+                "of": len(values),
+            }  # fmt: skip

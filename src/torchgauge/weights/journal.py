@@ -13,14 +13,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, NotRequired, Self, TypedDict
+from typing import TYPE_CHECKING, Any, BinaryIO, NotRequired, Self, TypedDict
 
 from torchgauge import __version__
 from torchgauge.cache import append_file, journal_folder, remove_file
 from torchgauge.weights.reader import FileStamp
-from torchgauge.weights.statistics import Figures
 from torchgauge.weights.tally import Tally, tally_from_json, tally_to_json
 from torchgauge.weights.tensors import TensorResult
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import ScannedTensor
 
 # A shorter scan is faster to repeat than to write down.
 WRITE_AFTER_S = 2.0
@@ -39,7 +41,7 @@ class _Line(TypedDict):
 
     name: str
     tally: dict[str, Any]
-    row: NotRequired[Figures]
+    row: NotRequired[ScannedTensor]
     fingerprint: NotRequired[str | None]
     pieces: NotRequired[int]
 

@@ -89,7 +89,7 @@ def stride_class(shape: Sequence[int], strides: Sequence[int]) -> str:
     return kind
 
 
-def zstd_ratios(sample: bytes, itemsize: int) -> dict[str, float] | None:
+def zstd_ratios(sample: bytes, itemsize: int) -> dict[str, float | None] | None:
     """The compression ratio of the sample, unchanged and with bytes grouped by significance; None for an empty sample
     or without the package (`ZSTD_ABSENT`)."""
     if not sample or find_spec("zstandard") is None:

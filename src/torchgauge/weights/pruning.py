@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,9 @@ from torchgauge.weights.passes import add_energies
 from torchgauge.weights.rows import Rows, common_exponent, scaled_blocks
 from torchgauge.weights.tally import Tally
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Pruning
+
 TOLERANCES = ("0.01", "0.05")
 # Sums are rounded; a share exactly at the limit still counts.
 _ROUNDING = 1 + 1e-12
@@ -28,7 +33,7 @@ Floats = NDArray[np.float64]
 Shares = dict[str, float | None]
 
 
-def unstructured_pruning(tally: Tally, *, exact_values: Floats | None = None) -> dict[str, Shares]:
+def unstructured_pruning(tally: Tally, *, exact_values: Floats | None = None) -> Pruning:
     """The share of single values that can be removed, the smallest first. Of values that share a range of magnitudes,
     as many as fit."""
     ranges = ranges_of(tally, exact_values=exact_values)
@@ -37,7 +42,7 @@ def unstructured_pruning(tally: Tally, *, exact_values: Floats | None = None) ->
     return {"magnitude": _removable_shares(ranges.mean_squares(), ranges.counts)}
 
 
-def structured_pruning(rows: Rows, *, heads: int | None = None) -> dict[str, Shares | float | None]:
+def structured_pruning(rows: Rows, *, heads: int | None = None) -> Pruning:
     """The shares of rows, columns, channels and heads that can be removed, the smallest norm first; null if a tensor
     has none.
 
@@ -46,7 +51,7 @@ def structured_pruning(rows: Rows, *, heads: int | None = None) -> dict[str, Sha
     """
     shape = rows.tensor_shape
     if len(shape) < 2 or 0 in shape:
-        return dict.fromkeys(("rows", "columns", "channels", "heads", "two_four_energy"))
+        return {"rows": None, "columns": None, "channels": None, "heads": None, "two_four_energy": None}
     by_row, by_column = np.zeros(rows.shape[0]), np.zeros(rows.shape[1])
     kept, start = 0.0, 0
     for block in scaled_blocks(rows, common_exponent(rows)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import inf, isfinite, ldexp, log10, sqrt
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,14 @@ from torchgauge.weights.distribution import ranges_of
 from torchgauge.weights.number_formats import FORMATS, GROUP_SIZE, Format
 from torchgauge.weights.passes import no_errors, quantization_errors, weighted_errors
 from torchgauge.weights.rows import Rows, common_exponent, scaled_blocks
-from torchgauge.weights.statistics import Figures
 from torchgauge.weights.symbols import SYMBOLS
 from torchgauge.weights.tally import Tally
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Quantization, Quantized
+
+    # By the name of a format, then by granularity.
+    ByFormat = dict[str, dict[str, Quantized]]
 
 SQNR_LEVELS_DB = (30, 20)
 OUTLIER_STD = 6.0
@@ -28,12 +34,12 @@ SCALE_BYTES = 4
 Floats = NDArray[np.float64]
 
 
-def tensor_quantization(tally: Tally, *, exact_values: Floats | None = None) -> Figures:
+def tensor_quantization(tally: Tally, *, exact_values: Floats | None = None) -> Quantization:
     """With one scale per tensor. `resolution` is the relative width of the ranges that were counted; 0 means exact.
     `sqnr_db` is null if nothing is lost (`max_error` is 0), and for all zeros."""
     ranges = ranges_of(tally, exact_values=exact_values)
     signal, errors, exponent = 0.0, None, 0
-    outliers: Figures = {"outlier_share": None, "outlier_threshold": None}
+    share, threshold = None, inf
     if ranges:
         points, exponent = ranges.points(), ranges.exponent
         signal = float(ranges.counts @ ranges.mean_squares())
@@ -46,17 +52,21 @@ def tensor_quantization(tally: Tally, *, exact_values: Floats | None = None) -> 
         low, high = ldexp(tally.minimum, -exponent), ldexp(tally.maximum, -exponent)
         # The extremes are exact, the points are not: without an extreme beyond the limit there is no outlier.
         has_outliers = tally.minimum != tally.maximum and max(high - mean, mean - low) > limit
-        share = weights[np.abs(values - mean) > limit].sum() / weights.sum() if has_outliers else 0.0
-        outliers = {"outlier_share": float(share), "outlier_threshold": threshold if isfinite(threshold) else None}
-    figures: Figures = {
+        share = float(weights[np.abs(values - mean) > limit].sum() / weights.sum()) if has_outliers else 0.0
+    by_format: ByFormat = {
         format.name: {"per_tensor": _error_figures(signal, errors, number, exponent, (tally.count, 1))}
         for number, format in enumerate(FORMATS)
     }
-    figures |= outliers | {"resolution": SYMBOLS[tally.symbol].resolution if exact_values is None else 0.0}
-    return figures | _smallest_formats(figures, has_signal=signal > 0)
+    return {
+        **cast("Quantization", by_format),
+        "outlier_share": share,
+        "outlier_threshold": threshold if isfinite(threshold) else None,
+        "resolution": SYMBOLS[tally.symbol].resolution if exact_values is None else 0.0,
+        **_smallest_formats(by_format, has_signal=signal > 0),
+    }
 
 
-def row_quantization(rows: Rows, per_tensor: Figures) -> Figures:
+def row_quantization(rows: Rows, per_tensor: Quantization) -> Quantization:
     """The figures `per_tensor`, extended by one scale per row (`per_channel`; for a vector one for all) and one per 128
     values; the smallest formats are then chosen at the best granularity."""
     count, columns = rows.shape
@@ -65,16 +75,16 @@ def row_quantization(rows: Rows, per_tensor: Figures) -> Figures:
     blocks = scaled_blocks(rows, exponent)
     for block in _as_groups(blocks) if columns == 1 else blocks:
         errors.add(block)
-    figures = dict(per_tensor)
+    by_format: ByFormat = {}
     for number, format in enumerate(FORMATS):
-        by_grain = dict(per_tensor[format.name])
-        if columns == 1:
-            by_grain["per_channel"] = dict(by_grain["per_tensor"])
-        else:
-            by_grain["per_channel"] = _error_figures(errors.signal, errors.rows, number, exponent, (elements, count))
-        by_grain["group128"] = _error_figures(errors.signal, errors.groups, number, exponent, (elements, groups))
-        figures[format.name] = by_grain
-    return figures | _smallest_formats(figures, has_signal=errors.signal > 0)
+        whole = cast("ByFormat", per_tensor)[format.name]["per_tensor"]
+        by_row = whole.copy()
+        if columns > 1:
+            by_row = _error_figures(errors.signal, errors.rows, number, exponent, (elements, count))
+        by_group = _error_figures(errors.signal, errors.groups, number, exponent, (elements, groups))
+        by_format[format.name] = {"per_tensor": whole, "per_channel": by_row, "group128": by_group}
+    smallest = _smallest_formats(by_format, has_signal=errors.signal > 0)
+    return {**per_tensor, **cast("Quantization", by_format), **smallest}
 
 
 def _as_groups(blocks: Iterable[NDArray[np.floating]]) -> Iterator[NDArray[np.floating]]:
@@ -89,7 +99,9 @@ def _as_groups(blocks: Iterable[NDArray[np.floating]]) -> Iterator[NDArray[np.fl
         yield rest[None]
 
 
-def _error_figures(signal: float, errors: Floats | None, number: int, exponent: int, sizes: tuple[int, int]) -> Figures:
+def _error_figures(
+    signal: float, errors: Floats | None, number: int, exponent: int, sizes: tuple[int, int]
+) -> Quantized:
     """`sizes` are the numbers of elements and scales; `errors` is None if there are no finite values."""
     elements, scales = sizes
     noise, worst = (0.0, None) if errors is None or not elements else errors[:, number]
@@ -100,18 +112,18 @@ def _error_figures(signal: float, errors: Floats | None, number: int, exponent: 
     }
 
 
-def _smallest_formats(figures: Figures, *, has_signal: bool) -> Figures:
+def _smallest_formats(by_format: ByFormat, *, has_signal: bool) -> Quantization:
     """The size at the best granularity of each format; and for each SQNR level the format with the fewest bits, among
     those the one with the highest SQNR. No format is named for all zeros."""
 
-    def sqnr_db(of: Figures) -> float:
+    def sqnr_db(of: Quantized) -> float:
         return inf if of["sqnr_db"] is None else float(of["sqnr_db"])
 
-    best: list[tuple[Format, str, Figures]] = [
-        (format, *max(figures[format.name].items(), key=lambda item: sqnr_db(item[1]))) for format in FORMATS
+    best: list[tuple[Format, str, Quantized]] = [
+        (format, *max(by_format[format.name].items(), key=lambda item: sqnr_db(item[1]))) for format in FORMATS
     ]
     bytes_after: dict[str, int | None] = {format.name: of["bytes"] for format, _, of in best}
-    smallest: Figures = {}
+    smallest: dict[str, str | None] = {}
     for level in SQNR_LEVELS_DB:
         key = f"smallest_{level}db"
         enough = [each for each in best if has_signal and sqnr_db(each[2]) >= level]
@@ -121,4 +133,4 @@ def _smallest_formats(figures: Figures, *, has_signal: bool) -> Figures:
             format, granularity, of = min(enough, key=lambda each: (each[0].bits, -sqnr_db(each[2])))
             smallest |= {key: format.name, f"{key}_granularity": granularity}
             bytes_after[key] = of["bytes"]
-    return smallest | {"bytes_after": bytes_after}
+    return cast("Quantization", {**smallest, "bytes_after": bytes_after})

@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry, Index
 from torchgauge.facts import WeightStatistics
+from torchgauge.facts.figures import Members
 from torchgauge.progress import Progress
-from torchgauge.weights.aggregate import Aggregate, find_outliers
+from torchgauge.weights.aggregate import Aggregate, Aggregated, find_outliers
 from torchgauge.weights.journal import Journal, journal_path
 from torchgauge.weights.plan import Batch, Piece, TensorPlan, make_batches, plan_checkpoint, same_views
 from torchgauge.weights.reader import FileReader, Reader, stamp_files
-from torchgauge.weights.statistics import Figures
 from torchgauge.weights.tally import empty_tally, merge_tallies
 from torchgauge.weights.tensors import (
     Duplicates,
@@ -35,10 +35,13 @@ from torchgauge.weights.tensors import (
 )
 from torchgauge.weights.threads import Pending, Pool, Threads, in_order, single_blas_thread
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import ScannedTensor
+
 # Receives the name and the figures of each tensor.
-OnRow = Callable[[str, Figures], None]
+OnRow = Callable[[str, "ScannedTensor"], None]
 # The recommendations for a tensor, from its facts and figures.
-Recommend = Callable[[Figures], list[str]]
+Recommend = Callable[[Members], list[str]]
 Value = TypeVar("Value")
 
 # A large tensor is written to the journal every 64 pieces, that is 1 GiB.
@@ -63,8 +66,8 @@ class ScanRequest:
 class ScanResult:
     """`rows` by name in index order, without unreadable tensors; `failures` are pairs of name and reason."""
 
-    rows: dict[str, Figures] = field(default_factory=dict)
-    summary: Figures = field(default_factory=dict)
+    rows: dict[str, ScannedTensor] = field(default_factory=dict)
+    summary: Aggregated = field(default_factory=Aggregated)
     failures: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     nbytes: int = 0
@@ -241,7 +244,7 @@ class _Collector:
         self._aggregate = Aggregate(index.entries)
         self._result = ScanResult()
 
-    def add(self, tensor: TensorResult) -> Figures | None:
+    def add(self, tensor: TensorResult) -> ScannedTensor | None:
         """The completed row; None if the tensor could not be read."""
         entry, row = self._entries[tensor.name], tensor.row
         if entry.shared_with is None:
@@ -254,7 +257,7 @@ class _Collector:
             return None
         if tensor.tally is not None:
             row["duplicate_of"] = entry.shared_with or self._duplicates.first_equal(tensor)
-            row["recommendations"] = [] if self._recommend is None else self._recommend(_entry_facts(entry) | row)
+            row["recommendations"] = [] if self._recommend is None else self._recommend(_with_facts(entry, row))
         self._result.rows[tensor.name] = row
         return row
 
@@ -262,17 +265,17 @@ class _Collector:
         rows = self._result.rows
         for name, owner in self._same_views.items():
             if owner in rows:
-                rows[name] = rows[owner] | {"duplicate_of": owner}
+                rows[name] = {**rows[owner], "duplicate_of": owner}
                 if on_row is not None:
                     on_row(name, rows[name])
         self._result.rows = {name: rows[name] for name in self._entries if name in rows}
-        described = {name: _entry_facts(self._entries[name]) | row for name, row in self._result.rows.items()}
-        self._result.summary = self._aggregate.summary() | {"outliers": find_outliers(described)}
+        described = {name: _with_facts(self._entries[name], row) for name, row in self._result.rows.items()}
+        self._result.summary = {**self._aggregate.summary(), "outliers": find_outliers(described)}
         return self._result
 
 
-def _entry_facts(entry: Entry) -> Figures:
-    """The facts about a tensor that do not need its values, by the keys of the JSON document."""
+def _with_facts(entry: Entry, row: ScannedTensor) -> Members:
+    """The row of a tensor with the facts that do not need its values, by the keys of the JSON document."""
     spec = entry.spec
     return {
         "name": entry.name,
@@ -284,4 +287,5 @@ def _entry_facts(entry: Entry) -> Figures:
         "role": entry.role.value,
         "shared_with": entry.shared_with,
         "logical_elements": entry.logical_elements,
+        **row,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isclose, ldexp, sqrt
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from torchgauge.weights.distribution import Bins, bins_of, bins_of_values
 from torchgauge.weights.symbols import FLOAT32, SYMBOLS, code_bounds, stored_symbols
 from torchgauge.weights.tally import Tally, sum_by_code
+
+if TYPE_CHECKING:
+    from torchgauge.facts import document_types
+    from torchgauge.facts.document_types import Spread
 
 QUANTILES = ("0.001", "0.01", "0.05", "0.25", "0.5", "0.75", "0.95", "0.99", "0.999")
 HISTOGRAM_BINS = 64
@@ -24,14 +28,11 @@ _NARROWER_DTYPE_MIN_SYMBOLS = 16
 # Rounding error of a float64 sum; the last mantissa bit of float32 weighs 100,000 times as much.
 _SUM_ROUNDING = 1e-12
 
-# The figures about how values are stored, which values after dequantization do not have.
-STORAGE_FIGURES = ("entropy_bits", "entropy_symbol_bits", "compressibility")
-_VALUE_FIGURES = ("mean", "std", "min", "max", "abs_max", "skewness", "kurtosis", "l1", "l2")
-
-Figures = dict[str, Any]
+# The figures about how values are stored, of values after dequantization.
+NOT_STORED: Spread = {"entropy_bits": None, "entropy_symbol_bits": None, "compressibility": None}
 
 
-def value_statistics(tally: Tally, *, exact_values: NDArray[np.float64] | None = None) -> Figures:
+def value_statistics(tally: Tally, *, exact_values: NDArray[np.float64] | None = None) -> Spread:
     """All statistics that do not depend on the order of the values; null without values.
 
     Counts and shares are over all values, everything else over the finite ones. `quantile_resolution` is the relative
@@ -41,7 +42,10 @@ def value_statistics(tally: Tally, *, exact_values: NDArray[np.float64] | None =
     bins = bins_of(tally) if exact_values is None else bins_of_values(exact_values)
     n, is_constant = tally.finite, tally.minimum == tally.maximum
     std = 0.0 if not n or is_constant else ldexp(sqrt(tally.m2 / n), tally.exponent)
-    moments: Figures = dict.fromkeys(_VALUE_FIGURES)
+    moments: Spread = {
+        "mean": None, "std": None, "min": None, "max": None, "abs_max": None, "skewness": None, "kurtosis": None,
+        "l1": None, "l2": None,
+    }  # fmt: skip
     if n:
         has_spread = not is_constant and tally.m2 > 0
         moments = {
@@ -86,7 +90,7 @@ def _ldexp_or_none(value: float, exponent: int) -> float | None:
         return None
 
 
-def _histogram(tally: Tally, bins: Bins) -> dict[str, list[Any]] | None:
+def _histogram(tally: Tally, bins: Bins) -> document_types.Bins | None:
     """Bins of equal width from the minimum to the maximum; a single bin if all values are equal."""
     if not bins.total:
         return None
@@ -99,7 +103,7 @@ def _histogram(tally: Tally, bins: Bins) -> dict[str, list[Any]] | None:
     return {"edges": edges.tolist(), "counts": counts.astype(np.int64).tolist()}
 
 
-def _entropy(tally: Tally) -> Figures:
+def _entropy(tally: Tally) -> Spread:
     symbol = SYMBOLS[tally.symbol]
     if not tally.count:
         return {"entropy_bits": None, "entropy_symbol_bits": symbol.bits, "compressibility": None}

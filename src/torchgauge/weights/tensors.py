@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,11 @@ from torchgauge.weights.pruning import structured_pruning, unstructured_pruning
 from torchgauge.weights.quantization import row_quantization, tensor_quantization
 from torchgauge.weights.reader import Bytes, Reader, read_batch, read_piece
 from torchgauge.weights.rows import FileRows, RowsUnavailableError, decode
-from torchgauge.weights.statistics import Figures, narrower_dtype, value_statistics
+from torchgauge.weights.statistics import narrower_dtype, value_statistics
 from torchgauge.weights.tally import Tally, empty_tally, merge_tallies
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import ScannedTensor
 
 # zstd is tried on samples spread evenly over the tensor.
 _ZSTD_SAMPLES, _ZSTD_SAMPLE_BYTES = 8, 64 << 10
@@ -60,7 +64,7 @@ class TensorResult:
     have different content; None for constant tensors."""
 
     name: str
-    row: Figures
+    row: ScannedTensor
     tally: Tally | None = None
     fingerprint: str | None = None
     failure: str | None = None
@@ -110,23 +114,21 @@ def derive_figures(reader: Reader, task: TensorTask) -> TensorResult:
     return TensorResult(entry.name, row, values, digest.hexdigest())
 
 
-def _figures(reader: Reader, task: TensorTask) -> tuple[Figures, Tally]:
+def _figures(reader: Reader, task: TensorTask) -> tuple[ScannedTensor, Tally]:
     entry = task.plan.entry
     exact = task.values if entry.elements <= _EXACT_QUANTIZATION_MAX_ELEMENTS else None
-    fits = narrower_dtype(task.tally, entry.spec.dtype)
-    row: Figures = {
-        **value_statistics(task.tally, exact_values=task.values),
-        **({"fits": fits} if fits else {}),
-        "alignment": alignment(entry),
-        "spectral_norm": None,
-        "stable_rank": None,
-        "pruning": unstructured_pruning(task.tally, exact_values=exact),
-        "quantization": tensor_quantization(task.tally, exact_values=exact),
-    }
+    pruning = unstructured_pruning(task.tally, exact_values=exact)
+    quantization = tensor_quantization(task.tally, exact_values=exact)
+    row = cast("ScannedTensor", value_statistics(task.tally, exact_values=task.values))
+    if fits := narrower_dtype(task.tally, entry.spec.dtype):
+        row["fits"] = fits
+    row["alignment"] = alignment(entry)
+    row["spectral_norm"] = row["stable_rank"] = None
+    row["pruning"], row["quantization"] = pruning, quantization
     read = partial(read_bytes, reader)
     unpacked = unpack(entry, task.neighbours, read) if entry.logical_elements else None
     if unpacked is not None:
-        row |= dequantized_figures(unpacked)
+        row = {**row, **dequantized_figures(unpacked)}
     if task.deep:
         row["zstd"] = zstd_ratios(_sample(reader, task.plan), entry.spec.itemsize)
         # A parameter of two or more dimensions; not optimizer state, not packed codes.
@@ -134,10 +136,11 @@ def _figures(reader: Reader, task: TensorTask) -> tuple[Figures, Tally]:
         if is_weight and entry.spec.is_floating and len(entry.spec.shape) > 1:
             try:
                 with FileRows(task.plan, reader) as rows:
-                    row |= {
+                    row = {
+                        **row,
                         **matrix_figures(rows, spectrum=task.spectrum),
-                        "quantization": row_quantization(rows, row["quantization"]),
-                        "pruning": row["pruning"] | structured_pruning(rows, heads=task.heads),
+                        "quantization": row_quantization(rows, quantization),
+                        "pruning": {**pruning, **structured_pruning(rows, heads=task.heads)},
                     }
             except RowsUnavailableError as error:
                 row["matrix_note"] = str(error)

@@ -7,8 +7,9 @@ The power law is fitted by maximum likelihood; its tail starts where the Kolmogo
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isfinite, prod, sqrt
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,10 @@ from numpy.typing import NDArray
 from torchgauge.weights.matrix.operand import Operand, gram_floor, gram_matrix, read_operand
 from torchgauge.weights.passes import SMALL_ELEMENTS
 from torchgauge.weights.rows import Rows
-from torchgauge.weights.statistics import Figures
+
+if TYPE_CHECKING:
+    from torchgauge.facts import document_types
+    from torchgauge.facts.document_types import LowRank, MatrixFigures, Spectrum
 
 # The Gram matrix of this side takes 512 MiB, as much again to work on, and minutes of time.
 MAX_SIDE = 8192
@@ -46,7 +50,7 @@ def singular_values(operand: Operand) -> tuple[Values, float]:
     return values, float(values[0]) * gram_floor(len(values))
 
 
-def spectrum_figures(values: Values, floor: float, shape: tuple[int, int], unit: float) -> Figures:
+def spectrum_figures(values: Values, floor: float, shape: tuple[int, int], unit: float) -> Spectrum:
     """The `spectrum` member of the JSON document. `values` are in units of `unit`; errors are relative Frobenius errors
     of the best approximation of a rank."""
     law = fit_power_law(values[values > floor] ** 2 / max(shape))
@@ -78,7 +82,7 @@ def rank_at(values: Values, error: float) -> int:
     return int(np.argmax(tails <= error**2 * tails[0]))
 
 
-def low_rank(values: Values, shape: tuple[int, int], error: float) -> dict[str, int]:
+def low_rank(values: Values, shape: tuple[int, int], error: float) -> LowRank:
     rows, columns = shape
     rank = rank_at(values, error)
     return {"rank": rank, "params_saved": max(0, rows * columns - rank * (rows + columns))}
@@ -94,10 +98,16 @@ class PowerLaw:
     tail: int
     alpha_error: float
 
-    def to_dict(self, unit: float = 1.0) -> Figures:
+    def to_dict(self, unit: float = 1.0) -> document_types.PowerLaw:
         """`unit` is that of the values; the exponent does not depend on it."""
         xmin = self.xmin * unit
-        return asdict(self) | {"xmin": xmin if isfinite(xmin) else None}
+        return {
+            "alpha": self.alpha,
+            "xmin": xmin if isfinite(xmin) else None,
+            "ks": self.ks,
+            "tail": self.tail,
+            "alpha_error": self.alpha_error,
+        }
 
 
 def fit_power_law(values: NDArray[np.float64]) -> PowerLaw | None:
@@ -233,42 +243,38 @@ FIGURES = (
 _CODE_DTYPES = ("float4", "float8_e8m0fnu")
 
 
-def matrix_figures(rows: Rows, *, spectrum: bool = False) -> Figures:
+def matrix_figures(rows: Rows, *, spectrum: bool = False) -> MatrixFigures:
     """Every key of `FIGURES`; null if a figure does not apply, with the reason in `matrix_note`."""
     if not rows.dtype.startswith(("float", "bfloat")) or rows.dtype.startswith(_CODE_DTYPES):
         return no_figures(f"{rows.dtype} values are codes, not the numbers of a matrix")
     if min(rows.shape) < 2:
         return no_figures("fewer than two rows or columns")
     operand = read_operand(rows)
-    figures = no_figures(None) | operand.screen.counts() | {"matrix_examples": operand.screen.examples()}
+    figures: MatrixFigures = {**no_figures(None), **cast("MatrixFigures", operand.screen.counts())}
+    figures["matrix_examples"] = operand.screen.examples()
     if operand.screen.largest == 0:
-        return figures | {"spectral_norm": 0.0, "spectral_tolerance": 0.0, "matrix_note": "all values are zero"}
-    if not spectrum:
-        return figures | _norm_figures(operand, compute_norms(operand))
+        figures["spectral_norm"] = figures["spectral_tolerance"] = 0.0
+        figures["matrix_note"] = "all values are zero"
+        return figures
     side = min(operand.shape)
-    if side > MAX_SIDE:
-        note = f"no spectrum: the smaller side is {side:,}, more than {MAX_SIDE:,}"
-        return figures | _norm_figures(operand, compute_norms(operand)) | {"matrix_note": note}
-    values, floor = singular_values(operand)
-    return (
-        figures
-        | _norm_figures(operand, norms_of_singular_values(values, floor))
-        | {"spectrum": spectrum_figures(values, floor, operand.shape, operand.unit)}
-    )
-
-
-def no_figures(reason: str | None) -> Figures:
-    return dict.fromkeys(FIGURES) | {"matrix_note": reason}
-
-
-def _norm_figures(operand: Operand, norms: Norms) -> Figures:
+    if spectrum and side <= MAX_SIDE:
+        values, floor = singular_values(operand)
+        norms = norms_of_singular_values(values, floor)
+        figures["spectrum"] = spectrum_figures(values, floor, operand.shape, operand.unit)
+    else:
+        norms = compute_norms(operand)
+        if spectrum:
+            figures["matrix_note"] = f"no spectrum: the smaller side is {side:,}, more than {MAX_SIDE:,}"
     spectral_norm = norms.norm * operand.unit
-    return {
-        "spectral_norm": spectral_norm if isfinite(spectral_norm) else None,
-        "spectral_tolerance": norms.tolerance,
-        # Rounding must not give a rank below one.
-        "stable_rank": max(1.0, operand.squared_norm / norms.norm**2),
-        "condition_estimate": norms.condition,
-        "condition_is_lower_bound": norms.is_lower_bound if norms.condition is not None else None,
-        "condition_note": norms.note,
-    }
+    figures["spectral_norm"] = spectral_norm if isfinite(spectral_norm) else None
+    figures["spectral_tolerance"] = norms.tolerance
+    # Rounding must not give a rank below one.
+    figures["stable_rank"] = max(1.0, operand.squared_norm / norms.norm**2)
+    figures["condition_estimate"] = norms.condition
+    figures["condition_is_lower_bound"] = norms.is_lower_bound if norms.condition is not None else None
+    figures["condition_note"] = norms.note
+    return figures
+
+
+def no_figures(reason: str | None) -> MatrixFigures:
+    return {**cast("MatrixFigures", dict.fromkeys(FIGURES)), "matrix_note": reason}

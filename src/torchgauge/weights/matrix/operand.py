@@ -71,7 +71,7 @@ class Screen:
     def counts(self) -> dict[str, int]:
         return {name: len(indices) for name, indices in self._findings()}
 
-    def examples(self) -> dict[str, list[int] | list[list[int]]]:
+    def examples(self) -> dict[str, list[object]]:
         """The first few indices of each kind; for duplicates, pairs of the index and the first equal one."""
         return {name: indices[:EXAMPLES].tolist() for name, indices in self._findings() if len(indices)}
 

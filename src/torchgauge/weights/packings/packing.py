@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,12 @@ from torchgauge.checkpoint import Entry
 from torchgauge.registry import Registry
 from torchgauge.weights.passes import tally_bytes
 from torchgauge.weights.pruning import unstructured_pruning
-from torchgauge.weights.statistics import STORAGE_FIGURES, Figures, value_statistics
+from torchgauge.weights.statistics import NOT_STORED, value_statistics
 from torchgauge.weights.symbols import symbol_of, values_of
 from torchgauge.weights.tally import Tally, empty_tally, merge_tallies
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Spread, TensorFigures
 
 # Bytes of a contiguous tensor: the entry, the first byte, how many.
 ReadBytes = Callable[[Entry, int, int], bytes]
@@ -181,9 +184,10 @@ def unpack(entry: Entry, tensors: Mapping[str, Entry], read: ReadBytes) -> Unpac
     return Unpacked(packing, total, code_counts)
 
 
-def dequantized_figures(unpacked: Unpacked) -> Figures:
+def dequantized_figures(unpacked: Unpacked) -> TensorFigures:
     """The additional figures of a packed tensor's row."""
     statistics = value_statistics(unpacked.tally)
+    of_values = cast("Spread", {key: value for key, value in statistics.items() if key not in NOT_STORED})
     total = int(unpacked.code_counts.sum())
     shares = [count / total for count in unpacked.code_counts.tolist() if count]
     return {
@@ -193,10 +197,7 @@ def dequantized_figures(unpacked: Unpacked) -> Figures:
             "shape": list(unpacked.packing.shape),
             "is_transposed": unpacked.packing.is_transposed,
         },
-        "dequantized": {
-            **{key: value for key, value in statistics.items() if key not in STORAGE_FIGURES},
-            "pruning": unstructured_pruning(unpacked.tally),
-        },
+        "dequantized": {**of_values, "pruning": unstructured_pruning(unpacked.tally)},
         "code_counts": unpacked.code_counts.tolist(),
         # Bits of information per code; + 0.0 turns the −0 of a single code into 0.
         "code_entropy_bits": -math.fsum(share * math.log2(share) for share in shares) + 0.0 if shares else None,
