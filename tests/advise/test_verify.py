@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.advise.trying import FakeClock, Timed, bench, row, rule_with, timed_bench
+from tests.advise.trying import FakeClock, Timed, bench, row, rule_with, timed_bench, verify
 from torchgauge.advise import RULES, load_rules
 from torchgauge.verify import (
     REASONS,
@@ -17,7 +17,6 @@ from torchgauge.verify import (
     load_transformations,
     no_plan,
     transformation,
-    verify,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.advise.trying import FakeClock, Timed, bench, row, rule_with, timed_bench
+from tests.advise.trying import FakeClock, Timed, bench, row, rule_with, timed_bench, verify
 from torchgauge.errors import UsageError
-from torchgauge.verify import no_plan, read_budget, verify
+from torchgauge.verify import no_plan, read_budget
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

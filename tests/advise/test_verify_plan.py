@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.advise.trying import applied, bench, changed, row, rule_with, timed_bench
-from torchgauge.verify import ROUNDS, function_text, verify
+from tests.advise.trying import applied, bench, changed, row, rule_with, timed_bench, verify
+from torchgauge.verify import ROUNDS, function_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

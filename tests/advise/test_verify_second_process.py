@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.advise.trying import row, rule_with, timed_bench
+from tests.advise.trying import row, rule_with, timed_bench, verify
 from torchgauge.measure import Settings
 from torchgauge.source import Candidate
-from torchgauge.verify import Applied, Difference, Job, Paired, Setup, Verdict, verify
+from torchgauge.verify import Applied, Difference, Job, Paired, Setup, Verdict
 
 HALF = "model.cost = 0.5"
 MODEL_FILE = """

@@ -24,6 +24,7 @@ from torchgauge.verify import (
     load_transformations,
     transformation,
 )
+from torchgauge.verify import verify as verify_typed
 
 CPU = torch.device("cpu")
 
@@ -65,7 +66,12 @@ def timed_bench(cost: float = 1.0) -> Bench:
     return bench(Timed(clock, cost).eval(), torch.arange(1.0, 5.0), clock=clock)
 
 
-def row(rule: str, quantity: str = "time_s", module: str | None = "", **evidence: Any) -> dict[str, Any]:
+def verify(*args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
+    """The rows and the plan without their types, which say that every figure may be missing."""
+    return verify_typed(*args, **kwargs)
+
+
+def row(rule: str, quantity: str = "time_s", module: str | None = "", **evidence: Any) -> Any:
     """Advice as in the document."""
     return {
         "rule": rule,
@@ -95,18 +101,18 @@ def rule_with(name: str, code: str, **settings: Any) -> Iterator[None]:
         del TRANSFORMATIONS[name]
 
 
-def advised(model: nn.Module, rule: str, *args: Any, **settings: Any) -> dict[str, Any]:
+def advised(model: nn.Module, rule: str, *args: Any, **settings: Any) -> Any:
     """The advice of a rule on this model."""
     found = analyze(model, inputs=args, progress=False, advice=False, **settings)
     return next(a.member() for a in advise(Evidence(found.capture, found)) if a.rule == rule)
 
 
-def applied(place: Bench, advice: dict[str, Any]) -> Applied:
+def applied(place: Bench, advice: Any) -> Applied:
     load_transformations()
     return TRANSFORMATIONS[advice["rule"]].apply(place.trial(advice))
 
 
-def changed(place: Bench, advice: dict[str, Any]) -> Side:
+def changed(place: Bench, advice: Any) -> Side:
     return place.changed([applied(place, advice)])
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import torchgauge as tg
-from tests.advise.trying import row
+from tests.advise.trying import row, verify
 from torchgauge.measure import Subject
-from torchgauge.verify import Bench, Switches, load_transformations, verify
+from torchgauge.verify import Bench, Switches, load_transformations
 
 pytestmark = [
     pytest.mark.gpu,

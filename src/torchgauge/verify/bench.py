@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
@@ -32,6 +32,9 @@ from torchgauge.verify.code import optimised
 from torchgauge.verify.difference import output_tensors
 from torchgauge.verify.pairs import LEAST_PAIRS, Paired, Switches, switches_kept, time_pairs
 from torchgauge.verify.registry import Applied, Inputs, NotApplicableError, Trial
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Advice
 
 SEED = 0
 _LARGE_BYTES = 1 << 20
@@ -83,7 +86,7 @@ class Bench:
         same = time_pairs(self.original(), self.changed([]), self.seconds, self.clock)
         return replace(self, floor=abs(median(same.logs)), is_slow=len(same.logs) < LEAST_PAIRS)
 
-    def trial(self, row: Any) -> Trial:
+    def trial(self, row: Advice) -> Trial:
         subject = self.subject
         assert self.capture is not None
         given = (subject.args, subject.kwargs, subject.device, self.capture, self.train)

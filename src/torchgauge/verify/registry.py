@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import torch
 from torch import nn
@@ -23,8 +23,11 @@ from torch import nn
 from torchgauge.facts import Capture
 from torchgauge.registry import Registry
 
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Advice
+
 Inputs = tuple[tuple[Any, ...], dict[str, object]]
-Row = Mapping[str, Any]  # advice, or one of its places, as in the JSON document
+Evidence = Mapping[str, Any]  # the figures that a rule gives
 
 SCRIPT = "a script module cannot be changed; verify the original model"
 
@@ -33,13 +36,22 @@ class NotApplicableError(Exception):
     """A piece of advice cannot be applied automatically; the message is the reason that is reported."""
 
 
+class Place(TypedDict):
+    """A place of the advice, and what its rule found there."""
+
+    module: str | None
+    ops: list[int]
+    weight: str | None
+    evidence: Evidence
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """A piece of advice to try. `model` is a copy to inspect; the returned code changes the model. `row` is the advice
     as in the JSON document; the other fields describe how the model is run."""
 
     model: nn.Module
-    row: Row
+    row: Advice
     args: tuple[Any, ...]
     kwargs: Mapping[str, object]
     device: torch.device
@@ -47,10 +59,14 @@ class Trial:
     train: bool = False
 
     @property
-    def places(self) -> list[Row]:
+    def evidence(self) -> Evidence:
+        return self.row["evidence"]
+
+    @property
+    def places(self) -> list[Place]:
         """Every place of the advice: module, ops, weight, and the evidence."""
-        alone = {**self.row["where"], "evidence": self.row["evidence"]}
-        return list(self.row["evidence"].get("places") or [alone])
+        alone = {**self.row["where"], "evidence": self.evidence}
+        return cast("list[Place]", list(self.evidence.get("places") or [alone]))
 
     def module(self, path: str | None) -> nn.Module | None:
         """None if the model that runs has no such module; an exported program has different ones."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from torch.jit import ScriptModule
 
@@ -22,12 +23,15 @@ from torchgauge.verify.registry import (
     TRANSFORMATIONS,
     Applied,
     NotApplicableError,
-    Row,
     Transformation,
     load_transformations,
 )
 from torchgauge.verify.second_process import Job, SecondProcess
 from torchgauge.verify.verdict import TIME, Verdict, confirmed, confirmed_elsewhere, failed, judge, measured
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Advice
+    from torchgauge.facts.document_types import Plan as PlanRow
 
 _FORWARD = "it needs a change in the source of a forward"
 _FILE = "it changes the file, not the model; the expected gain is exact"
@@ -120,13 +124,22 @@ def read_budget(environ: Mapping[str, str] | None = None) -> float:
 
 
 def verify(
-    bench: Bench, advice: Sequence[Row], progress: Progress | None = None, second: SecondProcess | None = None
-) -> tuple[list[Row], Row | None]:
+    bench: Bench, advice: Sequence[Advice], progress: Progress | None = None, second: SecondProcess | None = None
+) -> tuple[list[Advice], PlanRow | None]:
     """The advice with its verdicts, and the plan. The plan is None if nothing is confirmed, and empty if verification
     failed or was interrupted; verdicts reached until then are kept. `second` measures the last round."""
     load_transformations()
     work = _Verification(bench, list(advice))
-    note = _ProgressNotes(progress, ROUNDS * len(advice) + 1)
+    # The number of combinations to try is not known in advance: the total is an estimate.
+    done, total_steps = 0, ROUNDS * len(advice) + 1
+
+    def note(part: str) -> None:
+        nonlocal done, total_steps
+        total_steps = max(total_steps, done + 1)
+        if progress:
+            progress(done, total_steps, part)
+        done += 1
+
     try:
         failure = _failure_of_original(work) if any(row["rule"] in TRANSFORMATIONS for row in advice) else None
         if failure is not None:
@@ -145,22 +158,7 @@ def verify(
         return left, no_plan(INTERRUPTED)
 
 
-@dataclass(slots=True)
-class _ProgressNotes:
-    """`total` is an estimate: the number of combinations to try is not known in advance."""
-
-    progress: Progress | None
-    total: int
-    done: int = 0
-
-    def __call__(self, part: str) -> None:
-        self.total = max(self.total, self.done + 1)
-        if self.progress:
-            self.progress(self.done, self.total, part)
-        self.done += 1
-
-
-def unverified(row: Row, reason: str) -> Row:
+def unverified(row: Advice, reason: str) -> Advice:
     return {**row, "verified": None, "unverified": reason}
 
 
@@ -194,14 +192,14 @@ class _Outcome:
     def holds(self) -> bool:
         return isinstance(self.verdict, Verdict) and self.verdict.is_kept
 
-    def row(self, advice: Row, *, train: bool) -> Row:
+    def row(self, advice: Advice, *, train: bool) -> Advice:
         if isinstance(self.verdict, str):
             return _refuted(advice, self.quantity, self.verdict)
         if self.verdict.is_unknown:
             return unverified(advice, str(self.verdict.reason))
         code = function_text([self.applied.code], train=train) if self.applied.code else None
-        shown = {"code": code, "note": self.applied.remark(advice["evidence"].get("count", 1))}
-        return {**advice, "verified": self.verdict.member() | shown, "unverified": None}
+        note = self.applied.remark(advice["evidence"].get("count", 1))
+        return {**advice, "verified": {**self.verdict.member(), "code": code, "note": note}, "unverified": None}
 
     @property
     def candidate(self) -> Candidate | None:
@@ -218,14 +216,20 @@ class _Verification:
     """The measurements so far; equal transformations are measured once."""
 
     bench: Bench
-    rows: list[Row]
+    rows: list[Advice]
     outcomes: dict[tuple[str, int, str], _Outcome] = field(default_factory=dict)
     tried: dict[int, _Outcome] = field(default_factory=dict)  # by the number of the row
 
     def try_all(self, note: Note) -> None:
         for number, row in enumerate(self.rows):
-            note(str(row["rule"]))
-            self.rows[number] = self._verified(number, row)
+            note(row["rule"])
+            entry = TRANSFORMATIONS.get(row["rule"])
+            try:
+                if entry is None:
+                    raise NotApplicableError(REASONS.get(row["rule"], UNKNOWN))
+                self.rows[number] = self._tried(number, row, entry)
+            except NotApplicableError as error:
+                self.rows[number] = unverified(row, str(error))
 
     def try_again(self, note: Note) -> None:
         """Another round of confirmed advice, at another time, because one round may be luck."""
@@ -269,18 +273,10 @@ class _Verification:
     def candidates(self) -> list[Candidate]:
         return [found for outcome in self.outcomes.values() if (found := outcome.candidate) is not None]
 
-    def _verified(self, number: int, row: Row) -> Row:
-        rule = str(row["rule"])
-        entry = TRANSFORMATIONS.get(rule)
-        if entry is None:
-            return unverified(row, REASONS.get(rule, UNKNOWN))
-        try:
-            return self._tried(number, row, entry)
-        except NotApplicableError as error:
-            return unverified(row, str(error))
-
-    def _tried(self, number: int, row: Row, entry: Transformation) -> Row:
-        quantity = measured(str(row["expected_gain"]["quantity"]))
+    def _tried(self, number: int, row: Advice, entry: Transformation) -> Advice:
+        if row["expected_gain"] is None:
+            raise NotApplicableError("its rule names no quantity to measure")
+        quantity = measured(row["expected_gain"]["quantity"])
         applied = attempted(lambda: entry.apply(self.bench.trial(row)))
         if isinstance(applied, str):
             return _refuted(row, quantity, applied)
@@ -298,6 +294,6 @@ class _Verification:
             return attempted(lambda: judge(self.bench, [applied], quantity, entry.tolerance))
 
 
-def _refuted(row: Row, quantity: str, failure: str) -> Row:
+def _refuted(row: Advice, quantity: str, failure: str) -> Advice:
     """The row of advice that failed when it was applied."""
-    return {**row, "verified": failed(quantity, failure) | {"code": None, "note": None}, "unverified": None}
+    return {**row, "verified": {**failed(quantity, failure), "code": None, "note": None}, "unverified": None}

@@ -111,7 +111,7 @@ def set_threads(trial: Trial) -> Applied:
 @transformation("batch-at-knee")
 def larger_batch(trial: Trial) -> Applied:
     """The same samples repeated; the gain is per sample. No code: the caller of the model makes the batches."""
-    evidence = trial.row["evidence"]
+    evidence = trial.evidence
     factor = evidence["knee_batch"] // max(evidence["batch"], 1)
     needed, is_cuda = evidence["peak_activation_bytes_there"], trial.device.type == "cuda"
     free = torch.cuda.mem_get_info(trial.device)[0] if is_cuda else psutil.virtual_memory().available
@@ -133,7 +133,7 @@ def larger_batch(trial: Trial) -> Applied:
 @transformation("activation-checkpointing")
 def checkpointed(trial: Trial) -> Applied:
     """The forward of each block goes through `checkpoint`, which is the same as wrapping its call."""
-    parent, kind = str(trial.row["where"]["module"] or ""), trial.row["evidence"]["type"]
+    parent, kind = str(trial.row["where"]["module"] or ""), trial.evidence["type"]
     holder = trial.module(parent)
     names = [] if holder is None else [name for name, child in holder.named_children() if type(child).__name__ == kind]
     if not names:

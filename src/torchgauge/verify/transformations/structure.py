@@ -12,7 +12,7 @@ from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND,
 from torchgauge.advise.rules.tensor_cores import PAD, PADDED_LINEAR
 from torchgauge.facts import FREE
 from torchgauge.verify.code import literal
-from torchgauge.verify.registry import Applied, NotApplicableError, Row, Trial, transformation
+from torchgauge.verify.registry import Applied, NotApplicableError, Place, Trial, transformation
 
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 # timm's norm with an activation inside, which remains.
@@ -101,7 +101,7 @@ def fused_attention(trial: Trial) -> Applied:
     return Applied(f"for path in {literal(switched)}:\n    model.get_submodule(path).fused_attn = True\n")
 
 
-Groups = dict[str, list[Row]]
+Groups = dict[str, list[Place]]
 
 _SHIFTS = {"bias", "beta", "shift", "b"}
 _PART_OF_FORWARD = "it is part of a larger forward: edit its source"
@@ -122,7 +122,7 @@ def torch_activation(trial: Trial) -> Applied:
 
 @transformation("norm-by-hand")
 def torch_norm(trial: Trial) -> Applied:
-    is_layer_norm = trial.row["evidence"]["norm"] == "layer"
+    is_layer_norm = trial.evidence["norm"] == "layer"
     found = _whole_modules(trial)
     lines = []
     for path in found:
