@@ -7,19 +7,21 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from torchgauge.analysis.measurement import nothing_to_run
 from torchgauge.cache import kernel_file
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.facts import Capture
-from torchgauge.progress import Progress, steps
+from torchgauge.progress import steps
 
 if TYPE_CHECKING:
     from torch import nn
 
     from torchgauge.capture import Request, Trace
     from torchgauge.facts import Capture, OpRecord
+    from torchgauge.facts.document_types import Advice as AdviceRow
+    from torchgauge.facts.document_types import Plan
     from torchgauge.measure.settings import Settings
     from torchgauge.predict.host import Host
     from torchgauge.predict.time import Profile
@@ -258,9 +260,6 @@ def _host_seconds(capture: Capture, host: Host, device_s: Mapping[int, float]) -
     return found
 
 
-Verified = tuple[list[Mapping[str, Any]], Mapping[str, Any] | None]
-
-
 class Opened(NamedTuple):
     """What the user gave: a second process opens it once more."""
 
@@ -286,57 +285,38 @@ def verify_advice(
     settings: Settings,
     progress: bool | None,
     opened: Opened,
-) -> Verified:
+) -> tuple[list[AdviceRow], Plan | None]:
     """The rows of the advice and of the options with what was measured, and the plan. If verification fails as
     a whole, every row and the plan give the reason, and the analysis is still returned."""
-    from torchgauge.measure.measuring import INTERRUPTED
-
-    rows, measured = [dict(row) for row in (*capture.advice, *capture.options)], capture.measured
-    if traced is None:
-        return _failed(rows, nothing_to_run(source))
-    if measured is not None and measured.figures["failure"] == INTERRUPTED:
-        return _failed(rows, INTERRUPTED)
-    with steps("verifying", shown=progress) as tell:
-        return _verified(capture, source, traced, request, settings, rows, tell, opened)
-
-
-def _verified(
-    capture: Capture,
-    source: Source,
-    traced: Trace,
-    request: Request,
-    settings: Settings,
-    rows: list[dict[str, Any]],
-    tell: Progress,
-    opened: Opened,
-) -> Verified:
-    from torchgauge.measure.measuring import failure_text, let_go
+    from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
     from torchgauge.measure.settings import applied
     from torchgauge.measure.subject import ready, require_device
     from torchgauge.source import load_real_model
-    from torchgauge.verify import Bench, Setup, read_budget, verify
+    from torchgauge.verify import Bench, Setup, no_plan, read_budget, unverified, verify
 
-    try:
-        require_device(request.device)
-        if not rows:
-            return [], None
-        real = load_real_model(source)
+    rows = cast("list[AdviceRow]", [dict(row) for row in (*capture.advice, *capture.options)])
+    measured = capture.measured
+    if traced is None:
+        reason = nothing_to_run(source)
+    elif measured is not None and measured.figures["failure"] == INTERRUPTED:
+        reason = INTERRUPTED
+    else:
         how: dict[str, Any] = {"device": request.device, "dtype": request.dtype, "train": request.train}
         seconds = read_budget()
-        setup = Setup(*opened, traced.candidate, **how, settings=settings, seconds=seconds)
-        with (
-            applied(settings, request.device),
-            ready(real.model, traced.candidate, **how, is_owned=real.is_owned) as subject,
-        ):
-            return verify(Bench(subject, capture, request.train, seconds), rows, tell, setup)
-    # Building the model is the code of others, which may raise anything.
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        reason = failure_text(error)
-        let_go(error)
-        return _failed(rows, reason)
-
-
-def _failed(rows: list[dict[str, Any]], reason: str) -> Verified:
-    from torchgauge.verify import no_plan, unverified
-
+        with steps("verifying", shown=progress) as tell:
+            try:
+                require_device(request.device)
+                if not rows:
+                    return [], None
+                real = load_real_model(source)
+                setup = Setup(*opened, traced.candidate, **how, settings=settings, seconds=seconds)
+                with (
+                    applied(settings, request.device),
+                    ready(real.model, traced.candidate, **how, is_owned=real.is_owned) as subject,
+                ):
+                    return verify(Bench(subject, capture, request.train, seconds), rows, tell, setup)
+            # Building the model is the code of others, which may raise anything.
+            except (Exception, SystemExit, KeyboardInterrupt) as error:
+                reason = failure_text(error)
+                let_go(error)
     return [unverified(row, reason) for row in rows], no_plan(reason)

@@ -271,7 +271,10 @@ class Case:
         if batch is not None:
             most = largest(lambda size: self.fits(self.run.with_batch(size)), int(batch * times))
         if seq is not None:
-            limit = position_limit(self.run.model)
+            # The longest sequence that the config of a transformers model allows.
+            config = getattr(self.run.model, "config", None)
+            limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
+            limit = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
             longest = largest(lambda size: self.fits(self.run.with_seq(size)), int(seq * times), limit)
         return {"max_batch": most, "max_seq": longest, "remedies": self._remedies()}
 
@@ -404,13 +407,6 @@ class Case:
 
 def _moment(moment: Moment) -> MemoryMoment:
     return cast("MemoryMoment", dict(vars(moment)))
-
-
-def position_limit(model: torch.nn.Module) -> int | None:
-    """The longest sequence that the config of a transformers model allows."""
-    config = getattr(model, "config", None)
-    limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
-    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
 
 def largest(fits: Callable[[int], bool], guess: int, limit: int | None = None) -> int:

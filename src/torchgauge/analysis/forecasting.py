@@ -113,7 +113,11 @@ def _predict(
     price: dict[str, float],
 ) -> list[ForecastFacts]:
     """For every device, length and batch; without batches those of "auto"."""
-    subjects = find_subjects(on)
+    from torchgauge.predict.devices import split_names
+
+    subjects = [find_subject(name) for name in split_names(on)]
+    if not subjects:
+        raise UsageError("no device: give one with on= or --on, such as h200 or rtx4090")
     unknown = [name for name in price if name not in {subject.name for subject in subjects}]
     if unknown:
         raise UsageError(f"a price for '{unknown[0]}', which is not among the devices asked for")
@@ -138,15 +142,6 @@ class Subject:
     name: str
     profile: Profile
     device: Device | None
-
-
-def find_subjects(on: str | Sequence[str]) -> list[Subject]:
-    from torchgauge.predict.devices import split_names
-
-    found = [find_subject(name) for name in split_names(on)]
-    if not found:
-        raise UsageError("no device: give one with on= or --on, such as h200 or rtx4090")
-    return found
 
 
 def find_subject(name: str) -> Subject:

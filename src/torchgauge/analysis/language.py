@@ -687,7 +687,13 @@ class Llm:
         turning = [self.crossover(device, length) for length in lengths]
         row["flops_per_s"], row["bytes_per_s"], row["ridge"] = roof.flops_per_s, roof.bytes_per_s, roof.ridge
         row["crossovers"] = [cast("CrossoverRow", asdict(one)) for one in turning]
-        row["compute_bound_context"] = _last_context(turning[0], turning[-1])
+        # The longest context at which enough sequences make decode compute-bound, on the line between the short and the
+        # long one; None where not even the short one does.
+        short, long = turning[0], turning[-1]
+        beyond = [one.flops_each - one.ridge * one.bytes_each for one in (short, long)]
+        if beyond[0] > 0:
+            share = 1.0 if beyond[1] > 0 else beyond[0] / (beyond[0] - beyond[1])
+            row["compute_bound_context"] = round(short.context + (long.context - short.context) * share)
         return row
 
     def to_dataframe(self) -> pandas.DataFrame:
@@ -701,17 +707,6 @@ class Llm:
 
     def __str__(self) -> str:
         return str(LlmReport(self.to_dict()))
-
-
-def _last_context(short: Crossover, long: Crossover) -> int | None:
-    """The longest context at which enough sequences make decode compute-bound, on the line between two contexts; None
-    where not even the short one does."""
-    beyond = [one.flops_each - one.ridge * one.bytes_each for one in (short, long)]
-    if beyond[0] <= 0:
-        return None
-    if beyond[1] > 0:
-        return long.context
-    return round(short.context + (long.context - short.context) * beyond[0] / (beyond[0] - beyond[1]))
 
 
 # Guesses of a line before the range is halved.

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.capture import Request, Trace
-    from torchgauge.compiled import CompiledRuns
     from torchgauge.source import InputSpec, Source
 
 MODES = ("inference", "train")
@@ -164,11 +163,9 @@ def analyze(
                 # A target's own file may bring rules, so their names are known only now.
                 check_names(silence)
             # Weights without code run nowhere.
-            place = (
-                (device or (model_device(source.model) if asked or verify or is_compiled else None))
-                if source.model is not None
-                else None
-            )
+            place = None if source.model is None else device
+            if source.model is not None and not device and is_run:
+                place = model_device(source.model)
             asked_device = chosen_device(place)
             pretended, remarks = pretended_device(asked_device, is_run=is_measured or verify)
             if needs_isolation(target, allow_pickle):
@@ -185,8 +182,12 @@ def analyze(
             request = Request(asked_device, given.dtype, mode == "train", source.build_real)
             capture, traced = static_run(source, given, replace(request, device=pretended))
         metered: EnergyFacts | None = None
-        runs = compiled_runs(target, request) if is_compiled and asked is not None else None
         if asked is not None:
+            runs = None
+            if is_compiled:
+                from torchgauge.compiled import CompiledRuns, root_options
+
+                runs = CompiledRuns(request, root_options(target))
             measured, metered = measure_runs(source, asked, progress, traced, request, given, runs)
             capture = replace(capture, measured=measured, compiled=runs.facts if runs is not None else None)
         if is_compiled and traced is not None and capture.compiled is None:
@@ -197,20 +198,15 @@ def analyze(
             statistics = read_statistics(source, capture.architecture, depth, progress)
             capture = replace(capture, statistics=statistics)
     if on:
+        if source.model is None:
+            raise InputError("weights alone do not determine what a run takes: add the code (--as file.py:Net)")
         from torchgauge.analysis.forecasting import predict_on
         from torchgauge.analysis.runs import RunOptions
 
-        if source.model is None:
-            raise InputError("weights alone do not determine what a run takes: add the code (--as file.py:Net)")
         asked_run = RunOptions(
-            target=target,
-            mode=mode,
-            inputs=inputs,
-            kwargs=kwargs,
-            input_size=input_size,
-            specs=specs,
+            target=target, mode=mode, inputs=inputs, kwargs=kwargs, input_size=input_size, specs=specs,
             dtype=given.dtype,
-        )
+        )  # fmt: skip
         with errors_as_torchgauge(stored_path(target)), stage("predicting memory and time", shown=progress):
             run = replace(asked_run.run(source.model, batch, seq), kernels=capture.compiled)
             there = predict_on(run, on, capture.ops, chosen_run)
@@ -235,14 +231,6 @@ def analyze(
     return found
 
 
-def compiled_runs(target: object, request: Request) -> CompiledRuns:
-    from torch.nn import Module
-
-    from torchgauge.compiled import CompiledRuns, root_options
-
-    return CompiledRuns(request, root_options(target) if isinstance(target, Module) else None)
-
-
 def add_compiled(
     capture: Capture,
     source: Source,
@@ -255,14 +243,12 @@ def add_compiled(
 ) -> Capture:
     """The capture with what torch.compile would make of the model. If it was not asked for and cannot be done, a
     warning says so."""
-    from torch.nn import Module
-
     from torchgauge.compiled import compile_target, root_options
 
-    root = root_options(target) if isinstance(target, Module) else None
     try:
         with stage("compiling", shown=progress):
-            return replace(capture, compiled=compile_target(source, traced.candidate, request, root))
+            compiled = compile_target(source, traced.candidate, request, root_options(target))
+            return replace(capture, compiled=compiled)
     except TorchgaugeError as error:
         if is_asked:
             raise

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import ForwardError, InputError
-from torchgauge.facts import AdapterRecord, ArchitectureRecord, Capture, RunRecord
+from torchgauge.facts import ArchitectureRecord, Capture, RunRecord
 
 if TYPE_CHECKING:
     from torchgauge.capture import Request, Trace
@@ -80,7 +80,14 @@ def stored_capture(source: Source) -> Capture:
 
     index = source.stored
     # First: what it takes for a while is free again for the records, which stay.
-    architecture = describe_shapes(model_shapes(index)) if index.adapter is None else describe_adapter(index.adapter)
+    if index.adapter is None:
+        architecture = describe_shapes(model_shapes(index))
+    else:
+        # The factors of an adapter are matrices, but not a model.
+        adapter = index.adapter
+        known = {"rank": adapter.rank, "alpha": adapter.alpha, "targets": list(adapter.targets) or None}
+        stated = {name: value for name, value in known.items() if value is not None}
+        architecture = ArchitectureRecord(f"{adapter.method} adapter", {}, stated)
     params = param_records(index)
     return Capture(
         **_circumstances(source),
@@ -91,12 +98,6 @@ def stored_capture(source: Source) -> Capture:
         ops=(),
         architecture=architecture,
     )
-
-
-def describe_adapter(adapter: AdapterRecord) -> ArchitectureRecord:
-    """Its factors are matrices, but no model."""
-    known = {"rank": adapter.rank, "alpha": adapter.alpha, "targets": list(adapter.targets) or None}
-    return ArchitectureRecord(f"{adapter.method} adapter", {}, {k: v for k, v in known.items() if v is not None})
 
 
 def _circumstances(source: Source, device: str = "cpu") -> dict[str, Any]:

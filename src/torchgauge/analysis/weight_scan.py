@@ -13,6 +13,7 @@ from torchgauge.analysis.result import WeightScan
 from torchgauge.analysis.static_capture import stored_capture
 from torchgauge.errors import TargetError, errors_as_torchgauge
 from torchgauge.facts import ArchitectureRecord, Capture, View, WeightStatistics
+from torchgauge.facts.figures import Members
 from torchgauge.progress import Progress, stage, transfer
 
 if TYPE_CHECKING:
@@ -115,10 +116,10 @@ def _scanned(
 
     rows = {row.name: row for row in View(capture).weights} if on_row is not None else {}
 
-    def pass_on(name: str, figures: dict[str, Any]) -> None:
+    def pass_on(name: str, figures: Members) -> None:
         if on_row is not None:
             try:
-                on_row(rows[name] | figures)
+                on_row({**rows[name], **figures})
             except Exception as error:
                 theirs.append(error)
                 raise
