@@ -114,13 +114,8 @@ class Effort:
     warmup_s: float = 8.0
     least_trial_s: float = 1.0
 
-    def needed_s(self, meter: Meter) -> float:
-        return self.least_trials * self._shortest_s(meter)
-
-    def trial_s(self, meter: Meter) -> float:
-        return max(self._shortest_s(meter), min(self.budget_s / self.trials, _MOST_TRIAL_S))
-
-    def _shortest_s(self, meter: Meter) -> float:
+    def shortest_s(self, meter: Meter) -> float:
+        """The shortest trial that the meter resolves."""
         return max(self.updates * meter.update_period_s, self.least_trial_s)
 
 
@@ -207,20 +202,24 @@ def measure_energy(
 ) -> RunEnergy | Absent:
     """`run` returns when its work is done. Refused if the time is too short for the meter."""
     limits = effort or Effort()
-    needed = limits.needed_s(meter)
+    shortest = limits.shortest_s(meter)
+    needed = limits.least_trials * shortest
     if limits.budget_s < needed:
         return Absent(
             f"{limits.budget_s:g} s are too short for {meter.name}, which is updated every {meter.update_period_s:g} s:"
-            f" {limits.least_trials} trials of {needed / limits.least_trials:g} s each need {needed:g} s"
+            f" {limits.least_trials} trials of {shortest:g} s each need {needed:g} s"
         )
-    idle = idle_power(meter, limits, clock=clock, rest=rest)
+    # The power of the idle device, with this process's context on it.
+    rest(limits.settle_s)
+    pause = max(meter.update_period_s / 10, 1e-3)
+    idle = measure_energy_window(meter, lambda: rest(pause), limits.idle_s, clock=clock)
     if isinstance(idle, Absent):
         return idle
     steady = _warm_up(meter, run, limits, thermometer, clock)
     if isinstance(steady, Absent):
         return steady
-    found = RunEnergy(idle, is_steady=steady)
-    begin, seconds = clock(), limits.trial_s(meter)
+    found = RunEnergy(idle.watts, is_steady=steady)
+    begin, seconds = clock(), max(shortest, min(limits.budget_s / limits.trials, _MOST_TRIAL_S))
     while len(found.trials) < limits.trials:
         # A run of minutes is not repeated for every trial.
         patience = 1 if len(found.trials) >= limits.least_trials else 3
@@ -233,16 +232,6 @@ def measure_energy(
     return found
 
 
-def idle_power(
-    meter: Meter, effort: Effort, *, clock: Clock = perf_counter, rest: Callable[[float], object] = sleep
-) -> float | Absent:
-    """Of the idle device, with this process's context on it."""
-    rest(effort.settle_s)
-    pause = max(meter.update_period_s / 10, 1e-3)
-    span = measure_energy_window(meter, lambda: rest(pause), effort.idle_s, clock=clock)
-    return span if isinstance(span, Absent) else span.watts
-
-
 def _warm_up(
     meter: Meter, run: Callable[[], object], effort: Effort, thermometer: Thermometer, clock: Clock
 ) -> bool | Absent:
@@ -250,9 +239,7 @@ def _warm_up(
     begin = clock()
     before: Trial | None = None
     while before is None or clock() - begin < effort.warmup_s:
-        span = measure_energy_window(
-            meter, run, max(effort.updates * meter.update_period_s, effort.least_trial_s) / 2, clock=clock
-        )
+        span = measure_energy_window(meter, run, effort.shortest_s(meter) / 2, clock=clock)
         if isinstance(span, Absent):
             return span
         now = Trial(span, thermometer())

@@ -67,10 +67,12 @@ class Technology:
 
     def mac_j(self, dtype: str | None) -> Range:
         """A multiplication and the addition of its product to the sum, with its part of an instruction."""
-        return self._spanned("multiply", dtype).plus(self._summing(dtype)).plus(self._instruction("matrix").scaled(2))
+        plain = _plain(dtype)
+        summed = self._spanned("add", _SUMMED_IN.get(plain, plain))
+        return self._spanned("multiply", dtype).plus(summed).plus(self._instruction("matrix").scaled(2))
 
     def operation_j(self, dtype: str | None) -> Range:
-        """Any other operation: as cheap as an addition, as dear as a multiplication."""
+        """Any other operation: between an addition and a multiplication."""
         added, multiplied = self._spanned("add", dtype), self._spanned("multiply", dtype)
         return Range(added.low, multiplied.high).plus(self._instruction("vector"))
 
@@ -79,10 +81,6 @@ class Technology:
         table = _table()["memory"]
         far = [table[name]["pj_per_byte"][1] for name in self.memories]
         return Range(table["cache"]["pj_per_byte"][0] * PICO, max(far) * PICO)
-
-    def _summing(self, dtype: str | None) -> Range:
-        plain = _plain(dtype)
-        return self._spanned("add", _SUMMED_IN.get(plain, plain))
 
     def _spanned(self, what: str, dtype: str | None) -> Range:
         found = [_node_j(node, what, _plain(dtype)) for node in self.nodes]

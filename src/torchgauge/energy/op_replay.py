@@ -81,16 +81,14 @@ class Collector(TorchDispatchMode):
         elif len(calls.arguments) < _MOST_TURNS and not call.info.written:
             first = list(tensors_in(calls.arguments[0]))
             if len(first) == len(call.tensors):
-                calls.arguments.append(self._with_activations(iter(first), kept))
+                shared = iter(first)
 
-    def _with_activations(self, first: Iterator[torch.Tensor], kept: tuple[Any, Any]) -> tuple[Any, Any]:
-        """The call's own parameters, everything else as the first call had it: one activation is kept, not all."""
+                def own(tensor: torch.Tensor) -> torch.Tensor:
+                    """A parameter of this call, anything else of the first: one activation is kept, not all."""
+                    of_first = next(shared)
+                    return tensor if storage_key(tensor) in self._owned else of_first
 
-        def own(tensor: torch.Tensor) -> torch.Tensor:
-            shared = next(first)
-            return tensor if storage_key(tensor) in self._owned else shared
-
-        return map_tensors(kept, own)
+                calls.arguments.append(map_tensors(kept, own))
 
 
 def collect(subject: Subject, run: Callable[[], object], wanted: Iterable[Key]) -> dict[Key, Calls]:

@@ -95,7 +95,12 @@ class ModuleWatch:
 
     def times(self, near_s: float | None = None) -> dict[str, ModuleTime]:
         """Means over the runs that took about as long as the median one, or about `near_s`."""
-        kept = middle_half(self._watches, _total) if near_s is None else self._alike(near_s)
+        if near_s is None:
+            kept = middle_half(self._watches, _total)
+        else:
+            kept = self.near(near_s)
+            if len(kept) < ENOUGH:
+                kept = nearest(self._watches, _total, near_s, _NEAREST_SHARE)
         means: dict[str, ModuleTime] = {}
         for key, path in self.paths.items():
             sums = [watch.sums[key] for watch in kept if key in watch.sums]
@@ -106,10 +111,6 @@ class ModuleWatch:
     def near(self, seconds: float) -> list[_Stopwatch]:
         """The runs that took about so long."""
         return [watch for watch in self._watches if abs(_total(watch) - seconds) <= _NEAR * seconds]
-
-    def _alike(self, seconds: float) -> list[_Stopwatch]:
-        found = self.near(seconds)
-        return found if len(found) >= ENOUGH else nearest(self._watches, _total, seconds, _NEAREST_SHARE)
 
 
 def _total(watch: _Stopwatch) -> float:

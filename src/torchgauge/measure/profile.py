@@ -297,7 +297,12 @@ def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: floa
     """The measured members of an op's row; `least_s` is the time of an op that does nothing."""
     cost = op.signature.cost
     moved = cost.bytes_read + cost.bytes_written
-    roof = roof_of(peaks, op.signature.dtype, tf32=may_use_tf32(op))
+    # torch has a switch for matmuls and another for cuDNN's convolutions and RNNs.
+    tf32 = allows_tf32("convolution" if op.signature.category in ("convolution", "recurrent") else "matmul")
+    rate = peaks.rate(op.signature.dtype, tf32=tf32) if peaks else None
+    roof = None
+    if peaks is not None and rate is not None and peaks.bytes_per_s is not None:
+        roof = Roof(rate, peaks.bytes_per_s)
     seconds = time.time_s
     works = bool(cost.flops or moved)
     bound = None
@@ -315,18 +320,6 @@ def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: floa
         "roof_share": roof.least_seconds(cost.flops, moved) / seconds if roof and seconds and works else None,
         "bound": bound,
     }
-
-
-def may_use_tf32(op: OpRecord) -> bool:
-    """torch has a switch for matmuls and another for cuDNN's convolutions and RNNs."""
-    return allows_tf32("convolution" if op.signature.category in ("convolution", "recurrent") else "matmul")
-
-
-def roof_of(peaks: Peaks | None, dtype: str | None, *, tf32: bool) -> Roof | None:
-    rate = peaks.rate(dtype, tf32=tf32) if peaks else None
-    if peaks is None or rate is None or peaks.bytes_per_s is None:
-        return None
-    return Roof(rate, peaks.bytes_per_s)
 
 
 def least_time(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> float:

@@ -88,15 +88,12 @@ class Series:
         self.samples += 1
         self._pending.append((at, numbers))
         if len(self._pending) == self.grain:
-            self._settle()
-
-    def _settle(self) -> None:
-        at, numbers = _merged(self._pending)
-        self.times.append(at)
-        self.values.append(numbers)
-        self._pending.clear()
-        if len(self.times) > self.limit:
-            self._halve()
+            merged_at, merged = _merged(self._pending)
+            self.times.append(merged_at)
+            self.values.append(merged)
+            self._pending.clear()
+            if len(self.times) > self.limit:
+                self._halve()
 
     def _halve(self) -> None:
         points = list(zip(self.times, self.values, strict=True))
@@ -132,7 +129,7 @@ Clock = Callable[[], float]
 
 @dataclass(slots=True)
 class Track:
-    """One quantity over the run. `interval` counts periods: several where a reading is dear or the source slow."""
+    """One quantity over the run. `interval` counts periods: several where a reading is expensive or the source slow."""
 
     quantity: Quantity
     series: Series
@@ -161,23 +158,21 @@ class Track:
             self.series.add(at, shown, elapsed)
         self.last, self.last_at = numbers, at
 
-    def _total(self) -> float | list[float | None] | None:
-        """The growth of a counter over the whole run."""
-        if not self.quantity.is_counter:
-            return None
-        grown = _growth(self.first, self.last)
-        return [*grown] if self.quantity.labels else grown[0]
-
     def figures(self, period_s: float) -> Sampled:
+        """`total` is the growth of a counter over the whole run."""
         labels = self.quantity.labels
         extents = [extent.figures() for extent in self.series.extents]
+        total: float | list[float | None] | None = None
+        if self.quantity.is_counter:
+            grown = _growth(self.first, self.last)
+            total = [*grown] if labels else grown[0]
         figures: Sampled = {"unit": self.quantity.unit}
         if not labels or self.quantity.is_averaged:
             whole = self.series.overall.figures()
             figures |= {"min": whole["min"], "mean": whole["mean"], "max": whole["max"]}
         return {
             **figures,
-            "total": self._total(),
+            "total": total,
             "by_label": dict(zip(labels, extents, strict=True)) if labels else None,
             "samples": self.series.samples,
             "period_s": self.interval * period_s,
@@ -258,19 +253,12 @@ class Sampler:
         track.take(at, _numbers(value))
         track.cost_s += self._spent() - before
         track.readings += 1
-        track.interval = max(track.least_interval, self._affordable(track))
-
-    def _affordable(self, track: Track) -> int:
-        """One period where the reading is cheap; the dear ones share what all of them cost above the plan."""
-        tracks = self.samples.tracks.values()
-        plan = _PLANNED_SHARE * self.samples.period_s
-        if track.mean_cost_s <= plan / len(tracks):
-            return 1
-        return math.ceil(sum(other.mean_cost_s for other in tracks) / plan)
-
-    def affordable_period(self) -> float:
-        """Before this period nothing more may be spent."""
-        return self.samples.cpu_s / _MOST_SHARE / self.samples.period_s
+        # One period where the reading is cheap; the expensive ones share what all of them cost above the plan.
+        tracks, plan = self.samples.tracks.values(), _PLANNED_SHARE * self.samples.period_s
+        track.interval = track.least_interval
+        if track.mean_cost_s > plan / len(tracks):
+            affordable = math.ceil(sum(other.mean_cost_s for other in tracks) / plan)
+            track.interval = max(track.least_interval, affordable)
 
     def current_period(self) -> float:
         return (self._clock() - self._began) / self.samples.period_s
@@ -311,7 +299,9 @@ def sampling(
             while not stop.wait(max(0.0, due - sampler.current_period()) * period_s):
                 due = sampler.step(due)
                 samples.cpu_s = thread_time()
-                due = max(due, math.ceil(sampler.current_period()), math.ceil(sampler.affordable_period()))
+                # Before this period nothing more may be spent.
+                affordable = samples.cpu_s / _MOST_SHARE / period_s
+                due = max(due, math.ceil(sampler.current_period()), math.ceil(affordable))
 
         thread = threading.Thread(target=loop, name="torchgauge sampler", daemon=True)
         thread.start()
