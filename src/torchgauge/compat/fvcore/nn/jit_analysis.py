@@ -134,13 +134,6 @@ def op_node(call: OpCall, scopes: tuple[str, ...]) -> Node:
     return Node(kind, numbered, _results(call), scopes, call.macs)
 
 
-def function_node(call: FunctionCall, scopes: tuple[str, ...], inside: tuple[Node, ...]) -> Node:
-    """As a trace shows it: by the name of the class, with the tensors among its arguments alone."""
-    arguments = [(name, _described(tensor)) for name, tensor in call.tensors]
-    kind = f"prim::PythonOp.{call.function.__name__}"
-    return Node(kind, arguments, _results(call), scopes, sum(node.macs for node in inside), inside)
-
-
 def _results(call: OpCall | FunctionCall) -> list[object]:
     results = call.result if isinstance(call.result, list | tuple) else [call.result]
     return [_described(result) for result in results]
@@ -186,9 +179,13 @@ class Trace(Observer):
         self.nodes = []
 
     def leave_function(self, call: FunctionCall | None) -> None:
-        inside, self.nodes = self.nodes, self._outside.pop()
+        inside, self.nodes = tuple(self.nodes), self._outside.pop()
         if call is not None:
-            self.nodes.append(function_node(call, tuple(self._running) or ("",), tuple(inside)))
+            # As a trace shows it: by the name of the class, with the tensors among its arguments alone.
+            arguments = [(name, _described(tensor)) for name, tensor in call.tensors]
+            kind, scopes = f"prim::PythonOp.{call.function.__name__}", tuple(self._running) or ("",)
+            macs = sum(node.macs for node in inside)
+            self.nodes.append(Node(kind, arguments, _results(call), scopes, macs, inside))
 
 
 def trace(model: nn.Module, inputs: torch.Tensor | tuple[object, ...]) -> tuple[Trace, capture.Trace]:
@@ -204,23 +201,6 @@ def trace(model: nn.Module, inputs: torch.Tensor | tuple[object, ...]) -> tuple[
 _logger = logging.getLogger(__name__)
 # These hold modules and are never called, or have a forward that does nothing.
 _NOT_CALLED = (nn.ModuleList, nn.ModuleDict, nn.Module, nn.Identity)
-
-
-def warn_unsupported(ops: Counter[str]) -> None:
-    for op, times in ops.items():
-        _logger.warning("Unsupported operator %s encountered %d time(s)", op, times)
-
-
-def warn_uncalled(model: nn.Module, names: set[str]) -> None:
-    modules = dict(model.named_modules())
-    skipped = {kind.forward for kind in _NOT_CALLED}
-    uncalled = sorted(name for name in names if type(modules[name]).forward not in skipped)
-    if uncalled:
-        _logger.warning(
-            "These modules were never called, or only through other methods than forward; what they did then counts "
-            "for their callers: %s",
-            ", ".join(uncalled),
-        )
 
 
 _NAMES = (
@@ -361,12 +341,30 @@ class JitModelAnalysis:
         return self
 
     def _analyze(self) -> Statistics:
-        if self._stats is None:
-            self._stats = self._summed(self._trace())
-            if self._enable_warn_unsupported_ops:
-                warn_unsupported(self._stats.unsupported_ops[""])
-            if self._enable_warn_uncalled_mods:
-                warn_uncalled(self._model, self._stats.uncalled_mods)
+        if self._stats is not None:
+            return self._stats
+        found, names = self._trace(), set(self._aliases.values())
+        counts: dict[str, Counter[str]] = {name: Counter() for name in self._aliases.values()}
+        unsupported: dict[str, Counter[str]] = {name: Counter() for name in self._aliases.values()}
+        for node, counted in self._counted(found.nodes):
+            for name in self._ancestors(node):
+                if counted is None:
+                    unsupported[name][node.kind()] += 1
+                else:
+                    counts[name] += counted
+        owners = {owner for name in found.called for owner in with_owners(name)} if self._is_owned else set()
+        self._stats = Statistics(counts, unsupported, names - found.called - owners)
+        if self._enable_warn_unsupported_ops:
+            for op, times in unsupported[""].items():
+                _logger.warning("Unsupported operator %s encountered %d time(s)", op, times)
+        modules, skipped = dict(self._model.named_modules()), {kind.forward for kind in _NOT_CALLED}
+        uncalled = sorted(n for n in self._stats.uncalled_mods if type(modules[n]).forward not in skipped)
+        if self._enable_warn_uncalled_mods and uncalled:
+            _logger.warning(
+                "These modules were never called, or only through other methods than forward; what they did then "
+                "counts for their callers: %s",
+                ", ".join(uncalled),
+            )
         return self._stats
 
     def _trace(self) -> Trace:
@@ -380,19 +378,6 @@ class JitModelAnalysis:
                 warnings.warn(f"the counts are those of these inputs: {traced.run.reason}", TracerWarning, 4)
         return found
 
-    def _summed(self, found: Trace) -> Statistics:
-        names = set(self._aliases.values())
-        counts: dict[str, Counter[str]] = {name: Counter() for name in self._aliases.values()}
-        unsupported: dict[str, Counter[str]] = {name: Counter() for name in self._aliases.values()}
-        for node, counted in self._counted(found.nodes):
-            for name in self._ancestors(node):
-                if counted is None:
-                    unsupported[name][node.kind()] += 1
-                else:
-                    counts[name] += counted
-        owners = {owner for name in found.called for owner in with_owners(name)} if self._is_owned else set()
-        return Statistics(counts, unsupported, names - found.called - owners)
-
     def _counted(self, nodes: Iterable[Node]) -> Iterator[tuple[Node, Counter[str] | None]]:
         """The nodes that count or are unsupported. An autograd function without a handle counts what runs inside it;
         where nothing there counts (a kernel that is not an op of torch), the function is what is unsupported."""
@@ -401,16 +386,14 @@ class JitModelAnalysis:
             if counted is not None:
                 yield node, counted
                 # As in fvcore: a handle speaks for the ops inside, not for another function that has a handle.
-                yield from self._counted(inner for inner in node.inside if self._is_handled_function(inner))
+                functions = (inner for inner in node.inside if inner.kind().startswith("prim::PythonOp."))
+                yield from self._counted(inner for inner in functions if inner.kind() in self._op_handles)
                 continue
             inside = list(self._counted(node.inside))
             if any(counts and counts.total() for _, counts in inside):
                 yield from inside
             else:
                 yield node, None
-
-    def _is_handled_function(self, node: Node) -> bool:
-        return node.kind().startswith("prim::PythonOp.") and node.kind() in self._op_handles
 
     @property
     def _is_owned(self) -> bool:
