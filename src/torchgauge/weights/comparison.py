@@ -121,7 +121,8 @@ def compare_pair(reader: Reader, pair: Pair) -> DriftRow | Reshaped | Failure:
         if new.is_complex != old.is_complex:
             raise FormatError(f"cannot compare {pair.new.spec.dtype} with {pair.old.spec.dtype}")
         drift = _sum_drift(new, old, exponent=0)
-        if not drift.is_in_range:  # squares left the range of float64: read again in another unit
+        if drift.peak and abs(drift.exponent) > _MAX_SQUARED_EXPONENT:
+            # Squares left the range of float64: read again in another unit.
             drift = _sum_drift(new, old, exponent=drift.exponent)
     except FormatError as error:
         return {"name": pair.name, "reason": str(error)}
@@ -136,7 +137,7 @@ def compare_pair(reader: Reader, pair: Pair) -> DriftRow | Reshaped | Failure:
 
 
 def _sum_drift(new: _Values, old: _Values, *, exponent: int) -> Drift:
-    """The blocks of both need not end at the same values."""
+    """The blocks of both need not end at the same values; squares are summed in units of 2**exponent."""
     first, second, total = new.in_order_of(old), old.in_order_of(new), Drift()
     a: NDArray[np.floating] = np.empty(0)
     b = a
@@ -146,7 +147,8 @@ def _sum_drift(new: _Values, old: _Values, *, exponent: int) -> Drift:
         size = min(len(a), len(b))
         if not size:
             return total
-        total += measure_drift(a[:size], b[:size], exponent)
+        changed, *sums = _drift_sums(a[:size], b[:size], math.ldexp(1.0, -exponent))
+        total += Drift(size, int(changed), *(float(value) for value in sums))
         a, b = a[size:], b[size:]
 
 
@@ -223,10 +225,6 @@ class Drift:
         """The exponent of the unit in which squares neither overflow nor vanish."""
         return max(min(math.frexp(self.peak)[1], _MAX_UNIT_EXPONENT), -_MAX_UNIT_EXPONENT)
 
-    @property
-    def is_in_range(self) -> bool:
-        return self.peak == 0 or abs(self.exponent) <= _MAX_SQUARED_EXPONENT
-
     def figures(self) -> DriftFigures:
         """Relative to b; null if b is all zeros."""
         norm = math.sqrt(self.squared_b)
@@ -237,12 +235,6 @@ class Drift:
             "changed_share": self.changed / self.count if self.count else 0.0,
             "max_abs_difference": self.largest if math.isfinite(self.largest) else None,
         }
-
-
-def measure_drift(a: NDArray[np.floating], b: NDArray[np.floating], exponent: int = 0) -> Drift:
-    """The drift between two flat arrays of equal length; squares are summed in units of 2**exponent."""
-    changed, *sums = _drift_sums(a, b, math.ldexp(1.0, -exponent))
-    return Drift(len(a), int(changed), *(float(value) for value in sums))
 
 
 @kernel_entry

@@ -39,10 +39,15 @@ class Bins:
         """By numpy's "linear" method: interpolated between the two nearest values."""
         places = [share * (self.total - 1) for share in shares]
         ranks = np.array([(floor(place), min(floor(place) + 1, self.total - 1)) for place in places])
-        values = self._values_at(ranks.reshape(-1)).reshape(-1, 2).tolist()
+        at = np.searchsorted(self.ends, ranks, side="right")
+        lower, upper, counts = self.lower[at], self.upper[at], self.counts[at]
+        share = (ranks - (self.ends[at] - counts) + 0.5) / counts
+        values = np.where(lower == upper, lower, lower * (1 - share) + upper * share)
+        # The extremes are known, whatever the width of their ranges.
+        values = np.where(ranks == 0, self.lower[0], np.where(ranks == self.total - 1, self.upper[-1], values))
         return [
             low * (1 - (place - floor(place))) + high * (place - floor(place)) if high > low else low
-            for place, (low, high) in zip(places, values, strict=True)
+            for place, (low, high) in zip(places, values.tolist(), strict=True)
         ]
 
     def count_below(self, bounds: Floats) -> Floats:
@@ -55,14 +60,6 @@ class Bins:
         part = (bounds[partly] / 2 - self.lower[here] / 2) / (self.upper[here] / 2 - self.lower[here] / 2)
         below[partly] += part * self.counts[here]
         return below
-
-    def _values_at(self, ranks: NDArray[np.int64]) -> Floats:
-        at = np.searchsorted(self.ends, ranks, side="right")
-        lower, upper, counts = self.lower[at], self.upper[at], self.counts[at]
-        share = (ranks - (self.ends[at] - counts) + 0.5) / counts
-        values = np.where(lower == upper, lower, lower * (1 - share) + upper * share)
-        # The extremes are known, whatever the width of their ranges.
-        return np.where(ranks == 0, self.lower[0], np.where(ranks == self.total - 1, self.upper[-1], values))
 
 
 def bins_of(tally: Tally) -> Bins:

@@ -196,11 +196,11 @@ class Duplicates:
             if any(one.nbytes != other.nbytes for one, other in pairs):
                 continue  # different chunks: their bytes come in a different order
             with suppress(FormatError):  # the file has changed since it was tallied
-                if all(self._have_equal_bytes(one, other) for one, other in pairs):
+                for one, other in pairs:
+                    copies = [part.copy() for part in read_piece(self._reader, one)]
+                    if not all(map(np.array_equal, copies, read_piece(self._reader, other))):
+                        break
+                else:
                     return name
         candidates.append(tensor.name)
         return None
-
-    def _have_equal_bytes(self, one: Piece, other: Piece) -> bool:
-        copies = [part.copy() for part in read_piece(self._reader, one)]
-        return all(map(np.array_equal, copies, read_piece(self._reader, other)))
