@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import isclose
 
 from torchgauge.advise.attention_edit import WrittenAttention
+from torchgauge.advise.axes import same_axis
 from torchgauge.advise.code import Patch, SourceEdit
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
@@ -18,6 +19,8 @@ _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _PLAIN_PRODUCTS = _PRODUCTS - {"aten::baddbmm"}
 _MOST_BETWEEN = 8
+# Features of a head, where there are fewer keys: attention over channels has as many as there are positions.
+_MOST_COPIED = 128
 _MASKS = {"aten::masked_fill", "aten::where", "aten::add"}
 # Libraries that have both forms, the attribute of a module that says so, and whether it must be true: in transformers a
 # class without a fused form takes the setting and goes on as before.
@@ -148,12 +151,34 @@ def _repeats(copy: OpRecord) -> bool:
 def _attention(evidence: Evidence, softmax: OpRecord) -> list[OpRecord]:
     """The ops from the first product to the second; empty if it is not attention."""
     scores = softmax.signature.outputs[0]
-    if len(scores.shape) < 3 or softmax.signature.attributes.get("dim") not in (-1, len(scores.shape) - 1):
+    if len(scores.shape) < 3:
         return []
+    axis = int(softmax.signature.attributes.get("dim") or 0) % len(scores.shape)
     head, tail = _walk(evidence, softmax, -1, scores.numel), _walk(evidence, softmax, 1, scores.numel)
-    if not head or not tail or scores.shape[-1] < _inner_size(head[-1]):
+    if not head or not tail or not _is_over_keys(softmax, axis, head, tail):
         return []
-    return [*reversed(head), softmax, *tail]
+    ops, inner = [*reversed(head), softmax, *tail], _inner_size(head[-1])
+    # Short sequences gain by the copies that their products make of queries and keys, which fused attention does not.
+    copied = [source for source in evidence.flow.sources(ops[0]) if source.op == "aten::clone"]
+    is_short = scores.shape[axis] < inner
+    return [] if is_short and not (len(copied) > 1 and inner <= _MOST_COPIED) else ops
+
+
+def _is_over_keys(softmax: OpRecord, axis: int, head: Sequence[OpRecord], tail: Sequence[OpRecord]) -> bool:
+    """Whether the dimension of a softmax, which einsum may put anywhere, is one that the first product makes and the
+    second adds up."""
+    at: int | None = axis
+    for reader, op in zip((softmax, *head), head, strict=False):
+        read, made = reader.signature.inputs[reader.producers.index(op.index)], op.signature.outputs[0]
+        at = None if at is None else same_axis(at, read, made)
+    if at is None or at < len(head[-1].signature.outputs[0].shape) - 2:
+        return False
+    at = axis
+    for op, reader in zip((softmax, *tail), tail, strict=False):
+        place, made = reader.producers.index(op.index), op.signature.outputs[0]
+        read = reader.signature.inputs[place]
+        at = None if at is None else same_axis(at, made, read)
+    return at == len(read.shape) - (1 if place == 0 else 2)
 
 
 def _inner_size(product: OpRecord) -> int:
@@ -209,6 +234,9 @@ def _edit(evidence: Evidence, ops: Sequence[OpRecord]) -> SourceEdit | None:
     first, last = evidence.code_at(ops[0]), evidence.code_at(ops[-1])
     if first is None or last is None or first[0] is not last[0] or ops[0].op not in _PLAIN_PRODUCTS:
         return None
+    softmax = next(op for op in ops if op.op == "aten::_softmax")
+    if softmax.signature.attributes.get("dim") not in (-1, len(softmax.signature.outputs[0].shape) - 1):
+        return None
     masks = [each for each in ops if each.op.rstrip("_") in _MASKS and len(each.signature.inputs) > 1]
     near = [near for each in masks for near in (each, *evidence.dataflow.ancestors(each, _MOST_BETWEEN, ops[0]))]
     buffers = {name for each in near for name in each.weights}
@@ -216,7 +244,6 @@ def _edit(evidence: Evidence, ops: Sequence[OpRecord]) -> SourceEdit | None:
         evidence.model is not None and bool(buffers) and any(map(evidence.model.is_triangle, buffers))
     )
     *_, queries, keys = ops[0].signature.outputs[0].shape
-    softmax = next(op for op in ops if op.op == "aten::_softmax")
     scale = _scale(ops, softmax)
     if scale is None:
         return None
