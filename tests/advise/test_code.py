@@ -300,7 +300,7 @@ class Layer(nn.Module):
     def forward(self, x):
         scale = torch.arange(32.0).cos()
         x = x.clone()
-        return F.dropout(x, 0.1, training=True) * scale
+        return F.dropout(x, 0.1) * scale
 """
 
 

@@ -55,7 +55,7 @@ FAMILIES = {
     "KV cache": ("kv-cache",),
     "experts": ("expert-imbalance", "starved-experts", "dense-experts", "idle-experts"),
     "work repeated": ("repeated-work",),
-    "loops": ("loop-over-steps", "loop-over-samples", "parallel-linears", "scan-in-python"),
+    "loops": ("loop-over-steps", "loop-over-samples", "parallel-linears", "scan-in-python", "narrow-heads"),
     "memory that grows": (
         "grown-by-cat",
         "grows-with-calls",
@@ -63,7 +63,7 @@ FAMILIES = {
         "double-precision",
         "one-hot-product",
     ),
-    "order of ops": ("linear-after-gather", "weighted-differences"),
+    "order of ops": ("linear-after-gather", "weighted-differences", "pointwise-before-pooling"),
     "tables of Python": ("table-from-list",),
     "overwritten inputs": ("in-place-before-skip",),
     "attention": ("causal-mask", "expanded-mask", "repeated-keys"),

@@ -225,6 +225,74 @@ def test_layers_beside_the_state_leave_the_loop() -> None:
     assert [advice.where.module for advice in (ahead, after)] == ["of_input", "head"]
 
 
+class Captions(nn.Module):
+    """A decoder with attention. Its words are given (teacher forcing), with a look for the end of all sentences, or
+    chosen from its own scores."""
+
+    def __init__(self, is_given: bool) -> None:
+        super().__init__()
+        self.is_given, self.words, self.cell = is_given, nn.Embedding(100, WIDTH), nn.GRUCell(2 * WIDTH, WIDTH)
+        self.scores, self.hidden = nn.Linear(WIDTH, 100), nn.Linear(WIDTH, WIDTH)
+
+    def step(self, word: Tensor, state: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
+        weights = torch.softmax(image @ state[..., None], 1)
+        state = self.cell(torch.cat([self.words(word), (weights * image).sum(1)], -1), state)
+        hidden = torch.tanh(self.hidden(state))
+        return torch.log_softmax(self.scores(hidden), -1), state
+
+    def forward(self, words: Tensor, image: Tensor) -> Tensor:
+        state, word = zeros(), words[:, 0]
+        out = torch.zeros(*words.shape, 100)
+        for step in range(words.shape[1]):
+            if self.is_given:
+                word = words[:, step].clone()
+                if step > 0 and words[:, step].sum() == 0:
+                    break
+            out[:, step], state = self.step(word, state, image)
+            if not self.is_given:
+                word = out[:, step].argmax(-1)
+        return out
+
+
+def test_scores_that_are_only_collected_leave_the_loop() -> None:
+    given = torch.randint(1, 100, (BATCH, STEPS)), x(BATCH, 6, WIDTH)
+    found = advised(Captions(True).eval(), *given)
+
+    assert words(found) == ["do this once for all steps, after the loop: the state does not need it"]
+    named = [found[0].where.module, *(place["module"] for place in found[0].evidence["places"])]
+    assert set(named) == {"scores", "hidden"}
+    assert not advised(Captions(False).eval(), *given)
+
+
+class Latent(nn.Module):
+    """A recurrent autoencoder: the state needs the sample of its latent, and neither prior nor decoder."""
+
+    def __init__(self, feeds_back: bool) -> None:
+        super().__init__()
+        self.feeds_back = feeds_back
+        self.encoder, self.prior, self.decoder = (nn.Linear(2 * WIDTH, WIDTH) for _ in range(3))
+        self.cell, self.before = nn.GRUCell(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        state, shown = zeros(), torch.zeros(BATCH, WIDTH)
+        priors, out = [], []
+        for each in h:
+            latent = torch.tanh(self.encoder(torch.cat([each + shown, state], -1)))
+            priors.append(self.prior(torch.cat([state, state], -1)))
+            made = self.decoder(torch.cat([latent, state], -1))
+            state = self.cell(torch.relu(self.before(latent)), state)
+            shown = made if self.feeds_back else shown
+            out.append(made)
+        return torch.stack(priors), torch.stack(out)
+
+
+@pytest.mark.parametrize(("feeds_back", "modules"), [(False, {"prior", "decoder"}), (True, {"prior"})])
+def test_every_layer_that_the_state_does_not_need_is_named(feeds_back: bool, modules: set[str]) -> None:
+    (found,) = advised(Latent(feeds_back).eval())
+
+    assert {found.where.module, *(place["module"] for place in found.evidence.get("places", ()))} == modules
+
+
 # --- sums
 
 

@@ -85,7 +85,7 @@ class Scripted(nn.Module):
         self.fc = nn.Linear(32, 32)
 
     def forward(self, h: Tensor) -> Tensor:
-        return F.dropout(self.fc(h), p=0.2, training=True)
+        return F.dropout(self.fc(h), p=0.2)
 
 
 def exported(model: nn.Module, *inputs: Tensor) -> Any:

@@ -85,6 +85,25 @@ class Swish(nn.Module):
         return h * torch.sigmoid(h)
 
 
+def pooled_late(self: Any, h: Tensor) -> Tensor:
+    return nn.functional.avg_pool2d(self.layer(h), 2)
+
+
+def pooled_first(self: Any, h: Tensor) -> Tensor:
+    out: Tensor = self.layer(nn.functional.avg_pool2d(h, 2))
+    return out
+
+
+def three_heads(self: Any, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    first, second = self.heads[0](h), self.heads[1](h)
+    return first, second, self.heads[2](h)
+
+
+def one_head(self: Any, h: Tensor) -> Tensor:
+    out: Tensor = self.heads[0](h)
+    return out
+
+
 class HardSwish(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         return h * torch.clamp(h + 3, 0, 6) / 6
@@ -96,6 +115,22 @@ CASES = [
     case("all pairs", "product-then-sum", "", Does(pairs), Does(pairs_at_once), TOKENS),
     case("a matrix by token", "broadcast-matmul", "", of_tokens(by_token), of_tokens(by_token_at_once), (8, 64, 64)),
     case("a count of pixels", "equal-filters", "block", counting(16), counting(1), IMAGE),
+    case(
+        "a pooling behind a layer",
+        "pointwise-before-pooling",
+        "layer",
+        Does(pooled_late, layer=nn.Conv2d(3, 64, 1)),
+        Does(pooled_first, layer=nn.Conv2d(3, 64, 1)),
+        IMAGE,
+    ),
+    case(
+        "three heads",
+        "narrow-heads",
+        "heads.0",
+        Does(three_heads, heads=nn.ModuleList(nn.Linear(64, 4) for _ in range(3))),
+        Does(one_head, heads=nn.ModuleList(nn.Linear(64, 12) for _ in range(1))),
+        TOKENS,
+    ),
     case("hard swish", "activation-by-hand", "block", Wrapped(HardSwish()), Wrapped(nn.Hardswish()), TOKENS),
     case("swish", "silu-by-hand", "block", Wrapped(Swish()), Wrapped(nn.SiLU()), TOKENS),
     case(

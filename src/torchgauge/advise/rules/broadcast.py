@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchgauge.advise.axes import same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
@@ -15,6 +16,8 @@ _REPEATING = {"aten::repeat", "aten::expand_copy", "aten::clone", "aten::repeat_
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like", "aten::full", "aten::new_full"}
 # So many times a part must be repeated, and so much of a layer's product must be with it, to be worth another call.
 _LEAST_TIMES, _LEAST_SAVED = 4, 0.2
+# Ops between a concatenation and the layer that reads it.
+_MOST_BETWEEN = 4
 
 
 @rule("repeated-input", family="order")
@@ -61,23 +64,23 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
 
 @rule("repeated-part", family="loops")
 def repeated_part(evidence: Evidence) -> Iterator[Advice]:
-    """A linear layer that a loop gives a joined tensor of which one part is the same in every round."""
+    """A linear layer or convolution that a loop gives a joined tensor of which one part is the same in every round."""
     groups: dict[tuple[object, ...], list[tuple[OpRecord, OpRecord]]] = {}
     for layer in evidence.flow.steps:
         record = evidence.modules.get(layer.module)
-        if layer.op not in LINEAR_OPS or record is None or record.type != "Linear":
-            continue
-        joined = next((source for source in evidence.flow.sources(layer) if source.op == "aten::cat"), None)
-        if joined is not None and evidence.flow.is_kept_for(joined, layer):
-            key = (layer.module, layer.weights, joined.source, evidence.dataflow.call_number(joined))
-            groups.setdefault(key, []).append((joined, layer))
+        kind = "" if record is None or not layer.weights or not layer.cost.macs else record.type
+        if (layer.op in LINEAR_OPS and kind == "Linear") or (layer.category == "convolution" and "Conv" in kind):
+            joined = _joined_channels(evidence, layer)
+            if joined is not None and int(layer.signature.attributes.get("groups") or 1) == 1:
+                key = (layer.module, layer.weights, joined.source, evidence.dataflow.call_number(joined))
+                groups.setdefault(key, []).append((joined, layer))
     repeated = {op.index for op in evidence.dataflow.repeated} if groups else set()
     for calls in groups.values():
         first = calls[0][0]
-        rank = len(first.signature.outputs[0].shape)
-        if len(calls) < _LEAST_TIMES or int(first.signature.attributes.get("dim") or 0) % rank != rank - 1:
+        if len(calls) < _LEAST_TIMES:
             continue
-        parts = [spec.shape[-1] for spec in first.signature.inputs]
+        along = int(first.signature.attributes.get("dim") or 0)
+        parts = [spec.shape[along] for spec in first.signature.inputs]
         bases = [[evidence.dataflow.reads_whole(joined, at) for joined, _ in calls] for at in range(len(parts))]
         same = [part for part, found in zip(parts, bases, strict=True) if None not in found and len(set(found)) == 1]
         saved = sum(same) / sum(parts) * (1 - 1 / len(calls))
@@ -96,6 +99,28 @@ def repeated_part(evidence: Evidence) -> Iterator[Advice]:
             risk="rounding differs in the last digits; checkpoints need no change",
             confidence="high",
         )
+
+
+def _joined_channels(evidence: Evidence, layer: OpRecord) -> OpRecord | None:
+    """The concatenation along its channels that a layer reads: directly, or in another order of dimensions, copied, and
+    through activations, which treat each channel alone. Each of these is read by the next one only."""
+    place = 1 if layer.op == "aten::addmm" else 0
+    read, reader = layer.signature.inputs[place], layer
+    at: int | None = 1 if layer.category == "convolution" else len(read.shape) - 1
+    source = evidence.flow.source(layer, place)
+    for _ in range(_MOST_BETWEEN):
+        if source is None or at is None or not evidence.flow.is_kept_for(source, reader):
+            return None
+        made = source.signature.outputs[0]
+        at = same_axis(at, read, made)
+        if source.op == "aten::cat":
+            is_along = at == int(source.signature.attributes.get("dim") or 0) % len(made.shape)
+            return source if is_along else None
+        if source.op != "aten::clone" and not (source.category == "activation" and len(source.producers) == 1):
+            return None
+        reader, read, source = source, source.signature.inputs[0], evidence.flow.source(source)
+        at = at if read.shape == made.shape else None
+    return None
 
 
 def _is_pointwise(op: OpRecord) -> bool:

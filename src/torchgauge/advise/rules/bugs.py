@@ -154,7 +154,8 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     if evidence.is_train:
         return
     for op in evidence.forward:
-        if op.op in _DROPOUTS or _is_attention_dropout(op) or _is_dropout_by_hand(evidence, op):
+        is_dropout = op.op in _DROPOUTS or _is_attention_dropout(op) or _is_dropout_by_hand(evidence, op)
+        if is_dropout and not _says_training(evidence, op):
             cause, line = _mode_set_at(evidence, op)
             yield _bug(
                 "dropout-in-evaluation",
@@ -164,6 +165,17 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
                 "none, unless the randomness is intended (Monte Carlo dropout)",
                 line,
             )
+
+
+def _says_training(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the call is written with `training=True`, which an author means: the randomness of a pre-net, Monte Carlo
+    dropout. Left out, it is true by default, and forgotten."""
+    found = evidence.call_of(op, tuple(_TRAINING_PLACES))
+    if found is None:
+        return False
+    call, place = found[1], _TRAINING_PLACES[called(found[1])]
+    given = [*call.args[place : place + 1], *(each.value for each in call.keywords if each.arg == "training")]
+    return any(isinstance(each, ast.Constant) and each.value is True for each in given)
 
 
 def _is_attention_dropout(op: OpRecord) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.dataflow import VALUE_READS
@@ -37,6 +38,10 @@ _OF_CELLS = {
     *(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "cat", "stack", "clone", "copy", "_to_copy")),
 }
 _POINTWISE = ("elementwise", "activation", "copy")
+# Rows of a product that take as long to multiply as its weight takes to read: a core does about 15 FLOP for a byte that
+# it gets from memory, and a row is half a FLOP for each byte of the weight.
+_ROWS = 30
+_NOT_FED_BACK = "where a result is fed back, as in generation, the loop stays; all steps' inputs must fit in memory"
 # So far back a term of a sum is followed to the term before.
 _MOST_ANCESTORS = 500
 # Elements of sigmoids and tanhs may differ by a round from what a formula says.
@@ -51,7 +56,8 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
         covered |= {op.index for op in loop.body}
         words = "call this recurrent layer once on the whole sequence: now it is called for every step"
         yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, loop.body))
-    loops = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop) and not _asks_python(loop)]
+    recurrent = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop)]
+    loops = [loop for loop in recurrent if not _asks_python(loop)]
     for loop in loops:
         through = carried(loop)
         layer = _layer_of(evidence, loop, through)
@@ -60,16 +66,31 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             words = f"use torch.nn.{layer} for the loop over time steps: one call for all"
             yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, cell))
             covered |= {op.index for op in cell if op not in through}
-    for loop, words in _beside_the_state(evidence, loops):
+    for loop, words in _beside_the_state(evidence, recurrent):
         if covered.isdisjoint(op.index for op in loop.products):
             covered |= {op.index for op in loop.body}
             share, fewer = evidence.share(loop.body), 1 - 1 / loop.rounds
+            again = (1 - share.calls) * _read_again(evidence, loop.body)
             gain = share.gain(
-                0.7 * fewer * share.calls,
-                fewer * min(2 * share.calls, 1.0),
-                f"one call of these ops in place of {loop.rounds}",
+                fewer * (0.7 * share.calls + 0.5 * again),
+                fewer * min(2 * share.calls + again, 1.0),
+                f"one call of these ops in place of {loop.rounds}, which reads their weights once",
             )
-            yield loop_advice(evidence, "loop-over-steps", loop, words, gain)
+            yield replace(loop_advice(evidence, "loop-over-steps", loop, words, gain), risk=_NOT_FED_BACK)
+
+
+def _read_again(evidence: Evidence, ops: Sequence[OpRecord]) -> float:
+    """Of the time of these ops, what their products take to read weights: all where they have one row, half where the
+    multiplications with it take as long."""
+    seconds, reading, whole = evidence.times.seconds, 0.0, 0.0
+    for op in ops:
+        took = seconds.get(op.index, 0.0)
+        whole += took
+        if op.weights and op.cost.macs:
+            sizes = [evidence.params[name].spec.numel for name in op.weights if name in evidence.params]
+            rows = op.cost.macs / max(*sizes, 1, 1)
+            reading += took / (1 + rows / _ROWS)
+    return reading / whole if whole else 0.0
 
 
 def _asks_python(loop: Loop) -> bool:
@@ -152,27 +173,35 @@ def _feeds(evidence: Evidence, op: OpRecord, through: Sequence[OpRecord]) -> boo
 
 def _beside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tuple[Loop, str]]:
     """Layers that a loop over steps calls in each of them, though the state does not go through them: those that make
-    its inputs, and those that read it alone."""
+    its inputs, and those whose results are only collected. By line of the loop, so that each is named."""
     states = {kind_of(op) for loop in loops for op in carried(loop)}
     lines = {op.source for loop in loops for op in loop.products}
     repeated = {op.index for op in evidence.dataflow.repeated} if loops else set()  # `repeated-work` covers them
+    on_host = {index for read in evidence.capture.run.host_reads for index in read.made_by or ()}
     for loop in loops:
         before, behind = links(loop)
+        # What the next round does may depend on values that are handed to Python.
+        asked = {kind_of(op) for op in loop.body if op.op in VALUE_READS or op.index in on_host}
+        is_chosen = any(not states.isdisjoint({kind, *reached(before, kind)}) for kind in asked)
         kinds = dict.fromkeys(kind for op in loop.body if (kind := kind_of(op)) not in states)
         needs = {kind: not states.isdisjoint(reached(before, kind)) for kind in kinds}
-        feeds = {kind: not states.isdisjoint(reached(behind, kind)) for kind in kinds}
-        ahead = [op for op in loop.body if (kind := kind_of(op)) in needs and not needs[kind]]
+        feeds = {kind: not (states | asked).isdisjoint({kind, *reached(behind, kind)}) for kind in kinds}
+        ahead = [op for op in loop.body if (kind := kind_of(op)) in needs and not needs[kind] and not is_chosen]
         after = [op for op in loop.body if (kind := kind_of(op)) in needs and needs[kind] and not feeds[kind]]
         for ops, words in (
             (ahead, "do this for all steps at once, before the loop: it does not need the state"),
             (after, "do this once for all steps, after the loop: the state does not need it"),
         ):
-            products = [op for op in ops if op.weights and op.cost.macs]
-            first = [op for op in products if kind_of(op) == kind_of(products[0])]
-            # `loop-over-samples` covers those that take the parts of a tensor on another line than the state.
-            is_covered = bool(first) and first[0].source not in lines and part(evidence, first[0]) is not None
-            if len(first) >= loop.rounds - 1 and repeated.isdisjoint(op.index for op in first) and not is_covered:
-                yield Loop(tuple(first), tuple(ops)), words
+            units: dict[str, list[OpRecord]] = {}
+            for op in ops:
+                units.setdefault(evidence.loop_line([op]) or op.source or "", []).append(op)
+            for unit in units.values():
+                products = [op for op in unit if op.weights and op.cost.macs]
+                first = [op for op in products if kind_of(op) == kind_of(products[0])]
+                # `loop-over-samples` covers those that take the parts of a tensor on another line than the state.
+                is_covered = bool(first) and first[0].source not in lines and part(evidence, first[0]) is not None
+                if len(first) >= loop.rounds - 1 and repeated.isdisjoint(op.index for op in first) and not is_covered:
+                    yield Loop(tuple(first), tuple(unit)), words
 
 
 def _fused(evidence: Evidence, loop: Loop, ops: Sequence[OpRecord]) -> Gain:

@@ -1,0 +1,103 @@
+"""Pointwise layers over many pixels: those that could follow a pooling, and narrow ones that read the same map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.folding import LINEAR_OPS
+from torchgauge.facts import OpRecord
+
+_AVERAGES = {f"aten::{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d", "mean")}
+_ADAPTIVE = {f"aten::{name}" for name in ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d")}
+# A layer that makes a quarter of the channels it reads takes about as long to read them as to multiply them.
+_NARROW = 4
+_LEAST_HEADS = 3
+# What is pooled or resampled must get so much smaller.
+_LEAST_SMALLER = 2
+
+
+@rule("pointwise-before-pooling", family="order")
+def pointwise_before_pooling(evidence: Evidence) -> Iterator[Advice]:
+    """A 1×1 convolution whose result is averaged or made smaller: both are linear, and the order is free."""
+    for conv in evidence.flow.of_category("convolution"):
+        pool = evidence.flow.only_reader(conv)
+        if pool is None or not conv.weights or not _is_pointwise(conv) or not _averages(conv, pool):
+            continue
+        large, small = conv.signature.outputs[0], pool.signature.outputs[0]
+        pixels = small.numel / max(large.numel, 1)
+        channels_in, channels_out = conv.signature.inputs[0].shape[1], large.shape[1]
+        share, of_conv = evidence.share([conv, pool]), evidence.share([conv]).value
+        # The pooling then reads the channels that the convolution reads.
+        of_pool = max(share.value - of_conv, 0.0)
+        saved = of_conv * (1 - pixels) - of_pool * (channels_in / channels_out - 1)
+        if large.numel < _LEAST_SMALLER * small.numel or saved <= 0:
+            continue
+        part = saved / max(share.value, 1e-12)
+        yield Advice(
+            rule="pointwise-before-pooling",
+            where=Where(conv.module, (conv.index, pool.index)),
+            evidence={"pooling": pool.op, "pixels_saved_share": 1 - pixels},
+            recommendation="pool before this 1×1 convolution: the result is the same, on fewer pixels",
+            change=None,
+            expected_gain=share.gain(0.6 * part, part, "the convolution on fewer pixels", fewer_calls=0.0),
+            risk="rounding differs in the last digits",
+            confidence="high",
+        )
+
+
+def _averages(conv: OpRecord, pool: OpRecord) -> bool:
+    """Whether an op makes each result a weighted mean of pixels. Padding with zeros would count where the bias does."""
+    given, made = pool.signature.attributes, conv.signature.outputs[0]
+    if pool.signature.inputs[0].shape != made.shape:
+        return False
+    if pool.op == "aten::mean":
+        dims = given.get("dim")
+        return isinstance(dims, list | tuple) and bool(dims) and all(int(dim) % len(made.shape) > 1 for dim in dims)
+    is_plain = not any(given.get("padding") or ()) and not given.get("divisor_override")
+    return pool.category == "resize" or pool.op in _ADAPTIVE or (pool.op in _AVERAGES and is_plain)
+
+
+@rule("narrow-heads", family="loops")
+def narrow_heads(evidence: Evidence) -> Iterator[Advice]:
+    """Layers with few outputs that read one tensor: each reads all of it again."""
+    groups: dict[object, list[OpRecord]] = {}
+    for op in evidence.flow.of_category("convolution", "matmul"):
+        place = 1 if op.op == "aten::addmm" else 0
+        is_layer = bool(op.weights) and (op.op in LINEAR_OPS or (op.category == "convolution" and _is_pointwise(op)))
+        if not is_layer or evidence.flow.source(op, place + 1) is not None:
+            continue
+        channels = 1 if op.category == "convolution" else -1
+        read, made = op.signature.inputs[place], op.signature.outputs[0]
+        whole = evidence.dataflow.reads_whole(op, place)
+        if whole is not None and _NARROW * made.shape[channels] <= read.shape[channels]:
+            groups.setdefault((whole, read, op.op), []).append(op)
+    for ops in groups.values():
+        own = {op.weights: op for op in ops}
+        # `parallel-linears` covers a loop over layers.
+        if len(own) < _LEAST_HEADS or len(own) < len(ops) or len({op.source for op in ops}) == 1:
+            continue
+        channels = 1 if ops[0].category == "convolution" else -1
+        read = ops[0].signature.inputs[1 if ops[0].op == "aten::addmm" else 0]
+        if 2 * sum(op.signature.outputs[0].shape[channels] for op in ops) > read.shape[channels]:
+            continue
+        fewer = 1 - 1 / len(ops)
+        yield Advice(
+            rule="narrow-heads",
+            where=Where(ops[0].module, tuple(op.index for op in ops)),
+            evidence={"layers": [op.module for op in ops], "read_bytes": read.nbytes},
+            recommendation="make one layer of these and split its result: each reads the whole tensor for few outputs",
+            change=None,
+            expected_gain=evidence.share(ops).gain(0.4 * fewer, fewer, "the tensor is read once", fewer_calls=fewer),
+            risk="a checkpoint has one weight where it had several",
+            confidence="high",
+        )
+
+
+def _is_pointwise(op: OpRecord) -> bool:
+    given = op.signature.attributes
+    is_plain = not given.get("transposed") and int(given.get("groups") or 1) == 1
+    is_plain = is_plain and not any(given.get("padding") or ()) and set(given.get("stride") or (1,)) == {1}
+    return is_plain and set(op.signature.inputs[1].shape[2:]) == {1}
