@@ -60,13 +60,15 @@ def _without_copy(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
 
 def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
     read, written = op.signature.inputs[0], op.signature.outputs[0]
-    # The caller may write to a result, and a tensor that is written to needs separate memory.
-    if op.weights or flow.is_result(op) or not flow.users(op) or _is_written_to(flow, op):
+    source = flow.source(op)
+    # The caller may write to a result. An op in place needs the copy, also one that writes to the original meanwhile.
+    behind = [*flow.users(op), *(flow.users(source) if source is not None else ())]
+    is_written_to = any(user.op.endswith("_") for user in behind)
+    if op.weights or flow.is_result(op) or not flow.users(op) or is_written_to:
         return None
     if read == written:
         words = "leave out the clone(): nothing writes to it"
         return "its input is contiguous and nothing writes to it", words, "medium"
-    source = flow.source(op)
     # Where the first copy is needless itself, it goes, and the second copies no copy.
     if source is not None and source.op == _CLONE and flow.is_kept_for(source, op) and not _why_needless(flow, source):
         is_turned = read.distinct_numel == source.signature.outputs[0].numel
@@ -77,13 +79,6 @@ def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
         words = "leave out contiguous(): the op that reads it takes any stride"
         return f"{reader.op} reads it, which takes any stride", words, "medium"
     return None
-
-
-def _is_written_to(flow: Flow, op: OpRecord) -> bool:
-    """A later in-place op needs the copy, and so does one that writes to the original meanwhile."""
-    source = flow.source(op)
-    behind = [*flow.users(op), *(flow.users(source) if source is not None else ())]
-    return any(user.op.endswith("_") for user in behind)
 
 
 def _reads_as_it_is(reader: OpRecord, op: OpRecord) -> bool:

@@ -23,10 +23,14 @@ def linear_activation(evidence: Evidence) -> Iterator[Advice]:
     if (evidence.is_train and not evidence.is_cuda) or _is_script(evidence):
         return
     how = 'mode="max-autotune"' if evidence.is_cuda else 'options={"freezing": True}'
-    found = [
-        [product, op] for op in evidence.flow.of_category("activation") if (product := _product_before(evidence, op))
-    ]
-    for product, op in found:
+    # Frozen on a CPU, a linear layer takes its activation along, a product of two batches does not.
+    products = _PRODUCTS if evidence.is_cuda else LINEAR_OPS
+    for op in evidence.flow.of_category("activation"):
+        product = evidence.flow.source(op)
+        if product is None or product.op not in products or not product.weights:
+            continue
+        if not evidence.flow.is_kept_for(product, op):
+            continue
         yield Advice(
             rule="linear-activation",
             where=Where(op.module, (product.index, op.index)),
@@ -48,8 +52,10 @@ def conv_bn_activation(evidence: Evidence) -> Iterator[Advice]:
     """What is left when the batch norm is folded; compiled and frozen, both go."""
     if evidence.is_train or _is_script(evidence):
         return
-    found = [chain for op in evidence.flow.of_category("activation") if (chain := _convolution_before(evidence, op))]
-    for chain in found:
+    for op in evidence.flow.of_category("activation"):
+        chain = _convolution_before(evidence, op)
+        if not chain:
+            continue
         yield Advice(
             rule="conv-bn-activation",
             where=Where(chain[-1].module, tuple(op.index for op in chain)),
@@ -74,14 +80,6 @@ def conv_bn_activation(evidence: Evidence) -> Iterator[Advice]:
 def _is_script(evidence: Evidence) -> bool:
     """torch.compile leaves a script as it is."""
     return evidence.model is not None and evidence.model.is_scripted("")
-
-
-def _product_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
-    product = evidence.flow.source(op)
-    # Frozen on a CPU, a linear layer takes its activation along, a product of two batches does not.
-    products = _PRODUCTS if evidence.is_cuda else LINEAR_OPS
-    is_product = product is not None and product.op in products and bool(product.weights)
-    return product if product and is_product and evidence.flow.is_kept_for(product, op) else None
 
 
 def _convolution_before(evidence: Evidence, op: OpRecord) -> list[OpRecord]:

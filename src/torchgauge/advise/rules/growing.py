@@ -21,7 +21,6 @@ _CASTS = {"aten::_to_copy", "aten::clone"}
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like", "aten::zero_"}
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like"}
-_FEW = 2
 # So many tensors of one kind make a loop; a smaller part of the peak is not worth an edit.
 _LEAST_HELD, _LEAST_EXCESS = 8, 0.1
 
@@ -34,7 +33,8 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
     for op in flow.named(*_CAT):
         # A line that joins its own result: cats of other lines are skip connections.
         near = (source for source in flow.sources(op) if source.op in _CAT and source.source == op.source)
-        before = next((source for source in near if _is_longer(op, source)), None)
+        length = op.signature.outputs[0].numel
+        before = next((source for source in near if source.signature.outputs[0].numel < length), None)
         chain = chains.pop(before.index, [before]) if before is not None else []
         chains[op.index] = [*chain, op]
     for ops in chains.values():
@@ -42,7 +42,8 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
         if len(ops) < _LEAST_GROWTH and not is_extended:
             continue
         how, share = "the copies of what was there before", evidence.share(ops)
-        if is_extended or _is_read_between(evidence, ops):
+        # A step may read what has grown so far, as attention reads its cache.
+        if is_extended or any(len(flow.users(op)) > 1 for op in ops[:-1]):
             words = "write into a cache that is allocated once: cat copies all that came before at every step"
             gain = share.gain(0.7, 1.0, how, fewer_calls=0.0)  # the new part is still written
         else:
@@ -61,18 +62,9 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _is_read_between(evidence: Evidence, chain: list[OpRecord]) -> bool:
-    """Whether a step reads what has grown so far, as attention reads its cache."""
-    return any(len(evidence.flow.users(op)) > 1 for op in chain[:-1])
-
-
-def _is_longer(op: OpRecord, before: OpRecord) -> bool:
-    return op.signature.outputs[0].numel > before.signature.outputs[0].numel
-
-
 def _extends_input(evidence: Evidence, op: OpRecord) -> bool:
     """Most of it is a tensor that the model was given, and it gives it back."""
-    if not evidence.flow.is_result(op) or len(op.signature.inputs) != _FEW:
+    if not evidence.flow.is_result(op) or len(op.signature.inputs) != 2:
         return False
     reads = evidence.dataflow.input_reads
     given = [spec.numel for at, spec in enumerate(op.signature.inputs) if (op.index, at) in reads]
@@ -112,7 +104,9 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     peak, found = evidence.totals.peak_activation_bytes or 1, (0.0, list[OpRecord]())
     for ops in groups.values():
         dead = [op for op in ops if op.index in known]
-        if len(dead) >= _LEAST_HELD - 1 and not _is_beside_script(evidence, dead[0]):
+        # What runs scripted functions here keeps tensors that a run would free, also those of the file's other code.
+        place = evidence.code_at(dead[0]) if dead else None
+        if len(dead) >= _LEAST_HELD - 1 and not (place is not None and place[0].scripted):
             found = max(found, (1 - _peak_without(evidence, dead) / peak, dead), key=lambda each: each[0])
     share, dead = found
     if share < _LEAST_EXCESS:
@@ -146,12 +140,6 @@ def _peak_without(evidence: Evidence, dead: list[OpRecord]) -> int:
         extra += changes.get(op.index, 0)
         most = max(most, op.live_bytes + extra)
     return most
-
-
-def _is_beside_script(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether its file has scripted functions: what runs them here keeps tensors that a run would free."""
-    place = evidence.code_at(op)
-    return place is not None and bool(place[0].scripted)
 
 
 @rule("double-precision", family="types")

@@ -1,4 +1,4 @@
-"""Layers beside each other of which one undoes, repeats or inflates what the other does."""
+"""Neighbouring layers of which one undoes, repeats or inflates what the other does."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from torchgauge.advise.code import Patch, Source, SourceEdit, receiver
-from torchgauge.advise.evidence import Evidence, Share
+from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.op_time import UNSURE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS
-from torchgauge.facts import FREE, OpRecord, TensorSpec
+from torchgauge.facts import FREE, OpRecord
 
 _SCALES = {"aten::mul", "aten::mul_", "aten::div", "aten::div_"}
 _SHIFTS = {"aten::add", "aten::add_", "aten::sub", "aten::sub_"}
@@ -122,17 +122,14 @@ def _affine(evidence: Evidence, layer: OpRecord) -> list[OpRecord]:
         others = [at for at, source in enumerate(op.producers) if source != near.index]
         if len(others) != 1 or not evidence.dataflow.is_constant_input(op, others[0]):
             break
-        if not _is_by_channel(op.signature.inputs[others[0]], channels, from_last):
+        # One number for each channel, along the dimension of the channels.
+        spec = op.signature.inputs[others[0]]
+        place = len(spec.shape) - 1 - from_last
+        if not spec.numel == channels > 1 or place < 0 or spec.shape[place] != channels:
             break
         chain.append(op)
         near = op
     return chain
-
-
-def _is_by_channel(spec: TensorSpec, channels: int, from_last: int) -> bool:
-    """Of one number for each channel, along the dimension of the channels."""
-    place = len(spec.shape) - 1 - from_last
-    return spec.numel == channels > 1 and place >= 0 and spec.shape[place] == channels
 
 
 @rule("resample-before-pointwise", family="order")
@@ -151,14 +148,22 @@ def resample_before_pointwise(evidence: Evidence) -> Iterator[Advice]:
         channels_in, channels_out = op.signature.inputs[0].shape[1], op.signature.outputs[0].shape[1]
         if large <= small or channels_out > channels_in:
             continue
-        saved = 1 - small / large
+        # Of the time of both, a share that depends on which takes longer, and that is known to within `UNSURE`.
+        saved, both, of_conv = 1 - small / large, evidence.share([op, before]), evidence.share([op]).value
+        times = [of_conv * factor / (of_conv * factor + both.value - of_conv) for factor in (1 / UNSURE, UNSURE)]
+        shares = sorted(saved * part + (1 - channels_out / channels_in) * (1 - part) for part in times)
         yield Advice(
             rule="resample-before-pointwise",
             where=Where(op.module, (before.index, op.index)),
             evidence={"resampling": before.op, "pixels_saved_share": saved},
             recommendation="put the 1×1 convolution before the upsampling: the result is the same, on fewer pixels",
             change=_swapped(evidence, before, op),
-            expected_gain=_reordered(evidence, op, before, saved, 1 - channels_out / channels_in),
+            expected_gain=both.gain(
+                0.8 * shares[0],
+                shares[1],
+                "the convolution on fewer pixels, the upsampling of fewer channels",
+                fewer_calls=0.0,
+            ),
             risk="rounding differs in the last digits",
             confidence="high",
         )
@@ -180,16 +185,19 @@ def _swapped(evidence: Evidence, resize: OpRecord, conv: OpRecord) -> Patch | So
         return None
     source = before[0]
     if before[1] == after[1]:
-        return _turned_inside_out(source, before[1])
+        # `conv(interpolate(x, …))` becomes `interpolate(conv(x), …)`.
+        for inner in source.calls(before[1], "interpolate", "upsample"):
+            outer = source.parents[inner]
+            if isinstance(outer, ast.Call) and outer.args == [inner] and not outer.keywords and inner.args:
+                moved = source.replaced(inner.args[0], f"{source.text(outer.func)}({source.text(inner.args[0])})")
+                return source.edit(source.without_around(outer, inner) + moved)
+        return None
     one, other = source.statement(before[1]), source.statement(after[1])
     if one is None or other is None or source.next_statement(one) is not other:
         return None
-    is_alike = _step_of(source, one) is not None and _step_of(source, one) == _step_of(source, other)
-    return (
-        source.edit(source.replaced(one, source.text(other)) + source.replaced(other, source.text(one)))
-        if (is_alike)
-        else None
-    )
+    if _step_of(source, one) is None or _step_of(source, one) != _step_of(source, other):
+        return None
+    return source.edit(source.replaced(one, source.text(other)) + source.replaced(other, source.text(one)))
 
 
 def _step_of(source: Source, statement: ast.stmt) -> str | None:
@@ -198,26 +206,6 @@ def _step_of(source: Source, statement: ast.stmt) -> str | None:
         return None
     name, given = source.text(statement.targets[0]), source.text(statement.value.args[0])
     return name if name == given and len(statement.targets) == 1 else None
-
-
-def _turned_inside_out(source: Source, line: int) -> SourceEdit | None:
-    """`conv(interpolate(x, …))` becomes `interpolate(conv(x), …)`."""
-    for inner in source.calls(line, "interpolate", "upsample"):
-        outer = source.parents[inner]
-        if isinstance(outer, ast.Call) and outer.args == [inner] and not outer.keywords and inner.args:
-            moved = source.replaced(inner.args[0], f"{source.text(outer.func)}({source.text(inner.args[0])})")
-            return source.edit(source.without_around(outer, inner) + moved)
-    return None
-
-
-def _reordered(evidence: Evidence, op: OpRecord, resize: OpRecord, pixels: float, channels: float) -> Gain:
-    """The convolution on fewer pixels, and the upsampling of fewer channels: of the time of both, a share that depends
-    on which of them takes longer, and that is known to within `UNSURE`."""
-    both, of_conv = evidence.share([op, resize]), evidence.share([op]).value
-    times = [of_conv * factor / (of_conv * factor + both.value - of_conv) for factor in (1 / UNSURE, UNSURE)]
-    shares = sorted(pixels * part + channels * (1 - part) for part in times)
-    how = "the convolution on fewer pixels, the upsampling of fewer channels"
-    return both.gain(0.8 * shares[0], shares[1], how, fewer_calls=0.0)
 
 
 def _is_1x1(op: OpRecord) -> bool:
@@ -233,61 +221,53 @@ def _is_1x1(op: OpRecord) -> bool:
 def causal_mask(evidence: Evidence) -> Iterator[Advice]:
     """A causal mask that is made as a tensor, where attention takes a flag."""
     for op in evidence.flow.of_category("attention"):
-        is_whole_layer = op.op in _WHOLE_LAYERS
-        at = _layer_mask_place(op) if is_whole_layer else _mask_place(op)
+        at = None if op.op in _WHOLE_LAYERS else _mask_place(op)
         if at is None or not evidence.dataflow.is_constant_input(op, at) or not _is_causal(evidence, op, at):
             continue
-        mask, share = op.signature.inputs[at], evidence.share([op])
+        mask, found, change = op.signature.inputs[at], evidence.call_of(op, _ATTENTION), None
+        if found is not None:
+            source, call = found
+            masks = [*call.args[_MASK_AT:], *(keyword for keyword in call.keywords if keyword.arg == "attn_mask")]
+            change = source.edit(source.replaced(masks[0], "is_causal=True")) if len(masks) == 1 else None
+        # Blocks of scores above the diagonal are skipped. A CPU's kernel takes 512 keys as one block: with fewer, only
+        # the mask is not read.
+        if not evidence.is_cuda and op.signature.inputs[1].shape[-2] <= _KEYS_PER_BLOCK:
+            low, high, how = 0.02, 0.15, "the mask is not read; with so few keys no scores are skipped"
+        else:
+            low, high, how = 0.1, 0.5, "half of the products of the scores and values"
         yield Advice(
             rule="causal-mask",
             where=Where(op.module, (op.index,)),
             evidence={"mask_shape": list(mask.shape), "mask_bytes": mask.nbytes},
-            recommendation="switch off torch's encoder fast path: it writes out every score, fused attention does not"
-            if is_whole_layer
-            else "pass is_causal=True instead of the mask: no matrix is made, half of the scores are skipped",
-            # Without its fast path an encoder finds out itself that its mask is causal; an attention has to be told.
-            change=Patch("torch.backends.mha.set_fastpath_enabled(False)") if is_whole_layer else _causal(evidence, op),
-            expected_gain=_causal_layer_gain(evidence, op, share)
-            if is_whole_layer
-            else _causal_gain(evidence, op, share),
+            recommendation="pass is_causal=True instead of the mask: no matrix is made, half of the scores are skipped",
+            change=change,
+            expected_gain=evidence.share([op]).gain(low, high, how, fewer_calls=0.0),
             risk="only where queries and keys start at the same position",
             confidence="high",
         )
-
-
-def _causal_gain(evidence: Evidence, op: OpRecord, share: Share) -> Gain:
-    """Blocks of scores above the diagonal are skipped. A CPU's kernel takes 512 keys as one block, so that with fewer
-    only the mask is not read."""
-    if not evidence.is_cuda and op.signature.inputs[1].shape[-2] <= _KEYS_PER_BLOCK:
-        return share.gain(0.02, 0.15, "the mask is not read; with so few keys no scores are skipped", fewer_calls=0.0)
-    return share.gain(0.1, 0.5, "half of the products of the scores and values", fewer_calls=0.0)
-
-
-def _layer_mask_place(op: OpRecord) -> int | None:
-    """Of a whole layer: the input that is as large as the scores of its tokens."""
-    tokens = op.signature.inputs[0].shape[-2]
-    places = [at for at, spec in enumerate(op.signature.inputs) if spec.shape[-2:] == (tokens, tokens)]
-    return places[-1] if places and len(op.signature.inputs[places[-1]].shape) == _SCORES_RANK else None
-
-
-def _causal_layer_gain(evidence: Evidence, op: OpRecord, share: Share) -> Gain:
-    """The scores that the fast path writes out. Measured on one core for three sizes: of the layer's time 1.1 to 1.5
-    times the share that scores and values have in its arithmetic; on a GPU it was not measured."""
-    inputs = op.signature.inputs
-    scores = 2 * inputs[0].numel * inputs[0].shape[-2]
-    part = min(scores / max(op.cost.macs, 1), 1.0)
-    low, high = (0.3, 1.0) if evidence.is_cuda else (0.8, 1.5)
-    how = "scores and mask are not written, half of the scores are skipped"
-    return share.gain(low * part, min(high * part, 0.9), how, fewer_calls=0.0)
-
-
-def _causal(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
-    found = evidence.call_of(op, _ATTENTION)
-    if found is None:
-        return None
-    source, call = found
-    masks = [*call.args[_MASK_AT:], *(keyword for keyword in call.keywords if keyword.arg == "attn_mask")]
-    return source.edit(source.replaced(masks[0], "is_causal=True")) if len(masks) == 1 else None
+    for op in evidence.flow.named(*_WHOLE_LAYERS):
+        # The mask of a whole layer is the input that is as large as the scores of its tokens, for every head.
+        inputs, tokens = op.signature.inputs, op.signature.inputs[0].shape[-2]
+        places = [at for at, spec in enumerate(inputs) if spec.shape[-2:] == (tokens, tokens)]
+        at = places[-1] if places and len(inputs[places[-1]].shape) == _SCORES_RANK else None
+        if at is None or not evidence.dataflow.is_constant_input(op, at) or not _is_causal(evidence, op, at):
+            continue
+        # Measured on one core for three sizes: of the layer's time 1.1 to 1.5 times the share that scores and values
+        # have in its arithmetic; on a GPU it was not measured.
+        part = min(2 * inputs[0].numel * tokens / max(op.cost.macs, 1), 1.0)
+        low, high = (0.3, 1.0) if evidence.is_cuda else (0.8, 1.5)
+        how = "scores and mask are not written, half of the scores are skipped"
+        yield Advice(
+            rule="causal-mask",
+            where=Where(op.module, (op.index,)),
+            evidence={"mask_shape": list(inputs[at].shape), "mask_bytes": inputs[at].nbytes},
+            recommendation="switch off torch's encoder fast path: it writes out every score, fused attention does not",
+            # Without its fast path an encoder finds out by itself that its mask is causal.
+            change=Patch("torch.backends.mha.set_fastpath_enabled(False)"),
+            expected_gain=evidence.share([op]).gain(low * part, min(high * part, 0.9), how, fewer_calls=0.0),
+            risk="only where queries and keys start at the same position",
+            confidence="high",
+        )
 
 
 @rule("expanded-mask", family="attention")
@@ -339,14 +319,13 @@ def _is_causal(evidence: Evidence, op: OpRecord, at: int) -> bool:
     if evidence.model is not None and buffers:
         return all(map(evidence.model.is_triangle, buffers))
     triangles = [each for each in near if each.op in _TRIANGLES]
-    positions = [each for each in near if each.op in _COMPARISONS and _compares_positions(evidence, each)]
+    positions = []
+    for each in near:
+        sources = [source.op for source in evidence.flow.sources(each)]
+        if each.op in _COMPARISONS and sources and set(sources) == {"aten::arange"}:
+            positions.append(each)
     diagonals = [int(each.signature.attributes.get("diagonal") or 0) for each in triangles]
     return len(triangles) + len(positions) == 1 and all(diagonal in (0, 1) for diagonal in diagonals)
-
-
-def _compares_positions(evidence: Evidence, op: OpRecord) -> bool:
-    sources = list(evidence.flow.sources(op))
-    return bool(sources) and all(source.op == "aten::arange" for source in sources)
 
 
 @rule("repeated-keys", family="attention")
@@ -404,7 +383,7 @@ def _repeats(op: OpRecord) -> bool:
 
 @rule("cancelling-permutes", family="copies")
 def cancelling_permutes(evidence: Evidence) -> Iterator[Advice]:
-    """A tensor that is turned, goes through pointwise ops, and is turned back."""
+    """A tensor that is permuted, goes through pointwise ops, and is permuted back."""
     for near, between, back in cancelling_copies(evidence):
         yield Advice(
             rule="cancelling-permutes",
@@ -419,7 +398,7 @@ def cancelling_permutes(evidence: Evidence) -> Iterator[Advice]:
 
 
 def cancelling_copies(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRecord], OpRecord]]:
-    """The copy that turns a tensor, the pointwise ops behind it, and the copy that turns it back."""
+    """The copy that permutes a tensor, the pointwise ops behind it, and the copy that permutes it back."""
     for back in evidence.flow.named("aten::clone"):
         between: list[OpRecord] = []
         near = evidence.flow.source(back)
@@ -450,17 +429,17 @@ def cancelling_copies(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRec
 
 
 def _without_permutes(evidence: Evidence, there: OpRecord, back: OpRecord) -> SourceEdit | None:
-    """The calls that turn, and those that copy, left out at both lines."""
+    """Without the calls that permute and those that copy, at both lines."""
     places = [evidence.code_at(op) for op in (there, back)]
     if any(place is None for place in places) or len({id(place[0]) for place in places if place}) > 1:
         return None
     known = [place for place in places if place is not None]
     source, lines = known[0][0], sorted({line for _, line in known})
-    turns = [call for line in lines for call in source.calls(line, "permute", "transpose", "movedim", "swapaxes")]
+    permutes = [call for line in lines for call in source.calls(line, "permute", "transpose", "movedim", "swapaxes")]
     copies = [call for line in lines for call in source.calls(line, "contiguous", "clone")]
-    if len(turns) != 2 or len(copies) > 2:
+    if len(permutes) != 2 or len(copies) > 2:
         return None
-    return source.edit([span for call in (*turns, *copies) for span in source.without(call)])
+    return source.edit([span for call in (*permutes, *copies) for span in source.without(call)])
 
 
 def _undoes(evidence: Evidence, there: OpRecord, back: OpRecord) -> bool:
@@ -482,7 +461,7 @@ def _undoes(evidence: Evidence, there: OpRecord, back: OpRecord) -> bool:
 @rule("bias-before-norm", family="unused")
 def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
     """The norm takes the mean away, and with it the bias."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for norm in evidence.flow.of_category("normalization"):
         if "batch_norm" not in norm.op and "group_norm" not in norm.op:
             continue
@@ -496,11 +475,14 @@ def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
         if norm.signature.inputs[0].shape[1] % channels or groups not in (None, channels):
             continue
         vectors = [name for name in layer.weights if _size(evidence, name) == (channels,)]
-        if not vectors or vectors[0] in told:
+        if not vectors or vectors[0] in reported:
             continue
-        told.add(vectors[0])
+        reported.add(vectors[0])
         nbytes = sum(evidence.params[name].spec.nbytes for name in vectors)
         share = min(nbytes / max(evidence.totals.param_bytes or 0, 1), 1.0)
+        types = [evidence.modules[op.module].type if op.module in evidence.modules else "" for op in (layer, norm)]
+        is_torch = bool(layer.module and norm.module) and (types[0] == "Linear" or types[0].startswith("Conv"))
+        is_torch = is_torch and types[1].startswith(("BatchNorm", "InstanceNorm")) and _runs_once(evidence, layer)
         yield Advice(
             rule="bias-before-norm",
             where=Where(
@@ -511,19 +493,11 @@ def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
             ),
             evidence={"norm": norm.module, "bias_bytes": nbytes},
             recommendation="leave out the bias: the norm behind the layer subtracts it again",
-            change=_without_bias(evidence, layer, norm),
+            change=Patch(_DROP_BIAS, ("first", "second"), ((layer.module, norm.module),)) if is_torch else None,
             expected_gain=Gain("param_bytes", share, share, "the bytes of the bias"),
             risk="none for a model that is yet to be trained",
             confidence="high",
         )
-
-
-def _without_bias(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> Patch | None:
-    records = [evidence.modules.get(op.module) for op in (layer, norm)]
-    kinds = [record.type for record in records if record is not None and record.path]
-    is_known = len(kinds) == 2 and (kinds[0] == "Linear" or kinds[0].startswith("Conv"))
-    is_known = is_known and kinds[1].startswith(("BatchNorm", "InstanceNorm")) and _runs_once(evidence, layer)
-    return Patch(_DROP_BIAS, ("first", "second"), ((layer.module, norm.module),)) if is_known else None
 
 
 def _size(evidence: Evidence, name: str) -> tuple[int, ...]:
