@@ -1,6 +1,6 @@
 """Every piece of advice that is shown on a set of models, against what its change brings.
 
-    python benchmarks/advice_shown.py predict [--on h200] -o predictions.json     # static analysis, no runs
+    python benchmarks/advice_shown.py predict [--roof | --on h200] -o predictions.json     # static analysis, no runs
     python benchmarks/advice_shown.py measure predictions.json [--cuda] -o measured.json     # check: nothing is timed
     python benchmarks/advice_shown.py compare predictions.json measured.json
 
@@ -611,6 +611,20 @@ def predict(chosen: list[Subject], on: str | None) -> dict[str, Any]:
     return found
 
 
+def measure_roof() -> None:
+    """The rates of one thread, kept in `TORCHGAUGE_CACHE`, as `--inference` measures them once. Without them those of a
+    typical server are assumed. Kernels are not measured: with those of `system --calibrate`, gains from fewer calls are
+    understated."""
+    from torchgauge.hardware import cpu_name
+    from torchgauge.measure.calibrate import calibrate
+
+    found = calibrate("cpu", cpu_name(), f"with torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print(
+        f"{found.name}: {found.flops_per_s.get('float32', 0) / 1e9:.0f} GFLOP/s, {found.bytes_per_s or 0:.3g} B/s",
+        flush=True,
+    )
+
+
 def changed(subject: Subject, row: dict[str, Any], inputs: Inputs, device: str) -> tuple[nn.Module, Inputs]:
     """The model after the change that the advice shows, or that is written here for its rule."""
     if row["code_kind"] == "patch":
@@ -732,6 +746,7 @@ def main() -> int:
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--part", default="1/1", help="of the models, as 2/3")
     parser.add_argument("--only", default="", help="names of models, with commas")
+    parser.add_argument("--roof", action="store_true", help="predict: measure this processor's peak rates first")
     parser.add_argument("-o", dest="output", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -751,6 +766,8 @@ def main() -> int:
         return 0
     started = time.monotonic()
     if options.what == "predict":
+        if options.roof:
+            measure_roof()
         result = predict(chosen, options.on)
     elif options.what == "check":
         result = check(chosen, known[0])

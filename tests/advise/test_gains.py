@@ -19,6 +19,7 @@ from torchgauge.advise.op_time import BESIDES, UNSURE, OpTimes, Queues, fresh_me
 from torchgauge.advise.registry import OPTIONS
 from torchgauge.capture.recorder import source_line
 from torchgauge.hardware import Peaks
+from torchgauge.predict.kernel_tables import KernelTable, Rates, write_table
 
 NET = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 
@@ -115,6 +116,27 @@ def test_gains_are_predicted_for_the_device_that_is_named() -> None:
     assert launch.expected_gain["basis"] == "predicted"
     assert "on h200" in str(found)
     assert all("device" not in row.expected_gain for row in here.advice)
+
+
+def test_gains_are_predicted_with_the_host_of_a_calibration(tmp_path: Path) -> None:
+    """A host that takes longer for its launches leaves the device idle for longer, which a CUDA graph saves."""
+    gains = []
+    for forward_s in (1e-3, 4e-3):
+        facts = {
+            "kind": "cuda",
+            "title": "NVIDIA H200",
+            "host": {"forward_s": forward_s, "train_s": 1e-2, "plan_s": 0.1, "spread": 0.1},
+            "gpu": {"multiprocessors": 132, "major": 9, "minor": 0, "threads": 2048, "bytes": 140_000_000_000},
+        }
+        path = tmp_path / f"{forward_s}.npz"
+        path.write_bytes(
+            write_table(KernelTable("NVIDIA H200", Rates({"float32": 60e12}, 4e12, 2e-6), {}, facts=facts))
+        )
+        found = analyze(NET, input_size=(8, 64), on=str(path), progress=False)
+        gains.append(next(row for row in found.advice if row.rule == "launch-bound").expected_gain)
+
+    assert gains[0]["device"].endswith(".npz")
+    assert gains[1]["low"] > gains[0]["low"]
 
 
 def test_up_to_the_last_wait_the_host_takes_the_time_and_then_the_device() -> None:
