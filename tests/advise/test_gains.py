@@ -318,7 +318,7 @@ def test_fewer_calls_of_linear_layers_save_the_python_of_each() -> None:
     class Heads(nn.Module):
         def __init__(self, has_modules: bool) -> None:
             super().__init__()
-            self.each = nn.ModuleList(nn.Linear(8, 8) for _ in range(4)) if has_modules else []
+            self.each = nn.ModuleList(nn.Linear(8, 8) for _ in range(4 if has_modules else 0))
 
         def forward(self, h: torch.Tensor) -> torch.Tensor:
             return torch.stack([layer(h) for layer in self.each] or [h @ h for _ in range(4)])
