@@ -1,4 +1,4 @@
-"""Batch norms that inference need not compute: a scale and a shift per channel, which a layer beside can hold."""
+"""Batch norms that inference need not compute: a scale and a shift per channel, which a neighbouring layer can hold."""
 
 from __future__ import annotations
 
@@ -83,6 +83,12 @@ def linear_bn(evidence: Evidence) -> Iterator[Advice]:
 @rule("norm-linear-fusion", family="fusion")
 def norm_linear(evidence: Evidence) -> Iterator[Advice]:
     """A batch norm in front of a layer that reads nothing else and pads nothing: its zeros would not be scaled."""
+
+    def is_affine(pair: Pair) -> bool:
+        layer, norm = (evidence.modules[op.module] for op in (pair.layer, pair.norm))
+        is_layer = layer.type == "Linear" or layer.type.startswith("Conv")
+        return is_layer and norm.type in _NORMS and f"{norm.path}.weight" in pair.norm.weights
+
     norms = (norm for norm in _inference_norms(evidence) if _runs_once(evidence, norm))
     readers = ((norm, evidence.flow.only_reader(norm)) for norm in norms)
     yield from _advice(
@@ -94,7 +100,7 @@ def norm_linear(evidence: Evidence) -> Iterator[Advice]:
             if reader is not None and _takes_norm(evidence, norm, reader) and not _has_layer_before(evidence, norm)
         ],
         "fold the batch norm into the layer behind it: this removes one memory pass",
-        lambda pair: _is_affine(evidence, pair),
+        is_affine,
         INTO_LAYER_BEHIND,
     )
 
@@ -142,12 +148,8 @@ def _advice(
 def _inference_norms(evidence: Evidence) -> Iterator[OpRecord]:
     """Batch norms by their running statistics."""
     for op in evidence.flow.of_category("normalization"):
-        if "batch_norm" in op.op and op.weights and not _trains(op):
+        if "batch_norm" in op.op and op.weights and not op.signature.attributes.get("training"):
             yield op
-
-
-def _trains(norm: OpRecord) -> bool:
-    return bool(norm.signature.attributes.get("training", False))
 
 
 def _runs_once(evidence: Evidence, op: OpRecord) -> bool:
@@ -223,9 +225,3 @@ def _fuses(pair: Pair) -> bool:
     """With groups the weights of a transposed convolution lie otherwise than torch's function takes them to."""
     known = pair.layer.signature.attributes
     return not known.get("transposed") or known.get("groups") == 1
-
-
-def _is_affine(evidence: Evidence, pair: Pair) -> bool:
-    layer, norm = (evidence.modules[op.module] for op in (pair.layer, pair.norm))
-    is_layer = layer.type == "Linear" or layer.type.startswith("Conv")
-    return is_layer and norm.type in _NORMS and f"{norm.path}.weight" in pair.norm.weights

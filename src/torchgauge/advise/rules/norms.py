@@ -29,8 +29,10 @@ class Norm:
 def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
     found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence.flow, op))]
     # On the CPU torch has no RMS norm of one pass either, and its layer norm copies what is not in order first.
-    found = [norm for norm in found if evidence.is_cuda or (norm.is_centred and _is_in_order(norm))]
     for norm in found:
+        is_in_order = norm.ops[0].signature.inputs[0].stride is None
+        if not evidence.is_cuda and not (norm.is_centred and is_in_order):
+            continue
         ops, name = norm.ops, "layer" if norm.is_centred else "RMS"
         spared = 1 - moved(max(ops, key=moved)) / sum(map(moved, ops))
         yield Advice(
@@ -48,10 +50,6 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
             risk="rounding differs in the last digits; a wider type inside must stay",
             confidence="high",
         )
-
-
-def _is_in_order(norm: Norm) -> bool:
-    return norm.ops[0].signature.inputs[0].stride is None
 
 
 def _torch_norm(evidence: Evidence, norm: Norm) -> Patch | None:
@@ -94,31 +92,24 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
         if square is None or not _is_square(square):
             return None
         inside = [square]
-    centred = _centring(flow, scaled)
-    # A norm over the variance always takes the mean away.
-    if spread.op == "aten::var" and not centred:
-        return None
-    ops = {op.index: op for op in (*centred, *inside, spread, eps, root, scaled, *_affine(flow, scaled))}
-    return Norm(tuple(ops[index] for index in sorted(ops)), bool(centred))
-
-
-def _centring(flow: Flow, scaled: OpRecord) -> list[OpRecord]:
-    """The mean and its difference to the input, where the root scales that."""
+    # The mean and its difference to the input, where the root scales that.
+    centred: list[OpRecord] = []
     for op in flow.sources(scaled):
         means = [source for source in flow.sources(op) if source.op == "aten::mean" and _is_over_last(source)]
         if op.op == "aten::sub" and means:
-            return [means[0], op]
-    return []
-
-
-def _affine(flow: Flow, scaled: OpRecord) -> list[OpRecord]:
-    """Scale and shift by parameters behind it."""
-    found: list[OpRecord] = []
+            centred = [means[0], op]
+            break
+    # A norm over the variance always takes the mean away.
+    if spread.op == "aten::var" and not centred:
+        return None
+    # Scale and shift by parameters behind it.
+    affine: list[OpRecord] = []
     reader = flow.only_reader(scaled)
-    while reader is not None and reader.weights and reader.op in (*_SCALES, *_SUMS) and len(found) < 2:
-        found.append(reader)
+    while reader is not None and reader.weights and reader.op in (*_SCALES, *_SUMS) and len(affine) < 2:
+        affine.append(reader)
         reader = flow.only_reader(reader)
-    return found
+    ops = {op.index: op for op in (*centred, *inside, spread, eps, root, scaled, *affine)}
+    return Norm(tuple(ops[index] for index in sorted(ops)), bool(centred))
 
 
 def _is_eps(op: OpRecord) -> bool:
