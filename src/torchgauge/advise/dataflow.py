@@ -130,18 +130,23 @@ class Dataflow:
         ]
         return ((source, fitting[0][0]), fitting[0][1]) if len(fitting) == 1 else None
 
-    @cached_property
+    @property
     def repeated(self) -> Sequence[OpRecord]:
         """Ops that compute once more what an earlier op computed from the same tensors."""
+        return [self._by_index[index] for index in self.first_runs]
+
+    @cached_property
+    def first_runs(self) -> Mapping[int, int]:
+        """By each of these ops, the first one that computed it."""
         first: dict[object, int] = {}
         number: dict[int, int] = {}
-        found = []
+        found: dict[int, int] = {}
         for op in self._flow.steps if self.is_known else ():
             key = self._key(op, number)
             if key is None:
                 continue
             if key in first:
-                found.append(op)
+                found[op.index] = first[key]
             number[op.index] = first.setdefault(key, op.index)
         return found
 
@@ -152,12 +157,9 @@ class Dataflow:
     def _key(self, op: OpRecord, number: Mapping[int, int]) -> object | None:
         """Equal for equal calls on equal tensors; None where that is unknown."""
         signature = op.signature
-        if (
-            op.op.endswith("_")
-            or RANDOM in signature.tags
-            or op.category == "allocation"
-            or len(signature.outputs) != 1
-        ):
+        # Of the several results of an op those of recurrent layers are looked at: sequence and states.
+        is_single = len(signature.outputs) == 1 or op.category == "recurrent"
+        if op.op.endswith("_") or RANDOM in signature.tags or op.category == "allocation" or not is_single:
             return None
         parts: list[object] = []
         for place in range(len(signature.inputs)):
@@ -168,11 +170,23 @@ class Dataflow:
                     return None
                 parts.append(None)
                 continue
+            if self._is_zero(source):
+                parts.append("zeros")
+                continue
             whole = self.reads_whole(op, place)
             if whole is None:
                 return None
             parts.append(number.get(whole, whole) if isinstance(whole, int) else whole)
         return self.call_number(op), tuple(parts), op.weights
+
+    def _is_zero(self, index: int | None) -> bool:
+        """Whether an op made a tensor of zeros, all of its memory: any part of it is zero, as a first state is."""
+        op = None if index is None else self._by_index.get(index)
+        if op is not None and op.op == "aten::zero_" and op.producers[0] is not None:
+            filled = self._by_index.get(op.producers[0])
+            made = [] if filled is None else [spec.numel for spec in filled.signature.outputs]
+            return made == [op.signature.outputs[0].numel]
+        return op is not None and op.op in ("aten::zeros", "aten::zeros_like", "aten::new_zeros")
 
     def call_number(self, op: OpRecord) -> int:
         """Equal for equal calls on tensors of equal shapes."""

@@ -20,6 +20,9 @@ _PLAIN = {
 }  # fmt: skip
 
 
+# Calls that bring more than one value to the host.
+_ARRAYS = {"cpu", "numpy", "tolist"}
+
 # Layers of torch that make indices for themselves.
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
 
@@ -103,20 +106,22 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
 @rule("repeated-work", family="constants")
 def repeated_work(evidence: Evidence) -> Iterator[Advice]:
     """The same op on the same tensors, twice in one forward pass."""
-    groups: dict[str, list[OpRecord]] = {}
+    groups: dict[tuple[str, bool], list[OpRecord]] = {}
     for op in evidence.dataflow.repeated:
-        # What a recurrent layer does inside one call is torch's.
-        if op.index not in evidence.dataflow.constants and not is_recurrent_layer(evidence, op.module):
-            groups.setdefault(op.module, []).append(op)
-    for module, ops in groups.items():
-        # A layer or a reshape that needs its input in order copies it first, and the next one does so again.
-        is_copy = all(op.op == "aten::clone" and op.signature.inputs[0].stride is not None for op in ops)
+        # What a recurrent layer does inside one call is torch's; its whole call is one op.
+        is_own = not is_recurrent_layer(evidence, op.module) or op.category == "recurrent"
+        if op.index not in evidence.dataflow.constants and is_own and not _is_chance(evidence, op):
+            # A layer or a reshape that needs its input in order copies it first, and the next one does so again.
+            is_copy = op.op == "aten::clone" and op.signature.inputs[0].stride is not None
+            groups.setdefault((op.module, is_copy), []).append(op)
+    for (module, is_copy), ops in groups.items():
+        longest = max(ops, key=lambda op: evidence.times.seconds.get(op.index, 0.0))
         words = "compute this once and pass it on: the same ops ran on the same tensors before"
         if is_copy:
             words = "call .contiguous() once on the tensor that these ops read: it is strided, so each op copies it"
         yield Advice(
             rule="repeated-work",
-            where=Where(module, tuple(op.index for op in ops)),
+            where=Where(module, tuple(op.index for op in ops), source=evidence.line_of(longest.index)),
             evidence={"ops": len(ops), "repeated": sorted({op.op for op in ops})},
             recommendation=words,
             change=None,
@@ -124,6 +129,22 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             risk="the result is kept in memory until its last use",
             confidence="high",
         )
+
+
+def _is_chance(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether two rounds of one line may be the same for this run's data alone: the module, or one around it, has
+    brought an array of values to the host before, and may take shapes and indices from it."""
+    first = evidence.dataflow.first_runs[op.index]
+    before = next(each for each in evidence.forward if each.index == first)
+    if (before.source, before.module) != (op.source, op.module):
+        return False
+    constants = evidence.dataflow.constants
+    for read in evidence.capture.run.host_reads:
+        data = [index for index in read.made_by or () if index is not None and index not in constants]
+        is_inside = not read.module or f"{op.module}.".startswith(f"{read.module}.")
+        if read.call in _ARRAYS and data and is_inside and max(data) < op.index:
+            return True
+    return False
 
 
 def _settled(evidence: Evidence, module: str) -> Patch | None:
