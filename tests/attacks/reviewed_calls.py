@@ -264,7 +264,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "setattr(sys.modules[package], name, value)": OWN,
     },
     "measure/calibrate.py": {
-        "subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)": OWN,
+        "subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, en": OWN,
     },
     "measure/nvml.py": {
         "ctypes.CDLL('nvml.dll' if sys.platform == 'win32' else 'libnvidia-ml.so.1')": OWN,
