@@ -79,6 +79,9 @@ class Specs:
             spec = self._known[key] = Spec(shape, stride, dtype, device, sparse)
         return spec
 
+    def contiguous(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Spec:
+        return self.get(shape, contiguous_stride(shape), dtype, device)
+
     def of(self, tensor: torch.Tensor, device: torch.device | None = None) -> Spec:
         """The spec of a tensor, as if it were on `device`."""
         if tensor.layout is not torch.strided:

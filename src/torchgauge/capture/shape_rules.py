@@ -114,38 +114,19 @@ def convolution(arguments: Arguments, specs: Specs) -> Spec | None:
         return None
     shape = (image.shape[0], channels_out, *space)
     last = is_channels_last(image) or is_channels_last(weight)
-    return specs.get(
-        shape, channels_last_stride(shape) if last else contiguous_stride(shape), image.dtype, image.device
-    )
+    stride = channels_last_stride(shape) if last else contiguous_stride(shape)
+    return specs.get(shape, stride, image.dtype, image.device)
 
 
-@shape_rule("aten::max_pool2d_with_indices")
-def max_pool(arguments: Arguments, specs: Specs) -> Result:
-    x = arguments["self"].spec
-    space = _space(arguments, x, arguments["dilation"])
-    if space is None:
-        return None
-    shape = (*x.shape[:-2], *space)
-    stride = contiguous_stride(shape)
-    return specs.get(shape, stride, x.dtype, x.device), specs.get(shape, stride, torch.int64, x.device)
-
-
-@shape_rule("aten::avg_pool2d")
-def avg_pool(arguments: Arguments, specs: Specs) -> Spec | None:
-    x = arguments["self"].spec
-    space = _space(arguments, x, [1, 1])
-    if space is None:
-        return None
-    shape = (*x.shape[:-2], *space)
-    return specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
-
-
-def _space(arguments: Arguments, x: Spec, dilation: list[int]) -> tuple[int, ...] | None:
-    """Output height and width; None for layouts and paddings that torch should judge."""
+@shape_rule("aten::max_pool2d_with_indices", "aten::avg_pool2d")
+def pool(arguments: Arguments, specs: Specs) -> Result:
+    """Layouts and paddings that are unusual are left to torch."""
+    x, has_indices = arguments["self"].spec, "dilation" in arguments
     if len(x.shape) not in (3, 4) or not is_contiguous(x.shape, x.stride) or 0 in x.shape:
         return None
     kernel = _pair(arguments["kernel_size"])
-    stride, padding, dilation = _pair(arguments["stride"] or kernel), _pair(arguments["padding"]), _pair(dilation)
+    stride, padding = _pair(arguments["stride"] or kernel), _pair(arguments["padding"])
+    dilation = _pair(arguments["dilation"]) if has_indices else [1, 1]
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
         return None
     sizes = []
@@ -157,7 +138,11 @@ def _space(arguments: Arguments, x: Spec, dilation: list[int]) -> tuple[int, ...
             # A window that would start in the padding after the input is dropped.
             size -= (size - 1) * s >= n + p
         sizes.append(size)
-    return tuple(sizes) if min(sizes) > 0 else None
+    if min(sizes) <= 0:
+        return None
+    shape = (*x.shape[:-2], *sizes)
+    pooled = specs.contiguous(shape, x.dtype, x.device)
+    return (pooled, specs.contiguous(shape, torch.int64, x.device)) if has_indices else pooled
 
 
 def _pair(values: list[int]) -> list[int]:
@@ -183,23 +168,15 @@ def upsample(arguments: Arguments, specs: Specs) -> Spec | None:
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-@shape_rule("aten::native_batch_norm", "aten::_native_batch_norm_legit")
+@shape_rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_no_training")
 def batch_norm(arguments: Arguments, specs: Specs) -> Result:
-    x, training = arguments["input"].spec, arguments["training"]
-    return _batch_norm(arguments, x, specs, saved=x.shape[1] if training and len(x.shape) > 1 else 0)
-
-
-@shape_rule("aten::_native_batch_norm_legit_no_training")
-def batch_norm_inference(arguments: Arguments, specs: Specs) -> Result:
-    return _batch_norm(arguments, arguments["input"].spec, specs, saved=0)
-
-
-def _batch_norm(arguments: Arguments, x: Spec, specs: Specs, *, saved: int) -> Result:
+    x = arguments["input"].spec
     if len(x.shape) < 2 or x.dtype in _HALVES or not is_dense(x):
         return None
     vectors = [arguments.get(name) for name in ("weight", "bias", "running_mean", "running_var")]
     if any(v is not None and (v.spec.shape != (x.shape[1],) or v.spec.dtype is not x.dtype) for v in vectors):
         return None
+    saved = x.shape[1] if arguments.get("training") else 0
     statistics = specs.get((saved,), (1,), x.dtype, x.device)
     return x, statistics, statistics
 
@@ -216,9 +193,8 @@ def layer_norm(arguments: Arguments, specs: Specs) -> Result:
         if arguments[name] is not None and arguments[name].spec.dtype is not x.dtype:
             return None
     reduced = (*x.shape[: len(x.shape) - count], *[1] * count)
-    statistics = specs.get(reduced, contiguous_stride(reduced), x.dtype, x.device)
-    out = specs.get(x.shape, contiguous_stride(x.shape), x.dtype, x.device)
-    return out, statistics, statistics
+    statistics = specs.contiguous(reduced, x.dtype, x.device)
+    return _dense(x, specs), statistics, statistics
 
 
 _PAGE = 4096
@@ -233,7 +209,7 @@ def mkldnn_layer(arguments: Arguments, specs: Specs) -> Result:
     steps, batch, features = x.shape
     units = int(arguments["hidden_size"])
     shape = (*x.shape[:-1], units)
-    out = specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
+    out = specs.contiguous(shape, x.dtype, x.device)
     if not arguments["train"]:
         return out, hidden, cell, None
     size = (workspace_bytes(steps, batch, features, units, x.record.itemsize),)
@@ -267,7 +243,7 @@ def cudnn(arguments: Arguments, specs: Specs) -> Result:
     shape = (*x.shape[:-1], width)
     none = specs.get((0,), (1,), x.dtype, x.device)
     buffer = none if arguments["weight_buf"] is None else arguments["weight_buf"].spec
-    out = specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
+    out = specs.contiguous(shape, x.dtype, x.device)
     reserve = specs.get((0,), (1,), torch.uint8, x.device)
     return out, _dense(hidden, specs), none if cell is None else _dense(cell.spec, specs), reserve, buffer
 
@@ -284,7 +260,7 @@ def cudnn_backward(arguments: Arguments, specs: Specs) -> Result:
 
 
 def _dense(spec: Spec, specs: Specs) -> Spec:
-    return specs.get(spec.shape, contiguous_stride(spec.shape), spec.dtype, spec.device)
+    return specs.contiguous(spec.shape, spec.dtype, spec.device)
 
 
 # Matrix products.
@@ -295,18 +271,15 @@ def product(arguments: Arguments, specs: Specs) -> Spec | None:
     return _product(arguments["self"].spec, arguments["mat2"].spec, specs)
 
 
-@shape_rule("aten::addmm", "aten::_addmm_activation")
+@shape_rule("aten::addmm", "aten::_addmm_activation", "aten::baddbmm")
 def addmm(arguments: Arguments, specs: Specs) -> Spec | None:
     bias = arguments["self"].spec
-    out = _product(arguments["mat1"].spec, arguments["mat2"].spec, specs)
-    return out if out is not None and bias.dtype is out.dtype and _expands(bias.shape, out.shape) else None
-
-
-@shape_rule("aten::baddbmm")
-def baddbmm(arguments: Arguments, specs: Specs) -> Spec | None:
-    bias = arguments["self"].spec
-    out = _product(arguments["batch1"].spec, arguments["batch2"].spec, specs)
-    return out if out is not None and bias.dtype is out.dtype and _expands(bias.shape, out.shape) else None
+    left, right = ("mat1", "mat2") if "mat1" in arguments else ("batch1", "batch2")
+    out = _product(arguments[left].spec, arguments[right].spec, specs)
+    if out is None or bias.dtype is not out.dtype or len(bias.shape) > len(out.shape):
+        return None
+    expands = all(a in (1, b) for a, b in zip(reversed(bias.shape), reversed(out.shape), strict=False))
+    return out if expands else None
 
 
 @shape_rule("aten::_scaled_mm", "aten::_scaled_mm_v2")
@@ -316,7 +289,7 @@ def scaled_product(arguments: Arguments, specs: Specs) -> Spec | None:
     if not dtype_name(left.dtype).endswith("_x2") or left.shape[-1] != right.shape[-2]:
         return None
     shape = (left.shape[0], right.shape[1])
-    return specs.get(shape, contiguous_stride(shape), arguments["out_dtype"] or torch.bfloat16, left.device)
+    return specs.contiguous(shape, arguments["out_dtype"] or torch.bfloat16, left.device)
 
 
 def _product(left: Spec, right: Spec, specs: Specs) -> Spec | None:
@@ -330,12 +303,7 @@ def _product(left: Spec, right: Spec, specs: Specs) -> Spec | None:
     if not fits:
         return None
     shape = (*left.shape[:-1], right.shape[-1])
-    return specs.get(shape, contiguous_stride(shape), left.dtype, left.device)
-
-
-def _expands(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
-    pairs = zip(reversed(small), reversed(large), strict=False)
-    return len(small) <= len(large) and all(a in (1, b) for a, b in pairs)
+    return specs.contiguous(shape, left.dtype, left.device)
 
 
 @shape_rule("aten::_grouped_mm")
@@ -349,7 +317,7 @@ def grouped(arguments: Arguments, specs: Specs) -> Spec | None:
         return None
     groups = (ends.spec.shape[0],) if dims == (2, 2) else ()
     shape = (*groups, left.shape[-2], right.shape[-1])
-    return specs.get(shape, contiguous_stride(shape), arguments["out_dtype"] or left.dtype, left.device)
+    return specs.contiguous(shape, arguments["out_dtype"] or left.dtype, left.device)
 
 
 # Attention kernels. Those of the fast paths of `nn.MultiheadAttention` and its encoder layer have no meta kernel.
@@ -372,18 +340,17 @@ def flash_on_cpu(arguments: Arguments, specs: Specs) -> Result:
 def multi_head(arguments: Arguments, specs: Specs) -> Result:
     query, key = arguments["query"].spec, arguments["key"].spec
     batch, length, _ = query.shape
-    out = specs.get(query.shape, contiguous_stride(query.shape), query.dtype, query.device)
+    out = _dense(query, specs)
     if not arguments["need_weights"]:
         return out, None
     heads = () if arguments["average_attn_weights"] else (arguments["num_head"],)
     shape = (batch, *heads, length, key.shape[1])
-    return out, specs.get(shape, contiguous_stride(shape), query.dtype, query.device)
+    return out, specs.contiguous(shape, query.dtype, query.device)
 
 
 @shape_rule("aten::_transformer_encoder_layer_fwd")
 def encoder_layer(arguments: Arguments, specs: Specs) -> Spec:
-    src: Spec = arguments["src"].spec
-    return specs.get(src.shape, contiguous_stride(src.shape), src.dtype, src.device)
+    return _dense(arguments["src"].spec, specs)
 
 
 @shape_rule("higher_order::flex_attention")
@@ -391,8 +358,8 @@ def flex(arguments: Arguments, specs: Specs) -> Result:
     query, value = arguments["query"].spec, arguments["value"].spec
     shape = (*query.shape[:-1], value.shape[-1])
     rows = query.shape[:-1]
-    sums = specs.get(rows, contiguous_stride(rows), torch.float32, query.device)
-    return specs.get(shape, contiguous_stride(shape), query.dtype, query.device), sums, sums
+    sums = specs.contiguous(rows, torch.float32, query.device)
+    return specs.contiguous(shape, query.dtype, query.device), sums, sums
 
 
 @shape_rule("higher_order::flex_attention_backward")
@@ -400,10 +367,7 @@ def flex_backward(arguments: Arguments, specs: Specs) -> Result:
     """Gradients of query, key and value, and of the tensors that the score function reads."""
 
     def like(item: object) -> Spec | None:
-        if not isinstance(item, FakeTensor):
-            return None
-        spec = item.spec
-        return specs.get(spec.shape, contiguous_stride(spec.shape), spec.dtype, spec.device)
+        return _dense(item.spec, specs) if isinstance(item, FakeTensor) else None
 
     made = tuple(like(arguments[name]) for name in ("query", "key", "value"))
     return (*made, tuple(map(like, arguments["score_mod_other_buffers"])))
@@ -435,7 +399,7 @@ def masked_fill(arguments: Arguments, specs: Specs) -> Spec | None:
         return None
     shape = _broadcast_shape([x.shape, mask.shape])
     # The kernel copies to a contiguous tensor first, whatever the layout was.
-    return None if shape is None else specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
+    return None if shape is None else specs.contiguous(shape, x.dtype, x.device)
 
 
 @shape_rule("aten::where")
@@ -499,7 +463,7 @@ def _broadcast(tensors: list[Spec], specs: Specs, dtype: torch.dtype) -> Spec | 
     if shape is None:
         return None
     if all(is_contiguous(spec.shape, spec.stride) for spec in tensors):
-        return specs.get(shape, contiguous_stride(shape), dtype, device)
+        return specs.contiguous(shape, dtype, device)
     # One full-size layout and vectors broadcast into it: vectors have no order of dimensions to disagree about.
     full = {spec.stride for spec in tensors if spec.shape == shape}
     vectors = all(spec.shape == shape or sum(size > 1 for size in spec.shape) <= 1 for spec in tensors)
@@ -535,18 +499,14 @@ def reduce(arguments: Arguments, specs: Specs) -> Spec | None:
     gone = {dim % rank for dim in dims} if rank else set()
     keep = arguments.get("keepdim", False)
     shape = tuple(1 if i in gone else n for i, n in enumerate(x.shape) if keep or i not in gone)
-    return specs.get(shape, contiguous_stride(shape), x.dtype, x.device)
+    return specs.contiguous(shape, x.dtype, x.device)
 
 
-@shape_rule("aten::_safe_softmax")
-def safe_softmax(arguments: Arguments, specs: Specs) -> Result:
-    return None if arguments["dtype"] is not None else softmax(arguments | {"half_to_float": False}, specs)
-
-
-@shape_rule("aten::_softmax", "aten::_log_softmax")
+@shape_rule("aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax")
 def softmax(arguments: Arguments, specs: Specs) -> Spec | None:
     x, rank = arguments["self"].spec, len(arguments["self"].spec.shape)
-    if arguments["half_to_float"] or not x.dtype.is_floating_point or not -rank <= arguments["dim"] < rank:
+    changes_type = arguments.get("half_to_float") or arguments.get("dtype") is not None
+    if changes_type or not x.dtype.is_floating_point or not -rank <= arguments["dim"] < rank:
         return None
     return x if is_contiguous(x.shape, x.stride) else None
 
@@ -558,7 +518,7 @@ def argmax(arguments: Arguments, specs: Specs) -> Spec | None:
     if dim is None or arguments["keepdim"] or not -rank <= dim < rank:
         return None
     shape = tuple(n for i, n in enumerate(x.shape) if i != dim % rank)
-    return specs.get(shape, contiguous_stride(shape), torch.int64, x.device)
+    return specs.contiguous(shape, torch.int64, x.device)
 
 
 @shape_rule("aten::cat")
@@ -575,17 +535,12 @@ def cat(arguments: Arguments, specs: Specs) -> Spec | None:
     if any(part.shape[:dim] != first.shape[:dim] or part.shape[dim + 1 :] != first.shape[dim + 1 :] for part in parts):
         return None
     shape = (*first.shape[:dim], sum(part.shape[dim] for part in parts), *first.shape[dim + 1 :])
-    return specs.get(shape, contiguous_stride(shape), first.dtype, first.device)
+    return specs.contiguous(shape, first.dtype, first.device)
 
 
-@shape_rule("aten::clone")
+@shape_rule("aten::clone", "aten::roll", "aten::flip")
 def clone(arguments: Arguments, specs: Specs) -> Spec | None:
-    return _copied(arguments["self"].spec, specs, arguments["memory_format"])
-
-
-@shape_rule("aten::roll", "aten::flip")
-def rearrange(arguments: Arguments, specs: Specs) -> Spec | None:
-    return _copied(arguments["self"].spec, specs, None)
+    return _copied(arguments["self"].spec, specs, arguments.get("memory_format"))
 
 
 @shape_rule("aten::_to_copy")
@@ -601,7 +556,7 @@ def to_copy(arguments: Arguments, specs: Specs) -> Spec | None:
 
 def _copied(x: Spec, specs: Specs, memory_format: torch.memory_format | None) -> Spec | None:
     if memory_format is torch.contiguous_format:
-        return specs.get(x.shape, contiguous_stride(x.shape), x.dtype, x.device)
+        return specs.contiguous(x.shape, x.dtype, x.device)
     if memory_format not in (None, torch.preserve_format):
         return None
     stride = preserved_stride(x)
@@ -617,4 +572,4 @@ def embedding(arguments: Arguments, specs: Specs) -> Spec | None:
     if len(table.shape) != 2:
         return None
     shape = (*indices.shape, table.shape[1])
-    return specs.get(shape, contiguous_stride(shape), table.dtype, table.device)
+    return specs.contiguous(shape, table.dtype, table.device)
