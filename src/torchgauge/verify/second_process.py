@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 import psutil
 import torch
@@ -52,11 +52,24 @@ class Job:
     tolerance: float
 
 
-class _Row(TypedDict):
-    """The result of a job in JSON, from the second process."""
+class _Round(TypedDict):
+    logs: list[float]
+    floor: float
+    others_share: float | None
 
-    time: dict[str, Any]
-    error: dict[str, Any]
+
+class _Error(TypedDict):
+    relative: float | None
+    cosine: float | None
+    top1: float | None
+    reason: str | None
+
+
+class _Row(TypedDict):
+    """The result of a job in JSON, from the second process: `time` of a `Paired`, `error` of a `Difference`."""
+
+    time: _Round
+    error: _Error
     tolerance: float
     samples: int
 
@@ -70,9 +83,13 @@ def _row(bench: Bench, job: Job) -> _Row | str:
         return found
     if found.time is None:
         return str(found.reason)
-    apart = {**found.error.figures(), "reason": found.error.reason}
-    time = {"logs": found.time.logs, "floor": found.time.floor, "others_share": found.time.others_share}
-    return {"time": time, "error": apart, "tolerance": found.tolerance, "samples": found.samples}
+    time, apart = found.time, found.error
+    return {
+        "time": {"logs": time.logs, "floor": time.floor, "others_share": time.others_share},
+        "error": {"relative": apart.relative, "cosine": apart.cosine, "top1": apart.top1, "reason": apart.reason},
+        "tolerance": found.tolerance,
+        "samples": found.samples,
+    }
 
 
 def _read_row(row: _Row | str) -> Verdict | str:
