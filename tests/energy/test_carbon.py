@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from torchgauge.energy import BOUNDARY, Footprint, footprint, given_grid, grid_of, grids
@@ -41,7 +43,7 @@ def test_a_rate_is_above_nothing_and_needs_a_grid(rate: float) -> None:
 
 def test_estimated_energy_gives_a_range_under_another_name() -> None:
     energy = {"joules": None, "estimated_joules": {"value": 2.0, "low": 1.0, "high": 4.0}}
-    found = Footprint(given_grid(360)).figures(energy)
+    found: Any = Footprint(given_grid(360)).figures(energy)
     assert "grams_per_1000" not in found
     assert found["estimated_grams_per_1000"] == pytest.approx({"value": 0.2, "low": 0.1, "high": 0.4})
     assert set(found["estimated_grams_per_year"]) == {"value", "low", "high"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_a_row_keeps_the_relative_range_of_the_whole() -> None:
 
 
 def test_the_figures_name_their_sources_and_what_is_missing() -> None:
-    figures = estimate_energy([op(0), op(1, status=UNCOUNTED)], Circumstances("Chip", "cuda")).figures(samples=4)
+    figures: Any = estimate_energy([op(0), op(1, status=UNCOUNTED)], Circumstances("Chip", "cuda")).figures(samples=4)
     basis = figures["estimated_from"]
     assert any("Horowitz" in source for source in basis["sources"])
     assert any("Jouppi" in source for source in basis["sources"])
@@ -158,10 +159,8 @@ def test_power_and_efficiency_are_ranges_of_the_same_estimate() -> None:
     bounds = {"low": flops / 4.0, "high": flops / 0.4, "value": flops / math.sqrt(1.6)}
     assert figures["estimated_flops_per_joule"] == pytest.approx(bounds)
     # Without a time the device takes what it can.
-    assert (
-        estimate_energy([op(0)], Circumstances(A100, "cuda", watts=400)).figures()["estimated_watts_mean"]["high"]
-        == 400
-    )
+    without_time: Any = estimate_energy([op(0)], Circumstances(A100, "cuda", watts=400)).figures()
+    assert without_time["estimated_watts_mean"]["high"] == 400
     assert estimate_energy([], Circumstances("Chip", "cuda")).figures()["estimated_flops_per_joule"] is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_gross_net_and_idle_are_told_apart() -> None:
 def test_joules_watts_and_seconds_are_consistent() -> None:
     clock = ReplayClock()
     found = energy_of(ReplayMeter(clock, IDLE_W), clock)
-    figures = found.figures(flops=1200, samples=4, tokens=32)
+    figures: Any = found.figures(flops=1200, samples=4, tokens=32)
     assert figures["watts_mean"] * figures["window_s"] == pytest.approx(figures["joules"] * figures["iterations"])
     assert figures["joules"] == pytest.approx(fmean(found.each), rel=0.01)
     assert figures["joules_per_sample"] * 4 == figures["joules_per_token"] * 32 == figures["joules"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.errors import UsageError
+from torchgauge.facts.figures import Members
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Carbon, Range
 
 JOULES_PER_KWH = 3.6e6
 SECONDS_PER_YEAR = 365 * 24 * 3600
@@ -50,9 +53,9 @@ class Footprint:
     def grams(self, joules: float) -> float:
         return joules / JOULES_PER_KWH * self.pue * self.grid.g_per_kwh
 
-    def figures(self, energy: Mapping[str, Any], *, samples: int = 1) -> dict[str, Any]:
+    def figures(self, energy: Members, *, samples: int = 1) -> Carbon:
         """`energy.carbon`: per 1,000 samples and per year at the rate; estimated energy gives a range."""
-        stated = {
+        found: Carbon = {
             "country": self.grid.code,
             "place": self.grid.country,
             "g_per_kwh": self.grid.g_per_kwh,
@@ -63,20 +66,19 @@ class Footprint:
             "boundary": BOUNDARY,
             "rate_per_s": self.rate_per_s,
         }
+        per_year = self.rate_per_s * SECONDS_PER_YEAR
         if energy.get("joules") is not None:
-            return stated | self._amounts(energy["joules"] / samples)
-        if estimated := energy.get("estimated_joules"):
-            parts = {bound: self._amounts(joules / samples) for bound, joules in estimated.items()}
-            names = next(iter(parts.values()))
-            return stated | {f"estimated_{name}": {bound: parts[bound][name] for bound in parts} for name in names}
-        return stated
+            grams = self.grams(energy["joules"] / samples)
+            found["grams_per_1000"], found["grams_per_year"] = grams * BATCH_OF_INFERENCES, grams * per_year
+        elif estimated := energy.get("estimated_joules"):
+            value, low, high = (self.grams(estimated[bound] / samples) for bound in ("value", "low", "high"))
 
-    def _amounts(self, joules_per_sample: float) -> dict[str, float]:
-        grams = self.grams(joules_per_sample)
-        return {
-            "grams_per_1000": grams * BATCH_OF_INFERENCES,
-            "grams_per_year": grams * self.rate_per_s * SECONDS_PER_YEAR,
-        }
+            def times(count: float) -> Range:
+                return {"value": value * count, "low": low * count, "high": high * count}
+
+            found["estimated_grams_per_1000"] = times(BATCH_OF_INFERENCES)
+            found["estimated_grams_per_year"] = times(per_year)
+        return found
 
 
 def footprint(

@@ -11,10 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import stdev
 from time import perf_counter, sleep
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchgauge.energy.meter import Clock, Meter
 from torchgauge.measure.absence import Absent
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import MeteredEnergy
 
 # A counter that has not changed for so many of its periods has stopped.
 STALLED_PERIODS = 20
@@ -163,7 +166,7 @@ class RunEnergy:
         """Without the idle power over the same time."""
         return None if self.idle_w is None else self.joules - self.idle_w * self.seconds
 
-    def figures(self, *, flops: int, samples: int, tokens: int | None) -> dict[str, Any]:
+    def figures(self, *, flops: int, samples: int, tokens: int | None) -> MeteredEnergy:
         """Members of the contract's `energy`; the peak is that of a whole trial unless a sensor saw a higher one."""
         return {
             "joules": self.joules,

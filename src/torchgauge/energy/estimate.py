@@ -23,6 +23,7 @@ from torchgauge.facts import COUNTED, ModuleRecord, OpRecord
 from torchgauge.measure.module_times import inclusive_sums
 
 if TYPE_CHECKING:
+    from torchgauge.facts.document_types import EstimatedEnergy
     from torchgauge.facts.document_types import Range as RangeRow
 
 PICO = 1e-12
@@ -198,7 +199,7 @@ class Estimate:
             "estimated_energy_high_j": self.joules.high * scale,
         }
 
-    def figures(self, *, samples: int = 1) -> dict[str, Any]:
+    def figures(self, *, samples: int = 1) -> EstimatedEnergy:
         """`energy.estimated_joules` and what it rests on, as plain JSON. Power is that over the time; without a time
         what the device can take."""
         watts = self.joules.scaled(1 / self.time_s) if self.time_s else self.power

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -29,31 +29,27 @@ from torchgauge.measure.sampler import Samples, sampling
 from torchgauge.measure.subject import Subject
 
 if TYPE_CHECKING:
+    from torchgauge.facts.document_types import EnergyFigures
     from torchgauge.facts.document_types import Meter as MeterRow
 
 
 BOUNDARY = "device, not host"
 
-KEYS = (
-    "origin", "reason", "boundary", "meters", "joules", "ci95_j", "net_joules", "watts_mean", "watts_peak",
-    "idle_watts", "flops_per_joule", "joules_per_sample", "joules_per_token", "estimated_joules",
-    "estimated_watts_mean", "estimated_flops_per_joule", "trials", "iterations", "window_s",
-    "power_limit_watts", "notes", "thermal", "attribution", "carbon",
-)  # fmt: skip
+
+def blank(origin: Literal["measured", "unavailable"]) -> EnergyFigures:
+    """The figures of one run, none known; joules are those of one inference (of one step in training)."""
+    return {
+        "origin": origin, "reason": None, "boundary": BOUNDARY, "meters": [], "joules": None, "ci95_j": None,
+        "net_joules": None, "watts_mean": None, "watts_peak": None, "idle_watts": None, "flops_per_joule": None,
+        "joules_per_sample": None, "joules_per_token": None, "estimated_joules": None, "estimated_watts_mean": None,
+        "estimated_flops_per_joule": None, "trials": None, "iterations": None, "window_s": None,
+        "power_limit_watts": None, "notes": [], "thermal": None, "attribution": None, "carbon": None,
+    }  # fmt: skip
 
 
-def blank(origin: str, **known: Any) -> dict[str, Any]:
-    """The figures of one run; joules are those of one inference (of one step in training)."""
-    unknown = known.keys() - set(KEYS)
-    if unknown:
-        raise KeyError(f"unknown energy figures: {', '.join(sorted(unknown))}")
-    empty: dict[str, Any] = dict.fromkeys(KEYS)
-    return empty | {"origin": origin, "boundary": BOUNDARY, "meters": [], "notes": []} | known
-
-
-def unavailable(reason: str, meters: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def unavailable(reason: str, meters: Iterable[MeterRow] = ()) -> EnergyFigures:
     """No reading: the reason, and that of each meter. An estimate may still be added."""
-    return blank(UNAVAILABLE, reason=reason, meters=[dict(row) for row in meters])
+    return {**blank(UNAVAILABLE), "reason": reason, "meters": [row.copy() for row in meters]}
 
 
 _PROFILED_RUNS = 5
@@ -116,15 +112,18 @@ def _measured(
         if isinstance(energy, Absent):
             return EnergyFacts(unavailable(energy.reason, meter_rows))
         # The meter that was used, then the others.
-        marked = [{**row, "used": row["name"] == meter.name and row["covers"] == meter.covers} for row in meter_rows]
-        figures = _figures(subject, ops, energy, samples, device) | {
-            "meters": sorted(marked, key=lambda row: not row["used"])
-        }
+        marked: list[MeterRow] = [
+            {**row, "used": row["name"] == meter.name and row["covers"] == meter.covers} for row in meter_rows
+        ]
+        figures = _figures(subject, ops, energy, samples, device)
+        figures["meters"] = sorted(marked, key=lambda row: not row["used"])
         parts = _parts(subject, ops, run, meter, energy, plan) if plan.parts_s else Absent("not asked for")
     if isinstance(parts, Absent):
-        return EnergyFacts(figures | {"attribution": {"method": None, "reason": parts.reason}})
+        figures["attribution"] = {"method": None, "reason": parts.reason}
+        return EnergyFacts(figures)
+    figures["attribution"] = parts.figures
     return EnergyFacts(
-        figures | {"attribution": dict(parts.figures)},
+        figures,
         {path: {"energy_j": joules} for path, joules in parts.modules.items()},
         {index: {"energy_j": joules} for index, joules in parts.ops.items()},
     )
@@ -132,20 +131,24 @@ def _measured(
 
 def _figures(
     subject: Subject, ops: Sequence[OpRecord], energy: RunEnergy, samples: Samples, device: Device | Absent
-) -> dict[str, Any]:
+) -> EnergyFigures:
     flops = sum(op.cost.flops for op in ops)
     found = energy.figures(flops=flops, samples=items_per_run(subject), tokens=tokens_per_run(subject))
     heat = thermal.thermal_figures(samples.figures(), energy.trials)
     watts = heat["series"].get(thermal.POWER, {"values": []})["values"]
-    found["watts_peak"] = max([found["watts_peak"], *watts])
+    found["watts_peak"] = max([*(trial.span.watts for trial in energy.trials), *watts])
     limit = device if isinstance(device, Absent) else device.power_limit_w()
     notes = []
     if not energy.is_steady:
         notes.append("energy and temperature were still changing when the warm-up ended")
     if heat["is_throttled"]:
         notes.append(f"the device was throttled: {', '.join(heat['throttled'] or ())}")
-    return blank(MEASURED, **found, thermal=heat, notes=notes) | {
-        "power_limit_watts": None if isinstance(limit, Absent) else limit
+    return {
+        **blank(MEASURED),
+        **found,
+        "thermal": heat,
+        "notes": notes,
+        "power_limit_watts": None if isinstance(limit, Absent) else limit,
     }
 
 

@@ -862,11 +862,9 @@ class Meter(TypedDict):
     used: NotRequired[bool]
 
 
-class EnergyFigures(TypedDict):
-    origin: Literal["measured", "estimated", "unavailable"]
-    reason: str | None
-    boundary: NotRequired[str | None]
-    meters: list[Meter]
+class MeteredEnergy(TypedDict):
+    """Of one run, from the trials under a meter."""
+
     joules: Figure
     ci95_j: NotRequired[Interval]
     net_joules: NotRequired[Figure]
@@ -876,14 +874,24 @@ class EnergyFigures(TypedDict):
     flops_per_joule: NotRequired[Figure]
     joules_per_sample: NotRequired[Figure]
     joules_per_token: NotRequired[Figure]
-    estimated_joules: NotRequired[Range | None]
-    estimated_joules_per_sample: NotRequired[Range | None]
-    estimated_watts_mean: NotRequired[Range | None]
-    estimated_flops_per_joule: NotRequired[Range | None]
-    estimated_from: NotRequired[Basis | None]
     trials: NotRequired[Whole]
     iterations: NotRequired[Whole]
     window_s: NotRequired[Figure]
+
+
+class EstimatedEnergy(TypedDict, total=False):
+    estimated_joules: Range | None
+    estimated_joules_per_sample: Range | None
+    estimated_watts_mean: Range | None
+    estimated_flops_per_joule: Range | None
+    estimated_from: Basis | None
+
+
+class EnergyFigures(MeteredEnergy, EstimatedEnergy):
+    origin: Literal["measured", "estimated", "unavailable"]
+    reason: str | None
+    boundary: NotRequired[str | None]
+    meters: list[Meter]
     power_limit_watts: NotRequired[Figure]
     notes: Texts
     thermal: NotRequired[Thermal | None]

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from torchgauge.facts.op import CATEGORIES, UNCOUNTED, Signature
 
 TOTALS, MODULES, OPS, WEIGHTS = "totals", "modules", "ops", "weights"
-STATIC, MEASURED, ESTIMATED = "static", "measured", "estimated"
+STATIC: Final = "static"
+MEASURED: Final = "measured"
+ESTIMATED: Final = "estimated"
 
 
 class Unit(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from torchgauge.facts.figures import ENERGY, INFERENCE, MEASURED, MODULES, OPS, PROFILE, Members, members_known
 
@@ -96,7 +96,7 @@ class EnergyFacts:
     ops: Mapping[int, Members] = field(default_factory=dict)
 
 
-UNAVAILABLE = "unavailable"
+UNAVAILABLE: Final = "unavailable"
 
 
 def total_energy(energy: EnergyFacts | None) -> float | None:
