@@ -32,7 +32,7 @@ FAMILIES = {
     "dimensions for tensor cores": ("odd-dimensions", "narrow-groups"),
     "batch at the knee": ("batch-at-knee",),
     "promotions and casts": ("type-promotion", "cast-round-trip", "cast-round-pointwise", "weight-cast"),
-    "copies": ("needless-copy", "broadcast-matmul"),
+    "copies": ("needless-copy", "broadcast-matmul", "repeated-table", "joined-parts"),
     "products of repeated tensors": ("repeated-input", "repeated-part", "product-then-sum", "equal-filters"),
     "device transfers": ("device-transfer", "host-wait"),
     "recomputed constants": ("recomputed-constant", "recomputed-weight"),

@@ -94,6 +94,29 @@ def pooled_first(self: Any, h: Tensor) -> Tensor:
     return out
 
 
+def new_order(_: Any, h: Tensor) -> Tensor:
+    h = h.relu()
+    return torch.stack([h[:, 63 - at] for at in range(64)], 1)
+
+
+def new_order_at_once(_: Any, h: Tensor) -> Tensor:
+    return h.relu().flip(1)
+
+
+def from_copies(self: Any, h: Tensor) -> Tensor:
+    rows = h[..., :1].abs().long().expand(-1, -1, 64)
+    return self.table.repeat(h.shape[0], 1, 1).gather(1, rows)
+
+
+def from_table(self: Any, h: Tensor) -> Tensor:
+    out: Tensor = self.table[h[..., 0].abs().long()]
+    return out
+
+
+def table() -> nn.Parameter:
+    return nn.Parameter(torch.randn(512, 64))
+
+
 def three_heads(self: Any, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     first, second = self.heads[0](h), self.heads[1](h)
     return first, second, self.heads[2](h)
@@ -122,6 +145,15 @@ CASES = [
         Does(pooled_late, layer=nn.Conv2d(3, 64, 1)),
         Does(pooled_first, layer=nn.Conv2d(3, 64, 1)),
         IMAGE,
+    ),
+    case("a new order", "joined-parts", "", Does(new_order), Does(new_order_at_once), TOKENS),
+    case(
+        "a table for each sample",
+        "repeated-table",
+        "",
+        Does(from_copies, table=table()),
+        Does(from_table, table=table()),
+        TOKENS,
     ),
     case(
         "three heads",

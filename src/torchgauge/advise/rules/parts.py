@@ -1,0 +1,95 @@
+"""Tensors that are put together part by part, and tables that are copied before a few rows are taken from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.facts import FREE, OpRecord
+
+_GATHERS = ("aten::gather", "aten::index_select", "aten::index")
+_COPIES = {"aten::clone", "aten::repeat", "aten::repeat_interleave", "aten::expand_copy"}
+_LEAST_TIMES = 2
+# So many parts of at most so many tensors: fewer are written out on purpose.
+_LEAST_PARTS, _MOST_TENSORS = 8, 4
+# Of a tensor that is written part by part, what must have been written so.
+_WHOLE = 0.9
+
+
+@rule("repeated-table", family="copies")
+def repeated_table(evidence: Evidence) -> Iterator[Advice]:
+    """A table that is copied for each sample, so that a gather takes rows from a copy for each."""
+    for gather in evidence.flow.named(*_GATHERS):
+        copy = evidence.flow.source(gather)
+        if copy is None or copy.op not in _COPIES or not evidence.flow.is_kept_for(copy, gather):
+            continue
+        read, made = copy.signature.inputs[0], copy.signature.outputs[0]
+        times = made.numel / max(read.distinct_numel, 1)
+        # A gather of most of the rows reads them all anyway.
+        if times < _LEAST_TIMES or gather.signature.outputs[0].numel > read.distinct_numel:
+            continue
+        yield Advice(
+            rule="repeated-table",
+            where=Where(gather.module, (copy.index, gather.index), source=evidence.line_of(copy.index)),
+            evidence={"copied_bytes": made.nbytes, "times": times},
+            recommendation="index the table itself, table[indices]: a copy of it is made for every sample first",
+            change=None,
+            expected_gain=evidence.share([copy]).gain(0.9, 1.0, "the copies of the table"),
+            risk="none",
+            confidence="high",
+        )
+
+
+@rule("joined-parts", family="copies")
+def joined_parts(evidence: Evidence) -> Iterator[Advice]:
+    """A loop over positions that only puts parts of tensors next to each other: interleaving, a new order. The parts
+    are joined by one `cat` of many, or written one by one into a result."""
+    views: dict[int | None, list[OpRecord]] = {}
+    for op in evidence.forward:
+        if op.status == FREE and op.producers:
+            views.setdefault(op.producers[0], []).append(op)
+    for joined in evidence.flow.named("aten::cat", "aten::stack"):
+        bases = [evidence.dataflow.base(joined, at) for at in range(len(joined.signature.inputs))]
+        known = Counter(base[0] for base in bases if base is not None)
+        is_of_parts = len(bases) >= _LEAST_PARTS and sum(known.values()) == len(bases)
+        if not is_of_parts or len(known) > _MOST_TENSORS or min(known.values()) < _LEAST_PARTS // 2:
+            continue
+        whole = sum({base[0]: base[1].numel for base in bases if base is not None}.values())
+        if whole != joined.signature.outputs[0].numel:
+            continue
+        makers = {base for base in known if isinstance(base, int)}
+        near = [op for base in makers for op in views.get(base, ()) if op.index < joined.index]
+        yield _advice(evidence, joined, [*near, joined], len(bases))
+    for (_, module), writes in _writes(evidence).items():
+        parts = [evidence.dataflow.reads_part(op, 1) for op in writes]
+        written = sum(op.signature.outputs[0].numel for op in writes)
+        target = evidence.dataflow.base(writes[0], 0)
+        is_whole = target is not None and written >= _WHOLE * target[1].numel
+        if len(writes) >= _LEAST_PARTS and None not in parts and len(set(parts)) <= _MOST_TENSORS and is_whole:
+            yield _advice(evidence, writes[0], writes, len(writes), module)
+
+
+def _writes(evidence: Evidence) -> dict[tuple[str | None, str], list[OpRecord]]:
+    """Copies into a part of a tensor, by the line that makes them."""
+    groups: dict[tuple[str | None, str], list[OpRecord]] = {}
+    for op in evidence.flow.named("aten::copy_"):
+        if op.source is not None and len(op.producers) == 2 and op.producers[0] is not None:
+            groups.setdefault((op.source, op.module), []).append(op)
+    return groups
+
+
+def _advice(evidence: Evidence, at: OpRecord, ops: list[OpRecord], parts: int, module: str | None = None) -> Advice:
+    fewer = 1 - 2 / parts
+    return Advice(
+        rule="joined-parts",
+        where=Where(at.module if module is None else module, (at.index,)),
+        evidence={"parts": parts},
+        recommendation="use one stack and reshape, or one index: a loop in Python puts the parts together one by one",
+        change=None,
+        expected_gain=evidence.share(ops).gain(0.5 * fewer, fewer, f"one copy in place of {parts} parts"),
+        risk="none",
+        confidence="high",
+    )

@@ -1,0 +1,89 @@
+"""Results that are put together part by part, and tables that are copied to be looked up in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.planted import said, seen
+
+
+def rules_of(model: nn.Module, *inputs: Tensor) -> set[str]:
+    return {advice.rule for advice in said(seen(model.eval(), inputs=inputs))}
+
+
+def zipped(self: Any, h: Tensor) -> Tensor:
+    even, odd = self.even(h), self.odd(h)
+    rows = []
+    for at in range(h.shape[0]):
+        rows += [even[at].unsqueeze(0), odd[at].unsqueeze(0)]
+    return torch.cat(rows, 0)
+
+
+def zipped_by_writing(self: Any, h: Tensor) -> Tensor:
+    made, out = self.even(h), torch.zeros_like(h)
+    for at in range(h.shape[0]):
+        out[at] = made[h.shape[0] - 1 - at]
+    return out
+
+
+def zipped_at_once(self: Any, h: Tensor) -> Tensor:
+    return torch.stack([self.even(h), self.odd(h)], 1).flatten(0, 1)
+
+
+def layers_joined(self: Any, h: Tensor) -> Tensor:
+    out = []
+    for _ in range(12):
+        h = torch.relu(self.even(h))
+        out.append(h[:2])
+    return torch.cat(out)
+
+
+def windows(self: Any, h: Tensor) -> Tensor:
+    h = self.odd(h)
+    return torch.stack([h[at : at + 4] for at in range(12)])
+
+
+LAYERS = {"even": nn.Linear(8, 8), "odd": nn.Linear(8, 8)}
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_found"),
+    [(zipped, True), (zipped_by_writing, True), (zipped_at_once, False), (layers_joined, False), (windows, False)],
+)
+def test_a_loop_that_only_puts_parts_together_is_found(forward: Callable[..., Tensor], is_found: bool) -> None:
+    assert ("joined-parts" in rules_of(Does(forward, **LAYERS), x(16, 8))) == is_found
+
+
+def copied(self: Any, h: Tensor) -> Tensor:
+    table = self.table.repeat(h.shape[0], 1, 1)
+    return table.gather(1, h[..., None].expand(-1, -1, 16))
+
+
+def interleaved(self: Any, h: Tensor) -> Tensor:
+    table = torch.repeat_interleave(self.table[None], h.shape[0], dim=0)
+    return table.gather(1, torch.repeat_interleave(h[..., None], 16, dim=-1))
+
+
+def looked_up(self: Any, h: Tensor) -> Tensor:
+    out: Tensor = self.table[h]
+    return out
+
+
+def of_each(self: Any, h: Tensor) -> Tensor:
+    tables = self.table[None] * h.float().mean(1)[:, None, None]
+    return tables.gather(1, h[..., None].expand(-1, -1, 16))
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_found"), [(copied, True), (interleaved, True), (looked_up, False), (of_each, False)]
+)
+def test_a_table_is_not_copied_for_each_sample(forward: Callable[..., Tensor], is_found: bool) -> None:
+    model = Does(forward, table=nn.Parameter(x(500, 16)))
+
+    assert ("repeated-table" in rules_of(model, torch.randint(0, 500, (8, 4)))) == is_found
