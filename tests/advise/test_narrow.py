@@ -21,8 +21,8 @@ def rules_of(model: nn.Module, *inputs: Tensor) -> set[str]:
 IMAGE = (2, 32, 32, 32)
 
 
-def shrinking(shrink: Callable[[Tensor], Tensor], **of_layer: int) -> nn.Module:
-    layer = nn.Conv2d(32, 64, **({"kernel_size": 1} | of_layer))
+def shrinking(shrink: Callable[[Tensor], Tensor], kernel_size: int = 1, **of_layer: Any) -> nn.Module:
+    layer = nn.Conv2d(32, 64, kernel_size, **of_layer)
     return Does(lambda self, h: shrink(self.layer(h)), layer=layer)
 
 
