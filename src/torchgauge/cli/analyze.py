@@ -11,7 +11,7 @@ from torchgauge.cli.output import (
     INTERRUPTED,
     INTERRUPTED_STATUS,
     check_outputs,
-    deliver,
+    deliver_view,
     print_failures,
     print_measuring_failures,
     report_options,
@@ -139,9 +139,9 @@ def run(args: argparse.Namespace) -> int:
             all_advice=args.all_advice,
             verify=args.verify,
             on=args.on,
-            progress=show_progress(args, sys.stderr),
+            progress=show_progress(args),
         )
-    deliver(found, args, options)
+    deliver_view(found, args, options)
     if args.verify and not (found.advice or found.options or found.plan or args.quiet):
         print("torchgauge: there is no advice, so there was nothing to verify", file=sys.stderr)
     return max(print_failures(found), print_measuring_failures(found), print_verifying_failure(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import check_outputs, show_progress, write_file
+from torchgauge.cli.output import check_outputs, deliver, show_progress
 from torchgauge.cli.target_options import (
     add_measuring_options,
     add_prediction_options,
@@ -68,7 +69,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from torchgauge.report.budgets import parse_limit
+    from torchgauge.report.budgets import budget_lines, parse_limit, render_annotations, render_json
+    from torchgauge.report.budgets.rendering import unknown_words, verdict_words
+    from torchgauge.report.layout import terminal_width
+    from torchgauge.report.saving import write_whole
+    from torchgauge.units import visible
 
     given = [parse_limit(text) for text in args.limits]
     check_outputs(args.outputs, CHECK)
@@ -76,9 +81,20 @@ def run(args: argparse.Namespace) -> int:
     # Output of the model's code is not part of the verdict.
     with redirect_stdout(sys.stderr):
         reports = [check_target(target, budget, args) for target, budget in budgets.items()]
-    for path in args.outputs:
-        write_file(Path(path), find_format(path, CHECK).render(reports), quiet=args.quiet)
-    print_verdicts(reports, args)
+    deliver(
+        args,
+        save=lambda path: write_whole(Path(path), find_format(path, CHECK).render(reports)),
+        json=lambda: [render_json(reports)],
+        lines=lambda: budget_lines(reports, terminal_width()),
+    )
+    if args.github or os.environ.get("GITHUB_ACTIONS") == "true":
+        # The runner reads both streams; JSON stays alone on its own.
+        (sys.stderr if args.json else sys.stdout).write(render_annotations(reports))
+    # Unknown figures on stderr, and broken limits where stdout is JSON or silent.
+    for report in reports:
+        texts = [verdict_words(verdict) for verdict in report.broken] if args.quiet or args.json else []
+        for text in (*texts, *unknown_words(report)):
+            print(f"torchgauge: error: {visible(report.target)}: {text}", file=sys.stderr)
     statuses = {report.exit_status for report in reports}
     return 3 if 3 in statuses else max(statuses)
 
@@ -107,7 +123,7 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
     from torchgauge.analysis.comparison import is_saved_run, open_analysis
     from torchgauge.report.budgets import check_view, unchecked
 
-    shown = show_progress(args, sys.stderr)
+    shown = show_progress(args)
     try:
         # A saved run is checked without torch.
         asked = {} if is_saved_run(target) else analysis_arguments(target, budget, args)
@@ -134,23 +150,3 @@ def analysis_arguments(target: str, budget: TargetBudget, args: argparse.Namespa
     needs = analysis_needs(list(budget.limits))
     measuring = measuring_arguments(own) | needs | {"on": [*args.on, *needs.get("on", ())]}
     return {**target_arguments(own, target), **measuring, **limit_arguments(args), "advice": False, "weights": False}
-
-
-def print_verdicts(reports: Sequence[BudgetReport], args: argparse.Namespace) -> None:
-    from torchgauge.report.budgets import budget_lines, is_in_actions, render_annotations, render_json
-    from torchgauge.report.budgets.rendering import unknown_words, verdict_words
-    from torchgauge.report.layout import terminal_width, write_lines
-    from torchgauge.units import visible
-
-    if args.json:
-        sys.stdout.write(render_json(reports))
-    elif not args.quiet:
-        write_lines(budget_lines(reports, terminal_width()), sys.stdout)
-    if args.github or is_in_actions():
-        # The runner reads both streams; JSON stays alone on its own.
-        (sys.stderr if args.json else sys.stdout).write(render_annotations(reports))
-    # Unknown figures on stderr, and broken limits where stdout is JSON or silent.
-    for report in reports:
-        texts = [verdict_words(verdict) for verdict in report.broken] if args.quiet or args.json else []
-        for text in (*texts, *unknown_words(report)):
-            print(f"torchgauge: error: {visible(report.target)}: {text}", file=sys.stderr)

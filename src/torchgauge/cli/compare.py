@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from torchgauge.cli.output import (
     check_outputs,
+    deliver,
     print_failures,
     print_measuring_failures,
-    print_written,
     report_options,
     show_progress,
 )
@@ -28,13 +28,7 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import UsageError
-from torchgauge.isolation import stop_clock
-from torchgauge.progress import stage
 from torchgauge.report.registry import COMPARISON
-
-if TYPE_CHECKING:
-    from torchgauge.analysis import Comparison
-    from torchgauge.report import Options
 
 SUMMARY = "models or saved runs side by side: structure, parameters, MACs, memory, time, energy, weights"
 DESCRIPTION = """\
@@ -66,7 +60,9 @@ def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
 
 
 def run(args: argparse.Namespace) -> int:
-    from torchgauge.report.comparison.sections import check_columns
+    from torchgauge.report.comparison.sections import check_columns, comparison_sections
+    from torchgauge.report.formats.text import sections_lines
+    from torchgauge.report.layout import PLAIN_WIDTH
 
     if len(args.targets) < 2:
         raise UsageError("a comparison needs two targets or more: torchgauge compare A B")
@@ -76,32 +72,16 @@ def run(args: argparse.Namespace) -> int:
     from torchgauge.analysis.comparison import compare, is_saved_run
 
     with redirect_stdout(sys.stderr):
-        asked: dict[str, Any] = {"progress": show_progress(args, sys.stderr)}
+        asked: dict[str, Any] = {"progress": show_progress(args)}
         # Saved runs are compared without torch, which the others' options need.
         if not all(is_saved_run(target) for target in args.targets):
             asked |= target_arguments(args, *args.targets) | measuring_arguments(args) | depth_arguments(args)
             asked |= limit_arguments(args) | {"on": args.on, "advice": False}
         found = compare(*args.targets, **asked)
-    deliver(found, args, options)
+    deliver(
+        args,
+        save=lambda path: found.save(path, replace(options, width=PLAIN_WIDTH)),
+        json=lambda: [found.render("json")],
+        lines=lambda: sections_lines(comparison_sections(found.data, options), options.width),
+    )
     return max(max(print_failures(one), print_measuring_failures(one)) for one in found.analyses)
-
-
-def deliver(found: Comparison, args: argparse.Namespace, options: Options) -> None:
-    from dataclasses import replace
-
-    from torchgauge.report.comparison.sections import comparison_sections
-    from torchgauge.report.formats.text import sections_lines
-    from torchgauge.report.layout import PLAIN_WIDTH, write_lines
-
-    shown = show_progress(args, sys.stderr)
-    for path in args.outputs:
-        with stage(f"writing {Path(path).name}", shown=shown):
-            found.save(path, replace(options, width=PLAIN_WIDTH))
-        print_written(Path(path), quiet=args.quiet)
-    stop_clock()
-    if args.json:
-        sys.stdout.write(found.render("json"))
-    elif not args.quiet:
-        with stage("writing the report", shown=shown):
-            lines = sections_lines(comparison_sections(found.data, options), options.width)
-        write_lines(lines, sys.stdout)

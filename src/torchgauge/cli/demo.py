@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from torchgauge.cli.analyze import RESULT as RESULT
-from torchgauge.cli.output import check_outputs, deliver, show_progress
+from torchgauge.cli.output import check_outputs, deliver_view, show_progress
 from torchgauge.progress import import_torch
 
 SUMMARY = "analyse a small built-in model and write its report"
@@ -25,13 +24,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from torchgauge.analysis import analyze
 
-    import_torch(shown=show_progress(args, sys.stderr))
+    import_torch(shown=show_progress(args))
     from torchgauge.cli.demo_model import DemoNet
     from torchgauge.report import Options
     from torchgauge.report.layout import terminal_width
 
     check_outputs(args.outputs)
     args.outputs = [*(str(Path.cwd() / name) for name in FILES), *args.outputs]
-    view = analyze(DemoNet().eval(), input_size=(1, 3, 224, 224), progress=show_progress(args, sys.stderr))
-    deliver(view, args, Options(width=terminal_width()))
+    view = analyze(DemoNet().eval(), input_size=(1, 3, 224, 224), progress=show_progress(args))
+    deliver_view(view, args, Options(width=terminal_width()))
     return 0

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             expandable_segments=args.expandable_segments,
             execution=args.execution,
             torch_version=args.torch_version,
-            progress=show_progress(args, sys.stderr),
+            progress=show_progress(args),
         )
         report = (Fits([found]) if isinstance(found, Fit) else found).report(remedies=args.remedies)
     deliver_prediction(report, args)

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
             channels_last=args.channels_last,
             price=price,
             torch_version=args.torch_version,
-            progress=show_progress(args, sys.stderr),
+            progress=show_progress(args),
         )
     deliver_prediction(ForecastReport([found] if isinstance(found, Forecast) else found), args)
     return 0

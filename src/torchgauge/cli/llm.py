@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     parse_sizes(args.concurrent, "--concurrent")
     check_target(args.target)
     with redirect_stdout(sys.stderr):
-        import_torch(shown=show_progress(args, sys.stderr))
+        import_torch(shown=show_progress(args))
         from torchgauge.analysis.language import llm
         from torchgauge.report.llm import LlmReport
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
             dtype=args.dtype,
             code=args.code,
             allow_pickle=args.allow_pickle,
-            progress=show_progress(args, sys.stderr),
+            progress=show_progress(args),
         )
         report = LlmReport(found.to_dict())
     deliver_prediction(report, args)

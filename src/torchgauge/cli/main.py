@@ -75,10 +75,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(args: argparse.Namespace) -> int:
+    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        """Under --quiet only errors and warnings about pickles are printed."""
+        if not args.quiet or issubclass(category, UnpicklingWarning):
+            complain("warning", str(message))
+
     with warnings.catch_warnings():
         # Warnings about what a pickle runs are shown whatever filters the user has set.
         warnings.simplefilter("always", UnpicklingWarning)
-        warnings.showwarning = show_announcement if args.quiet else show_warning
+        warnings.showwarning = show
         status: int = COMMANDS[args.command].run(args)
     sys.stdout.flush()
     return status
@@ -255,16 +260,6 @@ def intention(parser: argparse.ArgumentParser, args: argparse.Namespace, unknown
     close = [get_close_matches(word.partition("=")[0], known, n=1) for word in unknown if word.startswith("-")]
     meant = list(dict.fromkeys(match for matches in close for match in matches))
     return f"\nDid you mean {', '.join(meant)}?" if meant else misspelt_command(args)
-
-
-def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    complain("warning", str(message))
-
-
-def show_announcement(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    """Under --quiet only errors and warnings about pickles are printed."""
-    if issubclass(category, UnpicklingWarning):
-        complain("warning", str(message))
 
 
 def complain(kind: str, message: str) -> None:

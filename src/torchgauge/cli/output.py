@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from torchgauge.errors import TorchgaugeError
 from torchgauge.isolation import stop_clock
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torchgauge.facts import View
     from torchgauge.report import Options
     from torchgauge.report.documents import PredictionReport
+    from torchgauge.report.layout import Line
 
 # The status by which shells report Ctrl-C.
 INTERRUPTED_STATUS = 130
@@ -46,56 +47,59 @@ def check_outputs(outputs: Sequence[str], result: str = ANALYSIS) -> None:
             raise TorchgaugeError(f"cannot write '{output}': it is a folder")
 
 
-def deliver(view: View, args: argparse.Namespace, options: Options) -> None:
-    """Files first: they are complete even if the reader of stdout goes away."""
+def deliver(
+    args: argparse.Namespace,
+    *,
+    save: Callable[[str], None],
+    json: Callable[[], Iterable[str]],
+    lines: Callable[[], Sequence[Line]],
+    written: Sequence[str] = (),
+) -> None:
+    """Write the files except those `written` already, then JSON or the lines of the report to stdout. Files come first:
+    they are complete even if the reader of stdout goes away."""
+    from torchgauge.report.layout import write_lines
+
+    shown = show_progress(args)
+    for path in args.outputs:
+        if path not in written:
+            with stage(f"writing {Path(path).name}", shown=shown):
+                save(path)
+        if not args.quiet:
+            print(f"wrote {Path(path)}", file=sys.stderr)
+    stop_clock()
+    if args.json:
+        sys.stdout.writelines(json())
+    elif not args.quiet:
+        with stage("writing the report", shown=shown):
+            report = lines()
+        write_lines(report, sys.stdout)
+
+
+def deliver_view(view: View, args: argparse.Namespace, options: Options) -> None:
     from dataclasses import replace
 
     from torchgauge.report import render_pieces, save
     from torchgauge.report.formats.text import report_lines
-    from torchgauge.report.layout import PLAIN_WIDTH, write_lines
+    from torchgauge.report.layout import PLAIN_WIDTH
 
-    shown = show_progress(args, sys.stderr)
-    for path in args.outputs:
-        with stage(f"writing {Path(path).name}", shown=shown):
-            save(view, path, replace(options, width=PLAIN_WIDTH))
-        print_written(Path(path), quiet=args.quiet)
-    stop_clock()
-    if args.json:
-        sys.stdout.writelines(piece.decode() for piece in render_pieces(view, "json"))
-    elif not args.quiet:
-        with stage("writing the report", shown=shown):
-            lines = report_lines(view, options)
-        write_lines(lines, sys.stdout)
+    deliver(
+        args,
+        save=lambda path: save(view, path, replace(options, width=PLAIN_WIDTH)),
+        json=lambda: (piece.decode() for piece in render_pieces(view, "json")),
+        lines=lambda: report_lines(view, options),
+    )
 
 
 def deliver_prediction(report: PredictionReport, args: argparse.Namespace) -> None:
-    """The result of `fit`, `forecast` or `llm`: files, then stdout."""
     from torchgauge.report.documents import render_json
-    from torchgauge.report.layout import terminal_width, write_lines
+    from torchgauge.report.layout import terminal_width
 
-    for path in args.outputs:
-        write_file(Path(path), report.render(path), quiet=args.quiet)
-    if args.json:
-        sys.stdout.write(render_json(report))
-    elif not args.quiet:
-        write_lines(report.lines(terminal_width()), sys.stdout)
+    deliver(args, save=report.save, json=lambda: [render_json(report)], lines=lambda: report.lines(terminal_width()))
 
 
-def write_file(path: Path, text: str, *, quiet: bool) -> None:
-    from torchgauge.report.saving import write_whole
-
-    write_whole(path, text)
-    print_written(path, quiet=quiet)
-
-
-def print_written(path: Path, *, quiet: bool) -> None:
-    if not quiet:
-        print(f"wrote {path}", file=sys.stderr)
-
-
-def show_progress(args: argparse.Namespace, stream: TextIO) -> bool | None:
+def show_progress(args: argparse.Namespace) -> bool | None:
     """None where there is no terminal: no progress bar then, but stages are still announced."""
-    return False if args.quiet or args.no_progress else stream.isatty() or None
+    return False if args.quiet or args.no_progress else sys.stderr.isatty() or None
 
 
 # So many unreadable tensors are listed with their reason, the others by name.

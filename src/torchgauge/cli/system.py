@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import check_outputs, show_progress, write_file
+from torchgauge.cli.output import check_outputs, deliver, show_progress
 from torchgauge.progress import import_torch, stage
 from torchgauge.report.registry import SYSTEM, find_format
 
 if TYPE_CHECKING:
-    from torchgauge.hardware import Device, System
+    from torchgauge.hardware import System
     from torchgauge.measure.calibrate import Calibrated
     from torchgauge.report.layout import Line
 
@@ -41,11 +40,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, SYSTEM)
-    import_torch(shown=show_progress(args, sys.stderr))
+    import_torch(shown=show_progress(args))
     from torchgauge.energy.meter import list_meters
     from torchgauge.hardware import collect_system
     from torchgauge.isolation import barriers
     from torchgauge.measure.calibrate import describe_machine
+    from torchgauge.report.layout import terminal_width
+    from torchgauge.report.saving import write_whole
 
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []
@@ -57,14 +58,12 @@ def run(args: argparse.Namespace) -> int:
         "calibration": [asdict(one) for one in calibrated],
     }
     found["isolation"] = [asdict(barrier) | {"available": barrier.is_active} for barrier in barriers()]
-    for path in args.outputs:
-        write_file(Path(path), FORMS[find_format(path, SYSTEM).name](system, found), quiet=args.quiet)
-    if args.json:
-        sys.stdout.write(system_json(system, found))
-    elif not args.quiet:
-        from torchgauge.report.layout import terminal_width, write_lines
-
-        write_lines(system_lines(system, found, terminal_width()), sys.stdout)
+    deliver(
+        args,
+        save=lambda path: write_whole(Path(path), FORMS[find_format(path, SYSTEM).name](system, found)),
+        json=lambda: [system_json(system, found)],
+        lines=lambda: system_lines(system, found, terminal_width()),
+    )
     return 0
 
 
@@ -76,7 +75,7 @@ def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
     env = system.environment
     devices = [("cpu", env.cpu, f"with torch {env.torch}, {env.threads} threads")]
     devices += [(f"cuda:{d.index}", d.name, f"with torch {env.torch}") for d in system.devices if d.kind == "cuda"]
-    with stage("Calibrating", shown=show_progress(args, sys.stderr)) as tell:
+    with stage("Calibrating", shown=show_progress(args)) as tell:
         found = [calibrate(device, name, how, tell) for device, name, how in devices]
         for one in found:
             rates = Rates(one.flops_per_s or {"float32": 1e11}, one.bytes_per_s or 1e10, LAUNCH_S)
@@ -118,8 +117,12 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
         ("Memory", f"{format_bytes(env.memory_bytes)}, {format_bytes(system.available_memory_bytes)} available"),
         ("torch", f"{env.torch}, {env.threads} threads"),
         ("Backends", backends),
-        *(("Device", device_text(device)) for device in system.devices),
     ]
+    for device in system.devices:
+        text = f"{device.kind}:{device.index} {device.name}, {format_bytes(device.memory_bytes)}"
+        if device.compute_capability:
+            text += f", compute capability {device.compute_capability}, {device.multiprocessors} multiprocessors"
+        facts.append(("Device", text))
     if not system.devices:
         facts.append(("Devices", "none except the CPU"))
     facts += [("Peaks", peaks_text(row)) for row in found.get("peaks", ())]
@@ -137,29 +140,19 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
 FORMS = {"json": system_json, "text": system_text}
 
 
-def device_text(device: Device) -> str:
-    from torchgauge.units import format_bytes
-
-    text = f"{device.kind}:{device.index} {device.name}, {format_bytes(device.memory_bytes)}"
-    if device.compute_capability:
-        text += f", compute capability {device.compute_capability}, {device.multiprocessors} multiprocessors"
-    return text
-
-
 def peaks_text(row: Mapping[str, Any]) -> str:
-    known = [rates_text(row[origin]) for origin in ("published", "measured") if row[origin]]
-    return f"{row['device']}: {'; '.join(known) or 'unknown; torchgauge system --calibrate measures them'}"
-
-
-def rates_text(peaks: Mapping[str, Any]) -> str:
     from torchgauge.units import format_count
 
-    rates = [
-        f"{dtype} {format_count(rate)}{'OP' if dtype == 'int8' else 'FLOP'}/s"
-        for dtype, rate in peaks["flops_per_s"].items()
-    ]
-    rates += [f"memory {format_count(peaks['bytes_per_s'])}B/s"] if peaks["bytes_per_s"] else []
-    return f"{', '.join(rates)} ({peaks['source']})"
+    known = []
+    for peaks in (row["published"], row["measured"]):
+        if peaks:
+            rates = [
+                f"{dtype} {format_count(rate)}{'OP' if dtype == 'int8' else 'FLOP'}/s"
+                for dtype, rate in peaks["flops_per_s"].items()
+            ]
+            rates += [f"memory {format_count(peaks['bytes_per_s'])}B/s"] if peaks["bytes_per_s"] else []
+            known.append(f"{', '.join(rates)} ({peaks['source']})")
+    return f"{row['device']}: {'; '.join(known) or 'unknown; torchgauge system --calibrate measures them'}"
 
 
 def offer_lines(row: Mapping[str, Any], width: int) -> list[Line]:

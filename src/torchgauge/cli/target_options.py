@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +48,7 @@ def target_arguments(args: argparse.Namespace, *targets: str) -> dict[str, Any]:
 
     for target in (*targets, *((args.code,) if args.code else ())):
         check_target(target)
-    import_torch(shown=show_progress(args, sys.stderr))
+    import_torch(shown=show_progress(args))
     from torchgauge.source import parse_dtype, parse_input
 
     return {

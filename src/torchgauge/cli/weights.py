@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import check_outputs, print_failures, print_written, show_progress
+from torchgauge.cli.output import check_outputs, deliver, print_failures, show_progress
 from torchgauge.cli.target_options import files_to_isolate, limit_arguments, positive
 from torchgauge.errors import UsageError
-from torchgauge.isolation import stop_clock
-from torchgauge.progress import stage
 from torchgauge.report.registry import SCAN, find_format
 
 if TYPE_CHECKING:
-    from torchgauge.analysis import WeightScan
     from torchgauge.facts.figures import Members
 
 SUMMARY = "statistics of every tensor of a checkpoint file or folder, or what changed against another"
@@ -85,6 +80,9 @@ def run(args: argparse.Namespace) -> int:
     reads_values = args.against is None if args.weights is None else args.weights
     streamed = [output for output, name in formats.items() if name == "weights.jsonl" and reads_values]
     from torchgauge.analysis import scan_weights
+    from torchgauge.report import Options, render_pieces
+    from torchgauge.report.formats.text import weight_lines
+    from torchgauge.report.layout import terminal_width
     from torchgauge.report.saving import RowStream
 
     with ExitStack() as stack:
@@ -106,27 +104,13 @@ def run(args: argparse.Namespace) -> int:
             code=args.code,
             allow_pickle=args.allow_pickle,
             on_row=write if streams else None,
-            progress=show_progress(args, sys.stderr),
+            progress=show_progress(args),
         )
-    deliver(scan, args, written=streamed)
+    deliver(
+        args,
+        save=scan.save,
+        json=lambda: (piece.decode() for piece in render_pieces(scan, "json")),
+        lines=lambda: weight_lines(scan, Options(width=terminal_width())),
+        written=streamed,
+    )
     return print_failures(scan)
-
-
-def deliver(scan: WeightScan, args: argparse.Namespace, *, written: list[str]) -> None:
-    from torchgauge.report import Options, render_pieces
-    from torchgauge.report.formats.text import weight_lines
-    from torchgauge.report.layout import terminal_width, write_lines
-
-    shown = show_progress(args, sys.stderr)
-    for output in args.outputs:
-        if output not in written:
-            with stage(f"writing {Path(output).name}", shown=shown):
-                scan.save(output)
-        print_written(Path(output), quiet=args.quiet)
-    stop_clock()
-    if args.json:
-        sys.stdout.writelines(piece.decode() for piece in render_pieces(scan, "json"))
-    elif not args.quiet:
-        with stage("writing the report", shown=shown):
-            lines = weight_lines(scan, Options(width=terminal_width()))
-        write_lines(lines, sys.stdout)

@@ -22,17 +22,6 @@ def energy_key(view: View) -> str:
     return "estimated_energy_j" if is_estimated(view) else "energy_j"
 
 
-def whole_joules(view: View) -> float | None:
-    """Of one run: measured, or the middle of the estimate."""
-    energy = energy_of(view)
-    if energy is None:
-        return None
-    if not is_estimated(view):
-        return energy["joules"]
-    guess = energy.get("estimated_joules")
-    return guess and guess["value"]
-
-
 def own_energy(node: Node, rows: Mapping[str, Members], key: str) -> float:
     """Without the modules below."""
     below = sum(rows.get(child.path, {}).get(key) or 0.0 for child in node.children)
@@ -167,9 +156,17 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
 
 
 def _whole(view: View, by: str) -> float:
-    found: float | None = (
-        view.totals.flops if by == BY_FLOPS else view.totals.time_s if by == BY_TIME else whole_joules(view)
-    )
+    """Of one run: its FLOPs, its seconds, or its joules, measured or the middle of the estimate."""
+    energy = energy_of(view) if by == BY_ENERGY else None
+    if by == BY_FLOPS:
+        found: float | None = view.totals.flops
+    elif by == BY_TIME:
+        found = view.totals.time_s
+    elif energy is not None and energy["origin"] == ESTIMATED:
+        guess = energy.get("estimated_joules")
+        found = guess and guess["value"]
+    else:
+        found = energy and energy["joules"]
     return found or 0.0
 
 

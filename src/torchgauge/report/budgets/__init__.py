@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torchgauge.report.budgets.rendering import (
     budget_lines,
-    is_in_actions,
     render_annotations,
     render_json,
     render_junit,
@@ -26,6 +25,5 @@ from torchgauge.report.budgets.verdicts import (
 
 __all__ = [
     "KEYS", "PEAKS", "BudgetReport", "Limit", "Verdict", "analysis_needs", "budget_lines", "check_view",
-    "is_in_actions", "limit", "limits", "parse_limit", "render_annotations", "render_json", "render_junit",
-    "render_text", "unchecked",
+    "limit", "limits", "parse_limit", "render_annotations", "render_json", "render_junit", "render_text", "unchecked",
 ]  # fmt: skip

@@ -3,7 +3,6 @@ Actions, which shows them next to the code."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from xml.etree import ElementTree as ET
@@ -155,7 +154,3 @@ def render_annotations(reports: Sequence[BudgetReport]) -> str:
                 message = "\n".join([verdict_words(verdict), *blame_words(verdict)]).translate(_DATA)
                 lines.append(f"::error {place}title={title}::{message}\n")
     return "".join(lines)
-
-
-def is_in_actions() -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true"

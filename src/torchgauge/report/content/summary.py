@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import AdapterRecord, TrainingRecord, View
 from torchgauge.facts.figures import ESTIMATED
@@ -217,8 +217,15 @@ def origin_facts(view: View) -> list[Fact]:
     family, complexity = view.architecture.family, view.architecture.complexity
     if family:
         kind = f"{family}, {complexity} complexity" if complexity else family
-        known = hyperparameter_text(view.architecture.hyperparameters)
-        facts.append(("Family", "", f"{kind}: {known}" if known else kind))
+        # `depth 12, width 768, heads 12?`: a question mark for assumptions.
+        values = view.architecture.hyperparameters
+        assumed, known = values.get("assumed", []), []
+        for name, value in values.items():
+            if name != "assumed":
+                text = "+".join(map(str, value)) if isinstance(value, list) else str(value)
+                text = ("yes" if value else "no") if isinstance(value, bool) else text
+                known.append(f"{name.replace('_', ' ')} {text}{'?' if name in assumed else ''}")
+        facts.append(("Family", "", f"{kind}: {', '.join(known)}" if known else kind))
     target = view.capture.target
     if view.capture.stored is not None and target.format:
         files = PurePath(target.files[0]).name if target.files else ""
@@ -230,17 +237,6 @@ def origin_facts(view: View) -> list[Fact]:
         cut = {n: v if len(v) <= _LONGEST_METADATA else f"{v[:_LONGEST_METADATA]}…" for n, v in shown.items()}
         facts.append(("Archive", "", ", ".join(f"{n.replace('_', ' ')} {value}" for n, value in cut.items())))
     return [*facts, *adapter_facts(view.capture.adapter), *training_facts(view.capture.training)]
-
-
-def hyperparameter_text(values: Mapping[str, Any]) -> str:
-    """`depth 12, width 768, heads 12?`: a question mark for what is assumed."""
-    assumed, parts = values.get("assumed", []), []
-    for name, value in values.items():
-        if name != "assumed":
-            text = "+".join(map(str, value)) if isinstance(value, list) else str(value)
-            text = ("yes" if value else "no") if isinstance(value, bool) else text
-            parts.append(f"{name.replace('_', ' ')} {text}{'?' if name in assumed else ''}")
-    return ", ".join(parts)
 
 
 def stored_facts(view: View) -> list[Fact]:

@@ -64,12 +64,6 @@ class Area:
     entries: dict[Item, float] = field(default_factory=dict)
     exits: dict[Item, float] = field(default_factory=dict)
 
-    def absorb(self, inner: Area, dx: float, dy: float) -> None:
-        self.boxes += [Box(b.item, b.x + dx, b.y + dy, b.width, b.height) for b in inner.boxes]
-        for wire in inner.wires:
-            points = [(x + dx, y + dy) for x, y in wire.points]
-            self.wires.append(replace(wire, points=points))
-
 
 class ModuleLayout:
     def __init__(self, item: Item, inner: list[Area], traffic: Traffic, size: Size) -> None:
@@ -106,7 +100,9 @@ class ModuleLayout:
         area.boxes.append(Box(self.item, 0, 0, area.width, area.height))
         for place, inner in enumerate(self.inner):
             vertex = len(self.entering) + place
-            area.absorb(inner, self.x[vertex] - inner.width / 2, self._top(vertex))
+            dx, dy = self.x[vertex] - inner.width / 2, self._top(vertex)
+            area.boxes += [Box(box.item, box.x + dx, box.y + dy, box.width, box.height) for box in inner.boxes]
+            area.wires += [replace(wire, points=[(x + dx, y + dy) for x, y in wire.points]) for wire in inner.wires]
         area.wires += self._wires()
         area.entries = {made: self.x[place] for made, place in self.entering.items()}
         area.exits = {made: self.x[self.first_exit + place] for made, place in self.leaving.items()}
