@@ -17,8 +17,8 @@ from torchgauge.report.registry import ANALYSIS, find_format
 if TYPE_CHECKING:
     from torchgauge.facts import View
     from torchgauge.report import Options
-    from torchgauge.report.documents import PredictionReport
     from torchgauge.report.layout import Line
+    from torchgauge.report.predictions import PredictionReport
 
 # The status by which shells report Ctrl-C.
 INTERRUPTED_STATUS = 130
@@ -91,8 +91,8 @@ def deliver_view(view: View, args: argparse.Namespace, options: Options) -> None
 
 
 def deliver_prediction(report: PredictionReport, args: argparse.Namespace) -> None:
-    from torchgauge.report.documents import render_json
     from torchgauge.report.layout import terminal_width
+    from torchgauge.report.predictions import render_json
 
     deliver(args, save=report.save, json=lambda: [render_json(report)], lines=lambda: report.lines(terminal_width()))
 

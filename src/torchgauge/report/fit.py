@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from torchgauge.facts import FitFacts, Suggestions, fit_row
 from torchgauge.report.charts import VERDICT_COLOURS, svg_label, svg_picture
-from torchgauge.report.documents import PredictionReport
 from torchgauge.report.escape import html_text
 from torchgauge.report.model import (
     Block,
@@ -24,6 +23,7 @@ from torchgauge.report.model import (
     notes,
     texts,
 )
+from torchgauge.report.predictions import PredictionReport
 from torchgauge.report.registry import FIT
 from torchgauge.units import format_bytes, format_percent
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torchgauge.facts import ForecastFacts, OpForecast, forecast_row
 from torchgauge.report.charts import COLOURS, WIDTH, Mark, Series, log_chart, svg_label, svg_picture
-from torchgauge.report.documents import PredictionReport
 from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, more, notes, texts
+from torchgauge.report.predictions import PredictionReport
 from torchgauge.report.registry import FORECAST
 from torchgauge.units import format_count, format_joules, format_percent, format_seconds, format_value
 

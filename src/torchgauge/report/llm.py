@@ -18,9 +18,9 @@ from torchgauge.report.charts import (
     svg_label,
     svg_picture,
 )
-from torchgauge.report.documents import PredictionReport
 from torchgauge.report.escape import html_text
 from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, figures, more, notes, texts
+from torchgauge.report.predictions import PredictionReport
 from torchgauge.report.registry import LLM
 from torchgauge.units import format_bytes, format_count, format_joules, format_percent, format_seconds
 

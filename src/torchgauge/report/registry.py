@@ -96,12 +96,12 @@ def _prediction_formats(picture: str, table: tuple[str, str] | None = None) -> t
     tables: tuple[Format, ...] = ()
     if table is not None:
         tables = (
-            Format("csv", ".csv", f"one row per {table[0]}", f"a line per {table[1]}", home="documents:render_csv"),
+            Format("csv", ".csv", f"one row per {table[0]}", f"a line per {table[1]}", home="predictions:render_csv"),
         )
     return (
-        Format("json", ".json", "everything", home="documents:render_json"),
-        Format("html", ".html", "one page, offline", home="documents:render_page"),
-        Format("svg", ".svg", picture, home="documents:render_picture"),
+        Format("json", ".json", "everything", home="predictions:render_json"),
+        Format("html", ".html", "one page, offline", home="predictions:render_page"),
+        Format("svg", ".svg", picture, home="predictions:render_picture"),
         *tables,
         Format("md", ".md", "tables", home="formats.markdown:write_sections"),
         Format("latex", ".tex", "tables", home="formats.latex:write_sections"),
