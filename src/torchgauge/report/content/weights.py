@@ -60,8 +60,11 @@ from torchgauge.units import (
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Against
 
-PLACES, LISTED, HARDEST = 40, 10, 5
-MAPS, MAP_ROWS, MAP_LABEL = 2, 10, 28
+# Rows shown of each table or list; the others are counted.
+_MAX_PLACES, _MAX_LISTED, _MAX_HARDEST = 40, 10, 5
+_MAX_FOLDERS, _MAX_TIED = 30, 10
+_MAX_CHANGED, _MAX_NAMED = 25, 10
+_MAX_MAPS, _MAX_MAP_ROWS, _MAX_MAP_LABEL = 2, 10, 28
 # On a narrower page some columns are left out, so that names stay readable.
 WIDE = 96
 # A column: its title, the text of a row's cell, whether it can be left out.
@@ -92,22 +95,22 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         yield from _structures(view)
         yield from _packings(view)
     yield from _outliers(view)
-    yield from (_heat_map(found, options.width) for found in heat_maps(view)[:MAPS])
+    yield from (_heat_map(found, options.width) for found in heat_maps(view)[:_MAX_MAPS])
     yield from _operations(view)
     found = advice(view)
     if found:
         same = [f" (and {format_exact(entry.siblings)} like it)" if entry.siblings else "" for entry in found]
         advised = [Item(f": {entry.text}{again}", name=entry.name) for entry, again in zip(found, same, strict=True)]
-        yield _listed("Recommendations for weights", Listing(advised[:LISTED]), len(found), Topic.ADVICE)
+        yield _listed("Recommendations for weights", Listing(advised[:_MAX_LISTED]), len(found), Topic.ADVICE)
     failures = summary["failures"] if summary else []
     if failures:
-        items = tuple(Item(f": {failure['reason']}", name=failure["name"]) for failure in failures[:LISTED])
+        items = tuple(Item(f": {failure['reason']}", name=failure["name"]) for failure in failures[:_MAX_LISTED])
         shown = Listing(items, is_warning=True)
         yield _listed("Weights that could not be read", shown, len(failures), Topic.WEIGHTS)
 
 
 def _listed(title: str, shown: Listing, count: int, topic: Topic) -> Section:
-    left_out = [Text(text, is_remark=True) for text in more(count - LISTED)]
+    left_out = [Text(text, is_remark=True) for text in more(count - _MAX_LISTED)]
     return Section(title, (shown, *left_out), topic, page_part="weights")
 
 
@@ -202,15 +205,15 @@ def _places(view: View) -> Iterator[Section]:
         ("int8", lambda place: format_decibels(place.int8_db), False),
         ("30 dB", lambda place: place.smallest_30db, False),
     ]
-    shown = found[:PLACES]
+    shown = found[:_MAX_PLACES]
     if shown:
         names = [place.pattern.removesuffix(".weight") for place in shown]
-        table = _table("Tensor", names, shown, columns, (*more(len(found) - PLACES, "places"), SIBLINGS))
+        table = _table("Tensor", names, shown, columns, (*more(len(found) - _MAX_PLACES, "places"), SIBLINGS))
         yield Section("Largest weights", (table,), Topic.WEIGHTS, page_part="weights", name="weights")
 
 
 def _hardest(view: View) -> Iterator[Section]:
-    rows = hardest(view, HARDEST)
+    rows = hardest(view, _MAX_HARDEST)
     columns: list[Shown] = [
         ("Shape", lambda row: format_shape(row["shape"]), True),
         ("int8", lambda row: format_decibels(sqnr_db(row, "int8")), False),
@@ -229,7 +232,7 @@ def _hardest(view: View) -> Iterator[Section]:
 
 def _structures(view: View) -> Iterator[Section]:
     """The shares that structured pruning could remove, if there was a deep pass."""
-    rows = easiest_to_prune(view, HARDEST)
+    rows = easiest_to_prune(view, _MAX_HARDEST)
     columns: list[Shown] = [
         ("Shape", lambda row: format_shape(row["shape"]), True),
         *(
@@ -278,16 +281,16 @@ def _outliers(view: View) -> Iterator[Section]:
             Cell(format_value(row["median"])),
             Cell(format_value(row["score"])),
         )
-        for row in found[:LISTED]
+        for row in found[:_MAX_LISTED]
     )
     if rows:
         headings = (*texts("Tensor", "Figure"), *figures("Value", "Siblings' median", "Score"))
-        yield _section("Outliers among repeated layers", Table("", headings, rows, more(len(found) - LISTED)))
+        yield _section("Outliers among repeated layers", Table("", headings, rows, more(len(found) - _MAX_LISTED)))
 
 
 def _heat_map(found: HeatMap, page_width: int) -> Section:
-    rows = found.rows[:MAP_ROWS]
-    labels = min(max(len(row.label) for row in rows), MAP_LABEL)
+    rows = found.rows[:_MAX_MAP_ROWS]
+    labels = min(max(len(row.label) for row in rows), _MAX_MAP_LABEL)
     longest = max(len(format_value(value)) for row in rows for value in (row.median, row.largest))
     room = max(page_width - labels - 2 * max(longest, len("Largest")) - 6, 8)
     width = min(len(found.columns), room)
@@ -321,16 +324,12 @@ def _operations(view: View) -> Iterator[Section]:
             Cell(share.smallest_30db),
             Cell(format_bytes(share.bytes_after)),
         )
-        for share in found[:LISTED]
+        for share in found[:_MAX_LISTED]
     )
     if rows:
         headings = (*texts("Op", "Module"), *figures("×", "Weights", "Prunable", "30 dB", "Bytes after"))
-        table = Table("", headings, rows, more(len(found) - LISTED))
+        table = Table("", headings, rows, more(len(found) - _MAX_LISTED))
         yield _section("Pruning and quantization by operation", table)
-
-
-FOLDERS, TIED = 30, 10
-CHANGED, NAMED = 25, 10
 
 
 def _stored(view: View, options: Options) -> Iterator[Section]:
@@ -341,7 +340,12 @@ def _stored(view: View, options: Options) -> Iterator[Section]:
     if not options.tensors:
         return
     groups = (
-        ("Tensors by name", "Folder", by_folder(view)[:FOLDERS], more(len(by_folder(view)) - FOLDERS, "folders")),
+        (
+            "Tensors by name",
+            "Folder",
+            by_folder(view)[:_MAX_FOLDERS],
+            more(len(by_folder(view)) - _MAX_FOLDERS, "folders"),
+        ),
         ("By type", "Type", by_dtype(view), ()),
         ("By role", "Role", by_role(view), ()),
     )
@@ -361,8 +365,8 @@ def _stored(view: View, options: Options) -> Iterator[Section]:
             yield Section(title, (table,), Topic.LAYERS)
     pairs = tied(view)
     if pairs:
-        shared = tuple((Cell(name=name), Cell(name=original)) for name, original in pairs[:TIED])
-        table = Table("", texts("Tensor", "shares storage with"), shared, more(len(pairs) - TIED))
+        shared = tuple((Cell(name=name), Cell(name=original)) for name, original in pairs[:_MAX_TIED])
+        table = Table("", texts("Tensor", "shares storage with"), shared, more(len(pairs) - _MAX_TIED))
         yield Section("Shared tensors", (table,), Topic.LAYERS)
 
 
@@ -383,7 +387,7 @@ def _against(found: Against) -> Iterator[Block]:
     changed = found["changed"]
     if changed:
         rows = []
-        for row in changed[:CHANGED]:
+        for row in changed[:_MAX_CHANGED]:
             was = "" if row["dtype"] == row["was_dtype"] else f"{row['was_dtype']} → "
             rows.append(
                 (
@@ -396,12 +400,12 @@ def _against(found: Against) -> Iterator[Block]:
                 )
             )
         headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed", "largest"), *texts("Type"))
-        yield Table("", headings, tuple(rows), more(len(changed) - CHANGED))
+        yield Table("", headings, tuple(rows), more(len(changed) - _MAX_CHANGED))
     for state, names in entries.items():
         if names:
             yield Text(state.capitalize())
-            yield from notes(names[:NAMED])
-            yield from (Text(text, is_remark=True) for text in more(len(names) - NAMED))
+            yield from notes(names[:_MAX_NAMED])
+            yield from (Text(text, is_remark=True) for text in more(len(names) - _MAX_NAMED))
 
 
 @dataclass(frozen=True, slots=True)
