@@ -259,7 +259,7 @@ def marked_unexpected(error: Exception) -> str:
 def read_in_this_process() -> None:
     """Without the isolated reader: faster, and nothing stands between the audit hook and what it watches."""
     for command in vars(sys.modules[cli_main.__module__])["COMMANDS"].values():
-        vars(command).pop("isolated_paths", None)
+        vars(command).pop("isolated_reader", None)
     for module in (pipeline, weight_scan, comparison, language):
         vars(module)["needs_isolation"] = lambda *_, **__: False
     vars(comparison)["is_isolated"] = lambda: True

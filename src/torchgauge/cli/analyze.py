@@ -18,6 +18,7 @@ from torchgauge.cli.output import (
     show_progress,
 )
 from torchgauge.cli.target_options import (
+    Reader,
     add_measuring_options,
     add_prediction_options,
     add_table_options,
@@ -71,14 +72,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def isolated_paths(args: argparse.Namespace) -> list[str]:
-    """The file that a process without rights reads and reports on; none where its model is run for real."""
+def isolated_reader(args: argparse.Namespace) -> Reader:
+    """A model that is run for real is not isolated."""
     is_run = args.inference or args.profile or args.sweep or args.verify or args.execution == "compiled"
-    return [] if is_run else files_to_isolate([args.target], args)
-
-
-def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
-    return {"torch": True, "weights": args.weights is not False}
+    return Reader([] if is_run else files_to_isolate([args.target], args), weights=args.weights is not False)
 
 
 def add_advice_options(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from torchgauge.cli.output import (
     show_progress,
 )
 from torchgauge.cli.target_options import (
+    Reader,
     add_measuring_options,
     add_prediction_options,
     add_table_options,
@@ -47,16 +48,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_table_options(parser)
 
 
-def isolated_paths(args: argparse.Namespace) -> list[str]:
-    is_run = args.inference or args.profile or args.sweep
-    return [] if is_run else files_to_isolate(args.targets, args)
-
-
-def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
+def isolated_reader(args: argparse.Namespace) -> Reader:
     from torchgauge.analysis.comparison import is_saved_run
 
+    is_run = args.inference or args.profile or args.sweep
     is_analyzed = not all(is_saved_run(target) for target in args.targets)
-    return {"torch": is_analyzed, "weights": is_analyzed and args.weights is not False}
+    paths = [] if is_run else files_to_isolate(args.targets, args)
+    return Reader(paths, torch=is_analyzed, weights=is_analyzed and args.weights is not False)
 
 
 def run(args: argparse.Namespace) -> int:

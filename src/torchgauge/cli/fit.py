@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 
 from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
 from torchgauge.cli.target_options import (
+    Reader,
     add_target_options,
     files_to_isolate,
     limit_arguments,
@@ -53,12 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target_options(parser, several_batches=True, several_lengths=True)
 
 
-def isolated_paths(args: argparse.Namespace) -> list[str]:
-    return files_to_isolate([args.target], args)
-
-
-def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
-    return {"torch": True, "weights": False}
+def isolated_reader(args: argparse.Namespace) -> Reader:
+    return Reader(files_to_isolate([args.target], args))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,7 +7,13 @@ import sys
 from contextlib import redirect_stdout
 
 from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
-from torchgauge.cli.target_options import add_target_options, files_to_isolate, limit_arguments, target_arguments
+from torchgauge.cli.target_options import (
+    Reader,
+    add_target_options,
+    files_to_isolate,
+    limit_arguments,
+    target_arguments,
+)
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FORECAST
 
@@ -41,12 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target_options(parser, several_batches=True, several_lengths=True)
 
 
-def isolated_paths(args: argparse.Namespace) -> list[str]:
-    return files_to_isolate([args.target], args)
-
-
-def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
-    return {"torch": True, "weights": False}
+def isolated_reader(args: argparse.Namespace) -> Reader:
+    return Reader(files_to_isolate([args.target], args))
 
 
 def run(args: argparse.Namespace) -> int:

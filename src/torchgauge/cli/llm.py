@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
-from torchgauge.cli.target_options import files_to_isolate, limit_arguments, positive
+from torchgauge.cli.target_options import Reader, files_to_isolate, limit_arguments, positive
 from torchgauge.progress import import_torch
 from torchgauge.report.registry import LLM
 from torchgauge.units import parse_sizes
@@ -40,12 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--as", dest="code", metavar="TARGET", help="the code of a bare state dict")
 
 
-def isolated_paths(args: argparse.Namespace) -> list[str]:
-    return files_to_isolate([args.target], args)
-
-
-def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
-    return {"torch": True, "weights": False}
+def isolated_reader(args: argparse.Namespace) -> Reader:
+    return Reader(files_to_isolate([args.target], args))
 
 
 def run(args: argparse.Namespace) -> int:

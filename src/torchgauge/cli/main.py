@@ -17,6 +17,7 @@ from types import ModuleType
 
 from torchgauge import __version__
 from torchgauge.cli import analyze, check, compare, completion, demo, fit, forecast, llm, system, weights
+from torchgauge.cli.target_options import Reader
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, unexpected
 from torchgauge.report.registry import suffix_help
 
@@ -67,10 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             drop_stdout()
         raise
     with reported_errors(args) as outcome:
-        # Commands without this read no files themselves, or each file apart.
-        isolated_paths = getattr(COMMANDS[args.command], "isolated_paths", None)
-        paths = isolated_paths(args) if isolated_paths is not None else []
-        outcome.status = run_isolated_command(args, paths) if paths else run_command(args)
+        # Commands without this read no files themselves, or each file separately.
+        isolated_reader = getattr(COMMANDS[args.command], "isolated_reader", None)
+        reader: Reader | None = isolated_reader(args) if isolated_reader is not None else None
+        outcome.status = run_isolated_command(args, reader) if reader and reader.paths else run_command(args)
     return outcome.status
 
 
@@ -89,20 +90,20 @@ def run_command(args: argparse.Namespace) -> int:
     return status
 
 
-def run_isolated_command(args: argparse.Namespace, paths: list[str]) -> int:
+def run_isolated_command(args: argparse.Namespace, reader: Reader) -> int:
     """The whole command by a process without rights: it prints, and this one writes the files that were asked for."""
     from torchgauge.analysis.isolated import needs_fresh_torch, package_importers, prepare_reader, reader_services
     from torchgauge.isolation import limits_for, run_isolated
     from torchgauge.source.target_check import check_target
 
-    limits = limits_for(paths, args.memory_limit, args.time_limit)
-    for path in paths:
+    limits = limits_for(reader.paths, args.memory_limit, args.time_limit)
+    for path in reader.paths:
         check_target(path)  # an empty file or a picture is refused before torch is imported
-    is_new = prepare_reader(paths, **COMMANDS[args.command].reader_needs(args))
+    is_new = prepare_reader(reader.paths, torch=reader.torch, weights=reader.weights)
     status = run_isolated(
         partial(isolated_command, args),
         limits=limits,
-        subject=paths[0],
+        subject=reader.paths[0],
         writable=args.outputs,
         services=reader_services(),
         importers=package_importers(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchgauge.cli.output import show_progress
 from torchgauge.progress import import_torch
@@ -63,9 +63,18 @@ def target_arguments(args: argparse.Namespace, *targets: str) -> dict[str, Any]:
     }
 
 
+class Reader(NamedTuple):
+    """The files of a command that runs as a whole in a process without rights, and what that process imports before it
+    gives up its rights."""
+
+    paths: list[str]
+    torch: bool = True
+    weights: bool = False
+
+
 def files_to_isolate(targets: Sequence[str | None], args: argparse.Namespace) -> list[str]:
     """The files of a command whose targets are all files: it can run as a whole without rights. Python code and models
-    that are run for real cannot; then each file is read apart."""
+    that are run for real cannot; then each file is read separately."""
     from torchgauge.analysis.isolated import needs_isolation
     from torchgauge.analysis.options import stored_path
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.cli.output import check_outputs, deliver, print_failures, show_progress
-from torchgauge.cli.target_options import files_to_isolate, limit_arguments, positive
+from torchgauge.cli.target_options import Reader, files_to_isolate, limit_arguments, positive
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import SCAN, find_format
 
@@ -44,13 +44,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="B", help="compare with the checkpoint B: the largest change first")
 
 
-def isolated_paths(args: argparse.Namespace) -> list[str]:
+def isolated_reader(args: argparse.Namespace) -> Reader:
     """A Dask cluster reads with the rights of its workers."""
-    return [] if args.dask else files_to_isolate([args.path, args.against], args)
-
-
-def reader_needs(args: argparse.Namespace) -> dict[str, bool]:
-    return {"torch": args.code is not None, "weights": args.weights is not False}
+    paths = [] if args.dask else files_to_isolate([args.path, args.against], args)
+    return Reader(paths, torch=args.code is not None, weights=args.weights is not False)
 
 
 def add_depth_options(parser: argparse.ArgumentParser, default: str) -> None:
