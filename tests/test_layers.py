@@ -14,6 +14,7 @@ LAYERS = (
     "lazy",
     "errors",
     "registry",
+    "nested",
     "schema",
     "units",
     "progress",
@@ -41,8 +42,8 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "lazy", "errors", "registry", "schema", "units", "progress", "cache", "isolation", "facts", "cost", "hardware",
-    "checkpoint", "advise", "report",
+    "lazy", "errors", "registry", "nested", "schema", "units", "progress", "cache", "isolation", "facts", "cost",
+    "hardware", "checkpoint", "advise", "report",
 }  # fmt: skip
 # They ask torch about the machine, inside functions that only a run calls.
 TORCH_ON_USE = {"hardware/machine.py"}

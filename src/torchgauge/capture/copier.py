@@ -24,7 +24,8 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from torchgauge.capture.structure import Nested, is_subclass, storage_key, storage_of
+from torchgauge.capture.structure import is_subclass, storage_key, storage_of
+from torchgauge.nested import Nested
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 from torchgauge.source.modules import all_modules
 

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torchgauge.capture.argument_checks import check_classes
 from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.values import is_known
+from torchgauge.nested import leaves
 from torchgauge.source.modules import all_modules
 
 _MAKERS: tuple[tuple[Any, str, int], ...] = (
@@ -54,12 +55,12 @@ def elements_given(model: nn.Module | None = None) -> Iterator[None]:
     def giving(original: Callable[..., torch.Tensor], place: int) -> Callable[..., torch.Tensor]:
         def make(*args: object, **kwargs: object) -> torch.Tensor:
             data = args[place] if len(args) > place else None
-            leaves = list(_leaves(data)) if isinstance(data, list | tuple) else []
-            fakes = [leaf for leaf in leaves if type(leaf) is FakeTensor]
+            numbers = list(leaves(data)) if isinstance(data, list | tuple) else []
+            fakes = [leaf for leaf in numbers if type(leaf) is FakeTensor]
             if not fakes or threading.get_ident() != thread:
                 return original(*args, **kwargs)
             if kwargs.get("dtype") is None and place == 0:
-                kwargs["dtype"] = reduce(torch.promote_types, map(dtype_of, leaves))
+                kwargs["dtype"] = reduce(torch.promote_types, map(dtype_of, numbers))
             made = original(*args[:place], _numbers(data), *args[place + 1 :], **kwargs)
             if not all(map(is_known, fakes)):
                 made.value = None  # type: ignore[attr-defined]
@@ -84,14 +85,6 @@ def elements_given(model: nn.Module | None = None) -> Iterator[None]:
                 stack.callback(names.__setitem__, name, _one_hot)
                 names[name] = one_hot
         yield
-
-
-def _leaves(data: object) -> Iterator[object]:
-    if isinstance(data, list | tuple):
-        for item in data:
-            yield from _leaves(item)
-    else:
-        yield data
 
 
 def _numbers(data: object) -> object:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import cast
@@ -22,6 +22,7 @@ from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, find_kernel, price
 from torchgauge.facts import COUNTED, Signature, TensorSpec, tensor_specs
 from torchgauge.facts.tensor import contiguous_stride
+from torchgauge.nested import find_all
 from torchgauge.source.torchscript.graphs import packed_tensors
 
 
@@ -99,7 +100,7 @@ class Planner:
         if inferred is None:
             inferred = self._infer(call)
         result = self._result(call, self._keep_sparse(call, inferred))
-        outputs = list(_outputs(result))
+        outputs = list(find_all(result, Output))
         signature = describe(
             call,
             outputs=tuple(output.spec.record for output in outputs),
@@ -203,14 +204,6 @@ class Planner:
 
 def _record_of(fake: FakeTensor) -> TensorSpec:
     return fake.spec.record
-
-
-def _outputs(result: object) -> Iterator[Output]:
-    if isinstance(result, Output):
-        yield result
-    elif isinstance(result, list | tuple):
-        for item in result:
-            yield from _outputs(item)
 
 
 _META = torch.device("meta")

@@ -6,8 +6,8 @@ import contextvars
 import copy
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -45,6 +45,7 @@ from torchgauge.facts import (
     TensorSpec,
 )
 from torchgauge.lazy import collector_paused
+from torchgauge.nested import items_of
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import is_foreign, mark_foreign
 from torchgauge.source.candidate import forward_signature
@@ -443,15 +444,9 @@ def _named_arguments(model: nn.Module, args: tuple[object, ...], kwargs: dict[st
 def _named_tensors(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _named_tensors(f"{name}.{key}", item)
-    elif isinstance(value, list | tuple | set):
-        for place, item in enumerate(value):
-            yield from _named_tensors(f"{name}[{place}]", item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from _named_tensors(f"{name}.{field.name}", getattr(value, field.name, None))
-    elif is_plain(type(value)):  # a cache of keys and values
-        for attribute, item in getattr(value, "__dict__", {}).items():
-            yield from _named_tensors(f"{name}.{attribute}", item)
+        return
+    items = items_of(value)
+    if items is None and is_plain(type(value)):  # a cache of keys and values
+        items = items_of(getattr(value, "__dict__", {}))
+    for key, item in items or ():
+        yield from _named_tensors(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", item)

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
 
 import torch
 
-# A value of any structure, which a walk keeps.
-Nested = TypeVar("Nested")
+from torchgauge.nested import Nested, find_all, items_of, replace_all
 
 
 def map_tensors(value: Nested, change: Callable[[torch.Tensor], object]) -> Nested:
     """The value with every tensor in it replaced by what `change` makes of it; containers keep their type."""
-    given: Any = value
-    changed: Any = value
-    if isinstance(given, torch.Tensor):
-        changed = change(given)
-    elif isinstance(given, Mapping):
-        changed = {key: map_tensors(item, change) for key, item in given.items()}
-        if type(given) is not dict:
-            items, changed = changed, copy.copy(given)
-            for key, item in items.items():
-                changed[key] = item
-    elif isinstance(given, tuple) and hasattr(given, "_fields"):
-        changed = type(given)(*(map_tensors(item, change) for item in given))
-    elif isinstance(given, list | tuple | set):
-        changed = type(given)(map_tensors(item, change) for item in given)
-    elif is_dataclass(given) and not isinstance(given, type):
-        changed = copy.copy(given)
-        for field in fields(given):
-            if hasattr(given, field.name):
-                object.__setattr__(changed, field.name, map_tensors(getattr(given, field.name), change))
-    return changed
+    return replace_all(value, torch.Tensor, change, in_dataclasses=True)
 
 
 def materialise(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None) -> torch.Tensor:
@@ -77,13 +54,7 @@ def packed(tensor: torch.Tensor) -> torch.Tensor:
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
     """The tensors of an op's arguments or result, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
+    return find_all(value, torch.Tensor)
 
 
 # A cache of keys and values is an object of objects; deeper ones hold a program rather than results.
@@ -95,12 +66,9 @@ def tensors_within(value: object, depth: int = _OBJECT_DEPTH) -> Iterator[torch.
     other objects."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, Mapping):
-        yield from tensors_within(list(value.values()), depth)
-    elif isinstance(value, list | tuple | set):
-        for item in value:
-            yield from tensors_within(item, depth)
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_within([getattr(value, field.name, None) for field in fields(value)], depth)
-    elif depth and hasattr(value, "__dict__") and not isinstance(value, type | torch.nn.Module):
-        yield from tensors_within(list(vars(value).values()), depth - 1)
+        return
+    items = items_of(value)
+    if items is None and depth and hasattr(value, "__dict__") and not isinstance(value, type | torch.nn.Module):
+        items, depth = items_of(vars(value)), depth - 1
+    for _, item in items or ():
+        yield from tensors_within(item, depth)

@@ -16,6 +16,7 @@ import torch
 from torchgauge.capture.fake_tensor import MADE_UP, DataDependent, FakeTensor, Storage
 from torchgauge.capture.op_call import Arguments, FakeCall
 from torchgauge.capture.structure import is_subclass, map_tensors, tensors_in
+from torchgauge.nested import find_all
 
 if TYPE_CHECKING:
     from torchgauge.capture.fake_run import FakeRun
@@ -344,11 +345,7 @@ def _content(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _fakes(built: object) -> Iterator[FakeTensor]:
-    if isinstance(built, FakeTensor):
-        yield built
-    elif isinstance(built, list | tuple):
-        for item in built:
-            yield from _fakes(item)
+    return find_all(built, FakeTensor)
 
 
 def _is_float(dtype: torch.dtype) -> bool:

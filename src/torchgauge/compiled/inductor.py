@@ -31,6 +31,7 @@ from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.recorder import is_python_library, source_line
 from torchgauge.errors import InputError
 from torchgauge.facts.compiled import EXTERN, GENERATED, CompiledGraph, CompiledKernel, GraphBreak, Recompilation
+from torchgauge.nested import leaves
 from torchgauge.source.modules import all_modules
 
 Function = Callable[..., Any]  # of torch: its arguments are passed on unchanged
@@ -367,7 +368,7 @@ def _fused_bytes(node: Any, removed: Any) -> tuple[int, int]:
 def _extern_bytes(node: Any, parts: Mapping[str, int]) -> tuple[int, int]:
     """A call of a library reads its arguments as they are seen, so of a view only that, and writes its results."""
     read: dict[str, int] = {}
-    for value in _flat(node.node.inputs):
+    for value in leaves(node.node.inputs):
         if not hasattr(value, "get_size") or not hasattr(value, "get_name"):
             continue
         try:
@@ -382,14 +383,6 @@ def _extern_bytes(node: Any, parts: Mapping[str, int]) -> tuple[int, int]:
     written = sum(parts.get(name, 0) or _buffer_bytes(name) for name in own)
     changed = node.node.get_mutation_names() if hasattr(node.node, "get_mutation_names") else ()
     return sum(read.values()), written + sum(map(_buffer_bytes, changed))
-
-
-def _flat(values: Any) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, list | tuple):
-            yield from _flat(value)
-        else:
-            yield value
 
 
 def _extern_name(node: Any) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from torchgauge.nested import find_all
+
 ITEM_BITS: Mapping[str, int] = {
     "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "complex128": 128, "complex64": 64, "complex32": 32,
     "float8_e4m3fn": 8, "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
@@ -88,14 +90,7 @@ class TensorSpec:
 
 def tensor_specs(value: object) -> Iterator[TensorSpec]:
     """The tensor specs in a nested structure, in order."""
-    if isinstance(value, TensorSpec):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensor_specs(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensor_specs(item)
+    return find_all(value, TensorSpec)
 
 
 def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:

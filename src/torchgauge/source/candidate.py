@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchgauge.errors import InputError, first_line
+from torchgauge.nested import find_all
 from torchgauge.source.modules import all_modules
 from torchgauge.source.torchscript.graphs import frozen_tensors
 from torchgauge.units import format_shape
@@ -98,16 +99,8 @@ def token_value(model: nn.Module) -> int:
 
 def explain(name: str, guess: Guess) -> str:
     """`x 1×3×224×224: the first layer …`."""
-    shapes = " and ".join(_shapes(guess.value))
+    shapes = " and ".join(format_shape(tensor.shape) for tensor in find_all(guess.value, Tensor))
     return f"{name} {shapes}: {guess.source}" if shapes else f"{name} {guess.value!r}: {guess.source}"
-
-
-def _shapes(value: Any) -> list[str]:
-    if isinstance(value, Tensor):
-        return [format_shape(value.shape)]
-    if isinstance(value, list | tuple):
-        return [shape for item in value for shape in _shapes(item)]
-    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,21 +183,17 @@ def forward_signature(model: nn.Module) -> ForwardSignature:
         parameters = inspect.signature(model.forward).parameters.values()
     except (AttributeError, ValueError):  # compiled extensions have no signature
         return ForwardSignature((), takes_any_positional=True, takes_any_keyword=True)
-    kinds = {parameter.kind for parameter in parameters}
-    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    named = []
+    for p in parameters:
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            annotation = p.annotation.__name__ if isinstance(p.annotation, type) else str(p.annotation)
+            annotation = "" if p.annotation is p.empty else annotation
+            named.append(Parameter(p.name, p.default is p.empty, annotation, p.kind is p.KEYWORD_ONLY))
     return ForwardSignature(
-        tuple(
-            Parameter(p.name, p.default is p.empty, _annotation(p.annotation), p.kind is p.KEYWORD_ONLY) for p in named
-        ),
-        takes_any_positional=inspect.Parameter.VAR_POSITIONAL in kinds,
-        takes_any_keyword=inspect.Parameter.VAR_KEYWORD in kinds,
+        tuple(named),
+        takes_any_positional=any(p.kind is p.VAR_POSITIONAL for p in parameters),
+        takes_any_keyword=any(p.kind is p.VAR_KEYWORD for p in parameters),
     )
-
-
-def _annotation(annotation: object) -> str:
-    if annotation is inspect.Parameter.empty:
-        return ""
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def words(name: str) -> frozenset[str]:

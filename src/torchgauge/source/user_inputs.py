@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchgauge.errors import InputError, UsageError
+from torchgauge.nested import find_all
 from torchgauge.source.candidate import Candidate, Defaults, ForwardSignature, is_ids, is_mask, make_tensor, token_value
 from torchgauge.source.modules import all_modules, has_attribute
 from torchgauge.source.target_check import did_you_mean
@@ -109,11 +110,7 @@ def _typed(
 
 
 def holds_tensor(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return any(holds_tensor(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(holds_tensor(item) for item in value)
-    return isinstance(value, Tensor)
+    return next(find_all(value, Tensor), None) is not None
 
 
 _SHORT_NAMES = {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from torchgauge.capture.structure import tensors_within
+from torchgauge.nested import find_named
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import OutputError
@@ -32,22 +32,12 @@ class Difference:
 def output_tensors(value: object) -> list[tuple[str, torch.Tensor]]:
     """Copies of the tensors in a nested output, with their names. Tensors inside other objects are only used if there
     are no others: a key-value cache would hide a difference of the logits."""
-    found = list(_tensors(value, "")) or [("", tensor) for tensor in tensors_within(value)]
+    # The innermost key or field names a tensor; positions in lists do not.
+    found = [
+        (next((key for key in reversed(path) if isinstance(key, str)), ""), tensor)
+        for path, tensor in find_named(value, torch.Tensor)
+    ] or [("", tensor) for tensor in tensors_within(value)]
     return [(name, tensor.detach().clone()) for name, tensor in found]
-
-
-def _tensors(value: object, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _tensors(item, str(key))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item, name)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from _tensors(getattr(value, field.name, None), field.name)
 
 
 def compare_outputs(before: list[tuple[str, torch.Tensor]], after: list[tuple[str, torch.Tensor]]) -> Difference:

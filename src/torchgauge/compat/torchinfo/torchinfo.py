@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -20,6 +20,7 @@ from torchgauge.compat.torchinfo.formatting import FormattingOptions
 from torchgauge.compat.torchinfo.layer_info import LayerInfo
 from torchgauge.compat.torchinfo.model_statistics import ModelStatistics
 from torchgauge.errors import TorchgaugeError
+from torchgauge.nested import leaves
 from torchgauge.source.candidate import make_tensor
 
 
@@ -75,19 +76,11 @@ def correct_sizes(size: object) -> list[Any]:
     """One size or several, as a list of sizes."""
     if not isinstance(size, list | tuple):
         raise TypeError(f"input_size must be a tuple of numbers or a list of them, not a {type(size).__name__}")
-    if not size or any(number <= 0 for number in _numbers(size)):
+    if not size or any(number <= 0 for number in leaves(size)):
         raise ValueError(f"input_size must have positive numbers: {size}")
     if isinstance(size[0], list | tuple):
         return list(size)
     return [tuple(size) if isinstance(size, list) else size]
-
-
-def _numbers(size: Any) -> Iterator[Any]:
-    for item in size:
-        if isinstance(item, list | tuple):
-            yield from _numbers(item)
-        else:
-            yield item
 
 
 def _mapped(data: Any, action: Callable[[Any], Any]) -> Any:

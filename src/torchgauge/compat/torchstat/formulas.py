@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from torchgauge.analysis import Analysis
 from torchgauge.compat.observed import ModuleCall, softmax_dim
+from torchgauge.nested import find_all
 
 T = TypeVar("T")
 Traffic = tuple[int, int]
@@ -82,10 +83,7 @@ def first_tensor(value: object) -> Tensor | None:
 
 
 def tensors_in(value: object) -> list[Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return [tensor for item in items for tensor in tensors_in(item)]
+    return list(find_all(value, torch.Tensor))
 
 
 def _batch(tensor: Tensor, sample_dims: int) -> int:

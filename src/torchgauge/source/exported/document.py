@@ -85,11 +85,15 @@ def read_program(document: ProgramDocument, tensors: StoredTensors, where: str) 
             raise FormatError(f"{where} takes an input that is not a tensor: {_tagged(argument)[0]}")
         name = argument["as_tensor"]["name"]
         inputs.append(Input(name, tuple(map(size_of, described[name]["sizes"])), dtype_of(described[name]["dtype"])))
+    # The class of the outermost module, from the first node that has one.
+    stacks = (node["metadata"].get("nn_module_stack", _NO_MODULE).split(";") for node in module["graph"]["nodes"])
+    outermost = (stack[0].split(",") for stack in stacks)
+    types = (entry[2].rpartition(".")[2] for entry in outermost if len(entry) == 3 and not entry[1])
     program = Program(
         graph=Graph(graph.inputs, graph.calls, outputs[0] if len(outputs) == 1 else outputs),
         inputs=tuple(inputs),
         modules=tuple(entry["fqn"] for entry in module["module_call_graph"]),
-        type=_root_type(module["graph"]),
+        type=next(types, "ExportedProgram"),
     )
     for spec in signature["input_specs"]:
         kind, entry = _tagged(spec)
@@ -111,32 +115,30 @@ def _tagged(union: Tagged) -> tuple[str, Any]:
 
 
 def read_graph(graph: _GraphDocument, where: str) -> Graph:
-    calls = [call for node in graph["nodes"] if (call := _call(node, where)) is not None]
+    calls = []
+    for node in graph["nodes"]:
+        function = function_named(node["target"], where)
+        if function is None:
+            continue
+        arguments = [(entry, _argument(entry["arg"], where)) for entry in node["inputs"]]
+        count = _positional(function, node["inputs"])
+        args = tuple(value for _, value in arguments[:count])
+        kwargs = {entry["name"]: value for entry, value in arguments[count:]}
+        outputs = [_taken_apart(output) for output in node["outputs"]]
+        # Whether the one output is the result itself, not the first of several: before PyTorch 2.7, a higher-order op
+        # always returned a list.
+        is_plain = ".higher_order." not in node["target"] or bool(node.get("is_hop_single_tensor_return"))
+        is_whole = len(outputs) == 1 and (is_plain or isinstance(outputs[0], list))
+        stack = [entry.split(",") for entry in node["metadata"].get("nn_module_stack", "").split(";")]
+        places = [place_of(*entry) for entry in stack if len(entry) == 3 and not entry[0].startswith(_NO_MODULE)]
+        within = tuple(place for place in places if place.path)
+        source = last_line(node["metadata"].get("stack_trace"))
+        calls.append(Call(function, args, kwargs, outputs[0] if is_whole else outputs, within, source))
     inputs: list[str] = []
     for argument in graph["inputs"]:
         names = _taken_apart(argument)
         inputs += names if isinstance(names, list) else [names]
     return Graph(tuple(inputs), tuple(calls), [_argument(argument, where) for argument in graph["outputs"]])
-
-
-def _call(node: _Node, where: str) -> Call | None:
-    function = function_named(node["target"], where)
-    if function is None:
-        return None
-    arguments = [(entry, _argument(entry["arg"], where)) for entry in node["inputs"]]
-    count = _positional(function, node["inputs"])
-    args = tuple(value for _, value in arguments[:count])
-    kwargs = {entry["name"]: value for entry, value in arguments[count:]}
-    outputs = [_taken_apart(output) for output in node["outputs"]]
-    # Whether the one output is the result itself, not the first of several: before PyTorch 2.7, a higher-order op
-    # always returned a list.
-    is_plain = ".higher_order." not in node["target"] or bool(node.get("is_hop_single_tensor_return"))
-    is_whole = len(outputs) == 1 and (is_plain or isinstance(outputs[0], list))
-    source = last_line(node["metadata"].get("stack_trace"))
-    stack = [entry.split(",") for entry in node["metadata"].get("nn_module_stack", "").split(";")]
-    places = [place_of(*entry) for entry in stack if len(entry) == 3 and not entry[0].startswith(_NO_MODULE)]
-    within = tuple(place for place in places if place.path)
-    return Call(function, args, kwargs, outputs[0] if is_whole else outputs, within, source)
 
 
 def _positional(function: object, entries: list[_Argument]) -> int:
@@ -164,14 +166,6 @@ def _taken_apart(output: Tagged) -> str | list[str]:
 def _name(value: Tagged) -> str:
     inner = value.get("as_tensor", value)
     return str(inner.get("name") or inner.get("as_name") or "")
-
-
-def _root_type(graph: _GraphDocument) -> str:
-    for node in graph["nodes"]:
-        first = node["metadata"].get("nn_module_stack", _NO_MODULE).split(";")[0].split(",")
-        if len(first) == 3 and not first[1]:
-            return str(first[2].rpartition(".")[2])
-    return "ExportedProgram"
 
 
 def _argument(argument: Tagged, where: str) -> Any:

@@ -54,6 +54,10 @@ def from_program(program: ExportedProgram) -> ExportedModel:
             # A symbolic size has the value it had when the program was exported.
             shape = tuple(size if isinstance(size, int) else int(size.node.hint) for size in value.shape)
             found.append(Input(node.name, shape, value.dtype))
+    # The class of the outermost module, from the first node that has one.
+    stacks = (node.meta.get("nn_module_stack") or {} for node in program.graph.nodes)
+    modules = (module for stack in stacks for module in stack.values())
+    types = (_type_name(kind).rpartition(".")[2] for path, kind in modules if not place_of("", path, "").path)
     return ExportedModel(
         Program(
             graph=Graph(graph.inputs, graph.calls, user_outputs),
@@ -62,7 +66,7 @@ def from_program(program: ExportedProgram) -> ExportedModel:
             buffers=buffers,
             constants=constants,
             modules=tuple(entry.fqn for entry in program.module_call_graph),
-            type=_root_type(program),
+            type=next(types, "ExportedProgram"),
         )
     )
 
@@ -71,14 +75,6 @@ def place_of(key: str, path: str, kind: str) -> Place:
     """From an entry of a node's module stack: in strict mode paths are expressions, and repeated calls are numbered."""
     plain = _KEY.sub(r".\1", _STRICT.sub("", path))
     return Place(key, _AGAIN.sub("", plain).lstrip("."), kind.rpartition(".")[2])
-
-
-def _root_type(program: ExportedProgram) -> str:
-    for node in program.graph.nodes:
-        for path, kind in (node.meta.get("nn_module_stack") or {}).values():
-            if not place_of("", path, "").path:
-                return _type_name(kind).rpartition(".")[2]
-    return "ExportedProgram"
 
 
 def _targets(signature: ExportGraphSignature, kind: str) -> list[tuple[str, str]]:

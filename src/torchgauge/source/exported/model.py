@@ -12,8 +12,9 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from torchgauge.nested import find_all, match_up
 from torchgauge.source.candidate import Candidate, make_tensor
-from torchgauge.source.exported.program import Body, Call, Graph, Program, assign, names_in, names_out, resolve
+from torchgauge.source.exported.program import Body, Call, Graph, Program, names_in, resolve
 
 
 class Stage(nn.Module):
@@ -48,12 +49,12 @@ class Engine:
                     self.on_line(step.source)
                 given = [self._body(arg, step) if isinstance(arg, Graph) else resolve(arg, values) for arg in step.args]
                 result = step.function(*given, **resolve(step.kwargs, values))
-                assign(step.outputs, result, values)
+                values.update(match_up(step.outputs, result))
                 del given
             else:
                 self._next = step
                 result = self.stages[step.path](*(values[name] for name in step.inputs))
-                assign(step.outputs, (result,) if len(step.outputs) == 1 else result, values)
+                values.update(match_up(step.outputs, (result,) if len(step.outputs) == 1 else result))
             result = None
             for name in dead:
                 values.pop(name, None)
@@ -204,7 +205,7 @@ def _segment(
     wanted: frozenset[str],
     keep_order: tuple[str, ...] | None = None,
 ) -> Segment:
-    made = [name for call in calls for name in names_out(call.outputs)]
+    made = [name for call in calls for name in find_all(call.outputs, str)]
     used = list(dict.fromkeys(name for call in calls for name in _reads(call)))
     own = {*made, *held}
     inputs = tuple(name for name in used if name not in own)
@@ -222,7 +223,7 @@ def _segment(
     dead: list[tuple[str, ...]] = []
     for step in steps:
         read = step.inputs if isinstance(step, Segment) else _reads(step)
-        touched = {*read, *(step.outputs if isinstance(step, Segment) else names_out(step.outputs))}
+        touched = {*read, *(step.outputs if isinstance(step, Segment) else find_all(step.outputs, str))}
         dead.append(tuple(touched - alive))
         alive |= touched
     return Segment(

@@ -6,7 +6,7 @@ used: a value is an index of the list, and the tensors of the model are `p0`, `b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
+from torchgauge.nested import find_all, match_up
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.program import Body, Graph, Ref, names_in
 
@@ -89,19 +90,12 @@ class PlainProgram(nn.Module):
             if isinstance(step.results, int):
                 values[step.results] = result
             else:
-                _spread(step.results, result, values)
+                for place, part in match_up(step.results, result):
+                    values[place] = part
             del args, result
             for place in step.dead:
                 values[place] = None
         return tuple(values[place] for place in routine.outputs)
-
-
-def _spread(places: tuple[Places, ...], results: Iterable[Any], values: list[object]) -> None:
-    for place, result in zip(places, results, strict=True) if places else ():
-        if isinstance(place, tuple):
-            _spread(place, result, values)
-        else:
-            values[place] = result
 
 
 class _Writer:
@@ -126,7 +120,7 @@ class _Writer:
         alive = {*routine.outputs, *routine.held.values()}
         steps: list[_Step] = []
         for step in reversed(routine.steps):
-            touched = {*step.args, *(place for _, place in step.kwargs), *_flat(step.results)}
+            touched = {*step.args, *(place for _, place in step.kwargs), *find_all(step.results, int)}
             made = {place for place in touched - alive if routine.start[place] is None}
             steps.append(_Step(step.function, step.args, step.kwargs, step.results, tuple(made), step.takes_bodies))
             alive |= touched
@@ -156,12 +150,6 @@ class _Writer:
             self.routine.steps.append(_Step(lambda *values: list(values), items, (), place))
             return place
         return self._constant(value)
-
-
-def _flat(results: Places) -> Iterable[int]:
-    if isinstance(results, int):
-        return (results,)
-    return (place for item in results for place in _flat(item))
 
 
 def is_plain(module: object) -> bool:

@@ -14,6 +14,7 @@ from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.while_loop import while_loop_op
 
 from torchgauge.errors import FormatError
+from torchgauge.nested import find_all, replace_all
 from torchgauge.source.allowed_ops import bounded, find_dispatched, require_allowed
 
 
@@ -88,41 +89,12 @@ class Program:
 
 def names_in(value: object) -> Iterator[str]:
     """The names that an argument refers to."""
-    if isinstance(value, Ref):
-        yield value.name
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from names_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from names_in(item)
-
-
-def names_out(outputs: object) -> Iterator[str]:
-    if isinstance(outputs, str):
-        yield outputs
-    elif isinstance(outputs, list | tuple):
-        for item in outputs:
-            yield from names_out(item)
+    return (ref.name for ref in find_all(value, Ref))
 
 
 def resolve(value: object, values: dict[str, object]) -> Any:
     """An argument with its names replaced by their values."""
-    if isinstance(value, Ref):
-        return values[value.name]
-    if isinstance(value, list | tuple):
-        return type(value)(resolve(item, values) for item in value)
-    if isinstance(value, dict):
-        return {key: resolve(item, values) for key, item in value.items()}
-    return value
-
-
-def assign(outputs: object, result: Any, values: dict[str, object]) -> None:
-    if isinstance(outputs, str):
-        values[outputs] = result
-    elif isinstance(outputs, list | tuple) and outputs:
-        for item, part in zip(outputs, result, strict=True):
-            assign(item, part, values)
+    return replace_all(value, Ref, lambda ref: values[ref.name])
 
 
 _FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9})')
