@@ -44,6 +44,16 @@ def _open_archive(archive: ZipArchive, progress: Progress) -> Index:
     return found.opens(archive, progress)
 
 
+def open_files(folder: str, names: list[str], progress: Progress) -> list[Index]:
+    """Several files of one checkpoint; `progress` is called for each."""
+    indexes = []
+    for number, name in enumerate(names):
+        progress(number, len(names), name)
+        indexes.append(open_file(os.path.join(folder, name), progress))
+    progress(len(names), len(names), "")
+    return indexes
+
+
 def sniff_file(path: str) -> str | None:
     with opened(path) as source:
         try:

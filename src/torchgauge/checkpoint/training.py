@@ -16,14 +16,12 @@ from torchgauge.checkpoint.byte_source import printable
 from torchgauge.checkpoint.index import Entry
 from torchgauge.checkpoint.pickle.plain_values import number_of, plain_value
 from torchgauge.checkpoint.pickle.values import Instance, Tensor
-from torchgauge.checkpoint.pickle.walk import attributes, is_module, key_text
+from torchgauge.checkpoint.pickle.walk import Path, attributes, is_module, key_text
 from torchgauge.checkpoint.tensor_names import COPIES
 from torchgauge.facts import TrainingRecord
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Average, BestMetric, Optimizer, RandomState, Scheduler
-
-Path = tuple[str, ...]
 
 _EPOCH = ("epoch", "current_epoch", "epochs", "last_epoch", "epoch_num", "n_epoch", "start_epoch")
 _STEP = (
@@ -196,16 +194,25 @@ class _Reading:
         return {}
 
     def _optimizer(self, path: Path, value: Mapping[str, list[object]], hint: str) -> Optimizer:
+        """`hint` is the name of the optimizer in the arguments of the run."""
         groups = [group for group in value["param_groups"] if isinstance(group, dict)]
         shown = [{key: item for key, item in group.items() if key not in ("params", "param_names")} for group in groups]
         settings = _mapping(shown[0]) if shown else {}
         rates = list(dict.fromkeys(number for group in shown if (number := number_of(group.get("lr"))) is not None))
         if len(rates) > 1:
             settings["lr"] = rates
+        # The settings show the type, because a state dict does not name its class.
+        keys = {key for group in groups[:1] for key in group if isinstance(key, str)}
+        fitting = (name for name, has, lacks in _OPTIMIZERS if keys.issuperset(has) and not keys.intersection(lacks))
+        kind = next(fitting, None)
+        if kind == "Adam" and "decoupled_weight_decay" in groups[0]:
+            kind = "AdamW" if groups[0]["decoupled_weight_decay"] is True else "Adam"
+        elif kind == "Adam":  # before torch 2.7 the two had the same settings
+            kind = "AdamW" if "adamw" in hint else "Adam" if "adam" in hint else "Adam or AdamW"
         own = [entry for entry in self._below((*path, "state")) if entry.shared_with is None]
         return {
             "name": printable(".".join(path)) or None,
-            "type": _optimizer_type(groups, hint),
+            "type": kind,
             "settings": settings,
             "groups": len(groups),
             "state_bytes": sum(entry.nbytes for entry in own),
@@ -299,22 +306,6 @@ def _is_scheduler(value: object, path: Path) -> TypeGuard[dict[object, object]]:
     is_named = bool(path) and _SCHEDULED.search(path[-1]) is not None
     is_timm = "base_values" in value and "param_group_field" in value
     return is_timm or (is_named and any(number_of(item) is not None for item in value.values()))
-
-
-def _optimizer_type(groups: Sequence[Mapping[object, object]], hint: str) -> str | None:
-    """From the settings of its groups, because a state dict does not name its class; `hint` is its name in the
-    arguments."""
-    if not groups:
-        return None
-    keys = {key for key in groups[0] if isinstance(key, str)}
-    fitting = (name for name, has, lacks in _OPTIMIZERS if keys.issuperset(has) and not keys.intersection(lacks))
-    found = next(fitting, None)
-    if found == "Adam":
-        if "decoupled_weight_decay" in groups[0]:
-            return "AdamW" if groups[0]["decoupled_weight_decay"] is True else "Adam"
-        # Before torch 2.7 the two had the same settings.
-        return "AdamW" if "adamw" in hint else "Adam" if "adam" in hint else "Adam or AdamW"
-    return found
 
 
 def _made_by(root: Mapping[object, object]) -> str | None:

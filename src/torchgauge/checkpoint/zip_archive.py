@@ -243,6 +243,12 @@ class ZipArchive:
     def find(self, name: str) -> Record | None:
         return self.records.get(name.lower())
 
+    def require(self, name: str) -> Record:
+        record = self.find(name)
+        if record is None:
+            raise FormatError(f"{self.source.label}: the record {printable(name)} is missing")
+        return record
+
     def names(self) -> list[str]:
         return [record.name for record in self.records.values()]
 
@@ -255,8 +261,7 @@ class ZipArchive:
             wanted = _WINDOW_BYTES if record.packed_size < _SMALL_BYTES else LOCAL.size
             start, window = at, self.source.read(at, max(LOCAL.size, min(wanted, self.source.size - at)))
             self._window = start, window
-        local_header = window[at - start : at - start + LOCAL.size]
-        header = LOCAL.unpack(local_header)
+        header = LOCAL.unpack(window[at - start : at - start + LOCAL.size])
         if header[0] != ZIP_MARK:
             raise FormatError(f"{self.source.label}: the record {printable(record.name)} has no header at byte {at}")
         return at + LOCAL.size + header[9] + header[10]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from torchgauge.checkpoint.byte_source import ByteSource, is_file_name, opened, printable
+from torchgauge.checkpoint.byte_source import is_file_name, opened, printable
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.entries import unpack_packed
 from torchgauge.checkpoint.formats.torch_zip import open_torch_zip
@@ -30,7 +30,7 @@ METADATA = ".metadata"
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A part of a file: the tensor that it belongs to, and where in it (None if it is not a tensor)."""
+    """A part of a file: the tensor that it belongs to, and its corner in that tensor (None if it is not a tensor)."""
 
     name: str
     corner: tuple[int, ...] | None
@@ -141,25 +141,22 @@ def _find_chunks(
         with opened(os.path.join(folder, file)) as source:
             for piece in pieces:
                 part = source.part(piece.offset, piece.length, f"{file}:{printable(piece.name)}")
-                chunk = _chunk(part, piece, described.get(piece.name), log)
-                if chunk is not None:
-                    chunks.setdefault(piece.name, []).append(chunk)
+                spec = described.get(piece.name)
+                if part.head(4) == ZIP_MARK:
+                    # A torch file with one tensor; if it is not a tensor, only its imports matter.
+                    index = open_torch_zip(ZipArchive(part), silent)
+                    log.merge(tuple(replace(found, file=file) for found in index.imports))
+                    if spec is None:
+                        continue
+                    if len(index.entries) != 1 or index.entries[0].spec.dtype != spec.dtype:
+                        raise FormatError(f"{part.label}: does not hold the one tensor that the metadata describes")
+                    entry, corner = index.entries[0], piece.corner or (0,) * len(spec.shape)
+                    chunk = Chunk(corner, entry.spec.shape, part.path, entry.offset, entry.nbytes)
+                elif spec is not None and part.size == spec.numel * item_bytes(spec.dtype):
+                    # Other writers (safetensors) store raw bytes.
+                    chunk = Chunk((0,) * len(spec.shape), spec.shape, part.path, part.position(0), part.size)
+                else:
+                    continue
+                chunks.setdefault(piece.name, []).append(chunk)
     progress(len(by_file), len(by_file), "")
     return chunks
-
-
-def _chunk(part: ByteSource, piece: _Stored, spec: TensorSpec | None, log: ImportLog) -> Chunk | None:
-    """The part is a torch file with one tensor; anything else in it is only scanned for imports."""
-    if part.head(4) != ZIP_MARK:
-        # Other writers (safetensors) store raw bytes.
-        if spec is None or part.size != spec.numel * item_bytes(spec.dtype):
-            return None
-        return Chunk((0,) * len(spec.shape), spec.shape, part.path, part.position(0), part.size)
-    index = open_torch_zip(ZipArchive(part), silent)
-    log.merge(tuple(replace(found, file=piece.file) for found in index.imports))
-    if spec is None:
-        return None
-    if len(index.entries) != 1 or index.entries[0].spec.dtype != spec.dtype:
-        raise FormatError(f"{part.label}: does not hold the one tensor that the metadata describes")
-    entry = index.entries[0]
-    return Chunk(piece.corner or (0,) * len(spec.shape), entry.spec.shape, part.path, entry.offset, entry.nbytes)

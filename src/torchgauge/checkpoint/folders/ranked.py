@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from torchgauge.checkpoint.byte_source import is_file_name, opened
 from torchgauge.checkpoint.index import Entry, Index, Role
 from torchgauge.checkpoint.registry import FOLDERS, opens
-from torchgauge.checkpoint.single_file import open_file
+from torchgauge.checkpoint.single_file import open_files
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.facts import TrainingRecord
 from torchgauge.progress import Progress
@@ -97,11 +97,7 @@ def is_ranked(folder: str) -> bool:
 @opens(FOLDERS, "ranked", is_ranked)
 def open_ranked(folder: str, progress: Progress) -> Index:
     layout, parts = find_parts(folder)
-    indexes = []
-    for number, part in enumerate(parts):
-        progress(number, len(parts), os.path.relpath(part.path, folder))
-        indexes.append(open_file(part.path, progress))
-    progress(len(parts), len(parts), "")
+    indexes = open_files(folder, [os.path.relpath(part.path, folder) for part in parts], progress)
     models = [index for part, index in zip(parts, indexes, strict=True) if not part.is_optimizer]
     is_one = len(models) == 1
     entries: list[Entry] = []

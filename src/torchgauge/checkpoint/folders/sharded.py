@@ -18,7 +18,7 @@ from torchgauge.checkpoint.folders.listing import unrelated_files
 from torchgauge.checkpoint.folders.ranked import is_ranked, with_label
 from torchgauge.checkpoint.index import Index, Role
 from torchgauge.checkpoint.registry import FOLDERS, opens
-from torchgauge.checkpoint.single_file import open_file, sniff_file
+from torchgauge.checkpoint.single_file import open_file, open_files, sniff_file
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
@@ -69,7 +69,7 @@ def open_sharded(folder: str, progress: Progress) -> Index:
         raise FormatError(
             f"{folder}: {name} lists files that are missing: {', '.join(missing[:3])}{more}; download them"
         )
-    parts = _open_parts(folder, shards, progress)
+    parts = open_files(folder, shards, progress)
     stored = {entry.name for part in parts for entry in part.entries}
     absent = [tensor for tensor in places if tensor not in stored]
     unlisted = len(stored.difference(places))
@@ -79,15 +79,6 @@ def open_sharded(folder: str, progress: Progress) -> Index:
     if unlisted:
         found.append(f"{unlisted} tensors in the files are not listed in {name}")
     return _merge(folder, parts, described.get("metadata"), found)
-
-
-def _open_parts(folder: str, names: list[str], progress: Progress) -> list[Index]:
-    parts = []
-    for number, name in enumerate(names):
-        progress(number, len(names), name)
-        parts.append(open_file(os.path.join(folder, name), progress))
-    progress(len(names), len(names), "")
-    return parts
 
 
 def _merge(folder: str, parts: list[Index], notes: object, warnings: Iterable[str] = ()) -> Index:
@@ -136,7 +127,7 @@ def open_plain_folder(folder: str, progress: Progress) -> Index:
         index = open_file(os.path.join(folder, models[0]), progress)
         return replace(index, warnings=(*index.warnings, f"files of the folder that are not models: {others}"))
     if len({re.sub(r"\d+", "#", name) for name in names}) == 1:
-        parts = _open_parts(folder, names, progress)
+        parts = open_files(folder, names, progress)
         tensors = Counter(entry.name for part in parts for entry in part.entries)
         if max(tensors.values(), default=0) == 1:
             return _merge(folder, parts, None)

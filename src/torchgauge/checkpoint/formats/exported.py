@@ -16,7 +16,7 @@ from torchgauge.checkpoint.pickle.rebuild import sizes, whole
 from torchgauge.checkpoint.pickle.values import Storage, Tensor
 from torchgauge.checkpoint.pickle.walk import Found
 from torchgauge.checkpoint.registry import ARCHIVES, opens, silent
-from torchgauge.checkpoint.zip_archive import ZIP_MARK, Record, ZipArchive, archive_facts
+from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive, archive_facts
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
 
@@ -63,9 +63,17 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
     folder = f"{archive.root}models/"
     names = [name.removeprefix(folder) for name in archive.names() if name.startswith(folder)]
     models = [name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name]
-    described = list(_described(archive, models))
+    described: list[_Payload] = []
+    for kind in ("weights", "constants"):
+        data = f"{archive.root}data/{kind}/"
+        for model in models:
+            config = _read_json(archive, f"{data}{model}_{kind}_config.json").get("config")
+            prefix = (model,) if len(models) > 1 else ()
+            for name, fields in config.items() if isinstance(config, dict) else ():
+                if isinstance(fields, dict):
+                    described.append(_Payload((*prefix, name), f"{data}{fields.get('path_name')}", fields))
     tensors = [_found(item) for item in described if not item.is_pickled]
-    listing = list_entries(tensors, lambda storage: record_place(archive, _record(archive, storage.key)),
+    listing = list_entries(tensors, lambda storage: record_place(archive, archive.require(storage.key)),
                            archive.source.path, big_endian=facts.is_big_endian)  # fmt: skip
     entries = [
         replace(entry, role=item.role or Role.OTHER) for entry, item in zip(listing.entries, tensors, strict=True)
@@ -104,20 +112,9 @@ class _Payload:
         return Role.PARAMETER if self.fields.get("is_param") is True else Role.BUFFER
 
 
-def _described(archive: ZipArchive, models: list[str]) -> Iterator[_Payload]:
-    for kind in ("weights", "constants"):
-        folder = f"{archive.root}data/{kind}/"
-        for model in models:
-            config = _read_json(archive, f"{folder}{model}_{kind}_config.json").get("config")
-            for name, fields in config.items() if isinstance(config, dict) else ():
-                if isinstance(fields, dict):
-                    prefix = (model,) if len(models) > 1 else ()
-                    yield _Payload((*prefix, name), f"{folder}{fields.get('path_name')}", fields)
-
-
 def _pickled_entries(archive: ZipArchive, item: _Payload, log: ImportLog) -> Iterator[Entry]:
     """Sparse tensors, tensor subclasses and objects are stored as separate torch files."""
-    part = archive.open(_record(archive, item.record))
+    part = archive.open(archive.require(item.record))
     if part.head(4) != ZIP_MARK:
         return
     index = open_torch_zip(ZipArchive(part), silent)
@@ -154,10 +151,3 @@ def _found(item: _Payload) -> Found:
         raise FormatError(f"the shape and the stride of {name} differ in length")
     offset = number(meta.get("storage_offset", 0))
     return Found(item.path, Tensor(Storage(item.record, dtype, 0), dtype, shape, stride, offset), item.role)
-
-
-def _record(archive: ZipArchive, name: str) -> Record:
-    record = archive.find(name)
-    if record is None:
-        raise FormatError(f"{archive.source.label}: the record {printable(name)} is missing")
-    return record

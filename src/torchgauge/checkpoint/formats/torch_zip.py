@@ -101,9 +101,7 @@ def index_of_pickle(
 
 
 def read_pickle(archive: ZipArchive, name: str, log: ImportLog) -> object:
-    record = archive.find(name)
-    if record is None:
-        raise FormatError(f"{archive.source.label}: the record {printable(name)} is missing")
+    record = archive.require(name)
     source = archive.open(record)
     machine = PickleMachine(source, log, persistent=storage_of)
     value = machine.run()
@@ -163,9 +161,19 @@ def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -
     """Log the imports of all other pickles in the archive, valid or not, because loading may reach them."""
     done = {name.lower() for name in read}
     for lowered, record in list(archive.records.items()):
-        is_named = lowered.endswith(_PICKLE_SUFFIXES)
-        if lowered in done or not (is_named or _begins_like_pickle(archive, lowered, record)):
+        if lowered in done:
             continue
+        is_named = lowered.endswith(_PICKLE_SUFFIXES)
+        if not is_named:
+            # A loader can use any record as a pickle. Tensor data may start with any bytes, and source code with any
+            # words.
+            folder = lowered.removeprefix(archive.root.lower()).partition("/")[0]
+            if folder in _OTHER_FOLDERS or record.method or not 2 < record.size <= _CHECKED_BYTES:
+                continue
+            head = archive.open(record).head(_HEAD_BYTES)
+            is_old = head[:1] in b"(ci" and GLOBAL_LINE.search(head) is not None
+            if head[:2] not in PROTOCOL_MARKS and not is_old:
+                continue
         try:
             source = archive.open(record)
             if source.head(4) == ZIP_MARK:
@@ -179,15 +187,6 @@ def scan_other_pickles(archive: ZipArchive, log: ImportLog, *, read: set[str]) -
             # Text or other bytes may start like a pickle; the imports up to the error are in the log.
             if is_named:
                 archive.warnings.append(f"{printable(record.name)} could not be read as a pickle: {error}")
-
-
-def _begins_like_pickle(archive: ZipArchive, lowered: str, record: Record) -> bool:
-    """A loader can use any record as a pickle. Tensor data may start with any bytes, and source code with any words."""
-    folder = lowered.removeprefix(archive.root.lower()).partition("/")[0]
-    if folder in _OTHER_FOLDERS or record.method or not 2 < record.size <= _CHECKED_BYTES:
-        return False
-    head = archive.open(record).head(_HEAD_BYTES)
-    return head[:2] in PROTOCOL_MARKS or (head[:1] in b"(ci" and GLOBAL_LINE.search(head) is not None)
 
 
 def _scan_pickle(source: ByteSource, log: ImportLog) -> None:
@@ -219,11 +218,9 @@ def archive_metadata(archive: ZipArchive, program: str | None = None) -> dict[st
         if content and (text := printable(content.decode("utf-8", "replace").strip())):
             found[key] = text
     folder = f"{archive.root}extra/"
-    extra = [printable(name.removeprefix(folder)) for name in archive.names() if name.startswith(folder)][
-        :_LISTED_EXTRA_FILES
-    ]
+    extra = [printable(name.removeprefix(folder)) for name in archive.names() if name.startswith(folder)]
     if extra:
-        found["extra_files"] = ", ".join(extra)
+        found["extra_files"] = ", ".join(extra[:_LISTED_EXTRA_FILES])
     if program is not None:
         found |= dict(_program_metadata(archive, program))
     return found
