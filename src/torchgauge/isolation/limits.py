@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,11 @@ def limits_for(
     paths: Sequence[str | os.PathLike[str]], memory_limit: int | str | None, time_limit: float | None
 ) -> Limits:
     """By default the larger of 2 GiB and twice the files' size, and 300 s plus the time to stream the weights."""
-    size = sum(map(_stored_bytes, paths))
+    size = 0
+    for path in map(Path, paths):
+        with suppress(OSError):  # reading it will raise a clear error
+            files = path.rglob("*") if path.is_dir() else [path]
+            size += sum(file.stat().st_size for file in files if file.is_file())
     memory = max(LEAST_MEMORY_BYTES, 2 * size)
     if memory_limit is not None:
         try:
@@ -46,16 +51,6 @@ def limits_for(
     if time_limit is not None and not time_limit > 0:
         raise UsageError(f"a time limit must be a positive number of seconds, not {time_limit}")
     return Limits(memory, DEFAULT_TIME_S + size / SCANNED_BYTES_PER_S if time_limit is None else float(time_limit))
-
-
-def _stored_bytes(path: str | os.PathLike[str]) -> int:
-    place = Path(path)
-    try:
-        if not place.is_dir():
-            return place.stat().st_size
-        return sum(entry.stat().st_size for entry in place.rglob("*") if entry.is_file())
-    except OSError:
-        return 0  # reading it will raise a clear error
 
 
 def limit_own_resources(limits: Limits) -> None:

@@ -237,7 +237,16 @@ def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str,
         raise TorchgaugeError(f"the process that read '{subject}' was stopped: unexpected message ({error})") from error
     except BrokenPipeError:
         pass  # it ended before it got its answer
-    raise _sudden_end(reader, limits, subject)
+    # It ended without a result, because of a limit or a crash of native code.
+    status = reader.end()
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(_RESTORED_LINE)
+    # The kernel's own limit on CPU time has a signal, except on Windows.
+    exceeded = reader.exceeded or ("time" if -status == getattr(signal, "SIGXCPU", None) else None)
+    if exceeded is not None:
+        raise LimitError(f"'{subject}' {limits.describe(exceeded)}")
+    ended = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    raise TorchgaugeError(f"the process that read '{subject}' ended unexpectedly ({ended})")
 
 
 def _failure(message: Message, limits: Limits, subject: str) -> BaseException:
@@ -262,19 +271,6 @@ def _failure(message: Message, limits: Limits, subject: str) -> BaseException:
 
 _ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TorchgaugeError)}
 _ERROR_ATTRIBUTES = {"module", "package"}
-
-
-def _sudden_end(reader: _Reader, limits: Limits, subject: str) -> TorchgaugeError:
-    """The error of a reader that ended without a result, because of a limit or a crash of native code."""
-    status = reader.end()
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(_RESTORED_LINE)
-    if reader.exceeded is not None:
-        return LimitError(f"'{subject}' {limits.describe(reader.exceeded)}")
-    if status == -getattr(signal, "SIGXCPU", 0):
-        return LimitError(f"'{subject}' {limits.describe('time')}")
-    ended = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-    return TorchgaugeError(f"the process that read '{subject}' ended unexpectedly ({ended})")
 
 
 class _Files:

@@ -67,7 +67,7 @@ def _no_landlock() -> str | None:
 def _no_seccomp() -> str | None:
     if not sys.platform.startswith("linux"):
         return f"needs Linux, this is {sys.platform}"
-    if not is_known_machine():
+    if platform.machine() not in _MACHINES:
         return "no filter for this processor architecture"
     return None if Path("/proc/sys/kernel/seccomp").exists() else "this kernel has no seccomp"
 
@@ -96,7 +96,7 @@ def drop_rights() -> None:
         _apply_landlock()
     _drop_capabilities()
     if _no_seccomp() is None:
-        apply_filter(_libc(), denies_writing=not has_landlock)
+        _apply_filter(denies_writing=not has_landlock)
 
 
 def _apply_landlock() -> None:
@@ -210,10 +210,6 @@ def _argument(index: int, *, high: bool = False) -> int:
     return 16 + 8 * index + (4 if high else 0)
 
 
-def is_known_machine() -> bool:
-    return platform.machine() in _MACHINES
-
-
 def filter_program(*, denies_writing: bool) -> bytes:
     """The filter's instructions. `denies_writing`: also deny opening files for writing, without Landlock."""
     machine = _MACHINES[platform.machine()]
@@ -254,11 +250,11 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def apply_filter(libc: ctypes.CDLL, *, denies_writing: bool) -> None:
+def _apply_filter(*, denies_writing: bool) -> None:
     """Apply the filter to all threads of this process, permanently. Raises OSError if the kernel refuses."""
     text = filter_program(denies_writing=denies_writing)
     program = _Program(len(text) // 8, text)
     set_mode_filter, all_threads = 1, 1
     number = _MACHINES[platform.machine()].seccomp
-    if libc.syscall(number, set_mode_filter, all_threads, ctypes.byref(program)) != 0:
+    if _libc().syscall(number, set_mode_filter, all_threads, ctypes.byref(program)) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
