@@ -140,10 +140,10 @@ def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: 
         return Source(None, stored_target(index, place), index=index, warnings=index.warnings)
     from torchgauge.source import resolve
     from torchgauge.source.files import open_weights
-    from torchgauge.source.source import Opening
+    from torchgauge.source.source import OpenOptions
 
     joined = None if code is None else resolve(code)
-    return open_weights(place, Opening(place, joined, allow_pickle, tell))
+    return open_weights(place, OpenOptions(place, joined, allow_pickle, tell))
 
 
 def _open_index(place: str, tell: Progress) -> Index:

@@ -15,13 +15,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from torchgauge.checkpoint import Entry, Index, Role, open_checkpoint, sniff
+from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
 from torchgauge.errors import FormatError, TargetError, TorchgaugeError, UnpicklingWarning, errors_as_torchgauge
 from torchgauge.facts import TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.packages import torchvision_importable
 from torchgauge.source.process_state import importable, rng_untouched
-from torchgauge.source.source import PROGRAMS, Opening, Source, stored_target
+from torchgauge.source.source import PROGRAMS, OpenOptions, Source, stored_target
 from torchgauge.source.state_names import Differences, Shape, find_fit, model_entries, model_shapes
 
 _COMPUTING = ("float32", "float16", "bfloat16", "float64")
@@ -31,81 +31,81 @@ _UNPACKED = "the weights are stored packed; the figures are for the unpacked mod
 _MAX_SIZE_DIFFERENCE = 0.02
 
 
-def open_weights(path: str, opening: Opening) -> Source:
+def open_weights(path: str, options: OpenOptions) -> Source:
     """The weights, with code only if the user gives it or allows unpickling."""
     if not os.path.exists(path):
         raise TargetError(f"there is no file '{path}'")
-    index = open_checkpoint(path, progress=opening.progress)
-    found = _open_given_code(index, opening) or Source(None, _record(index, opening), index=index)
+    index = open_checkpoint(path, progress=options.progress)
+    found = _open_given_code(index, options) or Source(None, stored_target(index, options.name), index=index)
     return replace(found, warnings=(*index.warnings, *found.warnings))
 
 
-def open_path(path: Path, opening: Opening) -> Source:
-    if opening.code is None and huggingface.is_config(path):
-        return _open_huggingface(path, opening)
-    index = open_checkpoint(path, progress=opening.progress)
-    found = _open_code(index, opening)
-    return replace(found, warnings=(*index.warnings, *found.warnings))
-
-
-def _open_code(index: Index, opening: Opening) -> Source:
-    if opening.code is None and index.format in PROGRAMS:
-        # If the code may not be run, the weights are still analysed.
-        try:
-            with errors_as_torchgauge(index.path):
-                if index.metadata.get("missing_weights"):
-                    raise FormatError("weights are missing")
-                model: nn.Module
-                # Each reader is imported when its format is found.
-                if index.format == "torchscript":
-                    from torchgauge.source.torchscript import load_torchscript
-
-                    model = load_torchscript(index.path)
-                else:
-                    from torchgauge.source.exported import load_exported
-
-                    model = load_exported(index.path)
-        except TorchgaugeError as error:
-            return Source(None, _record(index, opening), index=index, warnings=(f"its code was not run: {error}",))
-        return Source(model, _record(index, opening), index=index)
-    if opening.code is None and index.format == "gguf":
-        # A decoder built from the metadata, in half precision, to which matrices are unpacked for computing.
+def open_path(path: Path, options: OpenOptions) -> Source:
+    if options.code is None and huggingface.is_config(path):
+        return _open_huggingface(path, options)
+    index = open_checkpoint(path, progress=options.progress)
+    if options.code is None and index.format in PROGRAMS:
+        found = _open_program(index, options)
+    elif options.code is None and index.format == "gguf":
         from torchgauge.source.gguf_model import build_model
 
         decoder, reason = build_model(index, logical_shapes(index))
         if decoder is None:
-            return Source(None, _record(index, opening), index=index, warnings=(reason,))
-        remark = f"code: a decoder built from its metadata ({index.gguf['general.architecture']})"
-        return Source(decoder.half(), _record(index, opening, remark), index=index)
-    return _open_given_code(index, opening) or _identify(index, opening)
+            found = Source(None, stored_target(index, options.name), index=index, warnings=(reason,))
+        else:
+            # In half precision, to which matrices are unpacked for computing.
+            remark = f"code: a decoder built from its metadata ({index.gguf['general.architecture']})"
+            found = Source(decoder.half(), stored_target(index, options.name, remark), index=index)
+    else:
+        found = _open_given_code(index, options) or _identify(index, options)
+    return replace(found, warnings=(*index.warnings, *found.warnings))
 
 
-def _open_given_code(index: Index, opening: Opening) -> Source | None:
-    code = opening.code
+def _open_program(index: Index, options: OpenOptions) -> Source:
+    """The model of an archive with code. If the code may not be run, the weights are still analysed."""
+    record = stored_target(index, options.name)
+    try:
+        with errors_as_torchgauge(index.path):
+            if index.metadata.get("missing_weights"):
+                raise FormatError("weights are missing")
+            model: nn.Module
+            # Each reader is imported when its format is found.
+            if index.format == "torchscript":
+                from torchgauge.source.torchscript import load_torchscript
+
+                model = load_torchscript(index.path)
+            else:
+                from torchgauge.source.exported import load_exported
+
+                model = load_exported(index.path)
+    except TorchgaugeError as error:
+        return Source(None, record, index=index, warnings=(f"its code was not run: {error}",))
+    return Source(model, record, index=index)
+
+
+def _open_given_code(index: Index, options: OpenOptions) -> Source | None:
+    code = options.code
     if code is not None and index.adapter is not None:
         # The given code is that of the base model, without the adapter's tensors.
         model = code.runnable
         known = replace(index.adapter, base_params=sum(parameter.numel() for parameter in model.parameters()))
-        record = _record(index, opening, f"base: {code.record.name}")
+        record = stored_target(index, options.name, f"base: {code.record.name}")
         return Source(model, record, code.build_real, replace(index, adapter=known), (_WITHOUT_ADAPTER,))
     if code is not None:
-        joined, warnings = join(index, code.runnable, code.record.name, opening.name)
-        record = _record(index, opening, f"code: {code.record.name}")
+        joined, warnings = join(index, code.runnable, code.record.name, options.name)
+        record = stored_target(index, options.name, f"code: {code.record.name}")
         return Source(code.runnable, record, code.build_real, joined, warnings)
-    if not (opening.allow_pickle and can_unpickle(index)):
+    holds_module = index.format.startswith("torch") and len(index.files) == 1 and bool(index.modules)
+    if not (options.allow_pickle and holds_module):
         return None
     model = unpickle(index)
-    record = _record(index, opening, "unpickled")
+    record = stored_target(index, options.name, "unpickled")
     return Source(model, record, index=with_roles_of(model, index), is_unpickled=True)
 
 
-def _record(index: Index, opening: Opening, remark: str = "") -> TargetRecord:
-    return stored_target(index, opening.name, remark)
-
-
-def _identify(index: Index, opening: Opening) -> Source:
+def _identify(index: Index, options: OpenOptions) -> Source:
     if index.adapter is not None:
-        return Source(None, _record(index, opening), index=index)
+        return Source(None, stored_target(index, options.name), index=index)
     shapes = logical_shapes(index)
     # Tensors that share storage are tied: try the names without the duplicates first.
     shared = {name for name, entry in model_entries(index).items() if entry.shared_with is not None}
@@ -113,29 +113,29 @@ def _identify(index: Index, opening: Opening) -> Source:
     # Imported late: the tables and the solver are large, and most targets do not need them.
     from torchgauge.source.identify import identify
 
-    match = identify(own, opening.name) or (identify(shapes, opening.name) if shared else None)
+    match = identify(own, options.name) or (identify(shapes, options.name) if shared else None)
     if match is None:
-        return Source(None, _record(index, opening), index=index)
-    record = _record(index, opening, f"inferred: {match.target}")
+        return Source(None, stored_target(index, options.name), index=index)
+    record = stored_target(index, options.name, f"inferred: {match.target}")
     model = in_stored_dtype(match.model, index)
     packed = () if shapes.keys() == model_shapes(index).keys() else (_UNPACKED,)
     warnings = (match.describe(), *packed)
     return Source(model, record, match.recipe.build_real, index, warnings, is_inferred=True, assumed=match.assumed)
 
 
-def _open_huggingface(path: Path, opening: Opening) -> Source:
+def _open_huggingface(path: Path, options: OpenOptions) -> Source:
     """The architecture from the config, and the weights in its folder if there are any. Remote code is never run."""
     config = path if path.is_file() else path / "config.json"
     folder = path if path.is_dir() else path.parent
-    index = open_checkpoint(folder, progress=opening.progress) if path.is_dir() and sniff(folder) else None
-    record = TargetRecord(opening.name, "folder", "transformers", (str(config), *(index.files if index else ())))
+    index = open_checkpoint(folder, progress=options.progress) if path.is_dir() and sniff(folder) else None
+    record = TargetRecord(options.name, "folder", "transformers", (str(config), *(index.files if index else ())))
     try:
         recipe = huggingface.read(config)
         model = recipe.build()
     except TargetError as error:
         if index is None:
             raise
-        found = _identify(index, opening)
+        found = _identify(index, options)
         return replace(found, warnings=(f"the config was not used: {error}", *found.warnings))
     if index is None:
         return Source(model, record, recipe.build_real)
@@ -204,42 +204,40 @@ _BLOCK = 32  # values with one scale in MXFP4
 def logical_shapes(index: Index) -> dict[str, Shape]:
     """The names and shapes that the model's tensors have unpacked, without scales and other auxiliary tensors."""
     entries = model_entries(index)
-    held = {name: entry for name, entry in entries.items() if entry.logical_elements != 0}
-    return dict(_unpacked(name, entry, entries) for name, entry in held.items())
-
-
-def _unpacked(name: str, entry: Entry, entries: Mapping[str, Entry]) -> tuple[str, Shape]:
-    shape, count = entry.spec.shape, entry.logical_elements
-    if count is None:
-        return name, shape
-    if entry.encoding is not None and shape:  # GGUF: a row of blocks per row of the matrix
-        return name, (*shape[:-1], count // max(prod(shape[:-1]), 1))
-    layer = name.removesuffix("qweight")
-    scales = entries.get(f"{layer}scales")
-    if layer != name and scales is not None:
-        # GPTQ and AWQ: the scales have a column for each output.
-        outputs = scales.spec.shape[-1]
-        return f"{layer}weight", (outputs, count // max(outputs, 1))
-    if name.endswith(".weight_packed") and shape:
-        return name.removesuffix("_packed"), (shape[0], count // max(shape[0], 1))
-    if name.endswith("_blocks") and len(shape) == 4:
-        # Experts × outputs × blocks of the inputs; models have the transpose.
-        return name.removesuffix("_blocks"), (shape[0], shape[2] * _BLOCK, shape[1])
-    return name, shape
+    shapes: dict[str, Shape] = {}
+    for name, entry in entries.items():
+        shape, count = entry.spec.shape, entry.logical_elements
+        layer = name.removesuffix("qweight")
+        scales = entries.get(f"{layer}scales")
+        if count == 0:
+            continue
+        if count is None:
+            shapes[name] = shape
+        elif entry.encoding is not None and shape:  # GGUF: a row of blocks per row of the matrix
+            shapes[name] = (*shape[:-1], count // max(prod(shape[:-1]), 1))
+        elif layer != name and scales is not None:
+            # GPTQ and AWQ: the scales have a column for each output.
+            outputs = scales.spec.shape[-1]
+            shapes[f"{layer}weight"] = (outputs, count // max(outputs, 1))
+        elif name.endswith(".weight_packed") and shape:
+            shapes[name.removesuffix("_packed")] = (shape[0], count // max(shape[0], 1))
+        elif name.endswith("_blocks") and len(shape) == 4:
+            # MXFP4: experts × outputs × blocks of the inputs; models have the transpose.
+            shapes[name.removesuffix("_blocks")] = (shape[0], shape[2] * _BLOCK, shape[1])
+        else:
+            shapes[name] = shape
+    return shapes
 
 
 # Keys under which trainers store the module.
 _HOLDERS = ("model", "ema", "module", "net", "network")
 
 
-def can_unpickle(index: Index) -> bool:
-    """Whether the file contains a pickled module."""
-    return index.format.startswith("torch") and len(index.files) == 1 and bool(index.modules)
-
-
 def unpickle(index: Index) -> nn.Module:
     """The module in a file. This executes the code in the file; a warning lists its imports first."""
-    warnings.warn(announcement(index), UnpicklingWarning, stacklevel=2)
+    lines = [f"  {found.verdict.value}: {found.name}{'()' if found.called else ''}" for found in index.imports]
+    announcement = "\n".join([f"unpickling '{index.path}', which imports and calls:", *dict.fromkeys(lines)])
+    warnings.warn(announcement, UnpicklingWarning, stacklevel=2)
     try:
         with importable(Path.cwd()), torchvision_importable(), rng_untouched():
             content = torch.load(index.path, map_location="cpu", weights_only=False)
@@ -253,8 +251,3 @@ def unpickle(index: Index) -> nn.Module:
     if model is None:
         raise TargetError(f"'{index.path}' was unpickled but contains no model")
     return model
-
-
-def announcement(index: Index) -> str:
-    lines = [f"  {found.verdict.value}: {found.name}{'()' if found.called else ''}" for found in index.imports]
-    return "\n".join([f"unpickling '{index.path}', which imports and calls:", *dict.fromkeys(lines)])

@@ -43,24 +43,18 @@ def huggingface_assignments(
     if "input_ids" in signature.names and "input_ids" not in alone:
         plans.append([*alone, "input_ids"])
     for plan in [plan for index, plan in enumerate(plans) if plan not in plans[:index]]:
-        yield from _fill([name for name in plan if name not in given], config, defaults)
-
-
-def _fill(names: list[str], config: ModelConfig, defaults: Defaults) -> Iterator[Assignment]:
-    """The alternatives of all inputs in parallel; an input with fewer alternatives repeats its last."""
-    if "grid_thw" in names:
-        # Vision towers that take the patches of all images as one sequence, and the grid of each image.
-        others = [name for name in names if name != "grid_thw"]
-        guesses = image_patches(config, defaults)
-        if len(others) == 1 and guesses is not None:
-            yield {others[0]: guesses[0], "grid_thw": guesses[1]}
-        return
-    if not names or any(name not in MAKERS for name in names):
-        return
-    columns = [list(MAKERS[name](config, defaults)) for name in names]
-    if all(columns):
-        for index in range(max(len(column) for column in columns)):
-            yield {name: column[min(index, len(column) - 1)] for name, column in zip(names, columns, strict=True)}
+        names = [name for name in plan if name not in given]
+        if "grid_thw" in names:
+            # Vision towers that take the patches of all images as one sequence, and the grid of each image.
+            others = [name for name in names if name != "grid_thw"]
+            guesses = image_patches(config, defaults)
+            if len(others) == 1 and guesses is not None:
+                yield {others[0]: guesses[0], "grid_thw": guesses[1]}
+        elif all(name in MAKERS for name in names):
+            # The alternatives of all inputs in parallel; an input with fewer alternatives repeats its last.
+            columns = {name: list(MAKERS[name](config, defaults)) for name in names}
+            for index in range(max(map(len, columns.values()), default=0) if all(columns.values()) else 0):
+                yield {name: column[min(index, len(column) - 1)] for name, column in columns.items()}
 
 
 _TEXT = ("text_config", "text_encoder", "language_config", "llm_config", "decoder", "generator")

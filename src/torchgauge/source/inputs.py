@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_map_only
 
 from torchgauge.errors import InputError, UsageError
+from torchgauge.nested import replace_all
 from torchgauge.source.candidate import (
     Assignment,
     Candidate,
@@ -136,8 +136,7 @@ def _inferred(
     seen: set[str] = set()
     for args, keywords, assignment in placed():
         # Inputs with the same shapes and types need not be tried again.
-        values = _values(assignment)
-        shapes = repr(tree_map_only(Tensor, lambda tensor: (tuple(tensor.shape), tensor.dtype), values))
+        shapes = repr(replace_all(_values(assignment), Tensor, lambda tensor: (tuple(tensor.shape), tensor.dtype)))
         if shapes not in seen:
             seen.add(shapes)
             reason = "; ".join(explain(name, guess) for name, guess in assignment.items())
@@ -246,14 +245,9 @@ def layer_assignments(
             kind = _kind_named(parameter.name)
             named = [entry for entry in layers if _shares_word(parameter.name, entry.path)]
             own = next(iter(named or [entry for entry in layers if entry.rule.kind == kind]), None)
-            # Keys and values may have other widths.
-            attributes = {"key": "kdim", "value": "vdim"}
-            width = (
-                getattr(model, attributes[parameter.name])
-                if isinstance(model, nn.MultiheadAttention) and parameter.name in attributes
-                else None
-            )
-            if width is not None:
+            if isinstance(model, nn.MultiheadAttention) and parameter.name in ("key", "value"):
+                # Keys and values may have other widths.
+                width = model.kdim if parameter.name == "key" else model.vdim
                 tensor = defaults.floats(*guess.value.shape[:-1], width)
                 followers[parameter.name] = Guess(tensor, f"its width in the {type(model).__name__}")
             elif is_companion(parameter):

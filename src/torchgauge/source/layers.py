@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchgauge.registry import Registry
 from torchgauge.source.candidate import Defaults, Guess
 
+# The first argument is a layer, or an object with the same attributes: a scripted layer has no class of torch.
 Shapes = Callable[[Any, Defaults], Iterator[Tensor]]
 
 SEQUENCE = 128
@@ -114,13 +115,15 @@ def _conv3d(layer: nn.Conv3d, defaults: Defaults) -> Iterator[Tensor]:
     "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
     kind="convolution", attribute="in_channels", says="takes {} channels",
 )  # fmt: skip
-def _conv_transpose(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _conv_transpose(
+    layer: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d, defaults: Defaults
+) -> Iterator[Tensor]:
     for size in (1, 8, 16):  # a generator starts from a point or a small feature map
         yield defaults.floats(defaults.batch, layer.in_channels, *[size] * len(layer.kernel_size))
 
 
 @layer_rule("Embedding", "EmbeddingBag", kind="embedding", attribute="num_embeddings", says="looks up {} ids")
-def _embedding(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _embedding(layer: nn.Embedding | nn.EmbeddingBag, defaults: Defaults) -> Iterator[Tensor]:
     value = min(1, layer.num_embeddings - 1)
     for length in (defaults.seq,) if defaults.seq else (SEQUENCE, 16):
         yield defaults.ids(defaults.batch, length, value=value)
@@ -128,58 +131,58 @@ def _embedding(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
 
 
 @layer_rule("Linear", kind="linear", attribute="in_features", says="takes {} features")
-def _linear(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _linear(layer: nn.Linear, defaults: Defaults) -> Iterator[Tensor]:
     vector = defaults.floats(defaults.batch, layer.in_features)
     sequence = defaults.floats(defaults.batch, defaults.seq or 16, layer.in_features)
     yield from (sequence, vector) if defaults.seq else (vector, sequence)
 
 
 @layer_rule("RNN", "LSTM", "GRU", kind="recurrent", attribute="input_size", says="takes {} features")
-def _recurrent(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _recurrent(layer: nn.RNNBase, defaults: Defaults) -> Iterator[Tensor]:
     yield _sequence(layer, layer.input_size, defaults)
 
 
 @layer_rule("RNNCell", "LSTMCell", "GRUCell", kind="recurrent", attribute="input_size", says="takes {} features")
-def _recurrent_cell(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _recurrent_cell(layer: nn.RNNCellBase, defaults: Defaults) -> Iterator[Tensor]:
     yield defaults.floats(defaults.batch, layer.input_size)
 
 
 @layer_rule("MultiheadAttention", kind="attention", attribute="embed_dim", says="takes {} features")
-def _attention(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _attention(layer: nn.MultiheadAttention, defaults: Defaults) -> Iterator[Tensor]:
     yield _sequence(layer, layer.embed_dim, defaults)
 
 
 @layer_rule("BatchNorm2d", "InstanceNorm2d", kind="norm", attribute="num_features", says="takes {} channels")
-def _norm2d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _norm2d(layer: nn.BatchNorm2d | nn.InstanceNorm2d, defaults: Defaults) -> Iterator[Tensor]:
     for size in image_sizes(layer.num_features):
         yield defaults.floats(defaults.batch, layer.num_features, size, size)
 
 
 @layer_rule("BatchNorm1d", "InstanceNorm1d", kind="norm", attribute="num_features", says="takes {} features")
-def _norm1d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _norm1d(layer: nn.BatchNorm1d | nn.InstanceNorm1d, defaults: Defaults) -> Iterator[Tensor]:
     yield defaults.floats(defaults.batch, layer.num_features)
     yield defaults.floats(defaults.batch, layer.num_features, defaults.seq or SEQUENCE)
 
 
 @layer_rule("BatchNorm3d", "InstanceNorm3d", kind="norm", attribute="num_features", says="takes {} channels")
-def _norm3d(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _norm3d(layer: nn.BatchNorm3d | nn.InstanceNorm3d, defaults: Defaults) -> Iterator[Tensor]:
     yield defaults.floats(defaults.batch, layer.num_features, 16, 112, 112)
 
 
 @layer_rule("GroupNorm", kind="norm", attribute="num_channels", says="takes {} channels")
-def _group_norm(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _group_norm(layer: nn.GroupNorm, defaults: Defaults) -> Iterator[Tensor]:
     yield defaults.floats(defaults.batch, layer.num_channels, 32, 32)
     yield defaults.floats(defaults.batch, layer.num_channels, defaults.seq or SEQUENCE)
 
 
 @layer_rule("LayerNorm", "RMSNorm", kind="norm", attribute="normalized_shape", says="normalises {}")
-def _layer_norm(layer: Any, defaults: Defaults) -> Iterator[Tensor]:
+def _layer_norm(layer: nn.LayerNorm | nn.RMSNorm, defaults: Defaults) -> Iterator[Tensor]:
     sequence = defaults.floats(defaults.batch, defaults.seq or 16, *layer.normalized_shape)
     vector = defaults.floats(defaults.batch, *layer.normalized_shape)
     yield from (sequence, vector) if defaults.seq or len(layer.normalized_shape) == 1 else (vector, sequence)
 
 
-def _sequence(layer: Any, features: int, defaults: Defaults) -> Tensor:
+def _sequence(layer: nn.RNNBase | nn.MultiheadAttention, features: int, defaults: Defaults) -> Tensor:
     length = defaults.seq or SEQUENCE
     leading = (defaults.batch, length) if layer.batch_first else (length, defaults.batch)
     return defaults.floats(*leading, features)

@@ -27,10 +27,6 @@ _serial = itertools.count()
 _neighbours: dict[str, Path] = {}
 
 
-def is_file(place: str) -> bool:
-    return place.endswith(".py")
-
-
 def build_from_file(path: Path, name: str) -> nn.Module:
     """The model `name` of a Python file."""
     with _loaded(path) as module:

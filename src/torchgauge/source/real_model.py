@@ -86,8 +86,11 @@ def _script(model: ScriptModule, path: str) -> nn.Module:
 def _exported(source: Source) -> ExportedModel:
     _require_room(source.runnable)
     entries = {entry.name: entry for entry in source.stored.entries}
-    read = lambda name: read_tensor(entries[name]) if name in entries else None  # noqa: E731
-    model = load_exported(source.stored.path, values=read)
+
+    def stored_values(name: str) -> torch.Tensor | None:
+        return read_tensor(entries[name]) if name in entries else None
+
+    model = load_exported(source.stored.path, values=stored_values)
     missing = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
     if missing:
         raise InputError(f"'{source.record.name}' does not contain the values of {missing[0]}, so it cannot be run")
@@ -171,13 +174,12 @@ def read_tensor(entry: Entry) -> torch.Tensor:
 
 
 def _content(entry: Entry) -> bytearray:
-    spec, item = entry.spec, item_bytes(entry.spec.dtype)
-    stride = spec.stride
-    span = spec.numel if stride is None else 1 + sum((n - 1) * t for n, t in zip(spec.shape, stride, strict=True))
-    if entry.deflated is not None:
-        nbytes = span * item
-        record = entry.deflated
-        assert record is not None
+    spec, record = entry.spec, entry.deflated
+    span = spec.numel
+    if spec.stride is not None:
+        span = 1 + sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
+    nbytes = span * item_bytes(spec.dtype)
+    if record is not None:
         if record.size > INFLATION_RATIO * max(record.packed, 1):
             raise FormatError(f"{entry.name}: its record unpacks to more than deflate can compress: a zip bomb?")
         packed = _read(entry.file, record.offset, record.packed, entry.name)
@@ -188,7 +190,7 @@ def _content(entry: Entry) -> bytearray:
         return _whole(bytearray(content[record.start :]), nbytes, entry.name)
     if entry.offset is None:
         raise FormatError(f"{entry.name}: its values are not stored")
-    return _read(entry.file, entry.offset, span * item, entry.name)
+    return _read(entry.file, entry.offset, nbytes, entry.name)
 
 
 def _read(file: str, offset: int, nbytes: int, name: str) -> bytearray:

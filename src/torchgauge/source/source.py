@@ -62,7 +62,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class OpenOptions:
     """How to open a file. `code` is the model of bare weights."""
 
     name: str

@@ -112,8 +112,12 @@ class Fit:
 
 def find_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Fit:
     """The best fit of the file over all variants of its names, with and without containers."""
-    expected, twins = state_shapes(model), tied_twins(model)
-    first = next(iter(stored), "")
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    tied = [frozenset(group) for group in names.values() if len(group) > 1]
+    twins = {name: group - {name} for group in tied for name in group}
+    expected, first = state_shapes(model), next(iter(stored), "")
     fits = (
         Fit(compare(expected, found, twins), first.removesuffix(next(iter(found), "")))
         for found in variants(dict(stored))
@@ -138,11 +142,3 @@ def compare(
     unexpected = [name for name in found if name not in expected and not is_optional(name)]
     mismatched = [(name, shape, found[name]) for name, shape in expected.items() if found.get(name, shape) != shape]
     return Differences(tuple(missing), tuple(unexpected), tuple(mismatched))
-
-
-def tied_twins(model: nn.Module) -> dict[str, frozenset[str]]:
-    names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    groups = [frozenset(group) for group in names.values() if len(group) > 1]
-    return {name: group - {name} for group in groups for name in group}

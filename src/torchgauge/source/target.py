@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
-import torch
 from torch import nn
 from torch.jit import ScriptModule
 
@@ -16,7 +15,7 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import TargetRecord
 from torchgauge.progress import Progress
 from torchgauge.source.layers import class_names
-from torchgauge.source.source import Opening, Source
+from torchgauge.source.source import OpenOptions, Source
 from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
 
 if TYPE_CHECKING:
@@ -58,17 +57,17 @@ def resolve(
         raise UsageError(f"a target is a model or a text, not {given}; the forms are: {FORMS}")
     joined = None if code is None else resolve(code)
     text = target.strip()
-    opening = Opening(name or target.strip(), joined, allow_pickle, progress)
+    options = OpenOptions(name or target.strip(), joined, allow_pickle, progress)
     registry, _, entry = text.partition(":")
     if entry and registry == "timm":
-        return _from_recipe(find_timm(entry), TargetRecord(opening.name, "registry", "timm"))
+        return _from_recipe(find_timm(entry), TargetRecord(options.name, "registry", "timm"))
     if entry and registry == "torchvision":
-        return _from_recipe(find_torchvision(entry), TargetRecord(opening.name, "registry", "torchvision"))
+        return _from_recipe(find_torchvision(entry), TargetRecord(options.name, "registry", "torchvision"))
     if entry and registry == "hf":
         if huggingface.config_file(entry) is not None:
-            return _open_path(entry, opening)
-        return _from_recipe(huggingface.find(entry), TargetRecord(opening.name, "registry", "transformers"))
-    return _resolve_path(text, opening)
+            return _open_path(entry, options)
+        return _from_recipe(huggingface.find(entry), TargetRecord(options.name, "registry", "transformers"))
+    return _resolve_path(text, options)
 
 
 def is_program(target: object) -> TypeGuard[ExportedProgram]:
@@ -81,29 +80,29 @@ def is_file(target: object) -> bool:
     return isinstance(target, str) and os.path.exists(target.removeprefix("hf:"))
 
 
-def _open_path(path: str, opening: Opening) -> Source:
+def _open_path(path: str, options: OpenOptions) -> Source:
     from torchgauge.source.files import open_path  # imports all file formats
 
-    return open_path(Path(path), opening)
+    return open_path(Path(path), options)
 
 
 def _from_recipe(recipe: Recipe, record: TargetRecord) -> Source:
     return Source(recipe.build(), record, recipe.build_real)
 
 
-def _resolve_path(text: str, opening: Opening) -> Source:
+def _resolve_path(text: str, options: OpenOptions) -> Source:
     from torchgauge.source import python_code
 
     place, _, attribute = text.rpartition(":")
-    if python_code.is_file(place) and is_dotted_name(attribute):
-        return Source(python_code.build_from_file(Path(place), attribute), TargetRecord(opening.name, files=(place,)))
-    if python_code.is_file(text) and os.path.isfile(text):
+    if place.endswith(".py") and is_dotted_name(attribute):
+        return Source(python_code.build_from_file(Path(place), attribute), TargetRecord(options.name, files=(place,)))
+    if text.endswith(".py") and os.path.isfile(text):
         attribute, model = python_code.build_only_model(Path(text))
-        return Source(model, TargetRecord(f"{opening.name}:{attribute}", files=(text,)))
+        return Source(model, TargetRecord(f"{options.name}:{attribute}", files=(text,)))
     if os.path.exists(text):
-        return _open_path(text, opening)
+        return _open_path(text, options)
     if is_dotted_name(place) and is_dotted_name(attribute):
-        return Source(python_code.build_from_module(place, attribute), TargetRecord(opening.name))
+        return Source(python_code.build_from_module(place, attribute), TargetRecord(options.name))
     raise unknown_target(text)
 
 
@@ -120,9 +119,13 @@ def find_model(target: object) -> HeldModel | None:
     """A callable module: `target` itself or the largest one in its attributes; None if there is none."""
     value, path, others = target, list[str](), list[str]()
     for _ in range(_MAX_ATTRIBUTE_DEPTH):
-        # Torch's own containers have no forward either; they are lists of models.
-        if isinstance(value, nn.Module) and (has_forward(value) or type(value).__module__.startswith("torch.")):
-            break
+        if isinstance(value, nn.Module):
+            # A script module has its forward in torch's inner object, not in its class.
+            has_forward = isinstance(value, ScriptModule) or "forward" in vars(value)
+            has_forward = has_forward or type(value).forward is not nn.Module.forward
+            # Torch's own containers have no forward either; they are lists of models.
+            if has_forward or type(value).__module__.startswith("torch."):
+                break
         held = value._modules if isinstance(value, nn.Module) else getattr(value, "__dict__", {})
         modules = {name: module for name, module in held.items() if isinstance(module, nn.Module)}
         if not modules or (isinstance(value, nn.Module) and len(modules) > 1):
@@ -137,9 +140,3 @@ def find_model(target: object) -> HeldModel | None:
     among = f", the largest of several (also: {', '.join(others)})" if others else ""
     warning = f"the target is a {type(target).__name__}: its attribute '{'.'.join(path)}' is analyzed{among}"
     return HeldModel(value, (warning,))
-
-
-def has_forward(module: nn.Module) -> bool:
-    # A script module has its forward in torch's inner object, not in its class.
-    is_script = isinstance(module, torch.jit.ScriptModule)
-    return is_script or "forward" in vars(module) or type(module).forward is not nn.Module.forward

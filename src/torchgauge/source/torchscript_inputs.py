@@ -46,9 +46,14 @@ def script_assignments(
         method = model._c._get_method("forward") if model._c._has_method("forward") else None
         names = [argument.name for argument in method.schema.arguments] if method is not None else []
         values = dict(zip(names, method.graph.inputs(), strict=True)) if method is not None else {}
-        made = {parameter.name: _example(values[parameter.name]) for parameter in parameters}
-        if made and all(tensor is not None for tensor in made.values()):
-            yield {name: Guess(tensor, "the example that the trace was made with") for name, tensor in made.items()}
+        examples: Assignment = {}
+        for parameter in parameters:
+            kind: Any = values[parameter.name].type()
+            if kind.kind() == "TensorType" and kind.sizes() is not None and kind.scalarType() in _DTYPES:
+                tensor = make_tensor(tuple(kind.sizes()), _DTYPES[kind.scalarType()])
+                examples[parameter.name] = Guess(tensor, "the example that the trace was made with")
+        if examples and len(examples) == len(parameters):
+            yield examples
     uses = first_uses(model)
     known = {p.name: list(islice(_guesses(uses[p.name], defaults), _MAX_GUESSES)) for p in parameters if p.name in uses}
     main = next((p for p in parameters if known.get(p.name)), None)
@@ -65,13 +70,6 @@ def script_assignments(
             else:
                 assignment[parameter.name] = Guess(guess.value.clone(), f"the same as {main.name}")
         yield assignment
-
-
-def _example(value: torch._C.Value) -> Tensor | None:
-    kind: Any = value.type()
-    if kind.kind() != "TensorType" or kind.sizes() is None or kind.scalarType() not in _DTYPES:
-        return None
-    return make_tensor(tuple(kind.sizes()), _DTYPES[kind.scalarType()])
 
 
 def _guesses(use: FirstUse, defaults: Defaults) -> Iterator[Guess]:

@@ -19,7 +19,7 @@ def hyperparameters(evidence: Evidence) -> Hyperparameters:
     """The hyperparameters that apply to the model, by name."""
     found: Hyperparameters = {}
     assumed: list[str] = []
-    for part in (_blocks, _transformer, _tokens, _images, _mixture, _recurrent, _state_space, _output):
+    for part in (_blocks, _transformer, _inputs, _mixture, _recurrent, _state_space, _output):
         found |= part(evidence)
         assumed += found.pop("assumed", ())
     found |= {name: value for name, value in evidence.stated.items() if value is not None}
@@ -95,26 +95,24 @@ def _partner(layer: Layer, width: int) -> Iterator[int]:
         yield columns if rows == width else rows
 
 
-def _tokens(evidence: Evidence) -> Hyperparameters:
+_COLOURS = 3
+
+
+def _inputs(evidence: Evidence) -> Hyperparameters:
+    """The words and positions of a text, and the channels of an image with the layer that reads it."""
     tables = list(of_kind(evidence.layers, "Embedding"))
     words = [layer.weight[0] for layer in tables if not _NO_VOCABULARY.search(layer.name)]
     places = [x.weight[0] for x in tables if _POSITION.search(x.name) and "query" not in x.name]
     found = {"vocabulary": max(words)} if words else {}
-    return found | ({"positions": max(places)} if places else {})
-
-
-_COLOURS = 3
-
-
-def _images(evidence: Evidence) -> Hyperparameters:
+    found |= {"positions": max(places)} if places else {}
     few = [layer for layer in of_kind(evidence.layers, "Conv2d", "Conv3d") if layer.weight[1] <= 16]
     if not few:
-        return {}
+        return found
     # Files may be sorted by name, so the first layer need not come first; a depthwise convolution has one channel.
     first = next((layer for layer in few if layer.weight[1] == _COLOURS), few[0])
     if is_patch_embedding(first) and evidence.has_attention:
-        return {"patch_size": first.weight[-1], "image_channels": first.weight[1]}
-    return {"image_channels": first.weight[1], "stem_kernel": first.weight[-1], "stem_width": first.weight[0]}
+        return found | {"patch_size": first.weight[-1], "image_channels": first.weight[1]}
+    return found | {"image_channels": first.weight[1], "stem_kernel": first.weight[-1], "stem_width": first.weight[0]}
 
 
 def _mixture(evidence: Evidence) -> Hyperparameters:
@@ -200,8 +198,11 @@ def attention_shape(evidence: Evidence, layers: list[Layer], width: int) -> Hype
         stated = queries // heads
     if stated is None and (observed := _observed(evidence, queries, keys)):
         return observed
-    known = stated or _from_norms(layers, queries) or _from_tables(evidence, layers, queries)
-    size = known
+    # Norms of single heads have their size; a norm of all heads together has that of the queries or the keys.
+    norms = {x.weight[-1] for x in layers if len(x.weight) in (1, 2) and _HEAD_NORM.fullmatch(x.name)}
+    normed = norms.pop() if len(norms) == 1 else 0
+    normed = normed if 0 < normed < queries and queries % normed == 0 else 0
+    size = known = stated or normed or _from_tables(evidence, layers, queries)
     if not size and any(layer.name == _TORCH_DECODER for layer in layers) and queries % _TORCH_HEADS == 0:
         size = queries // _TORCH_HEADS
     elif not size:
@@ -235,13 +236,6 @@ def _observed(evidence: Evidence, queries: int, keys: int) -> Hyperparameters | 
 def _rows(layers: list[Layer], names: frozenset[str]) -> int | None:
     """The output size of a separate projection; None if queries, keys and values share one."""
     return next((x.weight[0] for x in layers if len(x.weight) >= 2 and x.name.lower() in names), None)
-
-
-def _from_norms(layers: list[Layer], queries: int) -> int | None:
-    """From norms of single heads; a norm of all heads together has the size of the queries or the keys."""
-    sizes = {x.weight[-1] for x in layers if len(x.weight) in (1, 2) and _HEAD_NORM.fullmatch(x.name)}
-    size = sizes.pop() if len(sizes) == 1 else 0
-    return size if 0 < size < queries and queries % size == 0 else None
 
 
 def _from_tables(evidence: Evidence, layers: list[Layer], queries: int) -> int | None:

@@ -140,11 +140,16 @@ class _Attempt:
     def _find_undetermined(self, solver: Solver, built: Built) -> Undetermined:
         """Change each number and flag in turn: those without an effect on names and shapes are undetermined."""
         self.first.until(time.thread_time() + _UNDETERMINED_SECONDS)
-        # First, because time may run out and the others are only reported.
-        shared = _shared_layers(solver, built)
-        settings = built.settings if shared is None else shared
+        # The number of layers first, because time may run out and the others are only reported. If no tensor depends on
+        # it, and there are more layers by default than tensors for them, layers share their tensors.
+        settings, depth = built.settings, _depth(built.config)
+        layers = value_at(built.config, depth)
+        if isinstance(layers, int) and _has_no_effect(solver, built, depth, (2 * layers,)):
+            plain = solver.trials.build(without(built.settings, depth))
+            if plain is not None and value_at(plain.config, depth) > layers and _is_same(plain, built):
+                settings = plain.settings
         paths = tuple(path for path, values in _other_values(built) if _has_no_effect(solver, built, path, values))
-        return Undetermined(settings, paths, shared is not None)
+        return Undetermined(settings, paths, settings is not built.settings)
 
 
 def _attempts(classes: Iterable[NamedClass], file: Outline, ends: float) -> Iterator[_Attempt]:
@@ -211,18 +216,6 @@ class Undetermined:
         return tuple(dict.fromkeys(".".join(name for name in path if isinstance(name, str)) for path in found))
 
 
-def _shared_layers(solver: Solver, built: Built) -> Settings | None:
-    """The settings without the number of layers, if no tensor depends on it and there are more layers by default than
-    tensors for them: layers share their tensors. Otherwise None."""
-    depth = _depth(built.config)
-    layers = value_at(built.config, depth)
-    if not isinstance(layers, int) or not _has_no_effect(solver, built, depth, (2 * layers,)):
-        return None
-    plain = solver.trials.build(without(built.settings, depth))
-    is_more = plain is not None and value_at(plain.config, depth) > layers
-    return plain.settings if plain is not None and is_more and _is_same(plain, built) else None
-
-
 def _depth(config: PretrainedConfig) -> Path:
     return (getattr(config, "attribute_map", {}).get("num_hidden_layers", "num_hidden_layers"),)
 
@@ -250,8 +243,8 @@ def _has_no_effect(solver: Solver, built: Built, path: Path, values: tuple[objec
     return False
 
 
-def _is_same(other: Built | None, built: Built) -> bool:
-    return other is not None and other.outline.shapes == built.outline.shapes
+def _is_same(other: Built, built: Built) -> bool:
+    return other.outline.shapes == built.outline.shapes
 
 
 # The tensors of each part of a multimodal model; those of the text part are the rest.

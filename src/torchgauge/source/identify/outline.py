@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -151,7 +152,14 @@ def spellings(model: nn.Module) -> list[Spelling]:
     # With `keep_vars`, because tied tensors are recognised by identity.
     state = {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)}
     unsaved = re.compile("|".join(getattr(model, "_keys_to_ignore_on_save", None) or ("^$",)))
-    stored = _as_stored(model, state)
+    stored: Mapping[str, torch.Tensor] = state
+    # A file may claim any size, and each expert would become a tensor.
+    experts = (value.shape[0] for name, value in state.items() if "experts" in name and value.dim() == 3)
+    if max(experts, default=0) <= _MOST_EXPERTS:
+        # Before version 5 files and models had the same names, and there is no such module. Conversions are
+        # third-party code, called with sizes that may be inconsistent: they may raise anything.
+        with suppress(Exception), torch.no_grad():
+            stored = import_module("transformers.core_model_loading").revert_weight_conversion(model, state)
     saved = {name: value for name, value in stored.items() if not unsaved.search(name)}
     distinct: list[Spelling] = []
     for tensors in (saved, stored, state):
@@ -163,19 +171,3 @@ def spellings(model: nn.Module) -> list[Spelling]:
         spelling = Spelling({name: tuple(value.shape) for name, value in tensors.items()}, twins)
         distinct += [spelling] if all(spelling.shapes != other.shapes for other in distinct) else []
     return distinct
-
-
-def _as_stored(model: nn.Module, state: dict[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-    try:
-        loading = import_module("transformers.core_model_loading")
-    except ModuleNotFoundError:  # before version 5 files and models had the same names
-        return state
-    if any("experts" in name and value.dim() == 3 and value.shape[0] > _MOST_EXPERTS for name, value in state.items()):
-        return state  # a file may claim any size, and each expert would become a tensor
-    # Conversions are third-party code, called with sizes that may be inconsistent.
-    try:
-        with torch.no_grad():
-            reverted: Mapping[str, torch.Tensor] = loading.revert_weight_conversion(model, state)
-    except Exception:
-        return state
-    return reverted

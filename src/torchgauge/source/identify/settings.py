@@ -146,17 +146,24 @@ _WIDTH = re.compile(r"hidden_sizes?|d_model|n_embd|embed_dim|dim")
 _HEADS = re.compile(r"(num_|n_)?(\w+_)?(?<!key_value_)(?<!kv_)heads?")
 
 
-def guess(config_class: type[PretrainedConfig], known: Mapping[str, Any], options: Settings) -> Settings:
+def guess(config_class: type[PretrainedConfig], hyperparameters: Mapping[str, Any], options: Settings) -> Settings:
     """The hyperparameters under the names that the config uses."""
     default = config_class()
     # A setting may have several names; the first that applies is used.
     aliases = getattr(default, "attribute_map", {})
     settings: Settings = {}
-    known = _with_usual_heads(config_class, known)
+    known = dict(hyperparameters)
+    # If shapes do not determine the heads, use the head size that the config declares.
+    usual = getattr(getattr(config_class, "__dataclass_fields__", {}).get("head_dim"), "default", None)
+    if "head_size" in known.get("assumed", ()) and type(usual) is int:
+        rows = {name: known[name] * known.get("head_size", 0) for name in ("heads", "kv_heads") if name in known}
+        if not any(count % usual for count in rows.values()):
+            known["head_size"] = usual
+            known.update({name: count // usual for name, count in rows.items()})
     if "rope_size" in known:  # with four sizes of heads, `head_dim` of a config is a different one
-        known = {name: value for name, value in known.items() if name != "head_size"}
+        known.pop("head_size", None)
     if known.get("experts", 0) > _MOST_EXPERTS:  # a file may claim any number
-        known = {name: value for name, value in known.items() if name != "experts"}
+        del known["experts"]
     for key, name in _NAMES:
         # A derived number cannot be set.
         derived = getattr(config_class, key, None)
@@ -176,18 +183,6 @@ def guess(config_class: type[PretrainedConfig], known: Mapping[str, Any], option
 _MOST_EXPERTS = 4096
 # The number in both models of the only published family whose config does not set it.
 _USUAL_EXPERTS = 6
-
-
-def _with_usual_heads(config_class: type[PretrainedConfig], known: Mapping[str, Any]) -> Mapping[str, Any]:
-    """If shapes do not determine the heads, use the head size that the config declares."""
-    field = getattr(config_class, "__dataclass_fields__", {}).get("head_dim")
-    size, usual = known.get("head_size", 0), getattr(field, "default", None)
-    if "head_size" not in known.get("assumed", ()) or type(usual) is not int:
-        return known
-    rows = {name: known[name] * size for name in ("heads", "kv_heads") if name in known}
-    if any(count % usual for count in rows.values()):
-        return known
-    return {**known, "head_size": usual, **{name: count // usual for name, count in rows.items()}}
 
 
 # Names in configs and the corresponding hyperparameters; a config has some of them.

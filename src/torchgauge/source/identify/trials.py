@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from torchgauge.errors import TargetError
+from torchgauge.nested import find_all
 from torchgauge.source import huggingface
 from torchgauge.source.building import Recipe
 from torchgauge.source.identify.outline import MEMBERS, NAMED, Key, Outline, Spelling, patterns_of, spellings
@@ -69,8 +70,9 @@ class Trials:
         except TargetError:  # inconsistent sizes
             return None
         found = spellings(model)
-        # The one with the names of the file.
-        spelling = min(found, key=self._unlikeness) if len(found) > 1 else found[0]
+        spelling = found[0]
+        if len(found) > 1:  # the one with the names of the file
+            spelling = min(found, key=lambda each: len(patterns_of(each.shapes) ^ self.file.patterns))
         # Without tied names that the file omits.
         outline = Outline.of(
             {
@@ -80,9 +82,6 @@ class Trials:
             }
         )
         return Built(settings, config, recipe, model, spelling, outline, self.file.wrong(outline))
-
-    def _unlikeness(self, spelling: Spelling) -> int:
-        return len(patterns_of(spelling.shapes) ^ self.file.patterns)
 
     def is_near(self, built: Built) -> bool:
         """Whether only a few sizes are wrong."""
@@ -111,7 +110,7 @@ def configure(config_class: type[PretrainedConfig], settings: Settings) -> Pretr
     Two numbers that must agree cannot be found one by one, so values that the config refuses are set anyway;
     `is_accepted` checks the result.
     """
-    if _largest(settings) > _LARGEST or settings.get("num_labels", 0) > _MOST_LABELS:
+    if max(find_all(settings, int), default=0) > _LARGEST or settings.get("num_labels", 0) > _MOST_LABELS:
         return None
     for is_forced in (False, True):
         # Each config checks its own values, with errors of any kind.
@@ -124,11 +123,6 @@ def configure(config_class: type[PretrainedConfig], settings: Settings) -> Pretr
         fit_tokens(config)
         return config
     return None
-
-
-def _largest(settings: object) -> int:
-    values = settings.values() if isinstance(settings, dict) else settings if isinstance(settings, list) else ()
-    return max((value if isinstance(value, int) else _largest(value) for value in values), default=0)
 
 
 def _set_all(config: PretrainedConfig, settings: Settings) -> None:
@@ -212,29 +206,22 @@ def answers(wrong: Wrong, value: Number, probe: Probe) -> Iterator[Number]:
 def curved_answers(wrong: Wrong, value: Number, first: Probe, second: Probe) -> Iterator[Number]:
     """The same for sizes that are any quadratic polynomial, such as (2·value − 1)²."""
     found = Counter[Fraction]()
+    x0, x1, x2 = (Fraction(number) for number in (value, first.number, second.number))
     for key, (has, wants) in wrong.items():
-        ys = (has, first.sizes.get(key), second.sizes.get(key))
-        if None not in ys and len(set(ys)) == len(ys):
-            points = [
-                (Fraction(x), Fraction(y or 0)) for x, y in zip((value, first.number, second.number), ys, strict=True)
-            ]
-            found.update(_roots(points, wants))
+        sizes = (has, first.sizes.get(key), second.sizes.get(key))
+        if None in sizes or len(set(sizes)) < len(sizes):
+            continue
+        y0, y1, y2 = (Fraction(size or 0) for size in sizes)
+        slope = (y1 - y0) / (x1 - x0)
+        curve = ((y2 - y0) / (x2 - x0) - slope) / (x2 - x1)
+        # curve·x² + b·x + c = 0; its roots can only be rational if that of the discriminant is.
+        b = slope - curve * (x0 + x1)
+        c = y0 - slope * x0 + curve * x0 * x1 - wants
+        discriminant = b**2 - 4 * curve * c
+        if curve and discriminant >= 0:
+            root = Fraction(isqrt(discriminant.numerator), isqrt(discriminant.denominator))
+            found.update((sign * root - b) / (2 * curve) for sign in (1, -1) if root**2 == discriminant)
     yield from _possible(found, value)
-
-
-def _roots(points: list[tuple[Fraction, Fraction]], wants: int) -> Iterator[Fraction]:
-    (x0, y0), (x1, y1), (x2, y2) = points
-    slope = (y1 - y0) / (x1 - x0)
-    curve = ((y2 - y0) / (x2 - x0) - slope) / (x2 - x1)
-    if not curve:
-        return
-    # curve·x² + b·x + c = 0; its roots can only be rational if that of the discriminant is.
-    b = slope - curve * (x0 + x1)
-    c = y0 - slope * x0 + curve * x0 * x1 - wants
-    discriminant = b**2 - 4 * curve * c
-    if discriminant >= 0:
-        root = Fraction(isqrt(discriminant.numerator), isqrt(discriminant.denominator))
-        yield from ((sign * root - b) / (2 * curve) for sign in (1, -1) if root**2 == discriminant)
 
 
 def _possible(found: Counter[Fraction], value: Number) -> Iterator[Number]:

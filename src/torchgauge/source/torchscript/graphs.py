@@ -158,11 +158,20 @@ def frozen_modules(graph: torch._C.Graph) -> dict[str, str]:
 
 
 def frozen_tensors(graph: torch._C.Graph) -> Iterator[FrozenTensor]:
-    """The constants of a graph that were parameters or buffers, named for the module that reads them first."""
+    """The constants of a graph that were parameters or buffers, or the tensors packed in them; named for the module
+    that reads them first."""
     scopes = Scopes(graph)
     taken: set[str] = set()
     for node in nodes_of(graph):
-        for place, tensor in _weights(node):
+        if not node.hasUses():
+            continue
+        held: list[tuple[str, torch.Tensor]] = []
+        if node.kind() == "prim::Constant" and is_packed_type(node.output().type()):
+            held = list(packed_tensors(node.output().toIValue()))
+        elif (constant := _constant(node)) is not None and constant.is_floating_point():
+            is_number = not constant.dim() and not _constant_name(node)  # a literal of the code
+            held = [] if is_number else [("", constant)]
+        for place, tensor in held:
             # `weight` of `self.layer1.0.conv1.weight`; a number at the end only makes the name unique in the graph.
             parts = [part for part in _constant_name(node) if not part.isdigit()]
             leaf = parts[-1].removesuffix("_mkldnn").removesuffix("_fused_bn") if parts else "constant"
@@ -171,19 +180,6 @@ def frozen_tensors(graph: torch._C.Graph) -> Iterator[FrozenTensor]:
                 name = f"{base}.{len(taken)}"
             taken.add(name)
             yield FrozenTensor(name, tensor, base.endswith(_BUFFERS))
-
-
-def _weights(node: torch._C.Node) -> list[tuple[str, torch.Tensor]]:
-    """The weights in a constant: the constant itself, or the tensors packed in it by their places."""
-    if not node.hasUses():
-        return []
-    if node.kind() == "prim::Constant" and is_packed_type(node.output().type()):
-        return list(packed_tensors(node.output().toIValue()))
-    tensor = _constant(node)
-    if tensor is None or not tensor.is_floating_point():
-        return []
-    is_number = not tensor.dim() and not _constant_name(node)  # a literal of the code
-    return [] if is_number else [("", tensor)]
 
 
 def _match(names: Names, owner: Names) -> list[int]:
