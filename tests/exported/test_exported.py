@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import timm
@@ -132,3 +132,23 @@ def test_a_program_from_a_file_is_never_run_for_real(tmp_path: Path) -> None:
     model = from_file(torch.export.export(Looks(), (torch.ones(2),)), tmp_path)
     with pytest.raises(tg.ForwardError, match="a model from a file is not run for real"):
         tg.analyze(model, inputs=torch.ones(2))
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+class TwoOutputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Pair:
+        y = self.layer(x)
+        return Pair(y, y.relu())
+
+
+def test_a_program_that_returns_a_named_tuple_can_be_analyzed() -> None:
+    exported = tg.analyze(torch.export.export(TwoOutputs().eval(), (torch.zeros(2, 4),)))
+    assert exported.totals.macs == 2 * 4 * 4
