@@ -112,17 +112,22 @@ class Fit:
 
 def find_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Fit:
     """The best fit of the file over all variants of its names, with and without containers."""
-    names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    tied = [frozenset(group) for group in names.values() if len(group) > 1]
-    twins = {name: group - {name} for group in tied for name in group}
     expected, first = state_shapes(model), next(iter(stored), "")
+    twins = tied_twins(model.named_parameters(remove_duplicate=False))
     fits = (
         Fit(compare(expected, found, twins), first.removesuffix(next(iter(found), "")))
         for found in variants(dict(stored))
     )
     return min(fits, key=lambda fit: len(fit.differences))
+
+
+def tied_twins(tensors: Iterable[tuple[str, object]]) -> dict[str, frozenset[str]]:
+    """The other names of each tensor that has several."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in tensors:
+        names.setdefault(id(tensor), []).append(name)
+    groups = [frozenset(group) for group in names.values() if len(group) > 1]
+    return {name: group - {name} for group in groups for name in group}
 
 
 def best_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Differences:

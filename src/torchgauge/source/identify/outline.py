@@ -15,7 +15,7 @@ from torch import nn
 
 from torchgauge.checkpoint.tensor_names import is_optional
 from torchgauge.source.identify.fingerprint import hash_text
-from torchgauge.source.state_names import Shape
+from torchgauge.source.state_names import Shape, tied_twins
 
 # A dimension of a tensor, the members of a list of modules, or the tensors named by one pattern.
 Key = tuple[str, int]
@@ -163,11 +163,7 @@ def spellings(model: nn.Module) -> list[Spelling]:
     saved = {name: value for name, value in stored.items() if not unsaved.search(name)}
     distinct: list[Spelling] = []
     for tensors in (saved, stored, state):
-        names: dict[int, list[str]] = {}
-        for name, value in tensors.items():
-            names.setdefault(id(value), []).append(name)
-        groups = [frozenset(group) for group in names.values() if len(group) > 1]
-        twins = {name: group - {name} for group in groups for name in group}
-        spelling = Spelling({name: tuple(value.shape) for name, value in tensors.items()}, twins)
+        shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+        spelling = Spelling(shapes, tied_twins(tensors.items()))
         distinct += [spelling] if all(spelling.shapes != other.shapes for other in distinct) else []
     return distinct
