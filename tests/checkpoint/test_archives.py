@@ -66,7 +66,7 @@ def test_the_weights_of_a_frozen_model_are_its_constants(tmp_path: Path, net: nn
 
 def test_extra_files_of_an_archive_are_named(tmp_path: Path, net: nn.Module) -> None:
     torch.jit.script(net).save(tmp_path / "net.pt", _extra_files={"labels.txt": "cat dog"})
-    assert open_checkpoint(tmp_path / "net.pt").metadata["extra"] == ["extra/labels.txt"]
+    assert open_checkpoint(tmp_path / "net.pt").archive["extra_files"] == "labels.txt"
 
 
 def test_an_exported_program_gives_its_tensors_and_roles(tmp_path: Path, net: nn.Module) -> None:

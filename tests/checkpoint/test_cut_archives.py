@@ -84,7 +84,7 @@ def test_without_its_directory_all_tensors_are_there(tmp_path: Path) -> None:
     assert index.warnings == (
         "m.pt: the end of the file is missing, and with it 0 of 3 tensors; is the download complete?",
     )
-    assert (sniff(path), index.format, index.metadata["byteorder"]) == ("torch", "torch", "little")
+    assert (sniff(path), index.format) == ("torch", "torch")
 
 
 def test_tensors_before_the_cut_are_read_and_the_others_named(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_distributed_checkpoint_is_read_from_its_metadata(tmp_path: Path) -> N
     save(state, checkpoint_id=tmp_path)
     index = open_checkpoint(tmp_path)
     assert index.format == sniff(tmp_path) == "distributed"
-    assert index.metadata["model_prefix"] == "model."
+    assert index.model_prefix == "model."
     entries = {entry.name: entry for entry in index.entries}
     expected = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     assert set(expected) <= set(entries)

@@ -56,7 +56,7 @@ def test_a_real_model_matches_the_real_loader(tmp_path: Path) -> None:
     assert index.stored_elements == sum(t.numel() for t in model.state_dict().values())
     assert index.stored_bytes == sum(t.nbytes for t in model.state_dict().values())
     assert index.optimizer_elements == 0
-    assert index.metadata["model_prefix"] == ""
+    assert index.model_prefix == ""
     assert all(found.verdict is Verdict.EXPECTED for found in index.imports)
 
 

@@ -54,7 +54,7 @@ def test_a_deepspeed_folder_keeps_model_and_optimizer_apart(tmp_path: Path, inne
     net = write_deepspeed(tmp_path)
     index = open_checkpoint(tmp_path / inner)
     assert (index.format, sniff(tmp_path / inner)) == ("deepspeed", "ranked")
-    assert (index.logical_params, index.metadata["model_prefix"]) == (PARAMS, "module.")
+    assert (index.logical_params, index.model_prefix) == (PARAMS, "module.")
     assert index.optimizer_elements == 2 * 3 * (PARAMS // 2 + 1)
     assert index.stored_elements == PARAMS + STATISTICS + index.optimizer_elements
     entries = {entry.name: entry for entry in index.entries}
@@ -151,7 +151,7 @@ def test_an_fsdp_folder_holds_a_distributed_checkpoint_for_each_part(tmp_path: P
     torch.save({}, tmp_path / "scheduler.pt")
     torch.save({}, tmp_path / "rng_state_0.pth")
     index = open_checkpoint(tmp_path)
-    assert (index.format, index.metadata["model_prefix"]) == ("distributed", "pytorch_model_fsdp_0.model.")
+    assert (index.format, index.model_prefix) == ("distributed", "pytorch_model_fsdp_0.model.")
     assert index.logical_params == PARAMS
     assert index.optimizer_elements == 2 * PARAMS + 4
     a = tg.analyze(tmp_path, code=model(), input_size=(2, 6))

@@ -51,7 +51,7 @@ OPTIMIZER = 2 * PARAMS + 4  # two moments for each, and a step count for each of
 def test_a_training_checkpoint_keeps_model_and_optimizer_apart(tmp_path: Path, key: str) -> None:
     model, optimizer = trained()
     index = saved(tmp_path, {"epoch": 3, "optimizer": optimizer.state_dict(), key: model.state_dict(), "loss": 0.5})
-    assert index.metadata["model_prefix"] == f"{key}."
+    assert index.model_prefix == f"{key}."
     assert names(index, Role.PARAMETER) == {f"{key}.{name}" for name, _ in model.named_parameters()}
     assert names(index, Role.BUFFER) == {f"{key}.{name}" for name, _ in model.named_buffers()}
     assert (index.logical_params, index.optimizer_elements) == (PARAMS, OPTIMIZER)
@@ -70,7 +70,7 @@ def test_a_lightning_checkpoint_has_its_model_under_state_dict(tmp_path: Path) -
         "hyper_parameters": argparse.Namespace(lr=0.1),
     }
     index = saved(tmp_path, checkpoint)
-    assert index.metadata["model_prefix"] == "state_dict."
+    assert index.model_prefix == "state_dict."
     assert (index.logical_params, index.optimizer_elements) == (PARAMS, OPTIMIZER)
     assert "optimizer_states.0.state.0.exp_avg" in names(index, Role.OPTIMIZER)
 
@@ -93,7 +93,7 @@ def test_an_optimizer_file_holds_no_parameters(tmp_path: Path) -> None:
 def test_several_models_side_by_side_are_all_the_model(tmp_path: Path) -> None:
     state = {"encoder": {"w": torch.ones(3)}, "decoder": {"w": torch.ones(4)}, "optimizer": {"m": torch.ones(5)}}
     index = saved(tmp_path, state)
-    assert (index.metadata["model_prefix"], index.logical_params, index.optimizer_elements) == ("", 7, 5)
+    assert (index.model_prefix, index.logical_params, index.optimizer_elements) == ("", 7, 5)
 
 
 def test_a_pickled_module_is_described_but_not_built(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_pickled_module_is_described_but_not_built(tmp_path: Path) -> None:
     assert names(index, Role.PARAMETER) == expected
     assert names(index, Role.BUFFER) == {f"model.{name}" for name, _ in model.named_buffers()}
     assert names(index, Role.OTHER) == {"model.model.2.grid"}
-    assert index.metadata["model_prefix"] == "model."
+    assert index.model_prefix == "model."
     paths = [f"model.{name}".rstrip(".") for name, _ in model.named_modules()]
     assert [module.path for module in index.modules] == paths
     types = {module.path: module.type for module in index.modules}
@@ -119,7 +119,7 @@ def test_a_whole_module_alone_has_no_prefix(tmp_path: Path) -> None:
     model = Detector()
     index = saved(tmp_path, model)
     assert names(index, Role.PARAMETER) == {name for name, _ in model.named_parameters()}
-    assert (index.modules[0].path, index.metadata["model_prefix"]) == ("", "")
+    assert (index.modules[0].path, index.model_prefix) == ("", "")
 
 
 def test_modules_that_share_a_tensor_are_counted_once(tmp_path: Path) -> None:

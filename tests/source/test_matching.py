@@ -107,7 +107,7 @@ def test_the_models_tensors_have_their_names_without_containers() -> None:
         entry("optimizer.state.0.exp_avg", Role.OPTIMIZER),
         entry("ema.a.weight", Role.OTHER),
     )
-    index = Index("f.pt", "torch", ("f.pt",), entries, metadata={"model_prefix": "model."})
+    index = Index("f.pt", "torch", ("f.pt",), entries, model_prefix="model.")
     assert {name: found.name for name, found in model_entries(index).items()} == {
         "a.weight": "model.module.a.weight",
         "a.running_mean": "model.module.a.running_mean",

@@ -95,7 +95,12 @@ class PickledModule:
 @dataclass(frozen=True, slots=True)
 class Index:
     """A checkpoint file or folder. `format` is one of: torch, torch-legacy, torch-tar, gguf, safetensors,
-    safetensors-sharded, torch-sharded, distributed, deepspeed, megatron, tensor-parallel, torchscript, exported."""
+    safetensors-sharded, torch-sharded, distributed, deepspeed, megatron, tensor-parallel, torchscript, exported.
+
+    `model_prefix` is the part before the names of all tensors of the model, with its dot. `archive` describes the file
+    itself for reports: versions, byte order, identity. `gguf` is the metadata of a GGUF file. `missing_weights` counts
+    tensors that the code of an archive refers to but that were not saved.
+    """
 
     path: str
     format: str
@@ -103,22 +108,13 @@ class Index:
     entries: tuple[Entry, ...]
     imports: tuple[Import, ...] = ()
     modules: tuple[PickledModule, ...] = ()
-    metadata: Mapping[str, object] = field(default_factory=dict)
+    model_prefix: str = ""
+    archive: Mapping[str, str] = field(default_factory=dict)
+    gguf: Mapping[str, object] = field(default_factory=dict)
+    missing_weights: int = 0
     warnings: tuple[str, ...] = ()
     training: TrainingRecord | None = None
     adapter: AdapterRecord | None = None
-
-    @property
-    def archive(self) -> Mapping[str, str]:
-        """The archive's own records: versions, byte order, identity."""
-        found = self.metadata.get("archive")
-        return found if isinstance(found, dict) else {}
-
-    @property
-    def gguf(self) -> Mapping[str, object]:
-        """The metadata of a GGUF file."""
-        found = self.metadata.get("gguf")
-        return found if isinstance(found, dict) else {}
 
     @property
     def unique(self) -> list[Entry]:

@@ -203,6 +203,7 @@ def noted_size(source: ByteSource, header: LocalHeader, least: int = 0) -> int |
 _STORED, _DEFLATED = 0, 8
 _WINDOW_BYTES = 2**16
 _SMALL_BYTES = 2**13
+_SMALL_RECORD_BYTES = 2**16
 
 
 class ZipArchive:
@@ -303,32 +304,16 @@ class ZipArchive:
             self.warn_of_checksum(record)
         return content
 
+    def read_small(self, name: str) -> bytes | None:
+        """The content of a small record in the root folder; None if there is none of that name."""
+        record = self.find(self.root + name)
+        return None if record is None or record.size > _SMALL_RECORD_BYTES else self.read(record)
+
+    @cached_property
+    def is_big_endian(self) -> bool:
+        return self.read_small("byteorder") == b"big"
+
     def warn_of_checksum(self, record: Record) -> None:
         self.warnings.append(
             f"the checksum of {printable(record.name)} does not match: it is corrupt, edited, or written without one"
         )
-
-
-def read_record(archive: ZipArchive, name: str) -> bytes | None:
-    """The content of a small record; None if there is none of that name."""
-    record = archive.find(name)
-    return None if record is None or record.size > 2**16 else archive.read(record)
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveFacts:
-    """The small records that describe a PyTorch archive."""
-
-    is_big_endian: bool
-    version: str | None
-    format_version: str | None
-
-
-def archive_facts(archive: ZipArchive) -> ArchiveFacts:
-    order = read_record(archive, archive.root + "byteorder")
-    return ArchiveFacts(order == b"big", _text(archive, "version"), _text(archive, ".format_version"))
-
-
-def _text(archive: ZipArchive, name: str) -> str | None:
-    content = read_record(archive, archive.root + name)
-    return None if content is None else printable(content.decode("utf-8", "replace").strip())

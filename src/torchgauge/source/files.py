@@ -66,7 +66,7 @@ def _open_program(index: Index, options: OpenOptions) -> Source:
     record = stored_target(index, options.name)
     try:
         with errors_as_torchgauge(index.path):
-            if index.metadata.get("missing_weights"):
+            if index.missing_weights:
                 raise FormatError("weights are missing")
             model: nn.Module
             # Each reader is imported when its format is found.
@@ -180,7 +180,7 @@ def join(index: Index, model: nn.Module, code: str, file: str) -> tuple[Index, t
     name, entry = next(iter(model_entries(index).items()), ("", None))
     own = name.removeprefix(fit.lead)
     if entry is not None and fit.lead and entry.name.endswith(own):
-        index = replace(index, metadata={**index.metadata, "model_prefix": entry.name.removesuffix(own)})
+        index = replace(index, model_prefix=entry.name.removesuffix(own))
     return with_roles_of(model, index), warnings
 
 

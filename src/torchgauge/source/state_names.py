@@ -20,7 +20,7 @@ MAX_NAME_DEPTH = 40
 
 def model_entries(index: Index) -> dict[str, Entry]:
     """The tensors of the model, without its optimizer, by their names in the model."""
-    prefix = str(index.metadata.get("model_prefix", "")).rstrip(".")
+    prefix = index.model_prefix.rstrip(".")
     lead = f"{prefix}." if prefix else ""
     own = [x for x in index.entries if x.role is not Role.OPTIMIZER and x.name.startswith(lead)]
     # In a bare state dict, tensors that are neither parameters nor buffers do not belong to the model.

@@ -119,7 +119,7 @@ def module_types(source: Source) -> Mapping[str, str]:
         }
     if source.index is None:
         return {}
-    prefix = str(source.index.metadata.get("model_prefix", "")).rstrip(".")
+    prefix = source.index.model_prefix.rstrip(".")
     types: dict[str, str] = {}
     for module in source.index.modules:
         if not prefix or module.path == prefix or module.path.startswith(f"{prefix}."):

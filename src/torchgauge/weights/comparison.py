@@ -98,7 +98,7 @@ def _summary(name: str, entry: Entry) -> Named:
 
 def _model_tensors(index: Index) -> dict[str, Entry]:
     """By name within the model; packed parameters by the name they had before packing."""
-    prefix = str(index.metadata.get("model_prefix", ""))
+    prefix = index.model_prefix
     tensors = {}
     for entry in index.entries:
         if entry.role is Role.OPTIMIZER or entry.logical_elements == 0 or not entry.name.startswith(prefix):

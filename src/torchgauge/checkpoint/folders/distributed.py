@@ -86,7 +86,7 @@ def open_distributed(folder: str, progress: Progress) -> Index:
             files=tuple(os.path.join(folder, file) for file in files),
             entries=unpack_packed(entries),
             imports=log.imports,
-            metadata={"model_prefix": ".".join((*prefix, "")) if prefix else ""},
+            model_prefix=".".join((*prefix, "")) if prefix else "",
         )
 
 

@@ -125,7 +125,7 @@ def open_ranked(folder: str, progress: Progress) -> Index:
         entries=tuple(entries),
         imports=tuple(found for index in indexes for found in index.imports),
         modules=tuple(module for index in models for module in index.modules) if is_one else (),
-        metadata={"model_prefix": models[0].metadata.get("model_prefix", "") if is_one else ""},
+        model_prefix=models[0].model_prefix if is_one else "",
         warnings=(*remarks, *(warning for index in indexes for warning in index.warnings)),
         training=merge_training([_training_of(part, index) for part, index in zip(parts, indexes, strict=True)]),
     )

@@ -78,10 +78,10 @@ def open_sharded(folder: str, progress: Progress) -> Index:
         found.append(f"{len(absent)} tensors listed in {name} are missing from the files: {printable(absent[0])} …")
     if unlisted:
         found.append(f"{unlisted} tensors in the files are not listed in {name}")
-    return _merge(folder, parts, described.get("metadata"), found)
+    return _merge(folder, parts, found)
 
 
-def _merge(folder: str, parts: list[Index], notes: object, warnings: Iterable[str] = ()) -> Index:
+def _merge(folder: str, parts: list[Index], warnings: Iterable[str] = ()) -> Index:
     entries = [entry for part in parts for entry in part.entries]
     seen: dict[str, str] = {}
     for entry in entries:
@@ -91,9 +91,7 @@ def _merge(folder: str, parts: list[Index], notes: object, warnings: Iterable[st
                 f"{os.path.basename(entry.file)}; open one of the files instead of the folder"
             )
     kind = "torch-sharded" if any(part.format.startswith("torch") for part in parts) else "safetensors-sharded"
-    prefixes = {str(part.metadata.get("model_prefix", "")) for part in parts}
-    items = notes.items() if isinstance(notes, dict) else ()
-    plain = {printable(key): value for key, value in items if isinstance(value, int | float | bool)}
+    prefixes = {part.model_prefix for part in parts}
     return Index(
         path=folder,
         format=kind,
@@ -102,7 +100,7 @@ def _merge(folder: str, parts: list[Index], notes: object, warnings: Iterable[st
         entries=unpack_packed(entries),
         imports=tuple(found for part in parts for found in part.imports),
         modules=tuple(module for part in parts for module in part.modules),
-        metadata={"model_prefix": prefixes.pop() if len(prefixes) == 1 else "", "index": plain},
+        model_prefix=prefixes.pop() if len(prefixes) == 1 else "",
         warnings=(*warnings, *(warning for part in parts for warning in part.warnings)),
         training=merge_training([part.training for part in parts]),
     )
@@ -130,7 +128,7 @@ def open_plain_folder(folder: str, progress: Progress) -> Index:
         parts = open_files(folder, names, progress)
         tensors = Counter(entry.name for part in parts for entry in part.entries)
         if max(tensors.values(), default=0) == 1:
-            return _merge(folder, parts, None)
+            return _merge(folder, parts)
     raise unrelated_files(folder) or FormatError(f"{folder}: none of its files is a model")
 
 
@@ -149,7 +147,7 @@ def open_fsdp(folder: str, progress: Progress) -> Index:
     names = _parts(folder)
     parts = {name: open_distributed(os.path.join(folder, name), progress) for name in names}
     models = [name for name in names if not _is_optimizer(name)]
-    prefix = f"{models[0]}.{parts[models[0]].metadata['model_prefix']}" if len(models) == 1 else ""
+    prefix = f"{models[0]}.{parts[models[0]].model_prefix}" if len(models) == 1 else ""
     entries = [
         with_label(replace(entry, role=Role.OPTIMIZER) if _is_optimizer(name) else entry, name)
         for name, part in parts.items()
@@ -161,7 +159,7 @@ def open_fsdp(folder: str, progress: Progress) -> Index:
         files=tuple(file for part in parts.values() for file in part.files),
         entries=tuple(entries),
         imports=tuple(found for part in parts.values() for found in part.imports),
-        metadata={"model_prefix": prefix},
+        model_prefix=prefix,
         warnings=tuple(warning for part in parts.values() for warning in part.warnings),
     )
 

@@ -16,7 +16,7 @@ from torchgauge.checkpoint.pickle.rebuild import sizes, whole
 from torchgauge.checkpoint.pickle.values import Storage, Tensor
 from torchgauge.checkpoint.pickle.walk import Found
 from torchgauge.checkpoint.registry import ARCHIVES, opens, silent
-from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive, archive_facts
+from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
 
@@ -50,7 +50,7 @@ def open_exported(archive: ZipArchive, progress: Progress) -> Index:
             files=(archive.source.path,),
             entries=tuple(replace(entry, role=signature.get(entry.name, Role.BUFFER)) for entry in entries),
             imports=tuple(found for part in parts for found in part.imports),
-            metadata={"model_prefix": "", "archive": archive_metadata(archive, _PROGRAM), "models": ["model"]},
+            archive=archive_metadata(archive, _PROGRAM),
             warnings=(*archive.warnings, *(warning for part in parts for warning in part.warnings)),
         )
     with ImportLog() as log:
@@ -59,7 +59,6 @@ def open_exported(archive: ZipArchive, progress: Progress) -> Index:
 
 def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
     """From PyTorch 2.8: `data/weights/…` and `data/constants/…` with a JSON file per model."""
-    facts = archive_facts(archive)
     folder = f"{archive.root}models/"
     names = [name.removeprefix(folder) for name in archive.names() if name.startswith(folder)]
     models = [name.removesuffix(".json") for name in names if name.endswith(".json") and "/" not in name]
@@ -74,7 +73,7 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
                     described.append(_Payload((*prefix, name), f"{data}{fields.get('path_name')}", fields))
     tensors = [_found(item) for item in described if not item.is_pickled]
     listing = list_entries(tensors, lambda storage: record_place(archive, archive.require(storage.key)),
-                           archive.source.path, big_endian=facts.is_big_endian)  # fmt: skip
+                           archive.source.path, big_endian=archive.is_big_endian)  # fmt: skip
     entries = [
         replace(entry, role=item.role or Role.OTHER) for entry, item in zip(listing.entries, tensors, strict=True)
     ]
@@ -87,12 +86,7 @@ def _open_new(archive: ZipArchive, log: ImportLog) -> Index:
         files=(archive.source.path,),
         entries=(*entries, *pickled),
         imports=log.imports,
-        metadata={
-            "model_prefix": "",
-            "archive_version": facts.version,
-            "archive": archive_metadata(archive, program),
-            "models": models,
-        },
+        archive=archive_metadata(archive, program),
         warnings=tuple(archive.warnings),
     )
 

@@ -144,7 +144,8 @@ def open_gguf(source: ByteSource, progress: Progress) -> Index:
         format="gguf",
         files=(source.path,),
         entries=tuple(entries),
-        metadata={"model_prefix": "", "gguf": metadata, "archive": _shown_metadata(metadata, reader.version)},
+        archive=_shown_metadata(metadata, reader.version),
+        gguf=metadata,
         warnings=missing,
     )
 

@@ -16,8 +16,6 @@ from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.progress import Progress
 
-_METADATA = "__metadata__"
-
 
 def is_safetensors(source: ByteSource) -> bool:
     """A plausible length followed by a brace; a truncated file matches too."""
@@ -32,7 +30,7 @@ def _header_size(source: ByteSource) -> int:
 def open_safetensors(source: ByteSource, progress: Progress) -> Index:
     size = _header_size(source)
     header = parse_json(source.read(8, size), source.label)
-    metadata = header.pop(_METADATA, None)
+    header.pop("__metadata__", None)
     start = 8 + size
     entries = [_entry(source, start, name, described) for name, described in header.items()]
     # Tensors must follow each other without gaps or overlaps; bytes may be missing at the end.
@@ -55,15 +53,11 @@ def open_safetensors(source: ByteSource, progress: Progress) -> Index:
             f"{source.label}: {missing:,} bytes are missing at its end, and with them {len(entries) - complete:,} of "
             f"{len(entries):,} tensors; is the download complete?"
         )
-    # The metadata of the header, strings only.
-    items = metadata.items() if isinstance(metadata, dict) else ()
-    named = {"safetensors": {printable(key): printable(value) for key, value in items if isinstance(value, str)}}
     return Index(
         path=source.path,
         format="safetensors",
         files=(source.path,),
         entries=unpack_packed(entries),
-        metadata={"model_prefix": "", **named},
         warnings=tuple(warnings),
     )
 

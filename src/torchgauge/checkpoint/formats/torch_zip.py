@@ -26,18 +26,15 @@ from torchgauge.checkpoint.zip_archive import (
     ZIP_MARK,
     Record,
     ZipArchive,
-    archive_facts,
     has_directory,
     noted_size,
     read_local,
-    read_record,
     record_end,
 )
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
 
 _CHECKED_BYTES = 2**26
-_LISTED_KEYS = 100
 _PICKLE_SUFFIXES = (".pkl", ".pickle", ".pt", ".joblib")
 _OTHER_FOLDERS = ("data", "constants", "tensors", "code")
 _HEAD_BYTES = 4096
@@ -51,7 +48,6 @@ def is_torch_archive(archive: ZipArchive) -> bool:
 @opens(ARCHIVES, "torch", is_torch_archive)
 def open_torch_zip(archive: ZipArchive, progress: Progress) -> Index:
     with ImportLog() as log:
-        facts = archive_facts(archive)
         value = read_pickle(archive, archive.root + "data.pkl", log)
         scan_other_pickles(archive, log, read={archive.root + "data.pkl"})
         index = index_of_pickle(
@@ -60,12 +56,7 @@ def open_torch_zip(archive: ZipArchive, progress: Progress) -> Index:
             value,
             storage_places(archive, archive.root + "data/"),
             log,
-            big_endian=facts.is_big_endian,
-            container={
-                "archive_version": facts.version,
-                "format_version": facts.format_version,
-                "byteorder": "big" if facts.is_big_endian else "little",
-            },
+            big_endian=archive.is_big_endian,
         )
         return replace(index, warnings=tuple(archive.warnings))
 
@@ -78,16 +69,13 @@ def index_of_pickle(
     log: ImportLog,
     *,
     big_endian: bool = False,
-    container: Mapping[str, object] | None = None,
 ) -> Index:
     """The index of a file whose pickle holds `value`: a state dict, a training checkpoint or a module.
 
-    `locate` returns where the bytes of a storage are; `container` is metadata of the format around the pickle.
+    `locate` returns where the bytes of a storage are.
     """
     found = walk(value)
     listing = list_entries(found.tensors, locate, path, big_endian=big_endian, is_module=found.is_module)
-    keys = list(value) if isinstance(value, dict) else []
-    top_level_keys = [printable(str(key)) for key in keys[:_LISTED_KEYS] if isinstance(key, str | int)]
     return Index(
         path=path,
         format=format,
@@ -96,7 +84,7 @@ def index_of_pickle(
         imports=log.imports,
         modules=tuple(found.modules),
         training=describe_training(value, listing.entries),
-        metadata={"model_prefix": listing.model_prefix, **(container or {}), "top_level_keys": top_level_keys},
+        model_prefix=listing.model_prefix,
     )
 
 
@@ -214,7 +202,7 @@ def archive_metadata(archive: ZipArchive, program: str | None = None) -> dict[st
     """All values as text, by name; `program` is the record of an exported program."""
     found = {}
     for key, name in _RECORDS.items():
-        content = read_record(archive, archive.root + name)
+        content = archive.read_small(name)
         if content and (text := printable(content.decode("utf-8", "replace").strip())):
             found[key] = text
     folder = f"{archive.root}extra/"
@@ -270,9 +258,7 @@ def open_cut_archive(source: ByteSource) -> Index:
         start, size = records.get("byteorder") or (0, 0)
         content = source.read(start, size) if 0 < size <= 2**10 and start + size <= source.size else b""
         is_big = content == b"big"
-        byteorder = "big" if is_big else "little"
-        container = {"archive_version": None, "format_version": None, "byteorder": byteorder}
-        index = index_of_pickle("torch", source.path, pickle.value, locate, log, big_endian=is_big, container=container)
+        index = index_of_pickle("torch", source.path, pickle.value, locate, log, big_endian=is_big)
         end = source.start + source.size
         lost = [
             entry.name

@@ -15,7 +15,7 @@ from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.values import Global, Instance, Tensor
 from torchgauge.checkpoint.pickle.walk import Walk, attributes, continue_walk, walk
 from torchgauge.checkpoint.registry import ARCHIVES, opens
-from torchgauge.checkpoint.zip_archive import ZipArchive, archive_facts
+from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.progress import Progress
@@ -40,7 +40,6 @@ def is_torchscript(archive: ZipArchive) -> bool:
 @opens(ARCHIVES, "torchscript", is_torchscript)
 def open_torchscript(archive: ZipArchive, progress: Progress) -> Index:
     with ImportLog() as log:
-        facts = archive_facts(archive)
         read = {f"{archive.root}{name}" for name in ("data.pkl", "constants.pkl")}
         model = read_pickle(archive, f"{archive.root}data.pkl", log)
         code = _code(archive)
@@ -52,20 +51,15 @@ def open_torchscript(archive: ZipArchive, progress: Progress) -> Index:
             found.tensors,
             storage_places(archive, f"{archive.root}data/"),
             archive.source.path,
-            big_endian=facts.is_big_endian,
+            big_endian=archive.is_big_endian,
         )
         entries = [
             replace(entry, role=item.role or Role.OTHER)
             for entry, item in zip(listing.entries, found.tensors, strict=True)
         ]
         has_parameters = any(entry.role is Role.PARAMETER for entry in entries)
-        constants = _constants(archive, log, facts.is_big_endian, has_parameters=has_parameters)
+        constants = _constants(archive, log, has_parameters=has_parameters)
         scan_other_pickles(archive, log, read=read)
-        names = [name.removeprefix(archive.root) for name in archive.names()]
-        contents = {
-            "code": [printable(name) for name in names if name.startswith("code/") and name.endswith(".py")],
-            "extra": [printable(name) for name in names if name.startswith("extra/")],
-        }
         return Index(
             path=archive.source.path,
             format="torchscript",
@@ -73,13 +67,8 @@ def open_torchscript(archive: ZipArchive, progress: Progress) -> Index:
             entries=(*entries, *constants),
             imports=log.imports,
             modules=tuple(found.modules),
-            metadata={
-                "model_prefix": "",
-                "archive_version": facts.version,
-                "archive": archive_metadata(archive),
-                "missing_weights": missing,
-                **contents,
-            },
+            archive=archive_metadata(archive),
+            missing_weights=missing,
             warnings=tuple(archive.warnings),
         )
 
@@ -162,13 +151,13 @@ def _is_script_module(value: object) -> TypeGuard[Instance]:
     return value.type_path.startswith("__torch__.") and not value.type_path.startswith(_CPP_CLASSES)
 
 
-def _constants(archive: ZipArchive, log: ImportLog, big_endian: bool, *, has_parameters: bool) -> list[Entry]:
+def _constants(archive: ZipArchive, log: ImportLog, *, has_parameters: bool) -> list[Entry]:
     """Tensors that the code refers to: the weights of a frozen model, which has no parameters."""
     if archive.find(f"{archive.root}constants.pkl") is None:
         return []
     found = walk({"constants": read_pickle(archive, f"{archive.root}constants.pkl", log)}).tensors
     places = storage_places(archive, f"{archive.root}constants/")
-    entries = list_entries(found, places, archive.source.path, big_endian=big_endian).entries
+    entries = list_entries(found, places, archive.source.path, big_endian=archive.is_big_endian).entries
     is_weight = (not has_parameters and _may_be_weight(entry.spec) for entry in entries)
     return [
         replace(entry, role=Role.PARAMETER if weight else Role.OTHER)
