@@ -35,9 +35,11 @@ def test_a_dataclass_is_a_leaf_unless_its_fields_are_asked_for() -> None:
     ]  # fmt: skip
 
 
-def test_items_have_keys_as_text_and_positions_as_numbers() -> None:
-    assert items_of({1: "a"}) == [("1", "a")]
-    assert items_of(("a", "b")) == [(0, "a"), (1, "b")]
+def test_one_level_has_keys_where_the_container_has_them() -> None:
+    assert items_of({1: "a"}) == [(1, "a")]
+    assert items_of(("a", "b")) == [(None, "a"), (None, "b")]
+    assert items_of(Output(1, ())) == [("logits", 1), ("states", ())]
+    assert list(find_named({1: ["a"]}, str)) == [(("1", 0), "a")]
     assert items_of("ab") is None
     assert items_of(Output) is None
 

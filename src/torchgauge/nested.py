@@ -43,24 +43,26 @@ def find_all(value: object, kind: type[Leaf]) -> Iterator[Leaf]:
             yield from find_all(item, kind)
 
 
-def items_of(value: object) -> list[tuple[str | int, object]] | None:
-    """One level of a container or a dataclass: its items with their key, field name or position; None for a leaf."""
+def items_of(value: object) -> list[tuple[object, object]] | None:
+    """One level of a container or a dataclass: its items with their key or field name, which is None in a sequence.
+    None for a leaf."""
     if isinstance(value, Mapping):
-        return [(str(key), item) for key, item in value.items()]
+        return list(value.items())
     if isinstance(value, list | tuple | set):
-        return list(enumerate(value))
+        return [(None, item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
     return None
 
 
 def find_named(value: object, kind: type[Leaf], path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
-    """The leaves of a type with their paths, in order; also those in the fields of dataclasses."""
+    """The leaves of a type with their paths (keys and field names as text, positions as numbers), in order; also those
+    in the fields of dataclasses."""
     if isinstance(value, kind):
         yield path, value
     else:
-        for key, item in items_of(value) or ():
-            yield from find_named(item, kind, (*path, key))
+        for position, (key, item) in enumerate(items_of(value) or ()):
+            yield from find_named(item, kind, (*path, position if key is None else str(key)))
 
 
 def replace_all(

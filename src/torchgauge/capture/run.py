@@ -448,5 +448,5 @@ def _named_tensors(name: str, value: object) -> Iterator[tuple[str, torch.Tensor
     items = items_of(value)
     if items is None and is_plain(type(value)):  # a cache of keys and values
         items = items_of(getattr(value, "__dict__", {}))
-    for key, item in items or ():
-        yield from _named_tensors(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", item)
+    for position, (key, item) in enumerate(items or ()):
+        yield from _named_tensors(f"{name}[{position}]" if key is None else f"{name}.{key}", item)
