@@ -81,9 +81,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,
         "getattr(module, kind)": OWN,
     },
-    "capture/run.py": {
-        "getattr(value, field.name, None)": DATACLASS,
-    },
     "capture/leftovers.py": {
         "getattr(function, name, None)": LIVE,
         "hasattr(type(owner), name)": LIVE,
@@ -108,11 +105,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "hasattr(torch, name)": OWN,
         "torch._C.parse_schema": REGISTRY,
         "torch.ops.aten": OWN,
-    },
-    "capture/structure.py": {
-        "getattr(given, field.name)": DATACLASS,
-        "getattr(value, field.name, None)": DATACLASS,
-        "hasattr(given, field.name)": DATACLASS,
     },
     "capture/supported.py": {
         "_PROBE.format(name=name)": OWN,
@@ -276,6 +268,11 @@ REVIEWED: dict[str, dict[str, str]] = {
     "measure/rates.py": {
         "getattr(torch, dtype)": OWN,
     },
+    "nested.py": {
+        "getattr(old, field.name)": DATACLASS,
+        "getattr(value, field.name, None)": DATACLASS,
+        "hasattr(old, field.name)": DATACLASS,
+    },
     "predict/fit.py": {
         "getattr(replay, name)": OWN,
     },
@@ -395,7 +392,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/inputs.py": {
         "getattr(model, name, None)": LIVE,
-        "getattr(model, attributes[parameter.name])": OWN,
     },
     "source/layers.py": {
         "getattr(layer, rule.attribute)": OWN,
@@ -451,9 +447,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "verify/code.py": {
         "compile(text, '<optimise>', 'exec')": LITERALS,
         "exec(compile(text, '<optimise>', 'exec'), scope)": LITERALS,
-    },
-    "verify/difference.py": {
-        "getattr(value, field.name, None)": DATACLASS,
     },
     "verify/registry.py": {
         "import_module(TEXT)": OWN,

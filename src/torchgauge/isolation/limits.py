@@ -36,9 +36,10 @@ def limits_for(
 ) -> Limits:
     """By default the larger of 2 GiB and twice the files' size, and 300 s plus the time to stream the weights."""
     size = 0
-    for path in map(Path, paths):
+    for path in paths:
+        place = Path(path)
         with suppress(OSError):  # reading it will raise a clear error
-            files = path.rglob("*") if path.is_dir() else [path]
+            files = place.rglob("*") if place.is_dir() else [place]
             size += sum(file.stat().st_size for file in files if file.is_file())
     memory = max(LEAST_MEMORY_BYTES, 2 * size)
     if memory_limit is not None:
