@@ -95,7 +95,7 @@ def build_model(index: Index, shapes: Mapping[str, tuple[int, ...]]) -> tuple[nn
     if sorted(layers) != list(range(len(layers))) or len(layers) > LARGEST_COUNT:
         return None, "the layers are not numbered consecutively from 0"
     try:
-        sizes = _sizes(metadata, architecture, layers[0])
+        sizes = _sizes(metadata, architecture)
         with torch.device("meta"):
             model = Decoder(sizes, dict(shapes), [layers[place] for place in range(len(layers))])
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -104,7 +104,7 @@ def build_model(index: Index, shapes: Mapping[str, tuple[int, ...]]) -> tuple[nn
     return model.eval(), ""
 
 
-def _sizes(metadata: Mapping[str, object], architecture: str, layer: Mapping[str, tuple[int, ...]]) -> Sizes:
+def _sizes(metadata: Mapping[str, object], architecture: str) -> Sizes:
     def number(name: str, default: int | None = None) -> int:
         value = metadata.get(f"{architecture}.{name}", default)
         value = max(value, default=0) if isinstance(value, list) and all(type(v) is int for v in value) else value
@@ -112,23 +112,19 @@ def _sizes(metadata: Mapping[str, object], architecture: str, layer: Mapping[str
             raise ValueError(f"{architecture}.{name} is {value!r}")
         return value
 
-    width = number("embedding_length")
     heads = number("attention.head_count")
-    kv_heads = number("attention.head_count_kv", heads)
-    head = width // heads
-    window = number("attention.sliding_window", 0) or None
-    latent = number("attention.kv_lora_rank", 0)
+    head = number("embedding_length") // heads
     return Sizes(
         architecture,
-        heads,
-        kv_heads,
-        number("attention.key_length_mla", 0) or number("attention.key_length", head),
-        number("attention.value_length_mla", 0) or number("attention.value_length", head),
-        number("rope.dimension_count", head),
-        latent,
-        number("expert_used_count", 0),
-        window,
-        number("context_length", 0) or None,
+        heads=heads,
+        kv_heads=number("attention.head_count_kv", heads),
+        key=number("attention.key_length_mla", 0) or number("attention.key_length", head),
+        value=number("attention.value_length_mla", 0) or number("attention.value_length", head),
+        rotated=number("rope.dimension_count", head),
+        latent=number("attention.kv_lora_rank", 0),
+        experts_used=number("expert_used_count", 0),
+        window=number("attention.sliding_window", 0) or None,
+        limit=number("context_length", 0) or None,
     )
 
 

@@ -316,7 +316,7 @@ def take_tensor(machine: PickleMachine, at: int) -> int:
     storage = machine.persistent(identifier)
     if not isinstance(storage, Storage):
         return 0
-    tensor = Tensor(storage, storage.dtype or "uint8", sizes, steps, first, requires_grad=requires_grad)
+    tensor = Tensor(storage, storage.dtype or "uint8", sizes, steps, first)
     memo += (text, identifier)
     if put_shape is not None:
         memo += (sizes, steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import ByteSource
@@ -54,18 +55,13 @@ def _arguments(args: tuple[object, ...], count: int) -> tuple[object, ...]:
 def tensor(function: Global, args: tuple[object, ...]) -> object:
     storage, offset, size, stride = _arguments(args, 4)[:4]
     dtype = storage.dtype if isinstance(storage, Storage) else None
-    made = _strided(storage, dtype or "uint8", offset, size, stride)
-    flag = 5 if function.name == "_rebuild_qtensor" else 4
-    made.requires_grad = len(args) > flag and args[flag] is True
-    return made
+    return _strided(storage, dtype or "uint8", offset, size, stride)
 
 
 @rebuilds("torch._utils._rebuild_tensor_v3")
 def tensor_v3(function: Global, args: tuple[object, ...]) -> object:
-    storage, offset, size, stride, requires_grad, _, dtype = _arguments(args, 7)[:7]
-    made = _strided(storage, dtype_name(dtype), offset, size, stride)
-    made.requires_grad = requires_grad is True
-    return made
+    storage, offset, size, stride, _, _, dtype = _arguments(args, 7)[:7]
+    return _strided(storage, dtype_name(dtype), offset, size, stride)
 
 
 @rebuilds("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
@@ -74,10 +70,7 @@ def parameter(function: Global, args: tuple[object, ...]) -> object:
     if not isinstance(data, Tensor):
         return Instance(function, args)
     # A copy: the same data may also be stored as a plain tensor.
-    return Tensor(
-        data.storage, data.dtype, data.shape, data.stride, data.offset, is_parameter=True,
-        requires_grad=len(args) > 1 and args[1] is True, parts=data.parts,
-    )  # fmt: skip
+    return replace(data, is_parameter=True)
 
 
 @rebuilds("torch._utils._rebuild_meta_tensor_no_storage")

@@ -61,7 +61,6 @@ class Tensor:
     offset: int = 0  # in elements
     is_parameter: bool = False
     is_big_endian: bool = False
-    requires_grad: bool = False
     parts: object = None
 
 
