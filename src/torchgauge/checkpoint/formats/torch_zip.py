@@ -206,9 +206,9 @@ def archive_metadata(archive: ZipArchive, program: str | None = None) -> dict[st
         if content and (text := printable(content.decode("utf-8", "replace").strip())):
             found[key] = text
     folder = f"{archive.root}extra/"
-    extra = [printable(name.removeprefix(folder)) for name in archive.names() if name.startswith(folder)]
+    extra = [name.removeprefix(folder) for name in archive.names() if name.startswith(folder)]
     if extra:
-        found["extra_files"] = ", ".join(extra[:_LISTED_EXTRA_FILES])
+        found["extra_files"] = ", ".join(map(printable, extra[:_LISTED_EXTRA_FILES]))
     if program is not None:
         found |= dict(_program_metadata(archive, program))
     return found
