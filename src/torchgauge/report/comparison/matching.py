@@ -150,7 +150,7 @@ class _Matcher:
         return [node for node in nodes if node.path not in taken]
 
     def _pair_moved(self) -> None:
-        """Only with parameters: one ReLU is like another."""
+        """Equal subtrees where a level was added or removed. Only with parameters: one ReLU is like another."""
         waiting: dict[int, list[Node]] = defaultdict(list)
         for node in self.other.nodes:
             if node.path not in self.origin and node.record.params:
@@ -158,18 +158,22 @@ class _Matcher:
         for node in self.base.nodes:
             if node.path in self.partner or not node.record.params:
                 continue
+            parent = self.base.parents.get(node.path)
             fitting = waiting[self.base.kind[node.path]]
-            found = next((o for o in fitting if self._may_move(node, o) and self._may_be_one(node, o)), None)
-            if found is not None:
-                fitting.remove(found)
-                self._pair(node, found)
-
-    def _may_move(self, node: Node, other: Node) -> bool:
-        """Only where a level was added or removed. A single layer must keep its name: norms look alike."""
-        if other.path in self.origin or not (node.children or node.name == other.name):
-            return False
-        mine, theirs = self.base.parents.get(node.path), self.other.parents.get(other.path)
-        return (mine is None or mine.path not in self.partner) or (theirs is None or theirs.path not in self.origin)
+            for other in fitting:
+                above = self.other.parents.get(other.path)
+                is_known_level = (
+                    parent is not None
+                    and parent.path in self.partner
+                    and above is not None
+                    and above.path in self.origin
+                )
+                # A single layer must keep its name: norms look alike.
+                may_move = other.path not in self.origin and (node.children or node.name == other.name)
+                if may_move and not is_known_level and self._may_be_one(node, other):
+                    fitting.remove(other)
+                    self._pair(node, other)
+                    break
 
     def _pair_followers(self) -> None:
         """Modules without parameters follow their siblings, if there is one of the same name and type."""

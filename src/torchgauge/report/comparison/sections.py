@@ -8,7 +8,7 @@ from statistics import mean
 
 from torchgauge.errors import UsageError
 from torchgauge.facts.figures import ESTIMATED
-from torchgauge.report.comparison.data import Compared, WeightsCompared
+from torchgauge.report.comparison.data import Compared
 from torchgauge.report.comparison.readings import ABOUT, INCOMPARABLE, INDISTINCT, UNCERTAIN, Reading, change
 from torchgauge.report.comparison.structure import (
     ADDED,
@@ -243,39 +243,35 @@ def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> tuple[Cell, ...]
 def weight_sections(compared: Compared) -> Iterator[Section]:
     base = compared.sides[0].label
     for side, found in zip(compared.sides[1:], compared.weights, strict=True):
-        if found is not None:
-            yield _weight_section(base, side.label, found)
-            if drift := found.drift:
-                rows = tuple(
-                    (
-                        Cell(name=str(row["name"])),
-                        Cell(format_value(row["relative_l2"])),
-                        Cell("-" if row["cosine"] is None else f"{row['cosine']:.6f}"),
-                        Cell(format_percent(row["changed_share"])),
-                    )
-                    for row in drift["changed"][:WEIGHTS]
+        if found is None:
+            continue
+        moved, rows = found.moved, []
+        for pair in moved[:WEIGHTS]:
+            there = "" if pair.name == pair.other_name else f" → {pair.other_name}"
+            if pair.shape != pair.other_shape:
+                there += f" {format_shape(pair.shape)} → {format_shape(pair.other_shape)}"
+            elif pair.dtype != pair.other_dtype:
+                there += f" {pair.dtype} → {pair.other_dtype}"
+            norm = change(*(Reading(value) for value in pair.figures["l2"]))
+            cells = [norm.text, *map(format_value, pair.figures["std"]), *map(format_percent, pair.figures["sparsity"])]
+            rows.append((Cell(there, pair.name), *map(Cell, cells)))
+        titles = figures("norm", f"std {base}", side.label, f"sparsity {base}", side.label)
+        notes = [f"{format_exact(len(found.pairs) - len(moved))} tensors unchanged, {format_exact(len(moved))} changed"]
+        notes += [f"{format_exact(len(found.removed))} removed, {format_exact(len(found.added))} added"]
+        notes += [f"shown: the {WEIGHTS} whose norm changed most"] if len(moved) > WEIGHTS else []
+        table = Table("", (*texts("Tensor"), *titles) if rows else (), tuple(rows), (", ".join(notes),))
+        yield Section(f"Weights: {side.label} against {base}", (table,))
+        if drift := found.drift:
+            drifted = tuple(
+                (
+                    Cell(name=str(row["name"])),
+                    Cell(format_value(row["relative_l2"])),
+                    Cell("-" if row["cosine"] is None else f"{row['cosine']:.6f}"),
+                    Cell(format_percent(row["changed_share"])),
                 )
-                counts = format_exact(drift["identical"]), format_exact(len(drift["changed"]))
-                note = f"{counts[0]} tensors identical, {counts[1]} changed"
-                headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed")) if rows else ()
-                yield Section("Values, tensor by tensor", (Table("", headings, rows, (note,)),))
-
-
-def _weight_section(base: str, other: str, found: WeightsCompared) -> Section:
-    rows = []
-    for pair in found.moved[:WEIGHTS]:
-        there = "" if pair.name == pair.other_name else f" → {pair.other_name}"
-        if pair.shape != pair.other_shape:
-            there += f" {format_shape(pair.shape)} → {format_shape(pair.other_shape)}"
-        elif pair.dtype != pair.other_dtype:
-            there += f" {pair.dtype} → {pair.other_dtype}"
-        norm = change(*(Reading(value) for value in pair.figures["l2"]))
-        cells = [norm.text, *map(format_value, pair.figures["std"]), *map(format_percent, pair.figures["sparsity"])]
-        rows.append((Cell(there, pair.name), *map(Cell, cells)))
-    headings = (*texts("Tensor"), *figures("norm", f"std {base}", other, f"sparsity {base}", other)) if rows else ()
-    moved = len(found.moved)
-    notes = [f"{format_exact(len(found.pairs) - moved)} tensors unchanged, {format_exact(moved)} changed"]
-    notes += [f"{format_exact(len(found.removed))} removed, {format_exact(len(found.added))} added"]
-    notes += [f"shown: the {WEIGHTS} whose norm changed most"] if moved > WEIGHTS else []
-    table = Table("", headings, tuple(rows), (", ".join(notes),))
-    return Section(f"Weights: {other} against {base}", (table,))
+                for row in drift["changed"][:WEIGHTS]
+            )
+            counts = format_exact(drift["identical"]), format_exact(len(drift["changed"]))
+            note = f"{counts[0]} tensors identical, {counts[1]} changed"
+            headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed")) if drifted else ()
+            yield Section("Values, tensor by tensor", (Table("", headings, drifted, (note,)),))

@@ -26,7 +26,25 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         return
     yield measured_section(view)
     yield from _slow_modules(view, options.rows(*RANKED))
-    yield from _slow_ops(view, options.rows(*RANKED))
+    if ranked := top_ops(view, BY_TIME, options.rows(*RANKED)):
+        has_roof = any(entry.roof_share is not None for entry in ranked)
+        roof = ("of roof",) if has_roof else ()
+        headings = (*texts("Op"), *figures("×", "Time", "share", "FLOP/s", "Bytes/s", *roof, "Bound"))
+        rows = tuple(
+            (
+                Cell(f" {shapes_text(entry.input_shapes, entry.output_shapes)}", entry.op),
+                Cell(format_exact(entry.calls)),
+                Cell(format_seconds(entry.value)),
+                Cell(format_percent(entry.share)),
+                Cell(format_count(rate(entry, entry.flops))),
+                Cell(format_bytes(rate(entry, entry.bytes_moved))),
+                *([Cell(format_percent(entry.roof_share))] if has_roof else []),
+                Cell(entry.bound or "-"),
+            )
+            for entry in ranked
+        )
+        table = Table("", headings, rows, (op_times_note(has_roof=has_roof),))
+        yield Section("Slowest ops, equal calls together", (table,), Topic.TIME, page_part="time")
     if (residue := residue_section(view)) is not None:
         yield residue
 
@@ -125,30 +143,6 @@ def _slow_modules(view: View, limit: int) -> Iterator[Section]:
         title = "Slowest modules by phase, their own measured time"
         table = Table("", (*texts("Module"), *figures("×", *phases)), phased)
         yield Section(title, (table,), Topic.TIME, page_part="time")
-
-
-def _slow_ops(view: View, limit: int) -> Iterator[Section]:
-    ranked = top_ops(view, BY_TIME, limit)
-    if not ranked:
-        return
-    has_roof = any(entry.roof_share is not None for entry in ranked)
-    roof = ("of roof",) if has_roof else ()
-    headings = (*texts("Op"), *figures("×", "Time", "share", "FLOP/s", "Bytes/s", *roof, "Bound"))
-    rows = tuple(
-        (
-            Cell(f" {shapes_text(entry.input_shapes, entry.output_shapes)}", entry.op),
-            Cell(format_exact(entry.calls)),
-            Cell(format_seconds(entry.value)),
-            Cell(format_percent(entry.share)),
-            Cell(format_count(rate(entry, entry.flops))),
-            Cell(format_bytes(rate(entry, entry.bytes_moved))),
-            *([Cell(format_percent(entry.roof_share))] if has_roof else []),
-            Cell(entry.bound or "-"),
-        )
-        for entry in ranked
-    )
-    table = Table("", headings, rows, (op_times_note(has_roof=has_roof),))
-    yield Section("Slowest ops, equal calls together", (table,), Topic.TIME, page_part="time")
 
 
 def op_times_note(*, has_roof: bool) -> str:

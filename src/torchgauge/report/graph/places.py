@@ -325,7 +325,14 @@ class _Tracing:
             made_by = self.step_of.get(index, self.behind.get(index, _Origin()).step)
             if made_by is not None and (made := self.flow.steps[made_by].signature.outputs):
                 self.flow.outputs.append((made_by, made[0]))
-        self.flow.outputs = self.flow.outputs or self._likely_outputs()
+        if not self.flow.outputs:
+            # Of older files: a step whose result is never read and that is as large as something the model returns.
+            read = {link.source for link in self.flow.links}
+            wanted = {(spec.numel, spec.dtype) for spec in self.returned}
+            for step, op in enumerate(self.flow.steps):
+                for spec in op.signature.outputs[:1]:
+                    if step not in read and (spec.numel, spec.dtype) in wanted:
+                        self.flow.outputs.append((step, spec))
 
     def _origin(self, op: OpRecord, place: int) -> _Origin:
         """The origin of one of the inputs of an op."""
@@ -333,15 +340,3 @@ class _Tracing:
         if producer is None:
             return _Origin(given=self.given.get((op.index, place)))
         return self.behind.get(producer) or _Origin(self.step_of.get(producer))
-
-    def _likely_outputs(self) -> list[tuple[int, TensorSpec]]:
-        """For older files: a step whose result is never read and that is as large as something the model returns."""
-        read = {link.source for link in self.flow.links}
-        wanted = {(spec.numel, spec.dtype) for spec in self.returned}
-        return [
-            (step, spec)
-            for step, op in enumerate(self.flow.steps)
-            if step not in read
-            for spec in op.signature.outputs[:1]
-            if (spec.numel, spec.dtype) in wanted
-        ]
