@@ -98,3 +98,27 @@ def test_rounds_that_are_equal_for_these_data_alone_are_not_repeated_work(from_d
     found = of_rule("repeated-work", Periods(from_data), x(4, 8, 64))
 
     assert sum("aten::convolution" in advice.evidence["repeated"] for advice in found) == count
+
+
+class Vectors(nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.table, self.fc = nn.Embedding(200, 16, dtype=dtype), nn.Linear(16, 4)
+
+    def forward(self, h: Tensor) -> Tensor:
+        out: Tensor = self.fc(self.table(h[:, :3]).float()).sum(1) + self.fc(self.table(h[:, 3:]).float()).sum(1)
+        return out
+
+
+def test_a_table_whose_rows_are_cast_is_kept_in_the_narrower_type() -> None:
+    words = torch.randint(0, 200, (4, 8))
+    model = Vectors(torch.float64).eval()
+    (found,) = of_rule("weight-cast", model, words)
+    expected = model(words)
+    exec(str(found.code), {"torch": torch, "model": model})
+
+    assert found.expected_gain is not None
+    assert found.expected_gain.quantity == "param_bytes"
+    assert model.table.weight.dtype == torch.float32
+    torch.testing.assert_close(model(words), expected)
+    assert not of_rule("weight-cast", Vectors(torch.float32), words)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.matrices import whole_gain
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
@@ -94,6 +95,8 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
         return
     restoring = {op.index for op in evidence.restoring}
     for op in evidence.flow.named(_CAST):
+        if _changes_type(op) and (wide := _wide_table(evidence, op)) is not None:
+            yield wide
         if not _changes_type(op) or len(op.weights) != 1 or op.index in restoring:
             continue
         to, made = op.signature.outputs[0].dtype, op.signature.outputs[0].nbytes
@@ -112,6 +115,41 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
             risk="training updates a narrower parameter less exactly",
             confidence="high",
         )
+
+
+def _wide_table(evidence: Evidence, op: OpRecord) -> Advice | None:
+    """A table of which each lookup is cast to a narrower type: half of its bytes are never used."""
+    rows = evidence.flow.source(op)
+    if (
+        rows is None
+        or rows.category != "embedding"
+        or not evidence.flow.is_kept_for(rows, op)
+        or len(rows.weights) != 1
+    ):
+        return None
+    table, to = evidence.params.get(rows.weights[0]), op.signature.outputs[0]
+    is_narrower = to.is_floating and to.itemsize < op.signature.inputs[0].itemsize
+    users = () if table is None else evidence.weight_users.get(table.name, ())
+    readers = [evidence.flow.only_reader(user) for user in users if user.category == "embedding"]
+    casts = [
+        each
+        for each in readers
+        if each is not None and each.op == _CAST and each.signature.outputs[0].dtype == to.dtype
+    ]
+    # Every lookup must be cast; the first one speaks for all.
+    if table is None or not is_narrower or len(casts) < len(users) or users[0] is not rows:
+        return None
+    spared = table.spec.nbytes * (1 - to.itemsize / op.signature.inputs[0].itemsize)
+    return Advice(
+        rule="weight-cast",
+        where=Where(rows.module, (rows.index, op.index), table.name),
+        evidence={"from": op.signature.inputs[0].dtype, "to": to.dtype, "table_bytes": table.spec.nbytes},
+        recommendation="keep this table in the type that its rows are cast to: the wider one is never used",
+        change=_kept(evidence, table.name, to.dtype),
+        expected_gain=whole_gain(evidence, spared, spared, "the table in the narrower type"),
+        risk="training updates a narrower parameter less exactly",
+        confidence="high",
+    )
 
 
 def _kept(evidence: Evidence, name: str, to: str) -> Patch:
