@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import frexp
 
 import numpy as np
@@ -36,24 +37,22 @@ class Screen:
         # Parts that stay in the cache, because each is read several times.
         height = max(1, _CACHED_PART_BYTES // max(block[:1].nbytes, 1))
         for top in range(0, len(block), height):
-            self._add(block[top : top + height])
-
-    def _add(self, block: NDArray[np.floating]) -> None:
-        here = slice(self._seen, self._seen + len(block))
-        self._row_low[here], self._row_high[here] = block.min(axis=1), block.max(axis=1)
-        np.minimum(self._column_low, block.min(axis=0), out=self._column_low)
-        np.maximum(self._column_high, block.max(axis=0), out=self._column_high)
-        screen(
-            block,
-            np.ascontiguousarray(_hash_keys(here.start, len(block)).T),
-            self._column_keys,
-            self._row_hash[here],
-            self._column_hash,
-            1 / self._units(here),
-            self._squares[here],
-            self._row_low.size * self._column_low.size,
-        )
-        self._seen = here.stop
+            part = block[top : top + height]
+            here = slice(self._seen, self._seen + len(part))
+            self._row_low[here], self._row_high[here] = part.min(axis=1), part.max(axis=1)
+            np.minimum(self._column_low, part.min(axis=0), out=self._column_low)
+            np.maximum(self._column_high, part.max(axis=0), out=self._column_high)
+            screen(
+                part,
+                np.ascontiguousarray(_hash_keys(here.start, len(part)).T),
+                self._column_keys,
+                self._row_hash[here],
+                self._column_hash,
+                1 / self._units(here),
+                self._squares[here],
+                self._row_low.size * self._column_low.size,
+            )
+            self._seen = here.stop
 
     def _units(self, here: slice) -> NDArray[np.float64]:
         """The largest magnitude of each row, at least a number with a finite inverse."""
@@ -69,22 +68,26 @@ class Screen:
         return float((self._squares * units * units).sum())
 
     def counts(self) -> dict[str, int]:
-        return {name: len(indices) for name, indices in self._findings()}
+        return {name: len(indices) for name, indices in self._findings.items()}
 
     def examples(self) -> dict[str, list[object]]:
         """The first few indices of each kind; for duplicates, pairs of the index and the first equal one."""
-        return {name: indices[:EXAMPLES].tolist() for name, indices in self._findings() if len(indices)}
+        return {name: indices[:EXAMPLES].tolist() for name, indices in self._findings.items() if len(indices)}
 
-    def _findings(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    @cached_property
+    def _findings(self) -> dict[str, NDArray[np.int64]]:
+        """After the last block: the indices of each kind."""
+        found: dict[str, NDArray[np.int64]] = {}
         sides = (
             ("rows", self._row_low, self._row_high, self._row_hash.T),
             ("columns", self._column_low, self._column_high, self._column_hash),
         )
         for side, low, high, hashes in sides:
             dead = (low == 0) & (high == 0)
-            yield f"dead_{side}", np.flatnonzero(dead)
-            yield f"constant_{side}", np.flatnonzero((low == high) & ~dead)
-            yield f"duplicate_{side}", _duplicate_pairs(hashes, np.flatnonzero(~dead))
+            found[f"dead_{side}"] = np.flatnonzero(dead)
+            found[f"constant_{side}"] = np.flatnonzero((low == high) & ~dead)
+            found[f"duplicate_{side}"] = _duplicate_pairs(hashes, np.flatnonzero(~dead))
+        return found
 
 
 def _duplicate_pairs(hashes: NDArray[np.uint64], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
