@@ -79,147 +79,133 @@ def measure_run(
     """Without a meter, or if the runs are too short for it, the figures give the reason; nothing is estimated here.
 
     `run` is what is measured, where that is not the subject's own forward: a training step."""
-    asked = plan or EnergyPlan()
     place = _place(subject.device)
     with meters_of(place) as found:
         meter, meter_rows = choose(found, place), [describe_meter(meter) for meter in found]
         if isinstance(meter, Absent):
             return EnergyFacts(unavailable(f"no energy meter: {meter.reason}", meter_rows))
         with counting(meter) as counter:
-            return _measured(subject, ops, run or subject.run, counter, asked, meter_rows)
+            return _MeteredRun(subject, ops, run or subject.run, counter, plan or EnergyPlan()).facts(meter_rows)
 
 
-def _measured(
-    subject: Subject,
-    ops: Sequence[OpRecord],
-    run: Callable[[], None],
-    meter: Meter,
-    plan: EnergyPlan,
-    meter_rows: list[MeterRow],
-) -> EnergyFacts:
-    with ExitStack() as stack:
-        device: Device | Absent = Absent(f"the run is on the {subject.device.type}")
-        if subject.device.type == "cuda":
-            device = stack.enter_context(nvml_device(int(_place(subject.device).partition(":")[2])))
+@dataclass(frozen=True, slots=True)
+class _MeteredRun:
+    """A subject under a meter; `run` is what is measured, the `ops` those of the static analysis."""
 
-        def thermometer() -> float | None:
-            found = device if isinstance(device, Absent) else device.temperature_c()
-            return None if isinstance(found, Absent) else found
+    subject: Subject
+    ops: Sequence[OpRecord]
+    run: Callable[[], None]
+    meter: Meter
+    plan: EnergyPlan
 
-        quantities = list(thermal.quantities(device, subject.device.type))
-        with sampling(quantities=quantities) as samples:
-            energy = measure_energy(meter, run, plan.effort, thermometer=thermometer)
-        if isinstance(energy, Absent):
-            return EnergyFacts(unavailable(energy.reason, meter_rows))
-        # The meter that was used, then the others.
-        marked: list[MeterRow] = [
-            {**row, "used": row["name"] == meter.name and row["covers"] == meter.covers} for row in meter_rows
-        ]
-        figures = _figures(subject, ops, energy, samples, device)
-        figures["meters"] = sorted(marked, key=lambda row: not row["used"])
-        parts = _parts(subject, ops, run, meter, energy, plan) if plan.parts_s else Absent("not asked for")
-    if isinstance(parts, Absent):
-        figures["attribution"] = {"method": None, "reason": parts.reason}
-        return EnergyFacts(figures)
-    figures["attribution"] = parts.figures
-    return EnergyFacts(
-        figures,
-        {path: {"energy_j": joules} for path, joules in parts.modules.items()},
-        {index: {"energy_j": joules} for index, joules in parts.ops.items()},
-    )
+    def facts(self, meter_rows: list[MeterRow]) -> EnergyFacts:
+        kind = self.subject.device.type
+        with ExitStack() as stack:
+            device: Device | Absent = Absent(f"the run is on the {kind}")
+            if kind == "cuda":
+                device = stack.enter_context(nvml_device(int(_place(self.subject.device).partition(":")[2])))
 
+            def thermometer() -> float | None:
+                found = device if isinstance(device, Absent) else device.temperature_c()
+                return None if isinstance(found, Absent) else found
 
-def _figures(
-    subject: Subject, ops: Sequence[OpRecord], energy: RunEnergy, samples: Samples, device: Device | Absent
-) -> EnergyFigures:
-    flops = sum(op.cost.flops for op in ops)
-    found = energy.figures(flops=flops, samples=items_per_run(subject), tokens=tokens_per_run(subject))
-    heat = thermal.thermal_figures(samples.figures(), energy.trials)
-    watts = heat["series"].get(thermal.POWER, {"values": []})["values"]
-    found["watts_peak"] = max([*(trial.span.watts for trial in energy.trials), *watts])
-    limit = device if isinstance(device, Absent) else device.power_limit_w()
-    notes = []
-    if not energy.is_steady:
-        notes.append("energy and temperature were still changing when the warm-up ended")
-    if heat["is_throttled"]:
-        notes.append(f"the device was throttled: {', '.join(heat['throttled'] or ())}")
-    return {
-        **blank(MEASURED),
-        **found,
-        "thermal": heat,
-        "notes": notes,
-        "power_limit_watts": None if isinstance(limit, Absent) else limit,
-    }
+            with sampling(quantities=list(thermal.quantities(device, kind))) as samples:
+                energy = measure_energy(self.meter, self.run, self.plan.effort, thermometer=thermometer)
+            if isinstance(energy, Absent):
+                return EnergyFacts(unavailable(energy.reason, meter_rows))
+            figures = self._figures(energy, samples, device)
+            # The meter that was used, then the others.
+            used = (self.meter.name, self.meter.covers)
+            marked: list[MeterRow] = [{**row, "used": (row["name"], row.get("covers")) == used} for row in meter_rows]
+            figures["meters"] = sorted(marked, key=lambda row: not row["used"])
+            parts = self._parts(energy) if self.plan.parts_s else Absent("not asked for")
+        if isinstance(parts, Absent):
+            figures["attribution"] = {"method": None, "reason": parts.reason}
+            return EnergyFacts(figures)
+        figures["attribution"] = parts.figures
+        return EnergyFacts(
+            figures,
+            {path: {"energy_j": joules} for path, joules in parts.modules.items()},
+            {index: {"energy_j": joules} for index, joules in parts.ops.items()},
+        )
 
+    def _figures(self, energy: RunEnergy, samples: Samples, device: Device | Absent) -> EnergyFigures:
+        flops = sum(op.cost.flops for op in self.ops)
+        found = energy.figures(flops=flops, samples=items_per_run(self.subject), tokens=tokens_per_run(self.subject))
+        heat = thermal.thermal_figures(samples.figures(), energy.trials)
+        watts = heat["series"].get(thermal.POWER, {"values": []})["values"]
+        found["watts_peak"] = max([*(trial.span.watts for trial in energy.trials), *watts])
+        limit = device if isinstance(device, Absent) else device.power_limit_w()
+        notes = []
+        if not energy.is_steady:
+            notes.append("energy and temperature were still changing when the warm-up ended")
+        if heat["is_throttled"]:
+            notes.append(f"the device was throttled: {', '.join(heat['throttled'] or ())}")
+        return {
+            **blank(MEASURED),
+            **found,
+            "thermal": heat,
+            "notes": notes,
+            "power_limit_watts": None if isinstance(limit, Absent) else limit,
+        }
 
-def _parts(
-    subject: Subject,
-    ops: Sequence[OpRecord],
-    run: Callable[[], None],
-    meter: Meter,
-    energy: RunEnergy,
-    plan: EnergyPlan,
-) -> Attributed | Absent:
-    on_device = subject.device.type == "cuda"
-    try:
-        # While the device is as warm as in the trials: the time of each op, and how long a run keeps it busy.
-        profiled = profile_runs(run, module_paths(subject.model), _PROFILED_RUNS, device=subject.device)
-        runs = middle_half(profiled, lambda found: found.end_ns - found.start_ns)
-        times = op_times([join(ops, found) for found in runs], on_device=on_device)
-        if on_device:
-            busy_s = median(sum(kernel.duration_ns for kernel in found.kernels) * 1e-9 for found in runs)
-        else:
-            busy_s = sum(time.time_s for time in times.values())
-        if not times:
-            return Absent("no static op was found in the profiled runs")
-        waiting = _play(meter, waiting_play(subject.device))
-        if isinstance(waiting, Absent):
-            return waiting
-        replayed, refused = _replay(subject, ops, run, meter, times, plan)
-    # Running a model under a recorder takes memory; the whole is known, and is kept.
-    except (RuntimeError, MemoryError) as error:
-        return Absent(failure_text(error))
-    return attribute(ops, times, Whole(energy.joules, energy.seconds, busy_s, waiting.watts), replayed, refused)
+    def _parts(self, energy: RunEnergy) -> Attributed | Absent:
+        subject, on_device = self.subject, self.subject.device.type == "cuda"
+        try:
+            # While the device is as warm as in the trials: the time of each op, and how long a run keeps it busy.
+            profiled = profile_runs(self.run, module_paths(subject.model), _PROFILED_RUNS, device=subject.device)
+            runs = middle_half(profiled, lambda found: found.end_ns - found.start_ns)
+            times = op_times([join(self.ops, found) for found in runs], on_device=on_device)
+            if on_device:
+                busy_s = median(sum(kernel.duration_ns for kernel in found.kernels) * 1e-9 for found in runs)
+            else:
+                busy_s = sum(time.time_s for time in times.values())
+            if not times:
+                return Absent("no static op was found in the profiled runs")
+            waiting = self._play(waiting_play(subject.device))
+            if isinstance(waiting, Absent):
+                return waiting
+            replayed, refused = self._replay(times)
+        # Running a model under a recorder takes memory; the whole is known, and is kept.
+        except (RuntimeError, MemoryError) as error:
+            return Absent(failure_text(error))
+        whole = Whole(energy.joules, energy.seconds, busy_s, waiting.watts)
+        return attribute(self.ops, times, whole, replayed, refused)
 
+    def _replay(self, times: Mapping[int, OpTime]) -> tuple[list[Replayed], dict[str, str]]:
+        # Each of its two spans waits for an update at both ends.
+        each_s = _SETTLE_S + self._play_s + 4 * self.meter.update_period_s
+        most = int(self.plan.parts_s / each_s)
+        heavy = heavy_op_groups(op_groups_of(self.ops, times), share=_HEAVY_SHARE, most=most)
+        calls = collect(self.subject, self.run, [kind.key for kind in heavy])
+        replayed: list[Replayed] = []
+        refused: dict[str, str] = {}
+        for kind in heavy:
+            if kind.key not in calls:
+                refused[kind.key[0]] = "was not seen in a real run with these shapes"
+                continue
+            # Popped, so that the memory of one kind is free for the next.
+            play = prepare(calls.pop(kind.key), kind.seconds_each, self.subject.device)
+            span = play if isinstance(play, Absent) else self._play(play)
+            if isinstance(span, Absent):
+                refused[kind.key[0]] = span.reason
+            else:
+                assert isinstance(play, Play)
+                replayed.append(Replayed(kind, span, play.is_graph))
+        return replayed, refused
 
-def _replay(
-    subject: Subject,
-    ops: Sequence[OpRecord],
-    run: Callable[[], None],
-    meter: Meter,
-    times: Mapping[int, OpTime],
-    plan: EnergyPlan,
-) -> tuple[list[Replayed], dict[str, str]]:
-    # Each of its two spans waits for an update at both ends.
-    each_s = _SETTLE_S + _replay_s(meter) + 4 * meter.update_period_s
-    heavy = heavy_op_groups(op_groups_of(ops, times), share=_HEAVY_SHARE, most=int(plan.parts_s / each_s))
-    calls = collect(subject, run, [kind.key for kind in heavy])
-    replayed: list[Replayed] = []
-    refused: dict[str, str] = {}
-    for kind in heavy:
-        if kind.key not in calls:
-            refused[kind.key[0]] = "was not seen in a real run with these shapes"
-            continue
-        # Popped, so that the memory of one kind is free for the next.
-        play = prepare(calls.pop(kind.key), kind.seconds_each, subject.device)
-        span = play if isinstance(play, Absent) else _play(meter, play)
+    @property
+    def _play_s(self) -> float:
+        return max(_REPLAY_UPDATES * self.meter.update_period_s, _LEAST_REPLAY_S)
+
+    def _play(self, play: Play) -> EnergyWindow | Absent:
+        """The span of a play, its iterations being calls."""
+        span = measure_energy_window(self.meter, play.run, _SETTLE_S)
+        if not isinstance(span, Absent):
+            span = measure_energy_window(self.meter, play.run, self._play_s)
         if isinstance(span, Absent):
-            refused[kind.key[0]] = span.reason
-        else:
-            assert isinstance(play, Play)
-            replayed.append(Replayed(kind, span, play.is_graph))
-    return replayed, refused
-
-
-def _replay_s(meter: Meter) -> float:
-    return max(_REPLAY_UPDATES * meter.update_period_s, _LEAST_REPLAY_S)
-
-
-def _play(meter: Meter, play: Play) -> EnergyWindow | Absent:
-    """The span of a play, its iterations being calls."""
-    settled = measure_energy_window(meter, play.run, _SETTLE_S)
-    span = settled if isinstance(settled, Absent) else measure_energy_window(meter, play.run, _replay_s(meter))
-    return span if isinstance(span, Absent) else EnergyWindow(span.joules, span.seconds, span.iterations * play.calls)
+            return span
+        return EnergyWindow(span.joules, span.seconds, span.iterations * play.calls)
 
 
 def tokens_per_run(subject: Subject) -> int | None:
