@@ -7,7 +7,7 @@ import copy
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -217,21 +217,18 @@ def _on_fakes(
             with watch_modules(paths, recorder, run.adopt), run:
                 held = HeldBytes(paths, recorder.ledger.live)
                 output = call_model(replica, args, kwargs, recorder)
-                results, step = _results(output, run), None
-                tensors_held = () if request.train else held_tensors(recorder.ops, results, recorder.ledger.released)
+                outcome = _outcome(output, run, request)
                 call_again = partial(call_model, replica, args, kwargs, recorder)
-                second = SecondCall()
                 if not request.train:
-                    second = compare_calls(paths, recorder, held, output, call_again)
+                    outcome.second = compare_calls(paths, recorder, held, output, call_again)
             if request.train:
                 fakes = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
                 parameters = cast("list[nn.Parameter]", fakes)  # which they say they are
-                step = train_step(run, recorder, output, parameters, partial(_fake_like, run), request.optimizer)
+                like = partial(_fake_like, run)
+                outcome.step = train_step(run, recorder, output, parameters, like, request.optimizer)
                 with watch_modules(paths, recorder, run.adopt), run, torch.no_grad():
-                    second = compare_calls(paths, recorder, held, output, call_again)
-    return _finished(
-        model, recorder, paths, params, inputs, candidate, request, None, results, step, second, tensors_held
-    )
+                    outcome.second = compare_calls(paths, recorder, held, output, call_again)
+    return _finished(model, recorder, paths, params, inputs, candidate, request, outcome)
 
 
 def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
@@ -256,18 +253,35 @@ def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason:
             with memory_lent(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
                     output = call_model(replica, args, kwargs, recorder, is_real=True)
-                results, step = _results(output, run), None
-                tensors_held = () if request.train else held_tensors(recorder.ops, results, recorder.ledger.released)
+                outcome = _outcome(output, run, request, reason)
                 if request.train:
                     parameters = list(replica.parameters())
                     ones_like = lambda root: run.admit(torch.ones_like(root))  # noqa: E731
-                    step = train_step(run, recorder, output, parameters, ones_like, request.optimizer)
+                    outcome.step = train_step(run, recorder, output, parameters, ones_like, request.optimizer)
         finally:
             run.undo()
-    second = SecondCall()
-    return _finished(
-        model, recorder, paths, params, inputs, candidate, request, reason, results, step, second, tensors_held
-    )
+    return _finished(model, recorder, paths, params, inputs, candidate, request, outcome)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What a run left behind. `reason` is why the model ran for real, None for a run on fake tensors; `results` are the
+    ops that wrote what the model returns, each once, in order."""
+
+    reason: str | None
+    results: tuple[int, ...]
+    held: tuple[HeldTensor, ...] = ()
+    step: StepMemory | None = None
+    second: SecondCall = field(default_factory=SecondCall)
+
+
+def _outcome(output: object, run: FakeRun | RealRun, request: Request, reason: str | None = None) -> _Outcome:
+    """Of a run that is still going on."""
+    writers = {run.writer_of(tensor) for tensor in tensors_within(output)}
+    results = tuple(sorted(writer for writer in writers if writer is not None and writer >= 0))  # without inputs
+    recorder = run.recorder
+    held = () if request.train else held_tensors(recorder.ops, results, recorder.ledger.released)
+    return _Outcome(reason, results, held)
 
 
 def _finished(
@@ -278,37 +292,26 @@ def _finished(
     marked: MarkedInputs,
     candidate: Candidate,
     request: Request,
-    reason: str | None,
-    results: tuple[int, ...],
-    step: StepMemory | None,
-    second: SecondCall,
-    tensors_held: tuple[HeldTensor, ...],
+    outcome: _Outcome,
 ) -> Trace:
-    """`reason` is why the model ran for real; None for a run on fake tensors."""
     inputs, ops = marked.resolve_readers(recorder.ops)
     arguments = _named_arguments(model, candidate.args, candidate.kwargs)
     record = RunRecord(
-        mode="fake" if reason is None else "real",
-        reason=reason,
+        mode="fake" if outcome.reason is None else "real",
+        reason=outcome.reason,
         device=str(request.device),
         train=request.train,
-        warnings=_warnings(recorder, paths, step),
-        results=results,
-        step=step,
+        warnings=_warnings(recorder, paths, outcome.step),
+        results=outcome.results,
+        step=outcome.step,
         host_reads=recorder.host_reads,
-        growing=second.growing,
-        first_call_ops=second.first_call_ops,
-        held=tensors_held,
+        growing=outcome.second.growing,
+        first_call_ops=outcome.second.first_call_ops,
+        held=outcome.held,
         number_arguments=tuple(name for name, value in arguments.items() if _holds_numbers(value)),
     )
     modules = module_records(paths, params, recorder)
     return Trace(record, inputs, modules, params, ops, marked.nbytes, candidate)
-
-
-def _results(output: object, run: FakeRun | RealRun) -> tuple[int, ...]:
-    """The ops that wrote what the model returns, each once, in order; without the marks of inputs."""
-    writers = {run.writer_of(tensor) for tensor in tensors_within(output)}
-    return tuple(sorted(writer for writer in writers if writer is not None and writer >= 0))
 
 
 def _warnings(recorder: Recorder, paths: ModulePaths, step: StepMemory | None) -> tuple[str, ...]:
