@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         lines=lambda: budget_lines(reports, terminal_width()),
     )
     if args.github or os.environ.get("GITHUB_ACTIONS") == "true":
-        # The runner reads both streams; JSON stays alone on its own.
+        # The runner reads both streams; JSON has stdout to itself.
         (sys.stderr if args.json else sys.stdout).write(render_annotations(reports))
     # Unknown figures on stderr, and broken limits where stdout is JSON or silent.
     for report in reports:
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def target_budgets(targets: Sequence[str], given: Sequence[Limit]) -> dict[str, TargetBudget]:
-    """By target its limits; those of the command line go before those of the project."""
+    """The limits of each target; those of the command line override those of the project."""
     from dataclasses import replace
 
     from torchgauge.analysis.budgets import read_budgets
@@ -139,12 +139,13 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
 
 
 def analysis_arguments(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of the analysis: the command line's, else those of the target's table; and what the limits need."""
+    """The arguments of the analysis: the command line's, else those of the target's table; plus those that the limits
+    need."""
     from torchgauge.report.budgets import analysis_needs
 
     names = {"input": "inputs", "as": "code"}
     settings = {names.get(key, key): value for key, value in budget.settings.items()}
-    # An option of the command line goes before that of the table.
+    # An option of the command line overrides that of the table.
     unset = {key: value for key, value in settings.items() if getattr(args, key) in (None, [], "inference")}
     own = argparse.Namespace(**vars(args) | unset)
     needs = analysis_needs(list(budget.limits))

@@ -58,6 +58,7 @@ def isolated_reader(args: argparse.Namespace) -> Reader:
 
 
 def run(args: argparse.Namespace) -> int:
+    from torchgauge.analysis.comparison import compare, is_saved_run
     from torchgauge.report.comparison.sections import check_columns, comparison_sections
     from torchgauge.report.formats.text import sections_lines
     from torchgauge.report.layout import PLAIN_WIDTH
@@ -67,8 +68,6 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, COMPARISON)
     options = report_options(args)
     check_columns(options)
-    from torchgauge.analysis.comparison import compare, is_saved_run
-
     with redirect_stdout(sys.stderr):
         asked: dict[str, Any] = {"progress": show_progress(args)}
         # Saved runs are compared without torch, which the others' options need.

@@ -102,12 +102,12 @@ def show_progress(args: argparse.Namespace) -> bool | None:
     return False if args.quiet or args.no_progress else sys.stderr.isatty() or None
 
 
-# So many unreadable tensors are listed with their reason, the others by name.
+# This many unreadable tensors are listed with their reason, the others by name.
 _NAMED_FAILURES = 5
 
 
 def print_failures(view: View) -> int:
-    """The tensors that could not be read, on stderr; the exit status."""
+    """Print the tensors that could not be read; the exit status."""
     from torchgauge.units import visible
 
     statistics = view.capture.statistics
@@ -126,7 +126,7 @@ def print_failures(view: View) -> int:
 
 
 def print_measuring_failures(view: View) -> int:
-    """What kept the measurement from its end, on stderr; the exit status."""
+    """Print why the measurement was incomplete; the exit status."""
     from torchgauge.facts.measurements import measurements_of
     from torchgauge.units import visible
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class GaugeCallback(TrainerCallback):  # type: ignore[misc]
-    """Prints the model's totals and its module tree, on the first process only. `analysis` is what was found. Further
+    """Prints the model's totals and its module tree, on the first process only. `analysis` is the result. Further
     options are those of `analyze`: `seq`, `inputs`, `mode` …"""
 
     def __init__(

@@ -44,7 +44,7 @@ def _callback_types() -> tuple[type, ...]:
 
 class GaugeSummary(*_callback_types()):  # type: ignore[misc]
     """Prints the model's totals and its module tree, on the first process only; `log` gives the totals to the trainer's
-    loggers. `analysis` is what was found. Further options are those of `analyze`."""
+    loggers. `analysis` is the result. Further options are those of `analyze`."""
 
     def __init__(
         self,
@@ -63,18 +63,18 @@ class GaugeSummary(*_callback_types()):  # type: ignore[misc]
         self._is_waiting = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """With an example of its inputs the model is summed up at once."""
+        """With an example of its inputs, the model is summarized at once."""
         self.analysis, self._is_waiting = None, bool(trainer.is_global_zero)
         example = getattr(pl_module, "example_input_array", None)
         if self._is_waiting and example is not None:
-            # A tuple is the arguments, as Lightning has it.
-            self._sum_up(trainer, pl_module, example)
+            # A tuple holds the arguments, as in Lightning.
+            self._summarize(trainer, pl_module, example)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if self._is_waiting:
-            self._sum_up(trainer, pl_module, given_inputs(pl_module, batch))
+            self._summarize(trainer, pl_module, given_inputs(pl_module, batch))
 
-    def _sum_up(self, trainer: Any, pl_module: Any, inputs: Any) -> None:
+    def _summarize(self, trainer: Any, pl_module: Any, inputs: Any) -> None:
         self._is_waiting = False
         self.analysis = self._summary.of(pl_module, inputs=inputs)
         if self._log and self.analysis is not None:

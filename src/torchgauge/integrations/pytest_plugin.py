@@ -1,9 +1,10 @@
-"""A fixture that holds models against budgets in a test suite; pytest finds it where torchgauge is installed.
+"""A fixture that checks models against budgets in a test suite; pytest finds it if torchgauge is installed.
 
     def test_the_model_stays_small(gauge_budget):
         gauge_budget(Net(), params="30M", macs="5G", input_size=(1, 3, 224, 224))
 
-A broken budget fails the test with the modules that break it. Nothing is imported until a test asks for the fixture.
+A broken budget fails the test and names the modules that break it. Nothing is imported until a test requests the
+fixture.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def gauge_budget() -> Callable[..., BudgetReport]:
     """`gauge_budget(target, params="30M", …)`: limits by their keys, other keywords are options of `analyze`; without
-    limits, those of `[tool.torchgauge.budgets]`, and of the target's own table there also how it is analysed. The
-    report comes back where all is within."""
+    limits, those of `[tool.torchgauge.budgets]`, where the target's own table may also say how it is analysed. Returns
+    the report if all limits hold."""
     from pathlib import Path
 
     from torchgauge.analysis.budgets import analysis_options, check, read_budgets

@@ -1,4 +1,4 @@
-"""What callbacks and loggers share: a summary when training begins, which must never stop it; rows of modules, and
+"""Shared by callbacks and loggers: a summary when training begins, which must never stop it; rows of modules, and
 distributions of the weights whose values were read."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Summary:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, model: torch.nn.Module, **given: Any) -> Analysis | None:
-        """Analysed, saved and printed; what fails is a warning, since training is what was asked for."""
+        """Analyse, save and print; failures are warnings, since they must not stop the training."""
         from torchgauge.analysis import analyze
         from torchgauge.report import DEFAULT_COLUMNS, Options
         from torchgauge.report.content import modules, summary
@@ -57,8 +57,8 @@ class Summary:
 
 
 def given_inputs(model: torch.nn.Module, batch: Any) -> Any:
-    """The inputs of `forward` in a batch: a tensor, the first of a tuple (the rest are labels), of a dict those that
-    forward has names for."""
+    """The inputs of `forward` in a batch: a tensor, the first of a tuple (the rest are labels), or the entries of a
+    dict that `forward` has parameters for."""
     if isinstance(batch, Mapping):
         names = inspect.signature(model.forward).parameters
         return {key: value for key, value in batch.items() if key in names}
@@ -68,7 +68,7 @@ def given_inputs(model: torch.nn.Module, batch: Any) -> Any:
 
 
 def total_scalars(found: Analysis, prefix: str = "torchgauge/") -> dict[str, float]:
-    """The totals that are known, as loggers take them."""
+    """The known totals, by their names in a logger."""
     return {f"{prefix}{key}": value for key, value in found.totals.items() if value is not None}
 
 
@@ -87,7 +87,7 @@ class Histogram:
 
 
 def module_columns(view: View) -> list[str]:
-    """Those that some module has a figure in."""
+    """The columns in which some module has a figure."""
     return [key for key in _COLUMNS if any(row[key] is not None for row in view.modules)]
 
 

@@ -25,7 +25,7 @@ def log_analysis(writer: Any, analysis: Analysis, step: int | None = None) -> No
     """`writer` is a SummaryWriter."""
     for name, value in total_scalars(analysis).items():
         writer.add_scalar(name, value, global_step=step)
-    # Markdown that shows the text as it is: indented, so that nothing in it can end the block.
+    # An indented block of Markdown shows the text verbatim, and nothing in it can end the block.
     writer.add_text(
         "torchgauge/report", "\n".join(f"    {line}" for line in str(analysis).splitlines()), global_step=step
     )

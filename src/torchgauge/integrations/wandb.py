@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def log_analysis(run: Any, analysis: Analysis, step: int | None = None) -> None:
-    """`run` is what `wandb.init` gave."""
+    """`run` is the result of `wandb.init`."""
     try:
         import wandb
     except ImportError as error:
