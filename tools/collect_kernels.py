@@ -50,7 +50,6 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=40_000, help="calls that are kept")
     parser.add_argument("--match", default="", help="only configurations whose name has this in it")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--family", action="append", choices=("attention", "recurrent"), help="fit its model alone")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the kernels")
     parser.add_argument("--draws", type=int, default=1, help="of the fifth list: 2 draws other calls of its layers")
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
@@ -76,7 +75,7 @@ def main() -> int:
     if args.phase == "gather":
         return int(tables.gather(args.paths, args.output))
     if args.phase == "table":
-        return int(tables.build_tables(*args.paths, args.family or ()))
+        return int(tables.build_tables(*args.paths))
     return int(tables.fit_energy(*args.paths))
 
 

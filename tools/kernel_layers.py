@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 import torch
-from kernel_draws import (
+from kernel_draws import (  # type: ignore[import-not-found]
     HALF_TYPES,
     Draw,
     Drawn,
@@ -65,9 +65,9 @@ class LinearLayer(NamedTuple):
 
 
 class BatchedProduct(NamedTuple):
-    """`count` products of a sample; whether the operands are stored by columns."""
+    """`products` of a sample; whether the operands are stored by columns."""
 
-    count: int
+    products: int
     rows: int
     depth: int
     columns: int
@@ -92,7 +92,7 @@ class Recorder(TorchDispatchMode):
     """The layers of a run with `RECORDED_BATCH` samples."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.layers: dict[Layer, None] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -304,8 +304,8 @@ def calls_of_layer(draw: Draw, layer: Layer) -> Iterator[Drawn]:
         elif isinstance(layer, LinearLayer):
             yield from linear_calls(draw, layer, batch, dtype)
         elif isinstance(layer, BatchedProduct):
-            count, rows, depth, columns, is_left_turned, is_right_turned = layer
-            b = batch * count
+            products, rows, depth, columns, is_left_turned, is_right_turned = layer
+            b = batch * products
             left = [[b, rows, depth], [rows * depth, *((1, rows) if is_left_turned else (depth, 1))], dtype]
             right = [[b, depth, columns], [depth * columns, *((1, depth) if is_right_turned else (columns, 1))], dtype]
             most = b * max(rows * depth, depth * columns, rows * columns)

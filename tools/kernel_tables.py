@@ -138,7 +138,7 @@ def gather(folders: Sequence[Path], output: Path) -> int:
     for row in sorted(rows, key=lambda row: json.dumps(row[:8])):
         row[8] = [numbers[name] for name in row[8]]
         lines.append(json.dumps(row, separators=(",", ":")))
-    output.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME))
+    output.write_bytes(lzma.compress("\n".join(lines).encode(), preset=6))
     print(f"{output}: {len(rows)} kernels, {output.stat().st_size:,} bytes")
     return 0
 
@@ -162,55 +162,80 @@ def read_times(path: Path) -> list[Timed]:
     return found
 
 
-def build_tables(path: Path, families: Sequence[str] = ()) -> int:
-    """The table of the package; energy and the host's costs stay as they are in the old one. With `families`
-    ("attention", "recurrent") only their models are fitted and judged anew, which takes a tenth of the time."""
-    from torchgauge.predict.coordinates import locate
-    from torchgauge.predict.kernel_tables import FOLDER, KernelTable, Rates, intervals, load_table, write_table
+def distinct(times: Iterable[Timed]) -> list[Timed]:
+    """One for each call: the median of those that were measured several times, so that none is held out while the
+    table has it from another run."""
+    by_call: dict[tuple[Any, ...], list[Timed]] = defaultdict(list)
+    for one in times:
+        call = one.signature
+        by_call[call.op, call.overload, call.inputs, json.dumps(call.attributes, sort_keys=True), one.cold].append(one)
+    return [
+        replace(
+            several[0],
+            seconds=float(np.median([one.seconds for one in several])),
+            models=tuple(dict.fromkeys(name for one in several for name in one.models)),
+        )
+        for several in by_call.values()
+    ]
 
-    times = read_times(path)
+
+def build_tables(path: Path) -> int:
+    """The table of the package, judged by kernels that another table, fitted without them, predicts: a tenth in groups
+    of equal sizes, from which the intervals are, and a tenth of the others drawn at random. The same file gives the
+    same table; energy stays as it is in the old one (see `fit_energy`)."""
+    from torchgauge.predict.coordinates import locate
+    from torchgauge.predict.kernel_tables import FOLDER, Rates, intervals, load_table, write_table
+
+    times = distinct(read_times(path))
     measured = [(locate(one.signature, one.cold), one.seconds) for one in times]
     rates = Rates(H200, 4.8e12, 2e-6)
-    old = load_table("h200")
-    kept = {name: old.facts[name] for name in ("host", "energy")} if old is not None else {}
-    judged = [one for one in measured if not families or one[0].family in families]
     # Kernels of drawn sizes have no model, or one that is a recurrent layer alone.
-    in_models = [any(not name.startswith("rnn ") for name in one.models)
-                 for one, (place, _) in zip(times, measured, strict=True)
-                 if not families or place.family in families]  # fmt: skip
-    at_random = summaries(random_errors(rates, judged, families), judged, in_models)
-    print(json.dumps(at_random, indent=1), flush=True)
-    by_size = nested_errors(rates, judged, families)
-    in_groups = summaries(by_size, judged, in_models)
-    spread, report = intervals(by_family(by_size, judged))
-    models = fit_models(rates, judged, families)
-    if families and old is not None:
-        spread, report = dict(old.spread) | spread, old.facts["held_out"] | report
-        at_random = old.facts.get("held_out_at_random", {}) | at_random
-        in_groups = old.facts.get("held_out_in_groups", {}) | in_groups
-        models = {"tiles": old.tiles, "attention": old.attention, "recurrent": old.recurrent} | models
-    plain = KernelTable.of("h200", rates, measured, spread=spread, **models)
-    trees = fit_trees(plain, judged, neighbours(plain, judged, groups_of(judged)))
-    plain = replace(plain, trees=trees if not families or old is None else dict(old.trees) | trees)
-    facts = kept | {
+    in_models = [any(not name.startswith("rnn ") for name in one.models) for one in times]
+    parts, drawn = groups_of(measured), np.random.default_rng(0).random(len(measured)) < 0.1
+    grouped = {number for number, part in enumerate(parts) if part == 0}
+    errors = errors_without(rates, measured, grouped | {int(number) for number in np.flatnonzero(drawn)})
+    in_groups = {number: error for number, error in errors.items() if number in grouped}
+    at_random = {number: error for number, error in errors.items() if number not in grouped}
+    spread, report = intervals(by_family(in_groups, measured))
+    for family, found in by_family(at_random, measured).items():
+        within = [abs(error) <= spread[family][reach][0] for error, reach in found]
+        report[family]["coverage_at_random"] = round(float(np.mean(within)), 3)
+    table = fitted_table(rates, measured)
+    old = load_table("h200")
+    facts = ({} if old is None else {"energy": old.facts["energy"]}) | {
         "run_factor": 1.04,
         "torch": "2.11.0+cu130, cuDNN 9.19, driver 580, an H200 in November 2026",
         "held_out": report,
-        "held_out_in_groups": in_groups,
-        "held_out_at_random": at_random,
-        "held_out_models": held_out_models(replace(plain, trees={}), times)
-        if not families or old is None
-        else old.facts["held_out_models"],
+        "held_out_in_groups": summaries(in_groups, measured, in_models),
+        "held_out_at_random": summaries(at_random, measured, in_models),
+        "held_out_models": held_out_models(replace(table, trees={}, spread=spread), times),
     }
-    data = write_table(replace(plain, facts=facts))
+    data = write_table(replace(table, spread=spread, facts=facts))
     (FOLDER / "h200.npz").write_bytes(data)
-    for found in (report, in_groups, facts["held_out_models"]):
-        print(json.dumps(found, indent=1))
+    print(json.dumps({name: found for name, found in facts.items() if name.startswith("held_out")}, indent=1))
     print(f"{len(data):,} bytes")
     return 0
 
 
 Judged = dict[int, tuple[float, int]]  # by number of a kernel: its error in octaves, how far its neighbour was
+
+
+def errors_without(rates: Rates, measured: Sequence[tuple[Place, float]], out: Collection[int]) -> Judged:
+    """Errors of the kernels that are out, by a table that was made without them: its rows, plain models and trees."""
+    table = fitted_table(rates, [one for number, one in enumerate(measured) if number not in out])
+    order = sorted(out)
+    found = table.estimates([measured[number][0] for number in order])
+    return {
+        number: (one.log_s - float(np.log2(measured[number][1])), one.reach)
+        for number, one in zip(order, found, strict=True)
+    }
+
+
+def fitted_table(rates: Rates, measured: Sequence[tuple[Place, float]]) -> KernelTable:
+    from torchgauge.predict.kernel_tables import KernelTable
+
+    plain = KernelTable.of("h200", rates, measured, **fit_models(rates, measured))
+    return replace(plain, trees=fit_trees(plain, measured))
 
 
 def groups_of(measured: Sequence[tuple[Place, float]]) -> list[int]:
@@ -220,84 +245,16 @@ def groups_of(measured: Sequence[tuple[Place, float]]) -> list[int]:
     return [part_of(np.array(place.at, np.float32)) for place, _ in measured]
 
 
-def neighbours(
-    table: KernelTable,
-    measured: Sequence[tuple[Place, float]],
-    groups: Sequence[int],
-    gone: Collection[int] = (),
-    chosen: Collection[int] | None = None,
-) -> dict[int, Near]:
-    """By number of a kernel, what its neighbours in the other parts say, without those that are `gone`; of the `chosen`
-    or of all that stay. The table has the measured kernels in their order."""
+def neighbours(table: KernelTable, measured: Sequence[tuple[Place, float]], parts: Sequence[int]) -> list[Near]:
+    """What the neighbours of each kernel in the other parts say. The table has the measured kernels in their order."""
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, (place, _) in enumerate(measured):
         rows[place.family, place.kind].append(number)
-    wanted = set(range(len(measured))) - set(gone) if chosen is None else set(chosen)
     found: dict[int, Near] = {}
-    for part in sorted(set(groups)):
-        own = [number for number in wanted if groups[number] == part]
-        others = without(table, rows, {*gone, *(number for number, group in enumerate(groups) if group == part)})
-        for number in own:
-            place = measured[number][0]
-            found[number] = others.near(place.family, place.kind, np.array(place.at, np.float32))
-    return found
-
-
-def nested_errors(rates: Rates, measured: Sequence[tuple[Place, float]], families: Sequence[str] = ()) -> Judged:
-    """Kernels in ten parts, each from the other nine; the models that half of the parts are judged with were fitted to
-    the other half, and their trees without two or three parts that are judged together."""
-    from torchgauge.predict.kernel_tables import KernelTable
-
-    groups = groups_of(measured)
-    errors: Judged = {}
-    for half in (range(5), range(5, 10)):
-        known = [one for one, group in zip(measured, groups, strict=True) if group not in half]
-        table = KernelTable.of("h200", rates, measured, **fit_models(rates, known, families))
-        for parts in (half[:2], half[2:]):
-            out = {number for number, group in enumerate(groups) if group in parts}
-            near = neighbours(table, measured, groups, chosen=out)
-            errors |= judged_without(table, measured, groups, out, near)
-    return errors
-
-
-def random_errors(
-    rates: Rates, measured: Sequence[tuple[Place, float]], families: Sequence[str] = (), share: float = 0.2
-) -> Judged:
-    """A share of the kernels, drawn at random, held out of everything: of the models, the trees and the rows."""
-    from torchgauge.predict.kernel_tables import KernelTable
-
-    draw = np.random.default_rng(0)
-    out = {int(number) for number in draw.permutation(len(measured))[: int(share * len(measured))]}
-    known = [one for number, one in enumerate(measured) if number not in out]
-    table = KernelTable.of("h200", rates, measured, **fit_models(rates, known, families))
-    near = neighbours(table, measured, [0 if number in out else 1 for number in range(len(measured))], chosen=out)
-    return judged_without(table, measured, groups_of(measured), out, near)
-
-
-def judged_without(
-    table: KernelTable,
-    measured: Sequence[tuple[Place, float]],
-    groups: Sequence[int],
-    out: set[int],
-    near: Mapping[int, Near],
-) -> Judged:
-    """Errors of the kernels that are out, with trees that saw none of them, not even as a neighbour."""
-    around = neighbours(table, measured, groups, gone=out, chosen=[
-        number for number, (place, _) in enumerate(measured) if number not in out and place.family in TREES
-    ])  # fmt: skip
-    stays = sorted(around)
-    trees = fit_trees(table, [measured[i] for i in stays], {n: around[i] for n, i in enumerate(stays)})
-    errors: Judged = {}
-    order = sorted(out)
-    octaves, features = table.features([measured[i][0] for i in order], [near[i] for i in order])
-    said = [near[i].value for i in order]
-    for family, forest in trees.items():
-        chosen = [n for n, i in enumerate(order) if measured[i][0].family == family and near[i].reach > 0]
-        for n, value in zip(chosen, forest.octaves(np.stack([features[n] for n in chosen])), strict=True):
-            said[n] = float(value)
-    for number, modelled, offset in zip(order, octaves, said, strict=True):
-        errors[number] = (modelled + offset - float(np.log2(measured[number][1])), near[number].reach)
-    return errors
+    for part in sorted(set(parts)):
+        own = [number for number in range(len(measured)) if parts[number] == part]
+        found |= dict(zip(own, without(table, rows, own).near([measured[number][0] for number in own]), strict=True))
+    return [found[number] for number in range(len(measured))]
 
 
 def by_family(errors: Judged, measured: Sequence[tuple[Place, float]]) -> Errors:
@@ -329,15 +286,13 @@ def summaries(
 
 
 # Of the trees of a family: how many, and leaves of each.
-TREES = {"matmul": (500, 64), "convolution": (500, 64), "attention": (250, 32), "recurrent": (150, 16)}
+TREES = {"matmul": (400, 64), "convolution": (600, 64), "attention": (300, 48), "recurrent": (300, 24)}
 
 
-def fit_trees(
-    table: KernelTable, measured: Sequence[tuple[Place, float]], near: Mapping[int, Near]
-) -> dict[str, Forest]:
+def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> dict[str, Forest]:
     """Boosted trees by family, with the least absolute distance in octaves to what the plain models of the table leave
-    over. `near` has what neighbours of other sizes say about each kernel, by its number. LightGBM fits them; it is
-    needed here only."""
+    over. Each kernel is seen twice: with neighbours of other sizes, as in a model that is new, and with any neighbours,
+    as in a model like those that were measured. LightGBM fits them; it is needed here only."""
     from torchgauge.predict.trees import Grown, planted
 
     lightgbm: Any = import_module("lightgbm")
@@ -348,28 +303,30 @@ def fit_trees(
         children = grown(node["left_child"]), grown(node["right_child"])
         return Grown(0.0, int(node["split_feature"]), float(node["threshold"]), children)
 
+    drawn = [int(part) for part in np.random.default_rng(1).integers(0, 10, len(measured))]
+    near = [neighbours(table, measured, parts) for parts in (groups_of(measured), drawn)]
     found = {}
     for family, (count, leaves) in TREES.items():
         own = [number for number, (place, _) in enumerate(measured) if place.family == family]
         if len(own) < 100:
             continue
-        octaves, features = table.features([measured[i][0] for i in own], [near[i] for i in own])
-        truth = np.log2([measured[i][1] for i in own]) - np.array(octaves)
+        places = [measured[number][0] for number in own]
+        seen = [table.features(places, [several[number] for number in own]) for several in near]
+        features = np.concatenate([np.stack(rows) for _, rows in seen]).astype(np.float64)
+        truth = np.tile(np.log2([measured[number][1] for number in own]) - np.array(seen[0][0]), len(seen))
         settings = {
-            "objective": "mae", "learning_rate": 0.04 if leaves > 32 else 0.06, "num_leaves": leaves,
-            "max_depth": 10 if leaves > 32 else 8, "min_data_in_leaf": 5,
+            "objective": "mae", "learning_rate": 0.05, "num_leaves": leaves, "max_depth": 10, "min_data_in_leaf": 10,
             "feature_fraction": 0.4, "bagging_fraction": 0.8, "bagging_freq": 1, "lambda_l2": 1.0, "seed": 1,
-            "num_threads": 1, "deterministic": True, "verbose": -1,
+            "num_threads": 1, "deterministic": True, "force_col_wise": True, "verbose": -1,
         }  # fmt: skip
-        data = lightgbm.Dataset(np.stack(features).astype(np.float64), truth)
-        trees = lightgbm.train(settings, data, count).dump_model()["tree_info"]
+        trees = lightgbm.train(settings, lightgbm.Dataset(features, truth), count).dump_model()["tree_info"]
         found[family] = planted([grown(tree["tree_structure"]) for tree in trees])
     return found
 
 
-def fit_models(rates: Rates, measured: Sequence[tuple[Place, float]], families: Sequence[str] = ()) -> dict[str, Any]:
-    """The models of products, attention and recurrent layers, by their names in `KernelTable`; with `families` theirs
-    alone."""
+def fit_models(rates: Rates, measured: Sequence[tuple[Place, float]]) -> dict[str, Any]:
+    """The models of products, attention and recurrent layers, by their names in `KernelTable`; of those that were
+    measured."""
     from torchgauge.predict.blocks import (
         ATTENTION_DEFAULTS,
         RECURRENT_DEFAULTS,
@@ -381,9 +338,9 @@ def fit_models(rates: Rates, measured: Sequence[tuple[Place, float]], families: 
         "attention": (attention_microseconds, ATTENTION_DEFAULTS),
         "recurrent": (recurrent_microseconds, RECURRENT_DEFAULTS),
     }
-    found: dict[str, Any] = {} if families else {"tiles": fit_tiles(rates, measured)}
+    found: dict[str, Any] = {"tiles": fit_tiles(rates, measured)}
     for family, (microseconds, defaults) in blocks.items():
-        if not families or family in families:
+        if any(place.family == family for place, _ in measured):
             found[family] = fit_blocks(rates, measured, family, microseconds, defaults)
     return found
 

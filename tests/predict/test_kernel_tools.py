@@ -177,7 +177,7 @@ def test_trees_see_what_the_neighbours_say() -> None:
     tiles = TileModel({"plain float32 rr": DEFAULTS})
     table = KernelTable.of("x", rates, [(locate(product(512, 512, 512)), 1e-4)], tiles=tiles)
     other = locate(product(512, 768, 512))
-    near = table.near(other.family, other.kind, np.array(other.at, np.float32))
+    near = table.near([other])[0]
     shifted = near._replace(value=near.value + 1)
     rows = [table.features([other], [one])[1][0] for one in (near, shifted)]
     assert np.abs(rows[1] - rows[0]).max() == pytest.approx(1)
@@ -237,6 +237,19 @@ def test_tiles_are_fitted_to_measured_products(tools: Any) -> None:
     truths = np.log2([seconds for _, seconds in measured])
     errors, before = (np.abs(np.array(table.modelled(places)) - truths) for table in (fitted, plain))
     assert np.median(errors) < 0.1 < 0.5 < np.median(before)
+
+
+def test_a_table_is_the_same_when_it_is_made_again(tools: Any) -> None:
+    pytest.importorskip("lightgbm")
+    rates = Rates({"float32": 67e12}, 4.8e12, 2e-6)
+    sizes = [(64 << row, 64 << column, depth) for row in range(6) for column in range(6) for depth in (64, 200, 512)]
+    places = [locate(product(*three)) for three in sizes] + [locate(product(100, 100, depth)) for depth in range(8, 80)]
+    measured = [(place, 1.3 * rates.seconds(place)) for place in places]
+    first, second = (write_table(tools.fitted_table(rates, measured)) for _ in range(2))
+    assert first == second
+    errors = tools.errors_without(rates, measured, set(range(0, len(measured), 5)))
+    assert len(errors) == len(range(0, len(measured), 5))
+    assert np.median(np.abs([error for error, _ in errors.values()])) < 0.1
 
 
 def test_a_table_keeps_its_tiles() -> None:

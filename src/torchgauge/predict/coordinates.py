@@ -46,7 +46,8 @@ class Place:
     tiling: Tiling | None = None  # of products and convolutions
     block_s: float = 0.0  # on a GPU beyond the roof: a block of threads takes so long, however few there are
     work: Attention | Recurrence | None = None
-    traits: tuple[float, ...] = ()  # what trees see beside the coordinates
+    traits: tuple[float, ...] = ()  # what trees see in addition to the coordinates
+    bias_s: float = 0.0  # about what a separate kernel takes for the bias of a convolution
 
 
 def is_silent(op: OpRecord | Signature) -> bool:
@@ -91,10 +92,13 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
             made = maker(name, signature)
             if made is not None:
                 at = (*made.at, _log(cold_bytes) / _COLD_SCALE.get(family, 4))
-                waste = _WASTE * _unused(*made.sizes[:3]) if family == "attention" else 0.0
+                waste = 0.0
+                if family == "attention":
+                    queries, more_keys, idle = _attention_tiles(*made.sizes[:3])
+                    waste = _WASTE * (queries + more_keys + min(idle, 3.0))
                 return Place(
                     family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, made.launches,
-                    waste, made.sizes, made.tiling, 0.0, made.work, made.traits,
+                    waste, made.sizes, made.tiling, 0.0, made.work, made.traits, made.bias_s,
                 )  # fmt: skip
     # A fused kernel streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
@@ -137,6 +141,7 @@ class Made:
     work: Attention | Recurrence | None = None
     launches: int = 1
     traits: tuple[float, ...] = ()
+    bias_s: float = 0.0
 
 
 def _orientation(spec: TensorSpec) -> str:
@@ -269,7 +274,8 @@ def _convolution(name: str, signature: Signature) -> Made | None:
         # cuDNN has kernels for groups as wide as a power of two; others are up to twenty times slower on the H200.
         shape = "odd-grouped"
     mask = "".join("01"[bool(x)] for x in _list(attributes.get("output_mask"))) if is_backward else ""
-    mask = mask[:2]  # the bias is a sum beside the others
+    has_bias = mask[2:] == "1" if is_backward else len(inputs) > len(specs)
+    mask = mask[:2]
     turned = " transposed" if is_transposed else ""
     # cuDNN has kernels for depthwise float16 that bfloat16 does without.
     type_name = data.dtype if depthwise else _kind_of(data.dtype)
@@ -280,7 +286,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
     at = (
         _log(pixels), _log(channels // groups), 2 * _log(made // groups), _log(groups), 8 * _log(kernel),
         6.0 * (stride > 1), _log(batch) / 4, wasted / 2, _log(_alignment(channels // groups, made // groups)),
-        _log(_alignment(prod(sides))), 8.0 if len(inputs) > len(specs) else 0.0,
+        _log(_alignment(prod(sides))), has_bias * (2.0 if is_backward else 8.0),
     )  # fmt: skip
     rate = "tf32" if data.dtype == "float32" else data.dtype
     if is_transposed:
@@ -311,7 +317,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
     shapes = ("depthwise", "odd-grouped", "grouped", "pointwise", "full")
     traits = (
         _type_number(data.dtype), float(shapes.index(shape)), float(layout == "last"),
-        *(float(flag) for flag in (is_backward, mask[:1] == "1", mask[1:] == "1", len(inputs) > len(specs))),
+        *(float(flag) for flag in (is_backward, mask[:1] == "1", mask[1:] == "1", has_bias)),
         float(is_transposed), float(len(sides)), _log(batch), _log(channels), _log(made), _log(each), _log(columns),
         _log(kernel), _log(max(wide)), _log(min(wide)), float(stride), float(max(padding, default=0)), float(dilation),
         _log(prod(sides)), float(sides[-1]), float(out.shape[-1]), _log(depth), float(each == columns),
@@ -319,7 +325,13 @@ def _convolution(name: str, signature: Signature) -> Made | None:
         *_divisors(each, columns, channels, made, sides[-1], prod(sides), out.shape[-1]),
         *_wholeness(rows, columns, groups), *(_arrangement(spec) for spec in (data, weight, out)),
     )  # fmt: skip
-    return Made(kind, at, rate, flops, tiling=tiling, traits=traits)
+    bias_s = (_BIAS_LAUNCH_S + (1 if is_backward else 2) * out.nbytes / _BIAS_BYTES_PER_S) if has_bias else 0.0
+    return Made(kind, at, rate, flops, tiling=tiling, traits=traits, bias_s=bias_s)
+
+
+# torch adds a bias after cuDNN's convolution, in place, and sums up its gradient, each by a kernel of its own (`add_`
+# of aten/src/ATen/native/Convolution.cpp). About what such kernels take on the H200.
+_BIAS_LAUNCH_S, _BIAS_BYTES_PER_S = 2e-6, 4e12
 
 
 def _list(value: object) -> list[Any]:
@@ -384,11 +396,6 @@ def _attention_tiles(rows: int, length: int, keys: int) -> tuple[float, float, f
     whole = (-(-size // _TILE) * _TILE / size for size in (length, keys))
     queries, more_keys = (log2(part) for part in whole)
     return queries, more_keys, log2(waves * _MULTIPROCESSORS / tiles)
-
-
-def _unused(rows: int, length: int, keys: int) -> float:
-    queries, more_keys, idle = _attention_tiles(rows, length, keys)
-    return queries + more_keys + min(idle, 3.0)
 
 
 def _recurrent(name: str, signature: Signature) -> Made | None:

@@ -40,8 +40,11 @@ def host_work(op: OpRecord, per_op: Mapping[str, float], *, trains: bool) -> Ite
         yield "view", 1
     elif op.op in _RECURRENT:
         yield _RECURRENT[op.op], 1
-        # cuDNN is asked where each weight lies: for the gradients, and to gather weights that are not in one buffer.
-        yield "recurrent_weight", _gathered_weights(op.signature)
+        # cuDNN is asked where each weight lies: for the gradients, and to gather weights that are not in one buffer, as
+        # in bfloat16.
+        if op.op != "aten::_cudnn_rnn" or op.signature.dtype == "bfloat16":
+            attributes = op.signature.attributes
+            yield "recurrent_weight", 4 * int(attributes["num_layers"]) * (2 if attributes.get("bidirectional") else 1)
         yield "launch", launches(op.signature)
     elif trains:
         yield "backward_op" if op.phase == "backward" else "forward_op", 1
@@ -71,14 +74,6 @@ def launches(signature: Signature) -> int:
     groups = int(signature.attributes.get("groups", 1))
     is_channels_last = data.stride is not None and len(data.shape) == 4 and data.stride[1] == 1
     return groups if is_channels_last and 1 < groups == data.shape[1] < made.shape[1] else 1
-
-
-def _gathered_weights(signature: Signature) -> int:
-    """In bfloat16 the weights of a recurrent layer are not kept in one buffer."""
-    if signature.op == "aten::_cudnn_rnn" and signature.dtype != "bfloat16":
-        return 0
-    directions = 2 if signature.attributes.get("bidirectional") else 1
-    return 4 * int(signature.attributes["num_layers"]) * directions
 
 
 def _convolution_part(signature: Signature) -> str:

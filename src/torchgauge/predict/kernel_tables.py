@@ -45,6 +45,7 @@ _SMOOTHING_OF = {"matmul": (0.25, 0.1)}
 DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
 _OTHER_KIND = 1e10  # the distance to a neighbour of another kind
 _FARTHEST = 20.0  # to trees a distance beyond is this one
+_MOST_DISTANCES = 1 << 20  # that are computed at a time
 
 
 class Estimate(NamedTuple):
@@ -145,11 +146,9 @@ class KernelTable:
         rows = []
         for number, (place, modelled, around) in enumerate(zip(places, octaves, near, strict=True)):
             work = (log2(max(amount, 1.0)) for amount in (place.flops, place.nbytes, place.cold_bytes))
-            distance = min(around.distance, _FARTHEST)
-            own = np.array(
-                [*place.at, modelled, *work, *place.traits, around.value, distance, around.nearest, around.spread],
-                np.float32,
-            )
+            said = (around.value, min(around.distance, _FARTHEST), around.nearest, around.spread)
+            beyond = log2(1 + place.bias_s / 2**modelled)
+            own = np.array([*place.at, modelled, *work, *place.traits, *said, beyond], np.float32)
             rows.append(np.concatenate([own, views[number]]) if number in views else own)
         return octaves, rows
 
@@ -186,7 +185,7 @@ class KernelTable:
     def estimates(self, places: Sequence[Place]) -> list[Estimate]:
         """The kernel itself where it was measured; else what the trees make of its neighbours and of its sizes, and
         in families without trees what the neighbours say."""
-        near = [self.near(place.family, place.kind, np.array(place.at, np.float32)) for place in places]
+        near = self.near(places)
         offsets = [around.value for around in near]
         octaves, features = self.features(places, near) if self.trees else (self.modelled(places), [])
         for family, forest in self.trees.items():
@@ -205,22 +204,36 @@ class KernelTable:
     def estimate(self, place: Place) -> Estimate:
         return self.estimates([place])[0]
 
-    def near(self, family: str, kind: str, at: Floats) -> Near:
-        """How far from the plain model the neighbours are, in octaves; those of similar kinds where the kind itself was
-        hardly measured."""
+    def near(self, places: Sequence[Place]) -> list[Near]:
+        """How far from the plain model the neighbours of each place are, in octaves."""
+        by_kind: dict[tuple[str, str], list[int]] = {}
+        for number, place in enumerate(places):
+            by_kind.setdefault((place.family, place.kind), []).append(number)
+        found: dict[int, Near] = {}
+        for (family, kind), numbers in by_kind.items():
+            at = np.array([places[number].at for number in numbers], np.float32)
+            found |= dict(zip(numbers, self.near_rows(family, kind, at), strict=True))
+        return [found[number] for number in range(len(places))]
+
+    def near_rows(self, family: str, kind: str, at: Floats) -> list[Near]:
+        """What the neighbours of each row of coordinates say; those of similar kinds where the kind itself was hardly
+        measured."""
         kinds, smoothing = self.rows.get(family, {}), _SMOOTHING_OF.get(family, _SMOOTHING)
         own = kinds.get(kind)
-        if own is not None:
-            found = interpolated(*own, at, *smoothing)
-            if found.reach < len(DISTANCES) - 1 or len(own[1]) > 3:
-                return found
-        key = family, kind, len(at)
+        found = interpolated(*own, at, *smoothing) if own is not None else []
+        far = [place for place, one in enumerate(found) if one.reach >= len(DISTANCES) - 1]
+        if own is not None and (not far or len(own[1]) > 3):
+            return found
+        key = family, kind, at.shape[1]
         if key not in self._near:
-            self._near[key] = self._similar(kinds, kind, len(at))
-        near = self._near[key]
-        if near is None:
-            return Near(0.5, _OTHER_KIND, 0.5, 0.0)  # a plain model is nearly always too fast
-        return interpolated(*near, at, *smoothing)._replace(distance=_OTHER_KIND)
+            self._near[key] = self._similar(kinds, kind, at.shape[1])
+        near, chosen = self._near[key], far if own is not None else list(range(len(at)))
+        # A plain model is nearly always too fast.
+        others = [Near(0.5, _OTHER_KIND, 0.5, 0.0)] * len(chosen) if near is None else [
+            one._replace(distance=_OTHER_KIND) for one in interpolated(*near, at[chosen], *smoothing)
+        ]  # fmt: skip
+        said = dict(enumerate(found)) | dict(zip(chosen, others, strict=True))
+        return [said[place] for place in range(len(at))]
 
     def _similar(
         self, kinds: Mapping[str, tuple[Floats, Floats]], kind: str, dimensions: int
@@ -272,8 +285,8 @@ def held_out_errors(table: KernelTable, parts: Iterable[int]) -> Errors:
         others = KernelTable(table.device, table.rates, kept)
         for family, kind in rows:
             at, offsets = table.rows[family][kind]
-            for number in np.flatnonzero(numbers[family, kind] == part):
-                near = others.near(family, kind, at[number])
+            own = np.flatnonzero(numbers[family, kind] == part)
+            for number, near in zip(own, others.near_rows(family, kind, at[own]), strict=True):
                 errors.setdefault(family, []).append((near.value - float(offsets[number]), near.reach))
     return errors
 
@@ -302,44 +315,49 @@ def intervals(errors: Errors) -> tuple[Spread, Report]:
     return spread, report
 
 
-def interpolate(
-    rows: Floats, offsets: Floats, at: Floats, half_weight: float = _SMOOTHING[0], ridge: float = _SMOOTHING[1]
-) -> tuple[float, float]:
+def interpolate(rows: Floats, offsets: Floats, at: Floats) -> tuple[float, float]:
     """The value at a place, and the distance to the nearest row."""
-    return interpolated(rows, offsets, at, half_weight, ridge)[:2]
+    return interpolated(rows, offsets, at[None])[0][:2]
 
 
 def interpolated(
     rows: Floats, offsets: Floats, at: Floats, half_weight: float = _SMOOTHING[0], ridge: float = _SMOOTHING[1]
-) -> Near:
-    """A line through the neighbours, near ones weighing more, its slopes drawn towards none."""
-    steps = rows - at
-    distances = np.sqrt(np.einsum("ij,ij->i", steps, steps))
+) -> list[Near]:
+    """At each row of `at`, a line through its neighbours, near ones weighing more, its slopes drawn towards none."""
+    most = max(_MOST_DISTANCES // len(rows), 1)
+    if len(at) > most:
+        parts = (at[start : start + most] for start in range(0, len(at), most))
+        return [one for part in parts for one in interpolated(rows, offsets, part, half_weight, ridge)]
+    known, wanted = rows.astype(np.float64), at.astype(np.float64)
     count = min(_COUNT, len(offsets))
-    chosen = np.argpartition(distances, count - 1)[:count] if count < len(offsets) else np.arange(count)
-    near, values = distances[chosen], offsets[chosen]
-    first = int(near.argmin())
-    closest, nearest = float(near[first]), float(values[first])
-    if closest <= DISTANCES[0]:
-        exact = near <= DISTANCES[0]
-        return Near(float(np.median(values[exact])), closest, nearest, 0.0)
+    chosen = np.broadcast_to(np.arange(count), (len(at), count))
+    if count < len(offsets):
+        squares = np.einsum("ij,ij->i", known, known) - 2 * wanted @ known.T  # less what all rows have in common
+        chosen = np.argpartition(squares, count - 1, axis=1)[:, :count]
+    steps, values = known[chosen] - wanted[:, None], offsets[chosen].astype(np.float64)
+    near = np.sqrt(np.einsum("qij,qij->qi", steps, steps))
+    first, every = near.argmin(1), np.arange(len(at))
+    closest, nearest = near[every, first], values[every, first]
     weights = 1 / (near**2 + half_weight**2)
-    weights /= weights.sum()
-    mean = float(weights @ values)
-    apart = float(np.sqrt(weights @ (values - mean) ** 2))
-    if count < 4:
-        return Near(mean, closest, nearest, apart)
-    local = steps[chosen]
-    centre = weights @ local
-    spread = local - centre
-    left = (spread * weights[:, None]).T @ spread
-    left[np.diag_indices_from(left)] += ridge * float(weights @ near**2)
-    slopes = np.linalg.solve(left, (spread * weights[:, None]).T @ (values - mean))
-    value = mean - float(slopes @ centre)
-    # Beyond what the neighbours themselves show nothing is extrapolated far.
-    low, high = float(values.min()), float(values.max())
-    room = 0.25 * (high - low) + 0.05
-    return Near(min(max(value, low - room), high + room), closest, nearest, apart)
+    weights /= weights.sum(1, keepdims=True)
+    mean = (weights * values).sum(1)
+    value, apart = mean, np.sqrt((weights * (values - mean[:, None]) ** 2).sum(1))
+    if count >= 4:
+        centre = np.einsum("qi,qij->qj", weights, steps)
+        spread = steps - centre[:, None]
+        weighted = spread * weights[:, :, None]
+        left = np.einsum("qij,qik->qjk", weighted, spread)
+        diagonal = np.arange(left.shape[1])
+        left[:, diagonal, diagonal] += ridge * (weights * near**2).sum(1)[:, None] + 1e-9
+        right = np.einsum("qij,qi->qj", weighted, values - mean[:, None])
+        slopes = np.linalg.solve(left, right[:, :, None])[:, :, 0]
+        # Beyond what the neighbours themselves show nothing is extrapolated far.
+        low, high = values.min(1), values.max(1)
+        room = 0.25 * (high - low) + 0.05
+        value = np.clip(mean - (slopes * centre).sum(1), low - room, high + room)
+    for place in np.flatnonzero(closest <= DISTANCES[0]):
+        value[place], apart[place] = np.median(values[place][near[place] <= DISTANCES[0]]), 0.0
+    return [Near(*one) for one in np.column_stack([value, closest, nearest, apart]).tolist()]
 
 
 @cache

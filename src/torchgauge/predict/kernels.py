@@ -19,12 +19,14 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from torchgauge.predict.workspaces import Chip
+from torchgauge.registry import Registry
 
 Function = Callable[..., Any]
 Args = Sequence[object]
 Kwargs = Mapping[str, object]
 _HALF = (torch.float16, torch.bfloat16)
-_HANDLERS: dict[str, Function] = {}
+_HANDLERS: Registry[str, Function] = Registry("replacement for the function")
+handles = _HANDLERS.register
 
 # aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE, by the names that Python calls.
 _FLOAT32 = frozenset((
@@ -54,15 +56,6 @@ class Library:
         return self.chip.capability[0] in (9, 10) and self.cudnn > 91500
 
 
-def handles(*names: str) -> Callable[[Function], Function]:
-    def register(handler: Function) -> Function:
-        for name in names:
-            _HANDLERS[name] = handler
-        return handler
-
-    return register
-
-
 class CudaKernels(TorchFunctionMode):
     def __init__(self, library: Library, autocast: torch.dtype | None = None) -> None:
         super().__init__()
@@ -83,7 +76,9 @@ class CudaKernels(TorchFunctionMode):
         if self.autocast is not None and torch.is_autocast_enabled("cpu") and name in _FLOAT32:
             args, kwargs = self._in_float32(name, args, kwargs)
         handler = _HANDLERS.get(name)
-        if handler is not None and _is_torchs(func):
+        module = getattr(func, "__module__", None) or "torch"  # built-in functions and methods have none
+        is_builtin = type(func).__name__ in ("builtin_function_or_method", "method_descriptor")
+        if handler is not None and (is_builtin or module.startswith("torch")):
             return handler(self, func, *args, **kwargs)
         if type(func) is FunctionType and func.__module__ == functional.__name__:
             # Inside its body the mode is off, so what it calls is put in by name.
@@ -123,15 +118,6 @@ def _replacement(mode: CudaKernels, name: str, original: Function) -> Function:
         return _HANDLERS[name](mode, original, *args, **kwargs)
 
     return call
-
-
-def _is_torchs(func: Function) -> bool:
-    module = getattr(func, "__module__", None) or ""
-    return (
-        module == ""
-        or module.startswith("torch")
-        or type(func).__name__ in ("builtin_function_or_method", "method_descriptor")
-    )
 
 
 def _to_float32(value: object) -> object:

@@ -50,6 +50,7 @@ from torchgauge.predict.workspaces import (
     Phases,
     Recurrent,
 )
+from torchgauge.registry import Registry
 from torchgauge.source import Candidate
 
 OP = 0  # the number of the event that starts an op: (0, index of the op)
@@ -152,16 +153,8 @@ class CudaPlanner(Planner):
 # What an op returns: specs of tensors with other values between, as in the op's schema.
 Returned = tuple[Spec | int | None, ...]
 CudaRule = Callable[[OpArguments, Specs], Returned]
-CUDA_RULES: dict[str, CudaRule] = {}
-
-
-def cuda_rule(*ops: str) -> Callable[[CudaRule], CudaRule]:
-    def register(rule: CudaRule) -> CudaRule:
-        for op in ops:
-            CUDA_RULES[op] = rule
-        return rule
-
-    return register
+CUDA_RULES: Registry[str, CudaRule] = Registry("rule for the results of")
+cuda_rule = CUDA_RULES.register
 
 
 def _dense(specs: Specs, like: Spec, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Spec:

@@ -345,15 +345,11 @@ def _copied(arguments: OpArguments, chip: Chip) -> list[int]:
     return [math.prod(data.shape) * data.dtype.itemsize] if arguments.flag("batch_first") else []
 
 
-def _copied_in_backward(arguments: OpArguments, chip: Chip) -> list[int]:
-    """The gradient of the output as well."""
-    return 2 * _copied(arguments, chip)
-
-
 # What an op allocates before its results, in bytes.
 EARLY: dict[str, Callable[[OpArguments, Chip], list[int]]] = {
     "aten::_cudnn_rnn": _copied,
-    "aten::_cudnn_rnn_backward": _copied_in_backward,
+    # The gradient of the output as well.
+    "aten::_cudnn_rnn_backward": lambda arguments, chip: 2 * _copied(arguments, chip),
 }
 
 
