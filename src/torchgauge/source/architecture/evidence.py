@@ -91,35 +91,25 @@ class Heads:
 def observed_heads(ops: Iterable[OpRecord]) -> tuple[Heads, ...]:
     """The heads of each attention in the forward pass, in order."""
     forward = {op.index: op for op in ops if op.phase == "forward"}
-    found = (_fused(op) if op.category == "attention" else _unfused(op, forward) for op in forward.values())
-    return tuple(heads for heads in found if heads is not None)
-
-
-def _fused(op: OpRecord) -> Heads | None:
-    signature = op.signature
-    count = next((signature.attributes[name] for name in _COUNTS if name in signature.attributes), None)
-    if not signature.inputs or not signature.inputs[0].shape:
-        return None
-    query = signature.inputs[0].shape
-    if isinstance(count, int) and count:
-        return Heads(query[-1] // count, count)
-    if len(signature.inputs) < 3 or len(query) < 3:
-        return None
-    key, place = signature.inputs[1].shape, -2 if any(name in op.op for name in _TOKENS_FIRST) else -3
-    return Heads(query[-1], query[place], key[place] if len(key) == len(query) else None)
-
-
-def _unfused(op: OpRecord, ops: Mapping[int, OpRecord]) -> Heads | None:
-    """`op` multiplies values by a softmax of a product of two activations, the query and the key."""
-    if op.category != "matmul" or op.weights:
-        return None
-    for producer in op.producers:
-        softmax = _source(producer, "softmax", ops)
-        scores = _source(softmax.producers[0], "matmul", ops) if softmax and softmax.producers else None
-        if scores is not None and not scores.weights:
-            factors = scores.signature.inputs[-2:]  # the first input of `baddbmm` is the bias
-            return Heads(factors[0].shape[-1]) if factors[0].shape else None
-    return None
+    found: list[Heads] = []
+    for op in forward.values():
+        inputs, attributes = op.signature.inputs, op.signature.attributes
+        if op.category == "attention" and inputs and inputs[0].shape:
+            query = inputs[0].shape
+            count = next((attributes[name] for name in _COUNTS if name in attributes), None)
+            if isinstance(count, int) and count:
+                found.append(Heads(query[-1] // count, count))
+            elif len(inputs) >= 3 and len(query) >= 3:
+                key, place = inputs[1].shape, -2 if any(name in op.op for name in _TOKENS_FIRST) else -3
+                found.append(Heads(query[-1], query[place], key[place] if len(key) == len(query) else None))
+        elif op.category == "matmul" and not op.weights:
+            # It may multiply values by a softmax of a product of two activations, the query and the key.
+            softmaxes = (_source(producer, "softmax", forward) for producer in op.producers)
+            scored = (_source(each.producers[0], "matmul", forward) for each in softmaxes if each and each.producers)
+            scores = next((each for each in scored if each is not None and not each.weights), None)
+            query = scores.signature.inputs[-2:][0].shape if scores else ()  # `baddbmm` has its bias first
+            found += [Heads(query[-1])] if query else []
+    return tuple(found)
 
 
 def _source(index: int | None, category: str, ops: Mapping[int, OpRecord]) -> OpRecord | None:
