@@ -494,13 +494,15 @@ class ErfMlp(nn.Module):
 
 @dataclass(frozen=True)
 class Subject:
-    """`made` builds the model by the name of the rule whose advice it follows ("" for none)."""
+    """`made` builds the model by the name of the rule whose advice it follows ("" for none); where one rule advises
+    several changes (`is_by_place`), by "RULE at MODULE"."""
 
     name: str
     made: Callable[[str], nn.Module]
     inputs: Callable[[int], Inputs]
     cuda_scale: int = 8
     is_for_cuda: bool = True
+    is_by_place: bool = False
 
 
 def timm_model(name: str) -> Callable[[str], nn.Module]:
@@ -603,7 +605,8 @@ def predict(chosen: list[Subject], on: str | None) -> dict[str, Any]:
             gain = row["expected_gain"]
             # The gain on another device than the one that is measured, and bugs, which have none.
             if gain is not None and (gain.get("device") == on or "device" not in gain):
-                known = {"rule": row["rule"], "source": row["where"]["source"], "quantity": gain["quantity"]}
+                known = {"rule": row["rule"], "source": row["where"]["source"], "quantity": gain["quantity"],
+                         "module": row["where"]["module"]}  # fmt: skip
                 kept.append(known | {"low": gain["low"], "high": gain["high"], "basis": gain["basis"],
                                      "code_kind": row["code_kind"], "code": row["code"]})  # fmt: skip
         found[subject.name] = kept
@@ -633,7 +636,7 @@ def changed(subject: Subject, row: dict[str, Any], inputs: Inputs, device: str) 
         return names["model"].eval(), names["inputs"]
     if row["code_kind"] == "edit":
         return built(subject, source=edited(row["code"], Path(row["source"].partition(":")[0]).name)), inputs
-    return built(subject, row["rule"]), inputs
+    return built(subject, f"{row['rule']} at {row['module']}" if subject.is_by_place else row["rule"]), inputs
 
 
 def edited(diff: str, file: str) -> ModuleType:
