@@ -597,9 +597,13 @@ def predict(chosen: list[Subject], on: str | None) -> dict[str, Any]:
     for subject in chosen:
         scale = subject.cuda_scale if on else 1
         settings = {"on": on} if on else {}
-        rows = tg.analyze(
-            built(subject), inputs=subject.inputs(scale), device="cpu", progress=False, **settings
-        ).to_dict()["advice"]
+        try:
+            rows = tg.analyze(
+                built(subject), inputs=subject.inputs(scale), device="cpu", progress=False, **settings
+            ).to_dict()["advice"]
+        except Exception as error:  # such as a model that the installed library does not have
+            print(subject.name, f"{type(error).__name__}: {error}"[:300], flush=True)
+            continue
         kept = []
         for row in rows:
             gain = row["expected_gain"]

@@ -471,7 +471,8 @@ class WorldModel(nn.Module):
         B, T, _ = observations.shape
         h, z = observations.new_zeros(B, 128), observations.new_zeros(B, 32)
         rewards, priors = [], []
-        late, early = self.fix == "loop-over-steps at prior", self.fix == "loop-over-steps at obs"
+        late = self.fix == "loop-over-steps at prior"
+        early = self.fix in ("loop-over-steps at obs", "loop-over-samples at obs")
         seen = F.elu(self.obs(observations)) if early else None
         for t in range(T):
             h = self.cell(F.elu(self.inp(torch.cat([z, actions[:, t]], -1))), h)
@@ -1414,7 +1415,7 @@ SUBJECTS = [
     ),
     Subject(
         "world model",
-        of(WorldModel, "loop-over-steps at obs", "loop-over-steps at prior"),
+        of(WorldModel, "loop-over-steps at obs", "loop-over-samples at obs", "loop-over-steps at prior"),
         lambda scale: (x(8 * scale, 24, 64), x(8 * scale, 24, 6)),
         16,
         is_by_place=True,
