@@ -590,7 +590,8 @@ def built(subject: Subject, fix: str = "", source: ModuleType | None = None) -> 
     return made(fix).eval()
 
 
-def predict(chosen: list[Subject], on: str | None) -> dict[str, Any]:
+def predict(chosen: list[Subject], on: str | None, output: Path | None) -> dict[str, Any]:
+    """`output` is written after each model, here and in `measure`, so that a run that is stopped keeps its results."""
     import torchgauge as tg
 
     found: dict[str, Any] = {}
@@ -615,6 +616,8 @@ def predict(chosen: list[Subject], on: str | None) -> dict[str, Any]:
                                      "code_kind": row["code_kind"], "code": row["code"]})  # fmt: skip
         found[subject.name] = kept
         print(subject.name, [(row["rule"], round(row["low"], 4), round(row["high"], 4)) for row in kept], flush=True)
+        if output:
+            output.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return found
 
 
@@ -665,7 +668,6 @@ def edited(diff: str, file: str) -> ModuleType:
 
 
 def measure(chosen: list[Subject], expected: dict[str, Any], output: Path | None, *, cuda: bool) -> dict[str, Any]:
-    """`output` is written after each model, so that a run that is stopped keeps what it has measured."""
     from advice_gains import _ratios
 
     torch.set_num_threads(1)
@@ -776,7 +778,7 @@ def main() -> int:
     if options.what == "predict":
         if options.roof:
             measure_roof()
-        result = predict(chosen, options.on)
+        result = predict(chosen, options.on, options.output)
     elif options.what == "check":
         result = check(chosen, known[0])
     else:
