@@ -502,6 +502,7 @@ class Subject:
     inputs: Callable[[int], Inputs]
     cuda_scale: int = 8
     is_for_cuda: bool = True
+    is_for_cpu: bool = True
     is_by_place: bool = False
 
 
@@ -765,7 +766,7 @@ def main() -> int:
     subjects = importlib.import_module(later[options.set]).SUBJECTS if options.set in later else SUBJECTS
     names = options.only.split(",") if options.only else [subject.name for subject in subjects]
     on_cuda = options.cuda or options.on is not None
-    able = [subject for subject in subjects if subject.is_for_cuda or not on_cuda]
+    able = [s for s in subjects if options.what == "check" or (s.is_for_cuda if on_cuda else s.is_for_cpu)]
     chosen = [subject for subject in able if subject.name in names][part - 1 :: parts]
     known = [json.loads(path.read_text(encoding="utf-8")) for path in options.files]
     if options.what == "compare":

@@ -1355,7 +1355,7 @@ class Replayed(nn.Module):
 
 def without_waiting(kind: Callable[[str], nn.Module]) -> Callable[[str], nn.Module]:
     """Once nothing waits for the host, the model is captured, as the advice says."""
-    return lambda fix: Replayed(kind(fix).eval()) if fix == "host-wait" else kind(fix)
+    return lambda fix: Replayed(kind(fix).eval().requires_grad_(False)) if fix == "host-wait" else kind(fix)
 
 
 _SMALL = {"vocab_size": 2000, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
@@ -1555,5 +1555,63 @@ SUBJECTS = [
         of(text_model("Wav2Vec2Model", "Wav2Vec2Config", conv_dim=(64,) * 7, **_WIDTHS)),
         lambda scale: (x(scale, 8000),),
         is_for_cuda=False,
+    ),
+    # Widths and sizes as they are used on a GPU.
+    Subject(
+        "large knowledge graph",
+        of(lambda fix: KnowledgeGraph(fix, 100_000, 256), "recomputed-weight"),
+        lambda scale: (ids(100_000, 512), ids(200, 512)),
+        is_for_cpu=False,
+    ),
+    Subject(
+        "large radiance field",
+        of(lambda fix: RadianceField(fix, 256), "recomputed-constant", "repeated-work"),
+        lambda scale: (x(4096, 3), x(4096, 3)),
+        is_for_cpu=False,
+    ),
+    Subject(
+        "large super-resolution",
+        of(SuperResolution, "resample-before-pointwise"),
+        lambda scale: (x(scale, 3, 180, 320),),
+        4,
+        is_for_cpu=False,
+    ),
+    Subject(
+        "large vocoder",
+        of(lambda fix: Vocoder(fix, 256), "recomputed-weight"),
+        lambda scale: (x(scale, 1, 22050),),
+        4,
+        is_for_cpu=False,
+    ),
+    Subject(
+        "large ensemble dynamics",
+        of(lambda fix: EnsembleDynamics(fix, width=512), "parallel-linears"),
+        lambda scale: (x(20_000, 18), x(20_000, 5)),
+        is_for_cpu=False,
+    ),
+    Subject(
+        "large road traffic",
+        of(lambda fix: RoadTraffic(fix, 1000, 32), "recomputed-weight"),
+        lambda scale: (x(8 * scale, 2, 1000, 12),),
+        is_for_cpu=False,
+    ),
+    Subject(
+        "large skeletons",
+        of(lambda fix: Skeletons(fix, 128), "recomputed-weight"),
+        lambda scale: (x(4 * scale, 3, 300, 25),),
+        is_for_cpu=False,
+    ),
+    Subject(
+        "masked patches in bfloat16",
+        of(lambda fix: MaskedPatches(fix, 768).bfloat16(), "recomputed-weight"),
+        lambda scale: (x(4 * scale, 3, 224, 224).bfloat16(), x(4 * scale, 196)),
+        16,
+        is_for_cpu=False,
+    ),
+    Subject(
+        "jet tagger in bfloat16",
+        of(lambda fix: JetTagger(fix, 384).bfloat16(), "parallel-linears", "recomputed-constant"),
+        lambda scale: (x(64 * scale, 40, 7).bfloat16(), 20 + ids(20, 64 * scale)),
+        is_for_cpu=False,
     ),
 ]
