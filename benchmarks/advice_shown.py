@@ -642,8 +642,9 @@ def changed(subject: Subject, row: dict[str, Any], inputs: Inputs, device: str) 
         names = {"model": built(subject).to(device), "torch": torch, "inputs": inputs}
         exec(row["code"], names)
         return names["model"].eval(), names["inputs"]
-    if row["code_kind"] == "edit":
-        return built(subject, source=edited(row["code"], Path(row["source"].partition(":")[0]).name)), inputs
+    file = Path((row["source"] or "").partition(":")[0]).name
+    if row["code_kind"] == "edit" and Path(__file__).with_name(file).exists():  # not the file of a library
+        return built(subject, source=edited(row["code"], file)), inputs
     return built(subject, f"{row['rule']} at {row['module']}" if subject.is_by_place else row["rule"]), inputs
 
 
