@@ -11,8 +11,7 @@ from tests.advise.planted import gain_of, on_cuda, said, seen, timed
 from tests.advise.zoo_runs import precise
 from torchgauge.advise import Advice, Evidence, Machine
 from torchgauge.advise.evidence import moved
-from torchgauge.advise.least_time import LeastTime
-from torchgauge.advise.op_time import combined
+from torchgauge.advise.op_time import LeastTime, combined
 from torchgauge.advise.rules.layout import innermost, step
 from torchgauge.facts import TensorSpec
 from torchgauge.hardware import Peaks

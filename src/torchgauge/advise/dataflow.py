@@ -1,4 +1,4 @@
-"""Which ops depend on the model's inputs, and which compute the same thing."""
+"""Which ops depend on the model's inputs, which compute the same thing, and which dimensions stay the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from torchgauge.advise.flow import Flow
-from torchgauge.facts import Capture, OpRecord, TensorSpec
+from torchgauge.facts import Capture, OpRecord, TensorSpec, contiguous_stride
 
 RANDOM = "nondeterministic_seeded"
 # Ops that hand a value of a tensor to Python.
@@ -19,7 +19,8 @@ class Dataflow:
     def __init__(self, capture: Capture, ops: Sequence[OpRecord], flow: Flow) -> None:
         self._capture, self._ops, self._flow = capture, ops, flow
         self._by_index = {op.index: op for op in ops}
-        self._params = {param.name: param for param in capture.params}
+        self._trained = {param.name for param in capture.params if param.trainable}
+        self._numel_of = {param.name: param.spec.numel for param in capture.params}
 
     @cached_property
     def input_reads(self) -> Mapping[tuple[int, int], int]:
@@ -59,7 +60,8 @@ class Dataflow:
             is_from_values = is_from_values or (has_arrays and self._reads_unnamed(op))
             if RANDOM in op.signature.tags or is_from_values:
                 continue
-            if self._takes_shape_alone(op) or self._reads_constants_alone(op, held):
+            takes_shape_alone = op.op.endswith("_like") or "::new_" in op.op  # or type, or device; not the values
+            if takes_shape_alone or self._reads_constants_alone(op, held):
                 held.add(op.index)
         return frozenset(held)
 
@@ -74,22 +76,13 @@ class Dataflow:
         ]
         return len(unnamed) > len(sizes) or any(numel not in sizes for numel in unnamed if len(unnamed) == len(sizes))
 
-    @staticmethod
-    def _takes_shape_alone(op: OpRecord) -> bool:
-        """Of a tensor it takes the shape, type or device, not the values."""
-        return op.op.endswith("_like") or "::new_" in op.op
-
     def _reads_constants_alone(self, op: OpRecord, held: set[int]) -> bool:
-        if self._capture.run.train and any(self._is_trained(name) for name in op.weights):
+        if self._capture.run.train and not self._trained.isdisjoint(op.weights):
             return False
         return all(
             source in held if source is not None else (op.index, place) not in self.input_reads
             for place, source in enumerate(op.producers)
         )
-
-    def _is_trained(self, name: str) -> bool:
-        param = self._params.get(name)
-        return param is not None and param.trainable
 
     def is_constant_input(self, op: OpRecord, place: int) -> bool:
         source = op.producers[place]
@@ -149,10 +142,6 @@ class Dataflow:
                 found[op.index] = first[key]
             number[op.index] = first.setdefault(key, op.index)
         return found
-
-    @cached_property
-    def _numel_of(self) -> Mapping[str, int]:
-        return {param.name: param.spec.numel for param in self._capture.params}
 
     def _key(self, op: OpRecord, number: Mapping[int, int]) -> object | None:
         """Equal for equal calls on equal tensors; None where that is unknown."""
@@ -216,3 +205,11 @@ class Dataflow:
                     seen.add(source.index)
                     todo.append(source)
                     yield source
+
+
+def same_axis(axis: int, of: TensorSpec, other: TensorSpec) -> int | None:
+    """The dimension of `other` that is dimension `axis` of `of`, by its step in memory, where both are views of one
+    memory; None where it was split, joined with others, or is not known."""
+    steps, others = ((spec.stride or contiguous_stride(spec.shape)) for spec in (of, other))
+    found = [at for at, step in enumerate(others) if (step, other.shape[at]) == (steps[axis], of.shape[axis])]
+    return found[0] if len(found) == 1 and of.shape[axis] > 1 else None

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import PurePath
 from typing import Any, Protocol
 
@@ -14,8 +15,7 @@ from torchgauge.advise.activations import Written, written_activations
 from torchgauge.advise.code import Source, SourceEdit
 from torchgauge.advise.dataflow import Dataflow
 from torchgauge.advise.flow import Chain, Flow, pointwise_chains
-from torchgauge.advise.least_time import LeastTime
-from torchgauge.advise.op_time import OpTimes, Queues, combined, fresh_memory, predicted_times
+from torchgauge.advise.op_time import LeastTime, OpTimes, Queues, combined, fresh_memory, predicted_times
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
 from torchgauge.facts.experts import Mixture
@@ -445,3 +445,9 @@ def moved(op: OpRecord) -> int:
     """Bytes that an op reads and writes."""
     cost = op.signature.cost
     return cost.bytes_read + cost.bytes_written
+
+
+def common_path(modules: Iterable[str]) -> str:
+    """The path of the innermost module around all of them."""
+    levels = zip(*(module.split(".") for module in modules), strict=False)
+    return ".".join(names[0] for names in takewhile(lambda names: len(set(names)) == 1, levels))

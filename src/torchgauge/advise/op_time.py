@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, hypot, log, prod, sqrt
 
-from torchgauge.advise.least_time import LeastTime
 from torchgauge.facts import FREE, OpRecord
-from torchgauge.hardware import Peaks
+from torchgauge.hardware import Peaks, Roof
 
 # What eager PyTorch takes on the host for an op that does next to nothing, and for a view. Measured with torch 2.13 on
 # an EPYC 9374F and an EPYC of 2 shared cores: 2 to 6 µs and 0.7 to 2 µs through nn.Module.
@@ -79,6 +78,46 @@ _CACHES = ((1 << 20, 3.0), (8 << 20, 1.7))
 _LOOKUPS = {"index", "gather", "embedding", "index_select"}
 # With other exponents `pow` is a logarithm and an exponential; these are products and roots.
 _CHEAP_EXPONENTS = (2, 3, 0.5, -0.5, -1, -2)
+# torch has a switch for matmuls and another for cuDNN's convolutions and RNNs.
+_CUDNN = ("convolution", "recurrent")
+
+
+@dataclass(frozen=True, slots=True)
+class LeastTime:
+    """Of ops by the roofline of their device. `matmul_tf32` and `convolution_tf32`: whether float32 products may run in
+    TF32."""
+
+    peaks: Peaks
+    matmul_tf32: bool = False
+    convolution_tf32: bool = True
+
+    def of(self, op: OpRecord) -> float:
+        """Seconds; 0 where the device's rate for the type is not known."""
+        return self._seconds(op, self._rate(op), 1.0)
+
+    def rate_of(self, op: OpRecord) -> float:
+        """FLOP/s at most; that of float32 for all but products (rates of narrow types are those of units for products),
+        and where the rate for the type is not known."""
+        rates = self.peaks.flops_per_s.values()
+        known = self._rate(op) if op.cost.macs else None
+        return known or self.peaks.rate("float32") or max(rates, default=1.0)
+
+    def in_bfloat16(self, op: OpRecord) -> float:
+        """With half of the bytes of float32."""
+        return self._seconds(op, self.peaks.rate("bfloat16"), 0.5)
+
+    def whole(self, ops: Iterable[OpRecord]) -> float:
+        return sum(map(self.of, ops))
+
+    def _rate(self, op: OpRecord) -> float | None:
+        allowed = self.convolution_tf32 if op.category in _CUDNN else self.matmul_tf32
+        return self.peaks.rate(op.signature.dtype, tf32=allowed and op.cost.macs > 0)
+
+    def _seconds(self, op: OpRecord, rate: float | None, width: float) -> float:
+        cost, bandwidth = op.signature.cost, self.peaks.bytes_per_s
+        if not rate or not bandwidth:
+            return 0.0
+        return Roof(rate, bandwidth).least_seconds(cost.flops, width * (cost.bytes_read + cost.bytes_written))
 
 
 @dataclass(frozen=True)
@@ -102,7 +141,7 @@ class Queues:
     @cached_property
     def critical(self) -> Mapping[int, float]:
         """The run's time shared out among its ops: up to the op from which on the device is never idle again the host
-        is what takes time, from there on the device. What an op takes beside that is hidden by the other queue."""
+        is what takes time, from there on the device. The rest of what an op takes is hidden by the other queue."""
         host, left = 0.0, sum(device_s for _, device_s in self.seconds.values())
         turn, longest = None, 0.0
         for index, (host_s, device_s) in self.seconds.items():
@@ -120,7 +159,7 @@ class Queues:
 @dataclass(frozen=True)
 class OpTimes:
     """Seconds by the index of the op. `whole` is the time of the run: the measured one where there is one. `queues` are
-    known of a device that is predicted beside its host. `fresh_s` is what ops take besides where the allocator does not
+    known of a device that is predicted with its host. `fresh_s` is what ops take besides where the allocator does not
     keep memory between runs (`fresh_memory`)."""
 
     seconds: Mapping[int, float]
@@ -234,16 +273,15 @@ def predicted_times(
     for op in ops:
         key = (id(op.signature), op.status)
         if key not in known:
-            known[key] = _on_gpu(op, least) if is_cuda else _on_processor(op, least, threads)
+            if not is_cuda:
+                known[key] = _on_processor(op, least, threads)
+            elif op.status == FREE:
+                known[key] = 0.0
+            else:  # the host launches ahead: the longer of the two is what a run takes
+                kernel_s = _kernel(op, least, least.peaks.bytes_per_s or _BYTES_PER_S, _REACHED_ON_GPU)
+                known[key] = max(kernel_s, DISPATCH_S)
         found[op.index] = known[key]
     return found
-
-
-def _on_gpu(op: OpRecord, least: LeastTime) -> float:
-    """The host launches ahead: the longer of the two is what a run takes."""
-    if op.status == FREE:
-        return 0.0
-    return max(_kernel(op, least, least.peaks.bytes_per_s or _BYTES_PER_S, _REACHED_ON_GPU), DISPATCH_S)
 
 
 def _on_processor(op: OpRecord, least: LeastTime, threads: int) -> float:
@@ -258,11 +296,18 @@ def _on_processor(op: OpRecord, least: LeastTime, threads: int) -> float:
     sharing = min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
     wide = 2.0 if signature.dtype == "float64" else 1.0
     functions = elements * _ns_per_element(op, name) * wide * 1e-9 / sharing
-    return DISPATCH_S + _extra(op) + max(_kernel(op, least, bandwidth, _reached(op)), functions)
+    # Of the rate of a large product.
+    reached = _REACHED.get(op.category, 0.5)
+    if op.category == "convolution" and int(signature.attributes.get("groups") or 1) > 1:
+        reached = _REACHED_GROUPED
+    elif op.category == "matmul" and signature.outputs:
+        side = min(signature.outputs[0].shape[-2:], default=1)
+        reached *= min(side / _LEAST_SIDE, 1.0) if side > 1 else 1.0  # a vector's product is bound by memory
+    return DISPATCH_S + _extra(op) + max(_kernel(op, least, bandwidth, reached), functions)
 
 
 def _extra(op: OpRecord) -> float:
-    """What a call takes beside its dispatch and the work per element."""
+    """What a call takes in addition to its dispatch and the work per element."""
     if op.category == "recurrent" and op.signature.inputs and len(op.signature.inputs[0].shape) > 2:
         return _STEP_S * max(op.signature.inputs[0].shape[:2])
     if op.category == "convolution" and int(op.signature.attributes.get("groups") or 1) > 1:
@@ -300,17 +345,6 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
     if step <= 1:
         return 0.0 if first.stride is None else _NS_STRIDED_COPY
     return _NS_TURNED_COPY if step * first.itemsize % _ALIASED_BYTES else _NS_ALIASED_COPY
-
-
-def _reached(op: OpRecord) -> float:
-    """Of the rate of a large product, on a processor."""
-    if op.category == "convolution" and int(op.signature.attributes.get("groups") or 1) > 1:
-        return _REACHED_GROUPED
-    found = _REACHED.get(op.category, 0.5)
-    if op.category == "matmul" and op.signature.outputs:
-        side = min(op.signature.outputs[0].shape[-2:], default=1)
-        found *= min(side / _LEAST_SIDE, 1.0) if side > 1 else 1.0  # a vector's product is bound by memory
-    return found
 
 
 def _kernel(op: OpRecord, least: LeastTime, bandwidth: float, reached: float) -> float:

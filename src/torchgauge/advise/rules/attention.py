@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import isclose
 
-from torchgauge.advise.attention_edit import WrittenAttention
-from torchgauge.advise.axes import same_axis
-from torchgauge.advise.code import Patch, SourceEdit
+from torchgauge.advise.code import Patch, Source, SourceEdit, Span, called, receiver
+from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
 
 _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
-# What may stand between: scales, masks, casts, dropout.
+# Ops that may run between the products: scales, masks, casts, dropout.
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _PLAIN_PRODUCTS = _PRODUCTS - {"aten::baddbmm"}
 _MOST_BETWEEN = 8
 _FEWEST_KEYS = 32
 # Features of a head, where there are fewer keys: attention over channels has as many as there are positions.
 _MOST_COPIED = 128
+# Methods that the scores may go through on their way.
+_CASTS = {"to", "type_as", "float", "half", "type", "contiguous"}
 _MASKS = {"aten::masked_fill", "aten::where", "aten::add"}
 # Libraries that have both forms, the attribute of a module that says so, and whether it must be true: in transformers a
 # class without a fused form takes the setting and goes on as before.
@@ -65,7 +67,11 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
         # The products stay, in the same kernel: of the work, what is between them goes away, and so do the copies.
         # Of CUDA's kernels those that share keys take 16 bits.
         is_able = not evidence.is_cuda or op.signature.dtype in ("float16", "bfloat16")
-        shares_keys = is_able and sum(map(_repeats, copies)) >= 2
+        # Copies that hold each element of what they read several times: keys that several heads share.
+        repeated = [
+            copy for copy in copies if 2 * copy.signature.inputs[0].distinct_numel <= copy.signature.outputs[0].numel
+        ]
+        shares_keys = is_able and len(repeated) >= 2
         whole, between = evidence.share([*copies, *ops]), evidence.share([*copies, *ops[1:-1]])
         spared = between.value * (1 - between.calls) / max(whole.value * (1 - whole.calls), 1e-12)
         yield Advice(
@@ -131,41 +137,31 @@ def attention_fast_path(evidence: Evidence) -> Iterator[Advice]:
 def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRecord], list[OpRecord]]]:
     """The softmax of each attention, its ops from the first product to the second, and the copies of queries, keys and
     values that only these products read: repeated for every head, or turned into the order that a product wants."""
-    for op in evidence.flow.named("aten::_softmax"):
-        if ops := _attention(evidence, op):
-            copies: list[OpRecord] = []
-            todo = [source for product in (ops[0], ops[-1]) for source in evidence.flow.sources(product)]
-            while todo:
-                near = todo.pop()
-                if near.op == "aten::clone" and evidence.flow.only_reader(near) is not None:
-                    copies.append(near)
-                    todo += evidence.flow.sources(near)
-            yield op, ops, copies
-
-
-def _repeats(copy: OpRecord) -> bool:
-    """Whether it holds each element of what it reads several times: keys that several heads share."""
-    read = copy.signature.inputs[0]
-    return 2 * read.distinct_numel <= copy.signature.outputs[0].numel
-
-
-def _attention(evidence: Evidence, softmax: OpRecord) -> list[OpRecord]:
-    """The ops from the first product to the second; empty if it is not attention."""
-    scores = softmax.signature.outputs[0]
-    if len(scores.shape) < 3:
-        return []
-    axis = int(softmax.signature.attributes.get("dim") or 0) % len(scores.shape)
-    head, tail = _walk(evidence, softmax, -1, scores.numel), _walk(evidence, softmax, 1, scores.numel)
-    if not head or not tail or not _is_over_keys(softmax, axis, head, tail):
-        return []
-    ops, inner = [*reversed(head), softmax, *tail], _inner_size(head[-1])
-    # Short sequences gain by the copies that their products make of queries and keys, which fused attention does not.
     runs = evidence.dataflow.first_runs
     again = {*runs, *runs.values()}  # `repeated-work` covers copies that each step makes of the same keys
-    copied = [op for op in evidence.flow.sources(ops[0]) if op.op == "aten::clone" and op.index not in again]
-    # On a CPU the fused kernel takes as long for them (20 keys: 6 % faster and 4 % slower in two measurements).
-    is_short = scores.shape[axis] < (inner if evidence.is_cuda else max(inner, _FEWEST_KEYS))
-    return [] if is_short and not (len(copied) > 1 and inner <= _MOST_COPIED) else ops
+    for softmax in evidence.flow.named("aten::_softmax"):
+        scores = softmax.signature.outputs[0]
+        if len(scores.shape) < 3:
+            continue
+        axis = int(softmax.signature.attributes.get("dim") or 0) % len(scores.shape)
+        head, tail = _walk(evidence, softmax, -1, scores.numel), _walk(evidence, softmax, 1, scores.numel)
+        if not head or not tail or not _is_over_keys(softmax, axis, head, tail):
+            continue
+        ops, inner = [*reversed(head), softmax, *tail], _inner_size(head[-1])
+        # Short sequences gain by the copies that their products make of queries and keys, which fused attention does
+        # not. On a CPU the fused kernel takes as long (20 keys: 6 % faster and 4 % slower in two measurements).
+        copied = [op for op in evidence.flow.sources(ops[0]) if op.op == "aten::clone" and op.index not in again]
+        is_short = scores.shape[axis] < (inner if evidence.is_cuda else max(inner, _FEWEST_KEYS))
+        if is_short and not (len(copied) > 1 and inner <= _MOST_COPIED):
+            continue
+        copies: list[OpRecord] = []
+        todo = [source for product in (ops[0], ops[-1]) for source in evidence.flow.sources(product)]
+        while todo:
+            near = todo.pop()
+            if near.op == "aten::clone" and evidence.flow.only_reader(near) is not None:
+                copies.append(near)
+                todo += evidence.flow.sources(near)
+        yield softmax, ops, copies
 
 
 def _is_over_keys(softmax: OpRecord, axis: int, head: Sequence[OpRecord], tail: Sequence[OpRecord]) -> bool:
@@ -195,8 +191,19 @@ def _walk(
     evidence: Evidence, near: OpRecord, direction: int, elements: int, left: int = _MOST_BETWEEN
 ) -> list[OpRecord]:
     """From the softmax to the product before or behind it, each op reading what its neighbour made."""
-    for op in _neighbours(evidence, near, direction, elements):
-        if op.op in _PRODUCTS and _is_over_scores(op, direction, elements):
+    flow = evidence.flow
+    # Scores that are read elsewhere, or given back, have to be computed; those that are thrown away need not be.
+    if direction > 0:
+        neighbours = [user for user in flow.users(near) if not flow.is_dead(user)]
+        if len(neighbours) != 1 or flow.is_result(near):
+            return []
+    else:
+        made = [source for source in flow.sources(near) if source.signature.outputs[0].numel == elements]
+        neighbours = [source for source in made if flow.is_kept_for(source, near)]
+    for op in neighbours:
+        # The first product makes the scores without a weight; the second reads them.
+        specs = op.signature.outputs if direction < 0 else op.signature.inputs
+        if op.op in _PRODUCTS and not op.weights and any(spec.numel == elements for spec in specs):
             return [op]
         if op.category in _BETWEEN and left:
             further = _walk(evidence, op, direction, elements, left - 1)
@@ -205,40 +212,18 @@ def _walk(
     return []
 
 
-def _neighbours(evidence: Evidence, op: OpRecord, direction: int, elements: int) -> Sequence[OpRecord]:
-    """Whose scores or weights are read elsewhere, or given back, must compute them; thrown away they need not be."""
-    flow = evidence.flow
-    if direction > 0:
-        readers = [user for user in flow.users(op) if not flow.is_dead(user)]
-        return readers if len(readers) == 1 and not flow.is_result(op) else []
-    made = [source for source in flow.sources(op) if source.signature.outputs[0].numel == elements]
-    return [source for source in made if flow.is_kept_for(source, op)]
-
-
-def _is_over_scores(product: OpRecord, direction: int, elements: int) -> bool:
-    """The first product makes the scores without a weight; the second reads them."""
-    if product.weights:
-        return False
-    specs = product.signature.outputs if direction < 0 else product.signature.inputs
-    return any(spec.numel == elements for spec in specs)
-
-
-def _change(evidence: Evidence, op: OpRecord, ops: Sequence[OpRecord]) -> Patch | SourceEdit | None:
-    attribute, is_set, switch = _SWITCHES.get(evidence.library_of(op) or "", ("", False, ""))
+def _change(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]) -> Patch | SourceEdit | None:
+    """A switch of the library or layer that the attention is from, or else an edit of the code that writes it out."""
+    attribute, is_set, switch = _SWITCHES.get(evidence.library_of(softmax) or "", ("", False, ""))
     if switch:
-        has_switch = evidence.model is not None and evidence.model.has(op.module, attribute, is_set=is_set)
+        has_switch = evidence.model is not None and evidence.model.has(softmax.module, attribute, is_set=is_set)
         return Patch(switch) if has_switch else None
-    record = evidence.modules.get(op.module)
+    record = evidence.modules.get(softmax.module)
     if record is not None and record.type == "MultiheadAttention":
-        return Patch(_HOOK, ("path",), ((op.module,),), _WITHOUT_WEIGHTS)
-    return _edit(evidence, ops)
-
-
-def _edit(evidence: Evidence, ops: Sequence[OpRecord]) -> SourceEdit | None:
+        return Patch(_HOOK, ("path",), ((softmax.module,),), _WITHOUT_WEIGHTS)
     first, last = evidence.code_at(ops[0]), evidence.code_at(ops[-1])
     if first is None or last is None or first[0] is not last[0] or ops[0].op not in _PLAIN_PRODUCTS:
         return None
-    softmax = next(op for op in ops if op.op == "aten::_softmax")
     if softmax.signature.attributes.get("dim") not in (-1, len(softmax.signature.outputs[0].shape) - 1):
         return None
     masks = [each for each in ops if each.op.rstrip("_") in _MASKS and len(each.signature.inputs) > 1]
@@ -255,7 +240,7 @@ def _edit(evidence: Evidence, ops: Sequence[OpRecord]) -> SourceEdit | None:
     # Only tensors with a dimension for heads, and rows in order, have fused kernels.
     has_heads = len(softmax.signature.outputs[0].shape) > 3
     mask_ranks = {len(spec.shape) for each in masks for spec in each.signature.inputs[1:]}
-    written = WrittenAttention(
+    written = _WrittenAttention(
         first[0],
         scale=None if is_default else scale,
         is_causal=is_causal and queries == keys,
@@ -291,3 +276,179 @@ def _are_turned(evidence: Evidence, first: OpRecord, second: OpRecord) -> bool:
     query, keys, values = given
     are_in_order = [spec.stride is None or spec.stride[-1] == 1 for spec in (query, values)]
     return not all(are_in_order) or keys.stride is None or keys.stride[-2] != 1
+
+
+@dataclass
+class _WrittenAttention:
+    """Attention written out in somebody's forward, to be rewritten as one call of scaled_dot_product_attention. Follows
+    the scores from the first product to the second, through the expressions and statements of one block. `scale`: what
+    they are multiplied with, None for one over the root of the head's size; `taken` and `given`: what is done to
+    queries, keys and values, and to the result, for a dimension of heads that the code does without."""
+
+    source: Source
+    scale: float | None
+    is_causal: bool
+    taken: str = ""
+    given: str = ""
+    mask_taken: str = ""
+    mask: str | None = None
+    dropout: str | None = None
+    drops_when: str = "self.training"
+    is_softmax_seen: bool = False
+    gone: list[Span] = field(default_factory=list)
+
+    def edit(self, first: int, last: int) -> SourceEdit | None:
+        """None where the scores are used elsewhere, or the code has a form that says too little."""
+        source, functional = self.source, self.source.functional
+        starts = [node for node in source.expressions(first) if source.product(node) is not None]
+        if not starts or functional is None:
+            return None
+        start = starts[0]
+        end = self._follow(start)
+        factors, ends = source.product(start), None if end is None else source.product(end)
+        if factors is None or end is None or ends is None or not end.lineno <= last <= (end.end_lineno or 0):
+            return None
+        tensors = [self._operand(factors[0]), self._key(factors[1]), self._operand(ends[1])]
+        arguments = [", ".join(f"{tensor}{self.taken}" for tensor in tensors)]
+        if self.is_causal:
+            arguments.append("is_causal=True")
+        elif self.mask is not None:
+            arguments.append(
+                f"attn_mask=({self.mask}){self.mask_taken}" if self.mask_taken else f"attn_mask={self.mask}"
+            )
+        if self.dropout is not None:
+            arguments.append(f"dropout_p={self.dropout} if {self.drops_when} else 0.0")
+        if self.scale is not None:
+            arguments.append(f"scale={float(f'{self.scale:.6g}')}")
+        name = f"{functional}.scaled_dot_product_attention"
+        return source.edit([*self.gone, *source.replaced_by_call(end, name, arguments, self.given)])
+
+    def _follow(self, node: ast.expr) -> ast.expr | None:
+        """The second product, from the first one up through what is done with the scores."""
+        while True:
+            around = self.source.parents[node]
+            factors = self.source.product(around)
+            if factors is not None and isinstance(around, ast.expr):
+                return around if factors[0] is node and self.is_softmax_seen else None
+            if isinstance(around, ast.Assign | ast.AugAssign):
+                further = self._next_use(around)
+                if further is None:
+                    return None
+                node = further
+            elif isinstance(around, ast.expr) and self._passes(around, node):
+                node = around
+            else:
+                return None
+
+    def _passes(self, step: ast.expr, scores: ast.expr) -> bool:
+        """Notes what a step does to the scores; False for one that has no place in fused attention."""
+        if isinstance(step, ast.BinOp):
+            other = step.right if step.left is scores else step.left
+            return self._combines(step.op, self.source.text(other))
+        call = self.source.parents[step]
+        if isinstance(step, ast.Attribute):  # a method: the call around it says what it does
+            return isinstance(call, ast.Call) and call.func is step
+        if not isinstance(step, ast.Call) or (step.func is not scores and scores not in step.args[:1]):
+            return False
+        name = called(step)
+        if name == "softmax" or (name.endswith("softmax") and "log" not in name):
+            self.is_softmax_seen = True
+            return True
+        if "drop" in name and self.is_softmax_seen:
+            if isinstance(step.func, ast.Attribute) and self.source.text(step.func.value) == "self":
+                self.dropout = f"self.{name}.p"
+            else:
+                given = [*step.args[1:2], *(keyword.value for keyword in step.keywords if keyword.arg == "p")]
+                self.dropout = self.source.operand(given[0]) if given else None
+            return self.dropout is not None
+        if name in ("masked_fill", "masked_fill_") and not self.is_softmax_seen:
+            given = step.args if receiver(step, self.source) not in step.args else step.args[1:]
+            return len(given) == 2 and self._masks(self._kept(given[0]))
+        return name in _CASTS
+
+    def _combines(self, operator: ast.operator, other: str) -> bool:
+        if isinstance(operator, ast.Mult | ast.Div):
+            return self.mask is None and not self.is_softmax_seen  # the mask would be scaled with the scores
+        return isinstance(operator, ast.Add) and not self.is_softmax_seen and self._masks(other)
+
+    def _masks(self, text: str) -> bool:
+        is_first, self.mask = self.mask is None, text
+        return is_first
+
+    def _kept(self, hidden: ast.expr) -> str:
+        """Where attention looks, from where it does not."""
+        if isinstance(hidden, ast.UnaryOp) and isinstance(hidden.op, ast.Invert):
+            return self.source.text(hidden.operand)
+        zero = isinstance(hidden, ast.Compare) and isinstance(hidden.ops[0], ast.Eq)
+        if zero and isinstance(hidden, ast.Compare) and self.source.text(hidden.comparators[0]) in ("0", "False"):
+            return f"{self.source.text(hidden.left)} != 0"
+        return f"~{self.source.operand(hidden)}"
+
+    def _operand(self, node: ast.expr) -> str:
+        return self.source.operand(node) if self.taken else self.source.text(node)
+
+    def _key(self, turned: ast.expr) -> str:
+        """The second factor as attention wants it: not transposed."""
+        if isinstance(turned, ast.Attribute) and turned.attr == "mT":
+            return self._operand(turned.value)
+        if isinstance(turned, ast.Call) and called(turned) == "transpose":
+            given = [self.source.text(argument) for argument in turned.args[-2:]]
+            key = receiver(turned, self.source)
+            if key is not None and sorted(given) in (["-1", "-2"], ["2", "3"]):
+                return self._operand(key)
+        return f"{self.source.operand(turned)}.transpose(-2, -1)"
+
+    def _next_use(self, statement: ast.Assign | ast.AugAssign) -> ast.expr | None:
+        """Where the variable that a statement assigns is read, if once; the statement goes."""
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        if len(targets) != 1 or not isinstance(targets[0], ast.Name):
+            return None
+        name, gone = targets[0].id, self.source.deleted(statement)
+        following, reads = self._first_read(statement, name)
+        while isinstance(following, ast.If) and gone and self._is_optional(following, name):
+            gone += self.source.deleted(following)
+            following, reads = self._first_read(following, name)
+        is_compound = isinstance(following, ast.If | ast.For | ast.While | ast.With | ast.Try)
+        if following is None or len(reads) != 1 or is_compound or not gone:
+            return None
+        self.gone += gone
+        if isinstance(following, ast.AugAssign) and reads[0] is following.target:  # `scores *= scale`
+            return reads[0] if self._combines(following.op, self.source.text(following.value)) else None
+        is_written = isinstance(following, ast.Assign) and bool(_names(following.targets[0], name, ast.Store))
+        return reads[0] if is_written or self._first_read(following, name)[0] is None else None
+
+    def _first_read(self, statement: ast.stmt, name: str) -> tuple[ast.stmt | None, list[ast.Name]]:
+        """The first statement behind one in its block that reads a variable, and where it does."""
+        following = self.source.next_statement(statement)
+        while following is not None and not _names(following, name):
+            following = self.source.next_statement(following)
+        return following, [] if following is None else _names(following, name)
+
+    def _is_optional(self, branch: ast.If, name: str) -> bool:
+        """Whether it is `if mask is not None: scores = scores.masked_fill(mask == 0, value)`, or such a dropout; notes
+        the mask and the dropout as what they are with the condition."""
+        test, inner, mask, dropout = branch.test, branch.body[0], self.mask, self.dropout
+        is_test = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot) and not branch.orelse
+        if not isinstance(test, ast.Compare) or not is_test or len(branch.body) != 1:
+            return False
+        if isinstance(inner, ast.AugAssign):
+            is_known = self._combines(inner.op, self.source.text(inner.value))
+        elif isinstance(inner, ast.Assign) and len(scores := _names(inner.value, name)) == 1:
+            inside = self.source.parents[scores[0]]
+            is_known = self._passes(inner.value, inside if isinstance(inside, ast.Attribute) else scores[0])
+        else:
+            return False
+        given = self.source.text(test.left)
+        if self.mask != mask and self.mask != given:
+            self.mask = f"None if {given} is None else {self.mask}"
+        if self.dropout != dropout:
+            self.drops_when = f"{given} is not None and self.training"
+        is_changed = (self.mask, self.dropout) != (mask, dropout)
+        return is_known and is_changed and not self.is_causal
+
+
+def _names(node: ast.AST, name: str, context: type[ast.expr_context] = ast.Load) -> list[ast.Name]:
+    """Where a variable is read, or written; `x += 1` reads it too."""
+    found = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == name]
+    is_both = isinstance(node, ast.AugAssign) and context is ast.Load
+    return found if is_both else [each for each in found if isinstance(each.ctx, context)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence, moved
-from torchgauge.advise.least_time import LeastTime
+from torchgauge.advise.op_time import LeastTime
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord

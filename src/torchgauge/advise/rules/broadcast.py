@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchgauge.advise.axes import same_axis
+from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule

@@ -8,7 +8,7 @@ from math import prod
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
-from torchgauge.advise.least_time import LeastTime
+from torchgauge.advise.op_time import LeastTime
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import Cost, OpRecord, Signature, TensorSpec
