@@ -149,7 +149,14 @@ class Source:
     @cached_property
     def functional(self) -> str | None:
         """What this file calls torch.nn.functional; None where it has no name for it."""
-        known = dict(self._imports())
+        known: dict[str, str] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    top = name.name.partition(".")[0]
+                    known |= {name.name: name.asname} if name.asname else {top: top}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+                known |= {f"{node.module}.{name.name}": name.asname or name.name for name in node.names}
         if _FUNCTIONAL in known:
             return known[_FUNCTIONAL]
         if "torch.nn" in known:
@@ -167,15 +174,6 @@ class Source:
         """Names that imports bind, anywhere in the file."""
         nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
         return {bound for node in nodes for name in node.names for bound in _bound(name)}
-
-    def _imports(self) -> Iterator[tuple[str, str]]:
-        for node in self.tree.body:
-            if isinstance(node, ast.Import):
-                for name in node.names:
-                    yield (name.name, name.asname) if name.asname else (name.name.partition(".")[0],) * 2
-            elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
-                for name in node.names:
-                    yield f"{node.module}.{name.name}", name.asname or name.name
 
     def text(self, node: ast.AST) -> str:
         start, end = self._range(node)
@@ -354,7 +352,7 @@ class Source:
         return self.replaced(statement, f"{header}\n{margin}    {text}")
 
     def has_self(self, node: ast.AST) -> bool:
-        """Whether it stands in a method."""
+        """Whether it is inside a method."""
         while node in self.parents:
             node = self.parents[node]
             if isinstance(node, ast.FunctionDef | ast.Lambda):
@@ -374,7 +372,8 @@ class Source:
         if any(self.text(function).startswith("self.") for function in calls):
             return None
         names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} - self.imported - set(dir(builtins))
-        constants = {name for node in self.tree.body for name in _assigned(node)}
+        targets = [target for node in self.tree.body if isinstance(node, ast.Assign) for target in node.targets]
+        constants = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
         names -= constants | {"self"}
         whole = self.replaced(value, f"{self.functional}.{call(*names)}") if len(names) == 1 else []
         return self.edit(whole) if whole else None
@@ -438,12 +437,6 @@ def _stored(target: ast.AST) -> Iterator[str]:
     for each in ast.walk(target):
         if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Store):
             yield from _named(each)
-
-
-def _assigned(node: ast.stmt) -> Iterator[str]:
-    """Constants of a module."""
-    if isinstance(node, ast.Assign):
-        yield from (each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
 def _names(tree: ast.AST) -> set[str]:

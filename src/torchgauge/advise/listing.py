@@ -35,7 +35,14 @@ def literal(rows: Sequence[object]) -> str:
     if len(items) == 1 and items[0].startswith("*("):
         return f"[{items[0][2:-1]}]"
     whole = f"[{', '.join(items)}]"
-    return whole if len(whole) <= LINE else "[\n" + "".join(f"    {line}\n" for line in _filled(items)) + "]"
+    if len(whole) <= LINE:
+        return whole
+    lines = [""]
+    for item in items:
+        if lines[-1] and len(lines[-1]) + len(item) + 1 > LINE - 4:
+            lines.append("")
+        lines[-1] += f"{' ' if lines[-1] else ''}{item},"
+    return "[\n" + "".join(f"    {line}\n" for line in lines) + "]"
 
 
 def _grids(pattern: str, vectors: list[Vector]) -> Iterator[str]:
@@ -99,14 +106,3 @@ def _range(values: list[int]) -> str:
 def _filled_pattern(pattern: str, values: Sequence[object]) -> str:
     parts = pattern.split("{}")
     return "".join(f"{part}{value}" for part, value in zip(parts, [*values, ""], strict=True))
-
-
-def _filled(items: list[str]) -> Iterator[str]:
-    """As many on a line as fit."""
-    line = ""
-    for item in items:
-        if line and len(line) + len(item) + 1 > LINE - 4:
-            yield line
-            line = ""
-        line += f"{' ' if line else ''}{item},"
-    yield line

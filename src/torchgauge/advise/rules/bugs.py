@@ -13,7 +13,7 @@ from torchgauge.facts import OpRecord
 
 _SOFTMAX = {"aten::_softmax", "aten::_log_softmax", "aten::softmax", "aten::log_softmax"}
 _PROBABILITIES = {"aten::_softmax", "aten::softmax"}
-# What may stand between two softmaxes: scales, shifts, norms and copies of probabilities, which do not make logits of
+# Ops that may run between two softmaxes: scales, shifts, norms and copies of probabilities, which do not make logits of
 # them as a logarithm does.
 _BETWEEN = {
     f"aten::{name}"
@@ -55,14 +55,23 @@ def _bug(
 def double_softmax(evidence: Evidence) -> Iterator[Advice]:
     for op in evidence.flow.named(*_SOFTMAX):
         source = _softmax_before(evidence, op)
-        is_whole = source is not None and source.signature.outputs[0].numel == op.signature.inputs[0].numel
-        if source is None or not is_whole or not _is_along_the_same(op, source):
+        if source is None or source.signature.outputs[0].numel != op.signature.inputs[0].numel:
             continue
+        dims = [each.signature.attributes.get("dim") for each in (op, source)]
+        ranks = [len(each.signature.outputs[0].shape) for each in (op, source)]
+        is_known = ranks[0] == ranks[1] and all(isinstance(dim, int) for dim in dims)
+        if is_known and len({int(dim or 0) % max(ranks[0], 1) for dim in dims}) > 1:
+            continue
+        # The first of the two goes: a module, or the call of a function.
+        change: Patch | SourceEdit | None = evidence.without_calls([source], ("softmax",))
+        record = evidence.modules.get(source.module)
+        if record is not None and record.type == "Softmax" and source.module:
+            change = Patch("model.set_submodule(path, torch.nn.Identity())", ("path",), ((source.module,),))
         yield _bug(
             "double-softmax",
             op,
             "remove one softmax: this one gets probabilities and flattens them (cross_entropy has its own)",
-            _without_softmax(evidence, source),
+            change,
             "none, unless two are intended",
             first=source.module,
         )
@@ -88,14 +97,6 @@ def _softmax_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
             elif source.index not in evidence.dataflow.constants:
                 return None
     return found if not todo else None
-
-
-def _without_softmax(evidence: Evidence, op: OpRecord) -> Patch | SourceEdit | None:
-    """The first of the two goes: a module, or the call of a function."""
-    record = evidence.modules.get(op.module)
-    if record is not None and record.type == "Softmax" and op.module:
-        return Patch("model.set_submodule(path, torch.nn.Identity())", ("path",), ((op.module,),))
-    return evidence.without_calls([op], ("softmax",))
 
 
 def _in_training_only(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
@@ -132,57 +133,36 @@ def _mode_set_at(evidence: Evidence, op: OpRecord) -> tuple[str, str | None]:
     return ("" if line is None else f"; {line} puts it in training mode"), line
 
 
-def _guarded(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
-    """The statement that writes, under `if self.training:`."""
-    place = evidence.code_at(op)
-    statement = None if place is None else place[0].statement(place[1])
-    if place is None or not isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign):
-        return None
-    return place[0].edit(place[0].under(statement, "if self.training:")) if place[0].has_self(statement) else None
-
-
-def _is_along_the_same(op: OpRecord, source: OpRecord) -> bool:
-    dims = [each.signature.attributes.get("dim") for each in (op, source)]
-    ranks = [len(each.signature.outputs[0].shape) for each in (op, source)]
-    if ranks[0] != ranks[1] or not all(isinstance(dim, int) for dim in dims):
-        return True
-    return int(dims[0] or 0) % max(ranks[0], 1) == int(dims[1] or 0) % max(ranks[1], 1)
-
-
 @rule("dropout-in-evaluation", family="bugs")
 def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     if evidence.is_train:
         return
     for op in evidence.forward:
-        is_dropout = op.op in _DROPOUTS or _is_attention_dropout(op) or _is_dropout_by_hand(evidence, op)
-        if is_dropout and not _says_training(evidence, op):
-            cause, line = _mode_set_at(evidence, op)
-            yield _bug(
-                "dropout-in-evaluation",
-                op,
-                f"switch this dropout off in evaluation: {_TRAINED}{cause}",
-                _in_training_only(evidence, op),
-                "none, unless the randomness is intended (Monte Carlo dropout)",
-                line,
-            )
-
-
-def _says_training(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the call is written with `training=True`, which an author means: the randomness of a pre-net, Monte Carlo
-    dropout. Left out, it is true by default, and forgotten."""
-    found = evidence.call_of(op, tuple(_TRAINING_PLACES))
-    if found is None:
-        return False
-    call, place = found[1], _TRAINING_PLACES[called(found[1])]
-    given = [*call.args[place : place + 1], *(each.value for each in call.keywords if each.arg == "training")]
-    return any(isinstance(each, ast.Constant) and each.value is True for each in given)
-
-
-def _is_attention_dropout(op: OpRecord) -> bool:
-    given = op.signature.attributes
-    is_attention = op.category == "attention" and bool(given.get("dropout_p"))
-    is_recurrent = op.category == "recurrent" and bool(given.get("dropout")) and bool(given.get("train"))
-    return is_attention or is_recurrent
+        attributes = op.signature.attributes
+        is_dropout = (
+            op.op in _DROPOUTS
+            or (op.category == "attention" and bool(attributes.get("dropout_p")))
+            or (op.category == "recurrent" and bool(attributes.get("dropout")) and bool(attributes.get("train")))
+        )
+        if not is_dropout and not _is_dropout_by_hand(evidence, op):
+            continue
+        # An author who writes `training=True` means it: the randomness of a pre-net, Monte Carlo dropout. Left out, it
+        # is true by default, and forgotten.
+        found = evidence.call_of(op, tuple(_TRAINING_PLACES))
+        if found is not None:
+            call, place = found[1], _TRAINING_PLACES[called(found[1])]
+            given = [*call.args[place : place + 1], *(each.value for each in call.keywords if each.arg == "training")]
+            if any(isinstance(each, ast.Constant) and each.value is True for each in given):
+                continue
+        cause, line = _mode_set_at(evidence, op)
+        yield _bug(
+            "dropout-in-evaluation",
+            op,
+            f"switch this dropout off in evaluation: {_TRAINED}{cause}",
+            _in_training_only(evidence, op),
+            "none, unless the randomness is intended (Monte Carlo dropout)",
+            line,
+        )
 
 
 def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
@@ -252,21 +232,29 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     is written in part."""
     if evidence.is_train or not evidence.dataflow.is_known:
         return
-    told: set[str] = set()
+    reported: set[str] = set()
     for op in evidence.forward:
-        if not op.op.endswith("_") or len(op.weights) != 1 or op.weights[0] in told or not op.signature.inputs:
+        if not op.op.endswith("_") or len(op.weights) != 1 or op.weights[0] in reported or not op.signature.inputs:
             continue
         buffer = evidence.params.get(op.weights[0])
         written = op.signature.inputs[0]
         reads_data = any(not evidence.dataflow.is_constant_input(op, at) for at in range(1, len(op.signature.inputs)))
         if buffer is None or not buffer.is_buffer or not buffer.spec.is_floating or written.numel != buffer.spec.numel:
             continue
-        if reads_data and op.category != "normalization":
-            told.add(buffer.name)
-            yield _bug(
-                "state-written-in-evaluation",
-                op,
-                "update this buffer in training only: evaluation changes it, so results depend on what ran before",
-                _guarded(evidence, op),
-                "none, unless the model is meant to adapt while it is used",
-            )
+        if not reads_data or op.category == "normalization":
+            continue
+        reported.add(buffer.name)
+        place, change = evidence.code_at(op), None
+        if place is not None:
+            source, line = place
+            statement = source.statement(line)
+            is_simple = isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign)
+            if statement is not None and is_simple and source.has_self(statement):
+                change = source.edit(source.under(statement, "if self.training:"))
+        yield _bug(
+            "state-written-in-evaluation",
+            op,
+            "update this buffer in training only: evaluation changes it, so results depend on what ran before",
+            change,
+            "none, unless the model is meant to adapt while it is used",
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
@@ -18,11 +18,8 @@ _PLAIN = {
     for name in ("ones", "zeros", "full", "scalar_tensor", "empty", "new_zeros", "new_ones", "new_full", "zeros_like",
                  "ones_like", "full_like", "fill_", "zero_")
 }  # fmt: skip
-
-
 # Calls that bring more than one value to the host.
 _ARRAYS = {"cpu", "numpy", "tolist"}
-
 # Layers of torch that make indices for themselves.
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
 
@@ -34,9 +31,14 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
         return
     for module, ops in _constant_groups(evidence, from_weights=False):
         own = {op.index for op in ops}
+        users = {op.index: evidence.flow.users(op) for op in ops}
         # Zeros to write to are needed anew in each call; those that a table is made from are not.
-        ops = [op for op in ops if op.op not in _PLAIN or _is_read_by(evidence, op, own)]
-        tables = [op.index for op in ops if op.op not in _PLAIN and not _is_written_later(evidence, op)]
+        inside = {index for index, found in users.items() if found and own.issuperset(user.index for user in found)}
+        ops = [op for op in ops if op.op not in _PLAIN or op.index in inside]
+        # A start value, not a table, where data is written into it.
+        writers = [user for found in users.values() for user in found if user.op.endswith("_")]
+        written = {user.producers[0] for user in writers if user.index not in evidence.dataflow.constants}
+        tables = [op.index for op in ops if op.op not in _PLAIN and op.index not in written]
         if not tables:
             continue
         line = next(filter(None, map(evidence.line_of, tables)), None)
@@ -68,27 +70,16 @@ def _views_between(evidence: Evidence, ops: Sequence[OpRecord]) -> list[OpRecord
     return found
 
 
-def _is_read_by(evidence: Evidence, op: OpRecord, others: set[int]) -> bool:
-    users = evidence.flow.users(op)
-    return bool(users) and others.issuperset(user.index for user in users)
-
-
-def _is_written_later(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether data is written into it: it is a start value, not a table."""
-    constants = evidence.dataflow.constants
-    writers = [user for user in evidence.flow.users(op) if user.op.endswith("_") and user.producers[0] == op.index]
-    return any(user.index not in constants for user in writers)
-
-
 @rule("recomputed-weight", family="constants")
 def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
     """In inference what is computed from parameters alone does not change."""
     if evidence.is_train:
         return
+    restoring = {op.index for op in evidence.restoring}
     for module, ops in _constant_groups(evidence, from_weights=True):
         weights = sorted({weight for op in ops for weight in op.weights})
         # `weight-cast` covers lone casts; quantized weights are unpacked on purpose.
-        if all(op.op == "aten::_to_copy" for op in ops) or _unpacks(evidence, ops):
+        if all(op.op == "aten::_to_copy" for op in ops) or any(op.index in restoring for op in ops):
             continue
         yield Advice(
             rule="recomputed-weight",
@@ -178,14 +169,16 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
             weighted.add(op.index)
         is_written = op.op.endswith("_") and bool(op.weights)  # state of the model
         record = evidence.modules.get(op.module)
-        if _is_inside_torch(evidence, op) or (record is not None and record.type in _OWN_INDICES):
-            continue
-        if (
-            (op.index in weighted) == from_weights
-            and op.status != "free"
-            and not is_written
-            and not evidence.is_kept(op)
-        ):
+        # One line of code makes these for itself: the 0, 1, 2, … that `one_hot` compares with, the additive form that
+        # attention makes of a mask of booleans.
+        reader = evidence.flow.only_reader(op)
+        is_inside_torch = record is not None and record.type in _OWN_INDICES
+        if reader is not None and reader.source == op.source:
+            is_class_number = op.op == "aten::arange" and reader.op == "aten::eq"
+            is_mask = reader.category == "attention" and any(spec.dtype == "bool" for spec in op.signature.inputs)
+            is_inside_torch = is_inside_torch or is_class_number or is_mask
+        is_wanted = (op.index in weighted) == from_weights and op.status != FREE
+        if is_wanted and not is_inside_torch and not is_written and not evidence.is_kept(op):
             groups.setdefault(op.module, []).append(op)
     yield from groups.items()
 
@@ -214,18 +207,3 @@ def _changes_in_while(evidence: Evidence, op: OpRecord) -> bool:
     assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}
     read = [each for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
     return statement is node or any(name.id in assigned for name in read)
-
-
-def _is_inside_torch(evidence: Evidence, op: OpRecord) -> bool:
-    """What one line of code makes of itself: the 0, 1, 2, … that `one_hot` compares with, the additive form that
-    attention makes of a mask of booleans."""
-    reader = evidence.flow.only_reader(op)
-    if reader is None or reader.source != op.source:
-        return False
-    is_class_number = op.op == "aten::arange" and reader.op == "aten::eq"
-    return is_class_number or (reader.category == "attention" and any(s.dtype == "bool" for s in op.signature.inputs))
-
-
-def _unpacks(evidence: Evidence, ops: Iterable[OpRecord]) -> bool:
-    restoring = {op.index for op in evidence.restoring}
-    return any(op.index in restoring for op in ops)

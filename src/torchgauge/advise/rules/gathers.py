@@ -37,10 +37,13 @@ def linear_after_gather(evidence: Evidence) -> Iterator[Advice]:
         if record is None or record.type != "Linear" or source is None or not evidence.flow.is_kept_for(source, layer):
             continue
         channels = layer.signature.inputs[place].shape[-1]
-        joined = source if _joins_channels(source, channels) else None
+        joined: OpRecord | None = None
         parts = [_part(evidence, layer, place)]
-        if joined is not None:
-            parts = [_part(evidence, joined, at) for at in range(len(joined.producers))]
+        if source.op == "aten::cat" and all(spec.numel for spec in source.signature.inputs):
+            shape = source.signature.outputs[0].shape
+            along = int(source.signature.attributes.get("dim") or 0) % len(shape)
+            if along == len(shape) - 1 and shape[-1] == channels:
+                joined, parts = source, [_part(evidence, source, at) for at in range(len(source.producers))]
         gathers = {part.gather.index: part.gather for part in parts if part.gather is not None}
         touched = [layer, *gathers.values(), *([joined] if joined is not None else [])]
         saved = _saved(evidence, layer, joined, parts)
@@ -66,13 +69,6 @@ def linear_after_gather(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _joins_channels(op: OpRecord, channels: int) -> bool:
-    if op.op != "aten::cat" or any(spec.numel == 0 for spec in op.signature.inputs):
-        return False
-    shape = op.signature.outputs[0].shape
-    return int(op.signature.attributes.get("dim") or 0) % len(shape) == len(shape) - 1 and shape[-1] == channels
-
-
 def _part(evidence: Evidence, reader: OpRecord, at: int) -> _Part:
     read, gather = reader.signature.inputs[at], evidence.flow.source(reader, at)
     channels = read.shape[-1]
@@ -81,22 +77,18 @@ def _part(evidence: Evidence, reader: OpRecord, at: int) -> _Part:
     made, table, *indices = (*gather.signature.outputs, *gather.signature.inputs)
     is_whole = made.numel == read.numel and made.shape[-1] == table.shape[-1] == channels and len(table.shape) > 1
     times = made.numel / max(table.distinct_numel, 1)
-    if not is_whole or times < _LEAST_TIMES or not _takes_rows(gather, max(spec.numel for spec in indices)):
+    if not is_whole or times < _LEAST_TIMES:
         return _Part(channels)
-    return _Part(channels, gather, times)
-
-
-def _takes_rows(gather: OpRecord, taken: int) -> bool:
-    """Whether whole rows are taken, not elements of them: by the dimension, or by how many elements each of the `taken`
-    indices gives."""
-    table, made = gather.signature.inputs[0], gather.signature.outputs[0]
-    if gather.op == "aten::index":
-        return made.numel % taken == 0 and (made.numel // taken) % made.shape[-1] == 0
+    # Whole rows, not elements of them: by the dimension, or by how many elements each of the indices gives.
     along = int(gather.signature.attributes.get("dim") or 0) % len(table.shape)
+    takes_rows = along < len(table.shape) - 1
     if gather.op == "aten::gather":
         stride = gather.signature.inputs[1].stride
-        return along < len(table.shape) - 1 and stride is not None and stride[-1] == 0
-    return along < len(table.shape) - 1
+        takes_rows = takes_rows and stride is not None and stride[-1] == 0
+    elif gather.op == "aten::index":
+        each, rest = divmod(made.numel, max(spec.numel for spec in indices))
+        takes_rows = not rest and each % channels == 0
+    return _Part(channels, gather, times) if takes_rows else _Part(channels)
 
 
 def _saved(evidence: Evidence, layer: OpRecord, joined: OpRecord | None, parts: Sequence[_Part]) -> float:

@@ -28,7 +28,7 @@ _LEAST_HELD, _LEAST_EXCESS = 8, 0.1
 @rule("grown-by-cat", family="memory")
 def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
     """A tensor that is copied to be made a little longer: in a loop, or call by call."""
-    flow = evidence.flow
+    flow, reads = evidence.flow, evidence.dataflow.input_reads
     chains: dict[int, list[OpRecord]] = {}
     for op in flow.named(*_CAT):
         # A line that joins its own result: cats of other lines are skip connections.
@@ -38,7 +38,11 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
         chain = chains.pop(before.index, [before]) if before is not None else []
         chains[op.index] = [*chain, op]
     for ops in chains.values():
-        is_extended = len(ops) == 1 and _extends_input(evidence, ops[0])
+        # Most of it may be a tensor that the model was given, and it gives it back.
+        first, parts = ops[0], ops[0].signature.inputs
+        given = [spec.numel for at, spec in enumerate(parts) if (first.index, at) in reads]
+        is_extended = len(ops) == 1 and flow.is_result(first) and len(parts) == 2 and len(given) == 1
+        is_extended = is_extended and given[0] * 2 > first.signature.outputs[0].numel
         if len(ops) < _LEAST_GROWTH and not is_extended:
             continue
         how, share = "the copies of what was there before", evidence.share(ops)
@@ -62,15 +66,6 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _extends_input(evidence: Evidence, op: OpRecord) -> bool:
-    """Most of it is a tensor that the model was given, and it gives it back."""
-    if not evidence.flow.is_result(op) or len(op.signature.inputs) != 2:
-        return False
-    reads = evidence.dataflow.input_reads
-    given = [spec.numel for at, spec in enumerate(op.signature.inputs) if (op.index, at) in reads]
-    return len(given) == 1 and given[0] * 2 > op.signature.outputs[0].numel
-
-
 @rule("grows-with-calls", family="memory")
 def grows_with_calls(evidence: Evidence) -> Iterator[Advice]:
     """An attribute that held more tensors after a second call than after the first."""
@@ -90,7 +85,7 @@ def grows_with_calls(evidence: Evidence) -> Iterator[Advice]:
 
 @rule("held-activations", family="memory")
 def held_activations(evidence: Evidence) -> Iterator[Advice]:
-    """Tensors that nobody reads any more and something still holds: a list of every layer's output, an attribute."""
+    """Tensors that are not read any more but are still held: by a list of every layer's output, by an attribute."""
     # What runs a script here keeps the values of a block to its end.
     if evidence.capture.target.kind == "torchscript":
         return
@@ -156,30 +151,26 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
     given = any(entry.spec.dtype == "float64" for entry in evidence.capture.inputs)
     if is_meant or given:
         return
-    first = wide[0]
+    # Casts go away. Of the work of the other ops 0.3 to 0.6 does, and more where a processor widens one operand element
+    # by element: 15 µs in place of 54 for 300 × 384 elements times a row of float64.
+    low = high = 0.0
+    for op in wide:
+        share, is_cast = evidence.share([op]), op.op in _CASTS
+        is_widened = not evidence.is_cuda and any(spec.dtype == "float32" for spec in op.signature.inputs)
+        least, most = (0.9, 1.0) if is_cast else (0.5, 0.8) if is_widened else (0.3, 0.6)
+        work = share.value if is_cast else share.value * (1 - share.calls)
+        low, high = low + least * work, high + most * work
+    first, how = wide[0], "half of the bytes, twice the rate, no casts"
     yield Advice(
         rule="double-precision",
         where=Where(first.module, tuple(op.index for op in wide)),
         evidence={"ops": len(wide), "first": first.op, "bytes_moved": sum(map(moved, wide))},
         recommendation="keep this in float32: a float64 tensor, or a call of double(), widens all that follows from it",
         change=None if any(op.weights and _is_double(op) for op in wide) else _in_single(evidence, first),
-        expected_gain=_in_float32(evidence, wide),
+        expected_gain=Gain("time_s", low, high, how, evidence.share(wide).ops),
         risk="sums over very many elements may need the digits",
         confidence="high",
     )
-
-
-def _in_float32(evidence: Evidence, wide: list[OpRecord]) -> Gain:
-    """Casts go away. Of the work of the other ops 0.3 to 0.6 does, and more where a processor widens one operand
-    element by element: 15 µs in place of 54 for 300 × 384 elements times a row of float64."""
-    low = high = 0.0
-    for op in wide:
-        share = evidence.share([op])
-        is_widened = not evidence.is_cuda and any(spec.dtype == "float32" for spec in op.signature.inputs)
-        least, most = (0.9, 1.0) if op.op in _CASTS else (0.5, 0.8) if is_widened else (0.3, 0.6)
-        work = share.value if op.op in _CASTS else share.value * (1 - share.calls)
-        low, high = low + least * work, high + most * work
-    return Gain("time_s", low, high, "half of the bytes, twice the rate, no casts", evidence.share(wide).ops)
 
 
 def _in_single(evidence: Evidence, op: OpRecord) -> SourceEdit | None:

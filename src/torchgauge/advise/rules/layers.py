@@ -67,12 +67,21 @@ def affine_after_layer(evidence: Evidence) -> Iterator[Advice]:
         chain = _affine(evidence, layer)
         if not any(op.op in _SCALES for op in chain):
             continue
+        # A module that does nothing but scale and shift: what it makes of zeros and ones says by how much. Roots and
+        # products of its statistics do not read data.
+        path, record = chain[0].module, evidence.modules.get(layer.module)
+        is_known = record is not None and record.type in ("Linear", "Conv1d", "Conv2d", "Conv3d")
+        rest = [op for op in evidence.forward if op.module == path and op.status != FREE and op not in chain]
+        is_whole = all(op.index in evidence.dataflow.constants for op in rest) and path != layer.module
+        runs_once = path in evidence.modules and evidence.modules[path].calls == 1
+        is_apart = bool(path) and not layer.module.startswith(f"{path}.")
+        can_fold = is_known and is_whole and runs_once and is_apart
         yield Advice(
             rule="affine-after-layer",
-            where=Where(chain[0].module, (layer.index, *(op.index for op in chain))),
+            where=Where(path, (layer.index, *(op.index for op in chain))),
             evidence={"layer": layer.module, "ops": [op.op for op in chain]},
             recommendation="fold this scale by channel into the layer before it: inference does not change it",
-            change=_folded(evidence, layer, chain),
+            change=Patch(_FOLD, ("first", "second"), ((layer.module, path),)) if can_fold else None,
             expected_gain=evidence.share([*chain, *_made_for(evidence, chain)]).gain(
                 0.7, 1.0, "the passes of the scale and the shift, and the ops that compute these"
             ),
@@ -91,20 +100,6 @@ def _made_for(evidence: Evidence, chain: list[OpRecord]) -> list[OpRecord]:
                 found[source.index] = source
                 todo.append(source)
     return list(found.values())
-
-
-def _folded(evidence: Evidence, layer: OpRecord, chain: list[OpRecord]) -> Patch | None:
-    """Where a module does nothing but scale and shift: what it makes of zeros and ones says by how much."""
-    path, record = chain[0].module, evidence.modules.get(layer.module)
-    is_known = record is not None and (record.type == "Linear" or record.type in ("Conv1d", "Conv2d", "Conv3d"))
-    # Roots and products of its own statistics do not read data.
-    rest = [op for op in evidence.forward if op.module == path and op.status != FREE and op not in chain]
-    is_whole = all(op.index in evidence.dataflow.constants for op in rest) and path != layer.module
-    runs_once = path in evidence.modules and evidence.modules[path].calls == 1
-    is_inside = layer.module.startswith(f"{path}.") or not path
-    if not is_known or not is_whole or not runs_once or is_inside:
-        return None
-    return Patch(_FOLD, ("first", "second"), ((layer.module, path),))
 
 
 def _runs_once(evidence: Evidence, op: OpRecord) -> bool:
@@ -136,13 +131,12 @@ def _affine(evidence: Evidence, layer: OpRecord) -> list[OpRecord]:
 def resample_before_pointwise(evidence: Evidence) -> Iterator[Advice]:
     """An image that is enlarged and then goes through a 1×1 convolution, which could work on the small one."""
     for op in evidence.flow.of_category("convolution"):
-        before = evidence.flow.source(op)
-        if (
-            before is None
-            or before.category != "resize"
-            or not evidence.flow.is_kept_for(before, op)
-            or not _is_1x1(op)
-        ):
+        before, given = evidence.flow.source(op), op.signature.attributes
+        if before is None or before.category != "resize" or not evidence.flow.is_kept_for(before, op):
+            continue
+        kernel = next((spec.shape for spec in op.signature.inputs[1:] if len(spec.shape) == 4), ())
+        is_plain = not given.get("transposed") and not any(given.get("padding") or ())
+        if not is_plain or set(given.get("stride") or (1,)) != {1} or kernel[2:] != (1, 1):
             continue
         small, large = before.signature.inputs[0].numel, before.signature.outputs[0].numel
         channels_in, channels_out = op.signature.inputs[0].shape[1], op.signature.outputs[0].shape[1]
@@ -206,15 +200,6 @@ def _step_of(source: Source, statement: ast.stmt) -> str | None:
         return None
     name, given = source.text(statement.targets[0]), source.text(statement.value.args[0])
     return name if name == given and len(statement.targets) == 1 else None
-
-
-def _is_1x1(op: OpRecord) -> bool:
-    given = op.signature.attributes
-    is_plain = (
-        not given.get("transposed") and not any(given.get("padding") or ()) and set(given.get("stride") or (1,)) == {1}
-    )
-    kernel = next((spec.shape for spec in op.signature.inputs[1:] if len(spec.shape) == 4), None)
-    return is_plain and kernel is not None and kernel[2:] == (1, 1)
 
 
 @rule("causal-mask", family="attention")
@@ -336,9 +321,15 @@ def repeated_keys(evidence: Evidence) -> Iterator[Advice]:
         # to plain products (measured on an H200: 1.7 times the time).
         if evidence.is_cuda and op.signature.dtype not in ("float16", "bfloat16"):
             continue
-        # A mask that is repeated has its own advice.
-        given = [evidence.flow.source(op, at) for at in (1, 2)]
-        copies = list({source.index: source for source in given if source is not None and _repeats(source)}.values())
+        copies: list[OpRecord] = []
+        for source in (evidence.flow.source(op, at) for at in (1, 2)):  # a mask that is repeated has its own advice
+            if source is None or source in copies or source.op not in _REPEATS or not source.signature.inputs:
+                continue
+            # Each element several times, in a tensor of batch, heads, tokens and features.
+            read, made = source.signature.inputs[0], source.signature.outputs[0]
+            times = made.numel // max(read.distinct_numel, 1)
+            if len(made.shape) >= 4 and times >= 2 and read.distinct_numel * times == made.numel:
+                copies.append(source)
         if not copies:
             continue
         yield Advice(
@@ -372,25 +363,25 @@ def _shared(evidence: Evidence, copies: list[OpRecord], op: OpRecord) -> SourceE
     return source.edit(spans)
 
 
-def _repeats(op: OpRecord) -> bool:
-    """A copy that holds each element several times, in a tensor of batch, heads, tokens and features."""
-    if op.op not in _REPEATS or not op.signature.inputs:
-        return False
-    read, made = op.signature.inputs[0], op.signature.outputs[0]
-    times = made.numel // max(read.distinct_numel, 1)
-    return len(made.shape) >= 4 and times >= 2 and read.distinct_numel * times == made.numel
-
-
 @rule("cancelling-permutes", family="copies")
 def cancelling_permutes(evidence: Evidence) -> Iterator[Advice]:
     """A tensor that is permuted, goes through pointwise ops, and is permuted back."""
     for near, between, back in cancelling_copies(evidence):
+        # Without the calls that permute and those that copy, at both lines.
+        there, behind, change = evidence.code_at(near), evidence.code_at(back), None
+        if there is not None and behind is not None and there[0] is behind[0]:
+            source, lines = there[0], sorted({there[1], behind[1]})
+            names = ("permute", "transpose", "movedim", "swapaxes")
+            permutes = [call for line in lines for call in source.calls(line, *names)]
+            copies = [call for line in lines for call in source.calls(line, "contiguous", "clone")]
+            if len(permutes) == 2 and len(copies) <= 2:
+                change = source.edit([span for call in (*permutes, *copies) for span in source.without(call)])
         yield Advice(
             rule="cancelling-permutes",
             where=Where(back.module, (near.index, back.index)),
             evidence={"ops_between": len(between), "bytes_moved": near.cost.bytes_read * 2 + back.cost.bytes_read * 2},
             recommendation="leave out both permutes: what runs between them works in any layout",
-            change=_without_permutes(evidence, near, back),
+            change=change,
             expected_gain=evidence.share([near, back]).gain(0.8, 1.0, "the two copies"),
             risk="none",
             confidence="medium",
@@ -426,20 +417,6 @@ def cancelling_copies(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRec
         )
         if is_alike and is_private and all(op.signature.outputs[0].shape == shape for op in between):
             yield near, between, back
-
-
-def _without_permutes(evidence: Evidence, there: OpRecord, back: OpRecord) -> SourceEdit | None:
-    """Without the calls that permute and those that copy, at both lines."""
-    places = [evidence.code_at(op) for op in (there, back)]
-    if any(place is None for place in places) or len({id(place[0]) for place in places if place}) > 1:
-        return None
-    known = [place for place in places if place is not None]
-    source, lines = known[0][0], sorted({line for _, line in known})
-    permutes = [call for line in lines for call in source.calls(line, "permute", "transpose", "movedim", "swapaxes")]
-    copies = [call for line in lines for call in source.calls(line, "contiguous", "clone")]
-    if len(permutes) != 2 or len(copies) > 2:
-        return None
-    return source.edit([span for call in (*permutes, *copies) for span in source.without(call)])
 
 
 def _undoes(evidence: Evidence, there: OpRecord, back: OpRecord) -> bool:

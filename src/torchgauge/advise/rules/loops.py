@@ -113,8 +113,26 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice:
-    own = _own_weights(evidence, loop)
-    return loop_advice(evidence, "loop-over-samples", loop, own or words, batched(evidence, loop))
+    """With other words where each round has a convolution or product with a weight for it alone, made in the round or a
+    part of a tensor: inputs joined along the batch would all meet one weight."""
+    made = {op.index for op in loop.body if op.status != FREE}
+    own = [
+        op
+        for op in loop.body
+        if len(op.producers) > (at := _WEIGHT_AT.get(op.op, 1))
+        and (
+            op.producers[at] in made
+            or evidence.dataflow.reads_part(op, at) is not None
+            or (op.weights and _takes_part_of_weight(evidence, op))
+        )
+    ]
+    convolutions = [op for op in own if op.category == "convolution"]
+    if convolutions:
+        is_small = not evidence.is_cuda and all(op.cost.macs <= _MOST_UNFOLDED for op in convolutions)
+        words = _UNFOLDED if is_small else _GROUPED
+    elif any(op.op in _WEIGHT_AT for op in own):
+        words = "use torch.bmm for all of them at once: the loop multiplies each by a different matrix"
+    return loop_advice(evidence, "loop-over-samples", loop, words, batched(evidence, loop))
 
 
 def _is_of_small_ops(evidence: Evidence, loop: Loop) -> bool:
@@ -145,29 +163,6 @@ def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
                 reads[base[0]] = max(reads.get(base[0], 0), spec.nbytes)
             given += spec.nbytes if base is not None and op in loop.products else 0
     return sum(reads.values()) <= _GATE * given
-
-
-def _own_weights(evidence: Evidence, loop: Loop) -> str | None:
-    """What to do where each round has a convolution or product with a weight for it alone, made in the round or a part
-    of a tensor: inputs joined along the batch would all meet one weight. None where the rounds share their weights."""
-    made = {op.index for op in loop.body if op.status != FREE}
-    own = [
-        op
-        for op in loop.body
-        if len(op.producers) > (at := _WEIGHT_AT.get(op.op, 1))
-        and (
-            op.producers[at] in made
-            or evidence.dataflow.reads_part(op, at) is not None
-            or (op.weights and _takes_part_of_weight(evidence, op))
-        )
-    ]
-    convolutions = [op for op in own if op.category == "convolution"]
-    if convolutions:
-        is_small = not evidence.is_cuda and all(op.cost.macs <= _MOST_UNFOLDED for op in convolutions)
-        return _UNFOLDED if is_small else _GROUPED
-    if any(op.op in _WEIGHT_AT for op in own):
-        return "use torch.bmm for all of them at once: the loop multiplies each by a different matrix"
-    return None
 
 
 def _has_rows_by_value(evidence: Evidence, op: OpRecord) -> bool:
@@ -218,19 +213,6 @@ def _are_independent(evidence: Evidence, loop: Loop) -> bool:
     )
 
 
-def _tables_by_column(evidence: Evidence) -> Iterator[Loop]:
-    """Embeddings of one width, each of which looks up its own column of one tensor."""
-    groups: dict[tuple[object, ...], list[OpRecord]] = {}
-    for op in evidence.flow.of_category("embedding"):
-        column = _slice(evidence, op)
-        if op.source is not None and op.weights and column is not None:
-            width = op.signature.outputs[0].shape[-1]
-            groups.setdefault((op.source, re.sub(r"\d+", "#", op.module), width, column), []).append(op)
-    for ops in groups.values():
-        if len({op.weights for op in ops}) == len(ops) >= LEAST_STEPS:
-            yield with_body(evidence, ops)
-
-
 def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
     """Whether a module is a recurrent layer of torch's: by its name, or by its weights where it is a subclass."""
     record = evidence.modules.get(path)
@@ -240,17 +222,32 @@ def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
 
 @rule("parallel-linears", family="loops")
 def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
-    for loop in _tables_by_column(evidence):
-        words = "join these tables into one and add an offset to each column's indices: one lookup in place of many"
-        yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
-    for loop in product_loops(evidence, _whole, one_weight=False):
-        if _have_weights_apart(evidence, loop):
-            first = {op.index for op in loop.products}
-            rest = [op for op in _side_by_side(loop) if op.cost.macs and op.weights and op.index not in first]
-            words = "merge these layers into one: they read the same tensor one after the other"
-            if len(rest) >= loop.rounds - 1:
-                words = "stack the weights of these networks and use torch.bmm: all of them read the same tensor"
+    """Layers with different weights that read one tensor: embeddings of its columns, and products."""
+    tables: dict[tuple[object, ...], list[OpRecord]] = {}
+    for op in evidence.flow.of_category("embedding"):
+        column = _slice(evidence, op)
+        if op.source is not None and op.weights and column is not None:
+            width = op.signature.outputs[0].shape[-1]
+            tables.setdefault((op.source, re.sub(r"\d+", "#", op.module), width, column), []).append(op)
+    for ops in tables.values():
+        if len({op.weights for op in ops}) == len(ops) >= LEAST_STEPS:
+            loop = with_body(evidence, ops)
+            words = "join these tables into one and add an offset to each column's indices: one lookup in place of many"
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
+    for loop in product_loops(evidence, _whole, one_weight=False):
+        names, first = {op.weights for op in loop.products}, {op.index for op in loop.products}
+        is_sliced = len(names) == 1 and all(_takes_part_of_weight(evidence, op) for op in loop.products)
+        if len(names) < loop.rounds and not is_sliced:
+            continue
+        # Blocks that all read one tensor, as decoders their encoder's, do so far apart, and depend on each other.
+        is_near, apart = max(first) - min(first) <= _MOST_PER_ROUND * loop.rounds, _side_by_side(loop)
+        if not is_near and len(apart) < _LEAST_APART * len(loop.body):
+            continue
+        rest = [op for op in apart if op.cost.macs and op.weights and op.index not in first]
+        words = "merge these layers into one: they read the same tensor one after the other"
+        if len(rest) >= loop.rounds - 1:
+            words = "stack the weights of these networks and use torch.bmm: all of them read the same tensor"
+        yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
 
 
 def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -> Advice:
@@ -440,18 +437,6 @@ def part(evidence: Evidence, op: OpRecord) -> object | None:
     selected = [source for source in evidence.flow.sources(op) if source.op in _SELECTIONS and not source.weights]
     found += [base[0] for source in selected if (base := dataflow.base(source, 0)) is not None]
     return next((base for base in found if base is not None), None)
-
-
-def _have_weights_apart(evidence: Evidence, loop: Loop) -> bool:
-    """Different weights, or different parts of one."""
-    names = {op.weights for op in loop.products}
-    if len(names) < loop.rounds and not (
-        len(names) == 1 and all(_takes_part_of_weight(evidence, op) for op in loop.products)
-    ):
-        return False
-    # Blocks that all read one tensor, as decoders their encoder's, do so far apart, and depend on each other.
-    is_near = loop.products[-1].index - loop.products[0].index <= _MOST_PER_ROUND * loop.rounds
-    return is_near or len(_side_by_side(loop)) >= _LEAST_APART * len(loop.body)
 
 
 def _takes_part_of_weight(evidence: Evidence, op: OpRecord) -> bool:

@@ -10,7 +10,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS
 from torchgauge.facts import OpRecord
 
-_AVERAGES = {f"aten::{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d", "mean")}
+_AVERAGES = {f"aten::{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d")}
 _ADAPTIVE = {f"aten::{name}" for name in ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d")}
 # A layer that makes a quarter of the channels it reads takes about as long to read them as to multiply them.
 _NARROW = 4
@@ -24,9 +24,18 @@ def pointwise_before_pooling(evidence: Evidence) -> Iterator[Advice]:
     """A 1×1 convolution whose result is averaged or made smaller: both are linear, and the order is free."""
     for conv in evidence.flow.of_category("convolution"):
         pool = evidence.flow.only_reader(conv)
-        if pool is None or not conv.weights or not _is_pointwise(conv) or not _averages(conv, pool):
+        if pool is None or not conv.weights or not _is_pointwise(conv):
             continue
-        large, small = conv.signature.outputs[0], pool.signature.outputs[0]
+        large, given = conv.signature.outputs[0], pool.signature.attributes
+        # Each result must be a weighted mean of pixels. Padding with zeros would count where the bias does.
+        averages = pool.op in _AVERAGES and not any(given.get("padding") or ()) and not given.get("divisor_override")
+        averages = averages or pool.category == "resize" or pool.op in _ADAPTIVE
+        if pool.op == "aten::mean":
+            dims, rank = given.get("dim"), len(large.shape)
+            averages = isinstance(dims, list | tuple) and bool(dims) and all(int(dim) % rank > 1 for dim in dims)
+        if not averages or pool.signature.inputs[0].shape != large.shape:
+            continue
+        small = pool.signature.outputs[0]
         pixels = small.numel / max(large.numel, 1)
         channels_in, channels_out = conv.signature.inputs[0].shape[1], large.shape[1]
         share, of_conv = evidence.share([conv, pool]), evidence.share([conv]).value
@@ -46,18 +55,6 @@ def pointwise_before_pooling(evidence: Evidence) -> Iterator[Advice]:
             risk="rounding differs in the last digits",
             confidence="high",
         )
-
-
-def _averages(conv: OpRecord, pool: OpRecord) -> bool:
-    """Whether an op makes each result a weighted mean of pixels. Padding with zeros would count where the bias does."""
-    given, made = pool.signature.attributes, conv.signature.outputs[0]
-    if pool.signature.inputs[0].shape != made.shape:
-        return False
-    if pool.op == "aten::mean":
-        dims = given.get("dim")
-        return isinstance(dims, list | tuple) and bool(dims) and all(int(dim) % len(made.shape) > 1 for dim in dims)
-    is_plain = not any(given.get("padding") or ()) and not given.get("divisor_override")
-    return pool.category == "resize" or pool.op in _ADAPTIVE or (pool.op in _AVERAGES and is_plain)
 
 
 @rule("narrow-heads", family="loops")

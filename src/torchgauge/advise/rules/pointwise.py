@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
 
 from torchgauge.advise.activations import Written
 from torchgauge.advise.code import Patch, SourceEdit
-from torchgauge.advise.evidence import Evidence, moved
-from torchgauge.advise.flow import Flow
+from torchgauge.advise.evidence import Evidence, common_path, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.loops import is_recurrent_layer
@@ -41,11 +39,10 @@ def _written_out(evidence: Evidence, rule_name: str, is_wanted: Callable[[str], 
         function, chain = written.function, written.ops
         if not is_wanted(function.name):
             continue
-        parts = [op.module.split(".") for op in chain]
-        common = [names[0] for names in takewhile(lambda names: len(set(names)) == 1, zip(*parts, strict=False))]
+        path = common_path([op.module for op in chain])
         yield Advice(
             rule=rule_name,
-            where=Where(".".join(common), tuple(op.index for op in chain)),
+            where=Where(path, tuple(op.index for op in chain)),
             evidence={
                 "function": function.module,
                 "ops": len(chain),
@@ -54,7 +51,7 @@ def _written_out(evidence: Evidence, rule_name: str, is_wanted: Callable[[str], 
             },
             recommendation=f"use torch's {function.module.partition('(')[0]}: as separate ops it reads and writes "
             "memory once per op",
-            change=_torch_function(evidence, ".".join(common), written),
+            change=_torch_function(evidence, path, written),
             expected_gain=_one_pass(evidence, chain, _GELU_OF_ERF if function.module == "GELU('none')" else 1.0),
             risk="rounding differs in the last digits",
             confidence="high",
@@ -106,7 +103,7 @@ def _one_pass(evidence: Evidence, chain: Sequence[OpRecord], function: float = 1
     """One kernel still reads what comes from outside, computes the longest function (or `function` of its time), and
     writes what is read there. (In a GELU written out for a CPU tanh is 60 % of the time, and torch's own takes about as
     long for it.)"""
-    members = {op.index for op in chain}
+    members, flow = {op.index for op in chain}, evidence.flow
     read = {
         (source, spec)
         for op in chain
@@ -114,11 +111,8 @@ def _one_pass(evidence: Evidence, chain: Sequence[OpRecord], function: float = 1
         if source not in members
     }
     needed = sum(spec.distinct_bytes for _, spec in read)
-    needed += sum(op.signature.outputs[0].nbytes for op in chain if _is_wanted_outside(evidence.flow, op, members))
+    wanted = [op for op in chain if flow.is_result(op) or not members.issuperset(user.index for user in flow.users(op))]
+    needed += sum(op.signature.outputs[0].nbytes for op in wanted)
     work = [seconds * (1 - evidence.share([op]).calls) for op in chain if (seconds := evidence.times.seconds[op.index])]
     left = max(needed / max(_bytes(chain), 1), function * max(work) / sum(work) if any(work) else 0.0)
     return evidence.share(chain).one_pass(max(1 - left, 0.0), len(chain))
-
-
-def _is_wanted_outside(flow: Flow, op: OpRecord, members: set[int]) -> bool:
-    return flow.is_result(op) or any(user.index not in members for user in flow.users(op))

@@ -50,7 +50,7 @@ _ABOUT = 0.2
 
 @rule("loop-over-steps", family="loops")
 def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
-    """Time steps of a cell that torch has as a layer, and layers beside the state of any cell."""
+    """Time steps of a cell that torch has as a layer, and layers that the state of any cell does not go through."""
     covered: set[int] = set()
     for loop in _layers_by_step(evidence):
         covered |= {op.index for op in loop.body}
@@ -62,11 +62,14 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
         through = carried(loop)
         layer = _layer_of(evidence, loop, through)
         if layer is not None and covered.isdisjoint(op.index for op in loop.products):
-            cell = [*through, *(op for op in loop.body if _feeds(evidence, op, through))]
+            # The ops that make what a step reads next to the state: the product with its input.
+            inside = {op.index for op in through}
+            feeds = [op for op in loop.body if op.index not in inside]
+            feeds = [op for op in feeds if any(user.index in inside for user in evidence.flow.users(op))]
             words = f"use torch.nn.{layer} for the loop over time steps: one call for all"
-            yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, cell))
-            covered |= {op.index for op in cell if op not in through}
-    for loop, words in _beside_the_state(evidence, recurrent):
+            yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, [*through, *feeds]))
+            covered |= {op.index for op in feeds}
+    for loop, words in _outside_the_state(evidence, recurrent):
         if covered.isdisjoint(op.index for op in loop.products):
             covered |= {op.index for op in loop.body}
             share, fewer = evidence.share(loop.body), 1 - 1 / loop.rounds
@@ -132,7 +135,7 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
         return record.type.removesuffix("Cell")
     names = [op.op.rstrip("_") for op in through]
     scales = [op for op, name in zip(through, names, strict=True) if name == "aten::mul"]
-    # A product of a product is a longer chain than a cell's, and a scale of its own a peephole.
+    # A product of a product is a longer chain than a cell's, and a scale with a weight is a peephole.
     if not set(names) <= _OF_CELLS or any(op.weights for op in scales) or _multiplies_twice(through):
         return None
     elements = {
@@ -165,13 +168,7 @@ def _multiplies_twice(through: Sequence[OpRecord]) -> bool:
     return False
 
 
-def _feeds(evidence: Evidence, op: OpRecord, through: Sequence[OpRecord]) -> bool:
-    """Whether it makes what a step reads beside the state: the product with its input."""
-    inside = {each.index for each in through}
-    return op.index not in inside and any(user.index in inside for user in evidence.flow.users(op))
-
-
-def _beside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tuple[Loop, str]]:
+def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tuple[Loop, str]]:
     """Layers that a loop over steps calls in each of them, though the state does not go through them: those that make
     its inputs, and those whose results are only collected. By line of the loop, so that each is named."""
     states = {kind_of(op) for loop in loops for op in carried(loop)}
@@ -244,10 +241,10 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
     for op in evidence.flow.of_category("elementwise"):
         if op.source is not None and not op.weights and not is_recurrent_layer(evidence, op.module):
             groups.setdefault((op.source, op.module, op.op), []).append(op)
-    told: set[str] = set()
+    reported: set[str] = set()
     cells = {op.index for loop in product_loops(evidence) if is_recurrent(evidence, loop) for op in loop.body}
     for (_, module, _), steps in groups.items():
-        if len(steps) < LEAST_STEPS or module in told or not is_recurrent(evidence, Loop(tuple(steps), ())):
+        if len(steps) < LEAST_STEPS or module in reported or not is_recurrent(evidence, Loop(tuple(steps), ())):
             continue
         loop = with_body(evidence, steps)
         through = carried(loop)
@@ -261,7 +258,7 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         inside = through if is_sum else loop.body
         if any((op.weights and op.cost.macs) or op.index in cells for op in inside):
             continue
-        told.add(module)
+        reported.add(module)
         share = evidence.share(inside)
         words = "compute this recurrence as a scan, or compile its loop: Python runs small ops step by step"
         if is_sum:

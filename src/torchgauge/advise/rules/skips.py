@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchgauge.advise.code import Patch
-from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.evidence import Evidence, common_path
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
@@ -41,11 +41,15 @@ def in_place_before_skip(evidence: Evidence) -> Iterator[Advice]:
     for written in evidence.flow.steps:
         if written.op not in _ACTIVATIONS:
             continue
+        source, record = evidence.flow.source(written), evidence.modules.get(written.module)
+        is_given = (written.index, 0) in evidence.dataflow.input_reads
         for total in evidence.flow.users(written):
             branch = _branch(evidence, written, total)
-            if branch is None or not _starts(evidence, written, branch):
+            # It must overwrite the input of the branch, with other numbers than were there.
+            if branch is None or (not is_given if source is None else _is_in(source.module, branch)):
                 continue
-            record = evidence.modules.get(written.module)
+            if written.op in _KEEP_POSITIVE and source is not None and _is_positive(evidence, source, _FARTHEST):
+                continue
             is_switched = record is not None and record.type in _SWITCHED
             yield Advice(
                 rule="in-place-before-skip",
@@ -73,22 +77,12 @@ def _branch(evidence: Evidence, written: OpRecord, total: OpRecord) -> str | Non
     other, shape = evidence.flow.source(total, 1 - own), written.signature.outputs[0].shape
     if other is None or {spec.shape for spec in total.signature.inputs} != {shape}:
         return None
-    common = _common(written.module, other.module)
+    common = common_path([written.module, other.module])
     is_below = common != total.module and _is_in(common, total.module)
     record = evidence.modules.get(common)
     if not is_below or record is None or record.calls == 0 or not isinstance(record.outputs, TensorSpec):
         return None
     return common if written in evidence.dataflow.ancestors(other, _FARTHEST * 8, until=written) else None
-
-
-def _starts(evidence: Evidence, written: OpRecord, branch: str) -> bool:
-    """Whether it overwrites the input of the branch, with other numbers than were there."""
-    source = evidence.flow.source(written)
-    if source is None:
-        return (written.index, 0) in evidence.dataflow.input_reads
-    return not _is_in(source.module, branch) and not (
-        written.op in _KEEP_POSITIVE and _is_positive(evidence, source, _FARTHEST)
-    )
 
 
 def _is_positive(evidence: Evidence, op: OpRecord, farthest: int) -> bool:
@@ -101,16 +95,6 @@ def _is_positive(evidence: Evidence, op: OpRecord, farthest: int) -> bool:
     return bool(sources) and all(
         source is not None and _is_positive(evidence, source, farthest - 1) for source in sources
     )
-
-
-def _common(one: str, other: str) -> str:
-    """The path of the innermost module around both."""
-    parts = []
-    for own, its in zip(one.split("."), other.split("."), strict=False):
-        if own != its:
-            break
-        parts.append(own)
-    return ".".join(parts)
 
 
 def _is_in(path: str, outer: str) -> bool:

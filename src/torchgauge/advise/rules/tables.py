@@ -52,31 +52,31 @@ def table_from_list(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _is_table(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether it is made of a list whose numbers follow from shapes and constants of the model."""
     is_fresh = op.op == "aten::lift_fresh" and op.signature.outputs[0].numel >= _LEAST_ELEMENTS
     if not is_fresh or op.index not in evidence.dataflow.constants or evidence.is_kept(op):
         return False
     place = evidence.code_at(op)
-    calls = [] if place is None else place[0].calls(place[1], *_MAKERS)
-    return place is not None and len(calls) == 1 and bool(calls[0].args) and _is_list(place[0], calls[0].args[0])
-
-
-def _is_list(source: Source, node: ast.expr) -> bool:
-    """Whether an argument is a list, and its numbers follow from shapes and constants of the model."""
-    function: ast.AST | None = node
+    if place is None:
+        return False
+    source, line = place
+    calls = source.calls(line, *_MAKERS)
+    if len(calls) != 1 or not calls[0].args:
+        return False
+    given = calls[0].args[0]
+    is_list = isinstance(given, ast.List | ast.ListComp | ast.Name | ast.BinOp)
+    is_list = is_list or (isinstance(given, ast.Call) and called(given) == "list")
+    function: ast.AST | None = given
     while function is not None and not isinstance(function, ast.FunctionDef):
         function = source.parents.get(function)
-    if function is None:
-        return False
-    makes = isinstance(node, ast.List | ast.ListComp | ast.Name | ast.BinOp)
-    return (makes or (isinstance(node, ast.Call) and called(node) == "list")) and _is_of_shapes(
-        source, function, node, _FARTHEST
-    )
+    return is_list and function is not None and _is_of_shapes(source, function, given, _FARTHEST)
 
 
 def _is_of_shapes(source: Source, function: ast.FunctionDef, node: ast.AST, farthest: int) -> bool:
     """Whether an expression is made of numbers, shapes, and variables and attributes that are. Variables are looked up
     in the function, all of whose assignments count; a value that it was given may be anything."""
-    if isinstance(node, ast.Attribute | ast.Call) and _asks_shape(node):
+    asked = node.func if isinstance(node, ast.Call) else node
+    if isinstance(asked, ast.Attribute) and asked.attr in _OF_SHAPES:
         return True
     if isinstance(node, ast.Attribute):
         is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
@@ -102,11 +102,6 @@ def _is_of_shapes(source: Source, function: ast.FunctionDef, node: ast.AST, fart
         for part in parts
         if not (isinstance(part, ast.expr) and isinstance(getattr(part, "ctx", None), ast.Store))
     )
-
-
-def _asks_shape(node: ast.Attribute | ast.Call) -> bool:
-    asked = node.func if isinstance(node, ast.Call) else node
-    return isinstance(asked, ast.Attribute) and asked.attr in _OF_SHAPES
 
 
 def _values(source: Source, function: ast.FunctionDef, name: str) -> Iterator[ast.expr | None]:

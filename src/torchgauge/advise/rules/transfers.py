@@ -27,8 +27,6 @@ _SIZES = {
     "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
     "aten::unique_consecutive", "aten::bincount",
 }  # fmt: skip
-
-
 _PACK = "aten::_pack_padded_sequence"
 
 
@@ -120,23 +118,32 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     if not asking and not reads:
         return
     asking = [(op, _sizing(evidence, [op]) if _sets_sizes(evidence, op) else remedy) for op, remedy in asking]
-    told = [_remedy_of_read(evidence, read) for read in reads]
+    remedies = [_remedy_of_read(evidence, read) for read in reads]
     waits = len(asking) + len(reads)
     on_gpu = _waiting_on_gpu(evidence, waits)
     # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
     alone = min(waits * on_gpu.middle, 1.0)
     then = None if not evidence.waits_for_host else _GRAPH_ALONE if alone < _LEAST_ALONE else _THEN_GRAPH
-    if {_SIZING, _FIXING}.intersection((*told, *(remedy for _, remedy in asking))):
+    if {_SIZING, _FIXING}.intersection((*remedies, *(remedy for _, remedy in asking))):
         then = None  # a graph has fixed shapes
     shares = {} if then is None else {"share_without_graph": alone}
     if then is not None:
-        on_gpu = _without_graph(evidence, waits, on_gpu)
+        # A run without waits can be replayed as a CUDA graph, one with them cannot: one gain for all of them.
+        idle, without = evidence.idle_share, "the wait" if waits == 1 else f"all {waits} waits"
+        on_gpu = replace(
+            on_gpu,
+            low=min(on_gpu.low + idle / 2, 1.0),
+            high=min(on_gpu.high + idle, 1.0),
+            how=f"{on_gpu.how}; without {without} a CUDA graph can replay the run, of which the device is idle for "
+            f"{format_whole_percent(idle)}",
+            touched=frozenset(op.index for op in evidence.forward),
+        )
     for op, remedy in asking:
         is_measured = evidence.is_cuda and evidence.on is None and then is None
         gain = _waiting(evidence, op) if is_measured else on_gpu
         known = {"op": op.op, "ops_before": op.index, **shares}
         yield _host_advice(remedy, then, Where(op.module, (op.index,)), known, gain)
-    for read, remedy in zip(reads, told, strict=True):
+    for read, remedy in zip(reads, remedies, strict=True):
         known = {"call": read.call, **shares}
         yield _host_advice(remedy, then, Where(read.module, source=read.source), known, on_gpu)
 
@@ -218,12 +225,14 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
     if op.index in on_host:
         return None
     if op.op in VALUE_READS:
-        if _is_check_of_one_hot(evidence, op):
-            return None
-        record = evidence.modules.get(op.module)
+        source, record = evidence.flow.source(op), evidence.modules.get(op.module)
+        # On a CPU `one_hot` looks for classes out of range; on CUDA it does not.
+        if not evidence.is_cuda and source is not None and source.op in ("aten::max", "aten::min", "aten::aminmax"):
+            makes = evidence.flow.named("aten::scatter_", "aten::scatter", "aten::eq")
+            if any((each.source, each.module) == (op.source, op.module) for each in makes):
+                return None
         if record is not None and record.type in _MASK_READERS:
             return _TELLING
-        source = evidence.flow.source(op)
         if source is not None and source.op == _PACK and op.signature.inputs[0].dtype == "int64":
             return None  # the batch sizes of packed sequences, which are always on the host
         reads = evidence.dataflow.input_reads
@@ -277,44 +286,23 @@ def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -
     return True
 
 
-def _is_check_of_one_hot(evidence: Evidence, op: OpRecord) -> bool:
-    """On a CPU `one_hot` looks for classes out of range; on CUDA it does not."""
-    extreme = evidence.flow.source(op)
-    if evidence.is_cuda or extreme is None or extreme.op not in ("aten::max", "aten::min", "aten::aminmax"):
-        return False
-    makes = evidence.flow.named("aten::scatter_", "aten::scatter", "aten::eq")
-    return any((each.source, each.module) == (op.source, op.module) for each in makes)
-
-
 def _waiting_on_gpu(evidence: Evidence, waits: int) -> Gain:
-    """One of so many, beside the run as it is predicted for the device that was named, else beside launches at the pace
-    of a host and kernels at the rates of a data-centre GPU."""
+    """One wait of so many, as a share of the run as it is predicted for the device that was named, else of launches at
+    the pace of a host and kernels at the rates of a data-centre GPU."""
     if evidence.on is not None:
         whole = evidence.times.whole + waits * _STALL_S
         how = f"a wait of {format_seconds(_STALL_S)} (assumed) beside the predicted run"
-        share = _STALL_S / whole
-        return Gain("time_s", 0.5 * share, min(1.5 * share, 1.0), how, device=evidence.on, whole_s=whole)
-    steps = [op for op in evidence.forward if op.status != FREE]
-    kernels = (max(op.cost.flops / _GPU_FLOPS_PER_S, moved(op) / _GPU_BYTES_PER_S) for op in steps)
-    whole = waits * _STALL_S + sum(max(_LAUNCH_S, seconds) for seconds in kernels)
-    how = f"a wait of {format_seconds(_STALL_S)} beside launches of {format_seconds(_LAUNCH_S)} (assumed)"
+    else:
+        steps = [op for op in evidence.forward if op.status != FREE]
+        kernels = (max(op.cost.flops / _GPU_FLOPS_PER_S, moved(op) / _GPU_BYTES_PER_S) for op in steps)
+        whole = waits * _STALL_S + sum(max(_LAUNCH_S, seconds) for seconds in kernels)
+        how = f"a wait of {format_seconds(_STALL_S)} beside launches of {format_seconds(_LAUNCH_S)} (assumed)"
     share = _STALL_S / whole
-    return Gain("time_s", 0.5 * share, min(1.5 * share, 1.0), how, device="cuda", whole_s=whole)
-
-
-def _without_graph(evidence: Evidence, waits: int, wait: Gain) -> Gain:
-    """Of a device that waits for launches: a run without waits can be replayed as a CUDA graph, one with them cannot.
-    All waits stand in its way together, so it is one gain for all of them."""
-    idle = evidence.idle_share
-    how = f"{wait.how}; without {'the wait' if waits == 1 else f'all {waits} waits'} a CUDA graph can replay the run, "
-    how += f"of which the device is idle for {format_whole_percent(idle)}"
-    touched = frozenset(op.index for op in evidence.forward)
-    low, high = min(wait.low + idle / 2, 1.0), min(wait.high + idle, 1.0)
-    return replace(wait, low=low, high=high, how=how, touched=touched)
+    return Gain("time_s", 0.5 * share, min(1.5 * share, 1.0), how, device=evidence.on or "cuda", whole_s=whole)
 
 
 def _waiting(evidence: Evidence, op: OpRecord) -> Gain:
-    """Measured where it was; else what a link takes at least, beside the least time of the whole."""
+    """Measured where it was; else what a link takes at least, as a share of that and the least time of all ops."""
     if op.index in evidence.op_times:
         return evidence.share([op]).gain(0.5, 1.0, "the op goes away")
     least = evidence.least_time
