@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property
 from textwrap import indent
+from typing import TypeVar
 
 from torchgauge.advise.listing import literal
 
@@ -28,6 +29,8 @@ _TAKE_SIZES = {
     "repeat", "expand", "view", "reshape", "pad", "topk", "repeat_interleave", "pack_padded_sequence",
 }  # fmt: skip
 _OF_TENSORS = {"shape", "size", "dtype", "device", "dim", "ndim"}
+
+Node = TypeVar("Node", bound=ast.AST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,12 @@ class Source:
     def _statements(self) -> list[ast.stmt]:
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
 
+    def enclosing(self, node: ast.AST | None, *kinds: type[Node]) -> Node | None:
+        """The innermost node of these kinds that has the node in it, or is it."""
+        while node is not None and not isinstance(node, kinds):
+            node = self.parents.get(node)
+        return node
+
     def next_statement(self, statement: ast.stmt) -> ast.stmt | None:
         """The one behind it in the same block."""
         for _, value in ast.iter_fields(self.parents[statement]):
@@ -225,22 +234,20 @@ class Source:
     def sets_sizes(self, line: int) -> bool:
         """Whether values that a line brings to the host decide how often a loop runs or how large tensors are: in the
         same function, or through an attribute, they reach `range`, a slice, or a call that takes sizes."""
-        node: ast.AST | None = self.statement(line)
-        values, statement = set[str](), node
-        while node is not None and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            node = self.parents.get(node)
-        if statement is None or node is None:
+        statement, values = self.statement(line), set[str]()
+        function = self.enclosing(statement, ast.FunctionDef, ast.AsyncFunctionDef)
+        if statement is None or function is None:
             return False
         while True:
             known = len(values)
-            for each in ast.walk(node):
+            for each in ast.walk(function):
                 if isinstance(each, ast.Assign) and (each is statement or self._reads(each.value, values)):
                     values |= {name for target in each.targets for name in _stored(target)}
                 elif isinstance(each, ast.For | ast.comprehension) and self._reads(each.iter, values):
                     values |= set(_stored(each.target))
             if len(values) == known:
                 break
-        inside_of = self.tree if any(name.startswith(".") for name in values) else node
+        inside_of = self.tree if any(name.startswith(".") for name in values) else function
         sizes: list[ast.AST] = [each for each in ast.walk(inside_of) if isinstance(each, ast.Slice)]
         calls = [each for each in ast.walk(inside_of) if isinstance(each, ast.Call) and called(each) in _TAKE_SIZES]
         sizes += [given for call in calls for given in (*call.args, *(keyword.value for keyword in call.keywords))]

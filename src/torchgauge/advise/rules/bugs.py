@@ -195,9 +195,17 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         # Instance norm runs as a batch norm over one sample with the channels of all.
         kind = evidence.modules[op.module].type if op.module in evidence.modules else ""
         is_batch_norm = "BatchNorm" in kind
-        is_instance_norm = "InstanceNorm" in kind or (op.signature.inputs[0].shape[0] == 1 and not is_batch_norm)
-        if is_instance_norm or _is_asked_for(evidence, op):
+        if "InstanceNorm" in kind or (op.signature.inputs[0].shape[0] == 1 and not is_batch_norm):
             continue
+        found = evidence.call_of(op, ("batch_norm",))
+        if found is not None:
+            source, call = found
+            function = source.enclosing(call, ast.FunctionDef)
+            names = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} if function else set()
+            given = [*call.args[5:6], *(each.value for each in call.keywords if each.arg == "training")]
+            # The function's caller chooses the statistics, as meta-learning does those of an episode.
+            if any(isinstance(each, ast.Name) and each.id in names for each in given):
+                continue
         cause, line = _mode_set_at(evidence, op)
         yield _bug(
             "batch-statistics-in-evaluation",
@@ -209,21 +217,6 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             line,
             buffers=list(op.weights),
         )
-
-
-def _is_asked_for(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the statistics are what an argument of the function says: its caller chooses them, as meta-learning does
-    those of an episode."""
-    found = evidence.call_of(op, ("batch_norm",))
-    node: ast.AST | None = None if found is None else found[1]
-    if found is None or node is None:
-        return False
-    source, call = found
-    given = [*call.args[5:6], *(each.value for each in call.keywords if each.arg == "training")]
-    while node is not None and not isinstance(node, ast.FunctionDef):
-        node = source.parents.get(node)
-    names = set() if node is None else {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
-    return any(isinstance(each, ast.Name) and each.id in names for each in given)
 
 
 @rule("state-written-in-evaluation", family="bugs")

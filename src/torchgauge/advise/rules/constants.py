@@ -198,12 +198,10 @@ def _changes_in_while(evidence: Evidence, op: OpRecord) -> bool:
     statement = None if place is None else place[0].statement(place[1])
     if place is None or statement is None:
         return False
-    node: ast.AST | None = statement
-    while node is not None and not isinstance(node, ast.While | ast.FunctionDef):
-        node = place[0].parents.get(node)
-    if not isinstance(node, ast.While):
+    loop = place[0].enclosing(statement, ast.While, ast.FunctionDef)
+    if not isinstance(loop, ast.While):
         return False
-    names = [each for inside in node.body for each in ast.walk(inside) if isinstance(each, ast.Name)]
+    names = [each for inside in loop.body for each in ast.walk(inside) if isinstance(each, ast.Name)]
     assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}
     read = [each for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
-    return statement is node or any(name.id in assigned for name in read)
+    return statement is loop or any(name.id in assigned for name in read)

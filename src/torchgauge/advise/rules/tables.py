@@ -66,9 +66,7 @@ def _is_table(evidence: Evidence, op: OpRecord) -> bool:
     given = calls[0].args[0]
     is_list = isinstance(given, ast.List | ast.ListComp | ast.Name | ast.BinOp)
     is_list = is_list or (isinstance(given, ast.Call) and called(given) == "list")
-    function: ast.AST | None = given
-    while function is not None and not isinstance(function, ast.FunctionDef):
-        function = source.parents.get(function)
+    function = source.enclosing(given, ast.FunctionDef)
     return is_list and function is not None and _is_of_shapes(source, function, given, _FARTHEST)
 
 
@@ -133,13 +131,12 @@ def _is_set_later(source: Source, attribute: str) -> bool:
     for node in ast.walk(source.tree):
         if not (isinstance(node, ast.Attribute) and node.attr == attribute):
             continue
-        outer: ast.AST | None = source.parents.get(node)
+        outer = source.parents.get(node)
         is_called = isinstance(outer, ast.Attribute) and outer.attr in ("append", "extend", "insert", "pop", "clear")
         is_written = isinstance(outer, ast.Subscript) and isinstance(outer.ctx, ast.Store | ast.Del)
         if isinstance(node.ctx, ast.Load) and not is_called and not is_written:
             continue
-        while outer is not None and not isinstance(outer, ast.FunctionDef):
-            outer = source.parents.get(outer)
-        if outer is None or outer.name != "__init__":
+        function = source.enclosing(outer, ast.FunctionDef)
+        if function is None or function.name != "__init__":
             return True
     return False
