@@ -76,21 +76,13 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         if not _is_of_small_ops(evidence, loop):
             continue
         if len({op.weights for op in loop.products}) > 1:
-            yield loop_advice(
-                evidence,
-                "parallel-linears",
-                loop,
-                "stack the weights of these layers and use torch.bmm: each takes its own part of one tensor",
-                batched(evidence, loop),
-            )
-        else:
-            yield _samples_advice(
-                evidence,
-                loop,
-                "use index_add or scatter_reduce for all samples at once: the loop selects the rows of each in turn"
-                if _reduces_selected(evidence, loop)
-                else "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other",
-            )
+            words = "stack the weights of these layers and use torch.bmm: each takes its own part of one tensor"
+            yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
+            continue
+        words = "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other"
+        if _reduces_selected(evidence, loop):
+            words = "use index_add or scatter_reduce for all samples at once: the loop selects the rows of each in turn"
+        yield _samples_advice(evidence, loop, words)
 
     independent = [_are_independent(evidence, loop) for loop in same]
     waiting = [loop for loop, is_apart in zip(same, independent, strict=True) if not is_apart]
@@ -105,11 +97,8 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
             continue
         covered |= {op.index for op in loop.body}
         if _is_of_small_ops(evidence, loop) and _is_worth_joining(evidence, loop):
-            yield _samples_advice(
-                evidence,
-                loop,
-                "call this once on its inputs joined along the batch: it is called on one after the other",
-            )
+            words = "call this once on its inputs joined along the batch: it is called on one after the other"
+            yield _samples_advice(evidence, loop, words)
 
 
 def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice:
