@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tests.advise.planted import Planted, said, seen, timed
 from tests.advise.test_families import ZOO
@@ -116,6 +117,27 @@ def test_gains_are_predicted_for_the_device_that_is_named() -> None:
     assert launch.expected_gain["basis"] == "predicted"
     assert "on h200" in str(found)
     assert all("device" not in row.expected_gain for row in here.advice)
+
+
+class ReturnsItsCache(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+
+    def forward(self, x: Tensor) -> dict[str, object]:
+        return {"state": self.layers(x), "cache": SimpleNamespace(keys=x)}
+
+
+def test_a_graph_is_shown_as_code_only_where_the_outputs_are_tensors() -> None:
+    """A CUDA graph gives back tensors alone; captured with gradients, cuDNN's recurrent layers fail."""
+    codes = []
+    for model in (NET, ReturnsItsCache()):
+        found = analyze(model, input_size=(8, 64), on="h200", progress=False)
+        launch = next(row for row in found.advice if row.rule == "launch-bound")
+        codes.append((launch.code, "return tensors only" in launch.risk))
+
+    assert codes[0][0] is not None and codes[0][0].startswith("with torch.no_grad():")
+    assert codes == [(codes[0][0], False), (None, True)]
 
 
 def test_gains_are_predicted_with_the_host_of_a_calibration(tmp_path: Path) -> None:

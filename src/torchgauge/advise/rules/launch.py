@@ -10,6 +10,8 @@ from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.transfers import host_waits
+from torchgauge.facts import TensorSpec
+from torchgauge.nested import leaves
 
 # Of the undisturbed time that the CPU must spend on ops that do next to nothing.
 _LEAST_LAUNCHED = 0.3
@@ -25,7 +27,8 @@ _GAPS = 1.1
 # How far the odds of a predicted gain may be off, either way: the host's speed differs by a factor of 1.5 between
 # machines of one kind, in addition to the errors of the kernels' times. This holds 45 of those 48 gains.
 _UNSURE_ODDS = 2.5
-_GRAPH = "model = torch.cuda.make_graphed_callables(model, inputs)"
+# With gradients enabled the backward pass would be captured too, which fails for cuDNN's recurrent layers.
+_GRAPH = "with torch.no_grad():\n    model = torch.cuda.make_graphed_callables(model, inputs)"
 _GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers inside"
 
 
@@ -46,14 +49,22 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
         else []
     )
     rounds = [op for op in there if op.op == there[0].op]
+    outputs = (
+        [leaf for leaf in leaves(evidence.modules[""].outputs) if leaf is not None] if "" in evidence.modules else []
+    )
+    returns_tensors = all(isinstance(leaf, TensorSpec) for leaf in outputs)
+    if trains:
+        change: Patch | None = Patch("model = torch.compile(model, mode='reduce-overhead')")
+    else:
+        change = Patch(_GRAPH) if returns_tensors else None
     yield Advice(
         rule="launch-bound",
         where=Where("", source=(evidence.loop_line(rounds) or evidence.line_of(rounds[0].index)) if rounds else None),
         evidence={"time_s": whole, "kernels_s": busy, "idle_share": idle, "ops": len(evidence.capture.ops)},
         recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",
-        change=Patch("model = torch.compile(model, mode='reduce-overhead')" if trains else _GRAPH),
+        change=change,
         expected_gain=_without_idle(evidence, idle, whole),
-        risk=_GRAPH_RISK,
+        risk=_GRAPH_RISK if returns_tensors else f"{_GRAPH_RISK}; return tensors only, as with use_cache=False",
         confidence="high",
     )
 
