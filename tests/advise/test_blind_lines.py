@@ -335,3 +335,38 @@ def test_ops_that_give_python_a_number_end_no_rule(settings: dict[str, Any]) -> 
 
     assert found.totals.macs
     assert not [text for text in found.capture.run.warnings if "was not looked for" in text]
+
+
+# --- found on a set of public models that came later
+
+
+def test_a_weight_that_each_round_makes_of_parameters_is_the_same_in_all() -> None:
+    """`F.linear(part, self.weight * self.mask)`: one product for all rounds, not one with as many matrices."""
+
+    def masked(self: Any, h: Tensor) -> Tensor:
+        steps = [torch.exp(-F.linear(each, self.layer.weight * torch.eye(32)).relu()) for each in h.unbind(1)]
+        return torch.stack(steps, 1)
+
+    found = of_rule(Does(masked, layer=nn.Linear(32, 32)), "loop-over-samples", x(4, 24, 32))
+
+    assert found
+    assert not [advice for advice in found if "different matrix" in advice.recommendation]
+
+
+class MultiheadAttention(nn.Module):
+    """Named as torch's, without its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W_q, self.W_k, self.W_v, self.W_out = (nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, h: Tensor) -> Tensor:
+        q, k, v = (layer(h).view(8, 96, 4, 16).transpose(1, 2) for layer in (self.W_q, self.W_k, self.W_v))
+        mixed = torch.softmax(q @ k.transpose(2, 3) / 4.0, -1) @ v
+        return self.W_out(mixed.transpose(1, 2).reshape(8, 96, 64))
+
+
+def test_an_attention_named_as_torchs_does_not_get_its_arguments() -> None:
+    [found] = of_rule(MultiheadAttention(), "attention-by-hand", x(8, 96, 64))
+
+    assert "need_weights" not in (found.code or "")

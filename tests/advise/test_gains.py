@@ -136,7 +136,8 @@ def test_a_graph_is_shown_as_code_only_where_the_outputs_are_tensors() -> None:
         launch = next(row for row in found.advice if row.rule == "launch-bound")
         codes.append((launch.code, "return tensors only" in launch.risk))
 
-    assert codes[0][0] is not None and codes[0][0].startswith("with torch.no_grad():")
+    assert codes[0][0] is not None
+    assert codes[0][0].startswith("with torch.no_grad():")
     assert codes == [(codes[0][0], False), (None, True)]
 
 

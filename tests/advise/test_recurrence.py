@@ -48,6 +48,17 @@ def lstm_by_hand(self: Any, h: Tensor) -> Tensor:
 def gru_by_hand(self: Any, h: Tensor) -> Tensor:
     state = zeros()
     for each in h:
+        of_input, of_state = self.of_input(each).chunk(3, -1), self.of_state(state).chunk(3, -1)
+        reset, update = (torch.sigmoid(of_input[at] + of_state[at]) for at in (0, 1))
+        new = torch.tanh(of_input[2] + reset * of_state[2])
+        state = update * state + (1 - update) * new
+    return state
+
+
+def reset_before_product(self: Any, h: Tensor) -> Tensor:
+    """The reset gate of the first publication, which torch's layer does not have."""
+    state = zeros()
+    for each in h:
         gates = torch.sigmoid(self.gates(torch.cat([each, state], -1)))
         reset, update = gates.chunk(2, -1)
         new = torch.tanh(self.new(torch.cat([each, reset * state], -1)))
@@ -72,7 +83,7 @@ def wide(times: int) -> dict[str, nn.Module]:
         (Does(by_cell, cell=nn.GRUCell(WIDTH, WIDTH)), "GRU"),
         (Does(by_cell, cell=nn.RNNCell(WIDTH, WIDTH)), "RNN"),
         (Does(lstm_by_hand, **wide(4)), "LSTM"),
-        (Does(gru_by_hand, gates=nn.Linear(2 * WIDTH, 2 * WIDTH), new=nn.Linear(2 * WIDTH, WIDTH)), "GRU"),
+        (Does(gru_by_hand, **wide(3)), "GRU"),
         (Does(elman, **wide(1)), "RNN"),
     ],
 )
@@ -147,6 +158,17 @@ class OwnCell(nn.Module):
         return torch.sigmoid(o) * (torch.exp(f) * state + torch.exp(i) * each)
 
 
+def decaying(self: Any, h: Tensor) -> Tensor:
+    """As for irregular measurements: the state decays between two of them."""
+    state = zeros()
+    for each in h:
+        state = state * torch.exp(-self.decay(each).relu())
+        of_input, of_state = self.of_input(each).chunk(3, -1), self.of_state(state).chunk(3, -1)
+        reset, update = (torch.sigmoid(of_input[at] + of_state[at]) for at in (0, 1))
+        state = update * state + (1 - update) * torch.tanh(of_input[2] + reset * of_state[2])
+    return state
+
+
 def two_layers_deep(self: Any, h: Tensor) -> Tensor:
     state = zeros()
     for each in h:
@@ -164,6 +186,8 @@ def two_layers_deep(self: Any, h: Tensor) -> Tensor:
         Does(exponential_gates, **wide(4)),
         Does(one_gate, **wide(2)),
         Does(by_cell, cell=OwnCell()),
+        Does(reset_before_product, gates=nn.Linear(2 * WIDTH, 2 * WIDTH), new=nn.Linear(2 * WIDTH, WIDTH)),
+        Does(decaying, decay=nn.Linear(WIDTH, WIDTH), **wide(3)),
         Does(two_layers_deep, first=nn.Linear(WIDTH, WIDTH), second=nn.Linear(WIDTH, WIDTH)),
     ],
 )

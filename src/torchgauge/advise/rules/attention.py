@@ -219,7 +219,10 @@ def _change(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]) -> P
         has_switch = evidence.model is not None and evidence.model.has(softmax.module, attribute, is_set=is_set)
         return Patch(switch) if has_switch else None
     record = evidence.modules.get(softmax.module)
-    if record is not None and record.type == "MultiheadAttention":
+    # Classes of that name are common: torch's keeps the output projection and one of two forms of the others.
+    own = {name.removeprefix(f"{softmax.module}.") for name in evidence.params if name.startswith(f"{softmax.module}.")}
+    is_torch = "out_proj.weight" in own and not own.isdisjoint(("in_proj_weight", "q_proj_weight"))
+    if record is not None and record.type == "MultiheadAttention" and is_torch:
         return Patch(_HOOK, ("path",), ((softmax.module,),), _WITHOUT_WEIGHTS)
     first, last = evidence.code_at(ops[0]), evidence.code_at(ops[-1])
     if first is None or last is None or first[0] is not last[0] or ops[0].op not in _PLAIN_PRODUCTS:

@@ -105,12 +105,13 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice:
     """With other words where each round has a convolution or product with a weight for it alone, made in the round or a
     part of a tensor: inputs joined along the batch would all meet one weight."""
     made = {op.index for op in loop.body if op.status != FREE}
+    constants = evidence.dataflow.constants  # a weight made of parameters alone is the same in every round
     own = [
         op
         for op in loop.body
         if len(op.producers) > (at := _WEIGHT_AT.get(op.op, 1))
         and (
-            op.producers[at] in made
+            (op.producers[at] in made and op.producers[at] not in constants)
             or evidence.dataflow.reads_part(op, at) is not None
             or (op.weights and _takes_part_of_weight(evidence, op))
         )

@@ -37,6 +37,7 @@ _OF_CELLS = {
     *_ACTIVATIONS,
     *(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "cat", "stack", "clone", "copy", "_to_copy")),
 }
+_COPIES = {f"aten::{name}" for name in ("cat", "stack", "clone", "copy", "_to_copy")}
 _POINTWISE = ("elementwise", "activation", "copy")
 # Rows of a product that take as long to multiply as its weight takes to read: a core does about 15 FLOP for a byte that
 # it gets from memory, and a row is half a FLOP for each byte of the weight.
@@ -148,7 +149,29 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
         return "RNN" if tanhs + round(names.count("aten::relu") / loop.rounds) == 1 else None
     gates = {2: ("LSTM", 1.5), 1: ("GRU", 2.0)}  # by tanhs in a step, the elements of its sigmoids for each of theirs
     layer, each = gates.get(tanhs, ("", 0.0))
+    # torch's GRU multiplies its state by the weights as it is: a state that decays, or a reset before the product, is
+    # another cell. The state of an LSTM is itself a product with a gate.
+    if layer == "GRU" and _scales_before_products(through):
+        return None
     return layer if layer and not relu and abs(sigmoid / tanh / each - 1) < _ABOUT else None
+
+
+def _scales_before_products(through: Sequence[OpRecord]) -> bool:
+    """Whether a product reads the result of a multiplication by element, at once or behind copies."""
+    by_index = {op.index: op for op in through}
+    todo = [index for op in through if op.op in _PRODUCTS for index in op.producers]
+    seen: set[int] = set()
+    while todo:
+        index = todo.pop()
+        source = None if index is None or index in seen else by_index.get(index)
+        if source is None:
+            continue
+        seen.add(source.index)
+        if source.op.rstrip("_") == "aten::mul":
+            return True
+        if source.op.rstrip("_") in _COPIES:
+            todo += source.producers
+    return False
 
 
 def _multiplies_twice(through: Sequence[OpRecord]) -> bool:
