@@ -60,9 +60,21 @@ def test_numbers_in_texts_are_written_as_those_of_reports(case: Planted) -> None
             assert not _CROWDED.search(text), text
 
 
-def lines_before_code(advice: Advice) -> list[str]:
+@pytest.mark.parametrize("case", ZOO[:3], ids=lambda case: f"{case.rule} {case.name}")
+def test_the_line_of_code_is_shown_however_long_the_path_of_the_module_is(case: Planted) -> None:
+    advice = next(iter(case.in_fault()))
+    deep = "encoder.encode_blocks.0.encode_layers.0.dim_sender.query_projection"
+
+    place = lines_before_code(replace(advice, where=replace(advice.where, module="a")), deep)[-1]
+
+    assert "model.py:1234" in place
+    assert "encoder.enc" in place
+    assert "ry_projection" in place
+
+
+def lines_before_code(advice: Advice, module: str = "encoder.layers.11") -> list[str]:
     """As a terminal of 80 columns shows it, at a place with a path, a file and a line."""
-    path = "encoder.layers.11" if advice.where.module else advice.where.module
+    path = module if advice.where.module else advice.where.module
     place = replace(advice.where, module=path, weight=None, source="model.py:1234")
     row = replace(advice, where=place, change=Patch("code = 'to paste'")).member()
     capture = replace(small_capture(), advice=(row,), options=(), plan=None)

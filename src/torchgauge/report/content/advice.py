@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from torchgauge.facts import View
+from torchgauge.report.layout import shorten
 from torchgauge.report.model import Block, Code, Item, Listing, Section, Text, Topic, more, notes
 from torchgauge.report.options import Options
 from torchgauge.units import (
@@ -32,6 +33,8 @@ CODE_LINES_BESIDE = 2
 _NO_FIGURES = ("places", "count")
 # A longer list shows only its length.
 _LISTED_VALUES = 4
+# Columns for the path of a module: rule, number of places and line of code must fit on one line of 80 with it.
+_LONGEST_PATH = 30
 
 _DEVICES = {"cuda": "a GPU", "this": "this GPU"}
 _LESS = {
@@ -98,10 +101,11 @@ def gain_text(gain: Gain | None) -> str:
     return f"{lead} {format_bytes(nbytes)} {less} ({span or percent})"
 
 
-def place_text(row: Advice) -> str:
-    """`layer1.0.bn1 and 52 more, resnet.py:155`."""
+def place_text(row: Advice, longest: int | None = None) -> str:
+    """`layer1.0.bn1 and 52 more, resnet.py:155`; with `longest`, a longer path loses its middle."""
     where, count = row["where"], row["evidence"].get("count", 1)
     name = where["weight"] or where["module"] or "the model"
+    name = name if longest is None else shorten(name, longest)
     several = f"{name} and {format_exact(count - 1)} more" if count > 1 else name
     return f"{several}, {where['source']}" if where.get("source") else several
 
@@ -226,7 +230,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     below: list[Section] = []
     for number, row in enumerate(shown, start=1):
         gain = row["expected_gain"]
-        facts = [("", f"{row['rule']} at {place_text(row)}")]
+        facts = [("", f"{row['rule']} at {place_text(row, _LONGEST_PATH)}")]
         if gain is not None and gain["low"] != gain["high"]:  # else it is counted
             facts.append(("", gain.get("basis", "predicted")))
         after = [] if row["risk"] == "none" else [("risk", str(row["risk"]))]
