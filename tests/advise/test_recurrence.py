@@ -342,6 +342,13 @@ def test_a_sum_of_parts_is_not_a_scan() -> None:
             out.append(torch.relu(total))
         return torch.stack(out)
 
+    def in_place(_: Any, h: Tensor) -> Tensor:
+        total = torch.zeros(BATCH, WIDTH)
+        for row in range(BATCH):
+            for at in range(len(h)):
+                total[row,] += h[at, row] * h[at, row, 0]
+        return torch.relu(total)
+
     tables = nn.ModuleList(nn.Embedding(8, 16) for _ in range(20))
     kinds = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
     [found] = advised(Does(of_steps), rule="scan-in-python")
@@ -350,7 +357,10 @@ def test_a_sum_of_parts_is_not_a_scan() -> None:
     assert not advised(Does(of_kinds, layers=kinds), x(4, 16), rule="scan-in-python")
     [cumulative] = advised(Does(running), rule="scan-in-python")
 
+    [weighted] = advised(Does(in_place), rule="scan-in-python")
+
     assert found.recommendation.startswith("use torch.sum along this dimension")
+    assert weighted.recommendation == found.recommendation
     assert cumulative.recommendation.startswith("use torch.cumsum")
     assert found.code is None
 

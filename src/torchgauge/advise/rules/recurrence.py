@@ -243,9 +243,14 @@ def _adds_one_by_one(evidence: Evidence, loop: Loop) -> bool:
     computes without the round before are to be computed at once, and then added up by the op that does so: other rules
     cover them."""
     sums = {op.index for op in loop.products}
-    pairs = zip(loop.products, loop.products[1:], strict=False)
-    if any(before.index not in op.producers for before, op in pairs):
-        return False
+    copies = {op.index: op.producers for op in loop.body if op.op.rstrip("_") in _COPIES}
+    for before, op in zip(loop.products, loop.products[1:], strict=False):
+        # `total[i] += term` copies the sum back into its place.
+        read = {
+            index for source in op.producers for index in (source, *copies.get(-1 if source is None else source, ()))
+        }
+        if before.index not in read:
+            return False
     body = {op.index for op in loop.body} - sums
     terms = [source for op in loop.products for source in evidence.flow.sources(op) if source.index in body]
     if 2 * len(terms) < loop.rounds:
@@ -274,7 +279,7 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         # A step that looks for the largest element of its state, or indexes with it, is not a scan.
         if not through or any(op.category not in _POINTWISE for op in through) or _asks_python(loop):
             continue
-        is_sum = {op.op.rstrip("_") for op in through} == {"aten::add"}
+        is_sum = {op.op.rstrip("_") for op in through} - _COPIES == {"aten::add"}
         if is_sum and not _adds_one_by_one(evidence, loop):
             continue
         # A loop with a layer in it is a cell's; it has its own advice. The terms of a sum may come from layers.
