@@ -5,7 +5,6 @@ Without a real run, routing is assumed to be balanced."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.op_time import DISPATCH_S
@@ -183,6 +182,8 @@ def _faint_experts(evidence: Evidence, mixture: Mixture) -> int:
             stacked = max(stacked, _removable_rows(row, mixture.experts))
         elif row.get("l2") is not None:
             norms.setdefault(param.name.removeprefix(expert), {})[expert] = row["l2"]
+    from statistics import median  # as long to import as a small model takes to analyse
+
     faint = []
     for group in norms.values():
         limit = _STARVED * median(group.values())

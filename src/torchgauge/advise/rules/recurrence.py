@@ -43,6 +43,7 @@ _POINTWISE = ("elementwise", "activation", "copy")
 # it gets from memory, and a row is half a FLOP for each byte of the weight.
 _ROWS = 30
 _NOT_FED_BACK = "where a result is fed back, as in generation, the loop stays; all steps' inputs must fit in memory"
+_OTHER_RESET = "torch's GRU applies its reset gate after the product, not before it: train again"
 # So far back a term of a sum is followed to the term before.
 _MOST_ANCESTORS = 500
 # Elements of sigmoids and tanhs may differ by a round from what a formula says.
@@ -68,7 +69,9 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             feeds = [op for op in loop.body if op.index not in inside]
             feeds = [op for op in feeds if any(user.index in inside for user in evidence.flow.users(op))]
             words = f"use torch.nn.{layer} for the loop over time steps: one call for all"
-            yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, [*through, *feeds]))
+            found = loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, [*through, *feeds]))
+            resets_first = layer == "GRU" and _scales_before_products(through)
+            yield replace(found, risk=f"{_OTHER_RESET}; {found.risk}") if resets_first else found
             covered |= {op.index for op in feeds}
     for loop, words in _outside_the_state(evidence, recurrent):
         if covered.isdisjoint(op.index for op in loop.products):
@@ -149,16 +152,21 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
         return "RNN" if tanhs + round(names.count("aten::relu") / loop.rounds) == 1 else None
     gates = {2: ("LSTM", 1.5), 1: ("GRU", 2.0)}  # by tanhs in a step, the elements of its sigmoids for each of theirs
     layer, each = gates.get(tanhs, ("", 0.0))
-    # torch's GRU multiplies its state by the weights as it is: a state that decays, or a reset before the product, is
-    # another cell. The state of an LSTM is itself a product with a gate.
-    if layer == "GRU" and _scales_before_products(through):
+    # Of a GRU only a gate scales the state: one that decays between the steps is another cell. The state of an LSTM is
+    # itself a product with a gate.
+    if layer == "GRU" and not all(_is_gated(op, through) for op in _scales_before_products(through)):
         return None
     return layer if layer and not relu and abs(sigmoid / tanh / each - 1) < _ABOUT else None
 
 
-def _scales_before_products(through: Sequence[OpRecord]) -> bool:
-    """Whether a product reads the result of a multiplication by element, at once or behind copies."""
-    by_index = {op.index: op for op in through}
+def _is_gated(scale: OpRecord, through: Sequence[OpRecord]) -> bool:
+    gates = {op.index for op in through if op.op.rstrip("_") == "aten::sigmoid"}
+    return not gates.isdisjoint(index for index in scale.producers if index is not None)
+
+
+def _scales_before_products(through: Sequence[OpRecord]) -> list[OpRecord]:
+    """The multiplications by element whose results a product reads, at once or behind copies."""
+    by_index, found = {op.index: op for op in through}, list[OpRecord]()
     todo = [index for op in through if op.op in _PRODUCTS for index in op.producers]
     seen: set[int] = set()
     while todo:
@@ -168,10 +176,10 @@ def _scales_before_products(through: Sequence[OpRecord]) -> bool:
             continue
         seen.add(source.index)
         if source.op.rstrip("_") == "aten::mul":
-            return True
+            found.append(source)
         if source.op.rstrip("_") in _COPIES:
             todo += source.producers
-    return False
+    return found
 
 
 def _multiplies_twice(through: Sequence[OpRecord]) -> bool:
