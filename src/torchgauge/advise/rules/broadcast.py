@@ -8,7 +8,7 @@ from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.advise.rules.folding import LINEAR_OPS
+from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
 from torchgauge.facts import OpRecord, TensorSpec
 
 _PRODUCTS = {"aten::bmm", "aten::baddbmm"}
@@ -33,7 +33,7 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
         rank = len(joined.signature.outputs[0].shape)
         along = int(joined.signature.attributes.get("dim") or 0) % rank
         is_linear = layer.op in LINEAR_OPS and along == rank - 1
-        if not is_linear and not (_is_pointwise(layer) and along == 1):
+        if not is_linear and not (is_pointwise_convolution(layer) and along == 1):
             continue
         repeated = [
             (at, times)
@@ -122,15 +122,6 @@ def _joined_channels(evidence: Evidence, layer: OpRecord) -> OpRecord | None:
         reader, read, source = source, source.signature.inputs[0], evidence.flow.source(source)
         at = at if read.shape == made.shape else None
     return None
-
-
-def _is_pointwise(op: OpRecord) -> bool:
-    given = op.signature.attributes
-    kernel = op.signature.inputs[1].shape[2:] if op.category == "convolution" else (0,)
-    strides = given.get("stride")
-    is_plain = int(given.get("groups") or 1) == 1 and not given.get("transposed")
-    is_plain = is_plain and (not isinstance(strides, list | tuple) or set(strides) <= {1})
-    return is_plain and set(kernel) == {1}
 
 
 def _times_repeated(evidence: Evidence, joined: OpRecord, at: int, along: int) -> float:

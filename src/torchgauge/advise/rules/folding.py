@@ -190,6 +190,15 @@ def _holds_weight(layer: OpRecord) -> bool:
     return bool(layer.weights) and sum(source is not None for source in layer.producers) <= 1
 
 
+def is_pointwise_convolution(op: OpRecord) -> bool:
+    """A 1×1 convolution that computes each pixel from all channels of that pixel: a linear layer over the channels."""
+    given = op.signature.attributes
+    if op.category != "convolution" or given.get("transposed") or int(given.get("groups") or 1) != 1:
+        return False
+    is_plain = not any(given.get("padding") or ()) and set(given.get("stride") or (1,)) == {1}
+    return is_plain and set(op.signature.inputs[1].shape[2:]) == {1}
+
+
 def _is_convolution(layer: OpRecord, _: OpRecord) -> bool:
     return layer.category == "convolution"
 

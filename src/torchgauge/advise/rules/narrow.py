@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.advise.rules.folding import LINEAR_OPS
+from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
 from torchgauge.facts import OpRecord
 
 _AVERAGES = {f"aten::{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d")}
@@ -24,7 +24,7 @@ def pointwise_before_pooling(evidence: Evidence) -> Iterator[Advice]:
     """A 1×1 convolution whose result is averaged or made smaller: both are linear, and the order is free."""
     for conv in evidence.flow.of_category("convolution"):
         pool = evidence.flow.only_reader(conv)
-        if pool is None or not conv.weights or not _is_pointwise(conv):
+        if pool is None or not conv.weights or not is_pointwise_convolution(conv):
             continue
         large, given = conv.signature.outputs[0], pool.signature.attributes
         # Each result must be a weighted mean of pixels. Padding with zeros would count where the bias does.
@@ -63,7 +63,9 @@ def narrow_heads(evidence: Evidence) -> Iterator[Advice]:
     groups: dict[object, list[OpRecord]] = {}
     for op in evidence.flow.of_category("convolution", "matmul"):
         place = 1 if op.op == "aten::addmm" else 0
-        is_layer = bool(op.weights) and (op.op in LINEAR_OPS or (op.category == "convolution" and _is_pointwise(op)))
+        is_layer = bool(op.weights) and (
+            op.op in LINEAR_OPS or (op.category == "convolution" and is_pointwise_convolution(op))
+        )
         if not is_layer or evidence.flow.source(op, place + 1) is not None:
             continue
         channels = 1 if op.category == "convolution" else -1
@@ -91,10 +93,3 @@ def narrow_heads(evidence: Evidence) -> Iterator[Advice]:
             risk="a checkpoint has one weight where it had several",
             confidence="high",
         )
-
-
-def _is_pointwise(op: OpRecord) -> bool:
-    given = op.signature.attributes
-    is_plain = not given.get("transposed") and int(given.get("groups") or 1) == 1
-    is_plain = is_plain and not any(given.get("padding") or ()) and set(given.get("stride") or (1,)) == {1}
-    return is_plain and set(op.signature.inputs[1].shape[2:]) == {1}
