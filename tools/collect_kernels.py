@@ -2,6 +2,8 @@
 
     python tools/collect_kernels.py calls -o calls.jsonl.xz          here: the ops of many models, without data
     python tools/collect_kernels.py measure calls.jsonl.xz -o FOLDER on the device; --seconds ends it in time; resumes
+    python tools/collect_kernels.py names benchmarks/kernel_times.jsonl.xz -o FOLDER --workers 14
+                                                                     on the device: which kernels the libraries choose
     python tools/collect_kernels.py second calls.jsonl.xz FOLDER -o more.jsonl.xz   here: what to measure next
     python tools/collect_kernels.py third -o more.jsonl.xz           here: drawn sizes of long attention and the like
     python tools/collect_kernels.py fourth tools/kernel_calls.jsonl.xz times.jsonl.xz -o more.jsonl.xz
@@ -42,7 +44,8 @@ SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_local_scalar_
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "phase", choices=("calls", "measure", "second", "third", "fourth", "fifth", "gather", "table", "energy")
+        "phase",
+        choices=("calls", "measure", "names", "second", "third", "fourth", "fifth", "gather", "table", "energy"),
     )
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/kernels"))
@@ -71,6 +74,10 @@ def main() -> int:
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS,
                                   args.workers))  # fmt: skip
+    if args.phase == "names":
+        return int(
+            import_module("kernel_names").names(*args.paths, args.output, args.seconds, args.device, args.workers)
+        )
     tables: Any = import_module("kernel_tables")
     if args.phase == "gather":
         return int(tables.gather(args.paths, args.output))
