@@ -217,7 +217,7 @@ def worker(path: Path, output: Path, seconds: float, device: str, share: int, wo
     own = measured_lines(path)[share::workers]
     left = [(number, json.loads(line)) for number, line in own if number not in done]
     started = len(own) - len(left)
-    size = BATCH if not done else 10  # after a crash less is lost with the next one
+    size = 10 if any("crashed" in line for line in known) else BATCH  # after a crash less is lost with the next one
     with results.open("a") as file, torch.no_grad():
         for first in range(0, len(left), size):
             if time.monotonic() > ends:
