@@ -75,11 +75,11 @@ class Recording:
     _kernels: dict[int, list[CompiledKernel]] = field(default_factory=dict)
     _parameters: dict[int, tuple[str | None, ...]] = field(default_factory=dict)
     _breaks: dict[tuple[str, str | None], GraphBreak] = field(default_factory=dict)
-    _attempts: collections.deque[Any] = field(default_factory=collections.deque)
+    attempts: collections.deque[Any] = field(default_factory=collections.deque)
     _frames: dict[str, int] = field(default_factory=dict)
     _defined: dict[str, str] = field(default_factory=dict)
-    _unsupported: Any = None  # the last exception that Dynamo raised for code that it cannot trace
-    _cause: Any = None  # of these, the one because of which it started again, to end the graph before
+    unsupported: Any = None  # the last exception that Dynamo raised for code that it cannot trace
+    cause: Any = None  # of these, the one because of which it started again, to end the graph before
     _graph: int = 0
     _owners: dict[types.CodeType | str, str] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class Recording:
     def breaks(self) -> tuple[GraphBreak, ...]:
         """Those that ended a graph, then frames that Dynamo gave up on."""
         found = dict(self._breaks)
-        for attempt in self._attempts:
+        for attempt in self.attempts:
             file, line = attempt.fail_user_frame_filename, attempt.fail_user_frame_lineno
             if attempt.fail_reason is not None and not is_python_library(file or ""):
                 source = source_line(file, line) if file else None
@@ -130,7 +130,7 @@ class Recording:
         """Of a function that was compiled before in this recording; for Dynamo also of one that another model compiled.
         A guard is written "0/0: tensor 'x' size mismatch …", with the number of the compilation whose guard it is."""
         if any(
-            (one.co_filename, one.co_firstlineno) == (code.co_filename, code.co_firstlineno) for one in self._attempts
+            (one.co_filename, one.co_firstlineno) == (code.co_filename, code.co_firstlineno) for one in self.attempts
         ):
             first = _first_line(guards[0]) if guards else "no guard is known"
             number, colon, rest = first.partition(": ")
@@ -141,7 +141,7 @@ class Recording:
         if all(is_python_library(frame.filename) for frame in reason.user_stack):
             return  # a function of Python's that runs between two graphs, and that Dynamo tried to compile too
         lines = [line for frame in reason.user_stack if (line := source_line(frame.filename, frame.lineno))]
-        cause = self._cause
+        cause = self.cause
         if reason.reason == "step_unsupported" and cause is not None:
             # It cannot resume there (in `try`), so the graph ended at a line before it.
             reason = replace(reason, reason=str(getattr(cause, "msg", cause)), user_stack=cause.real_stack)
@@ -399,33 +399,112 @@ def _extern_name(node: Any) -> str:
     return str(getattr(node, "python_kernel_name", None) or type(node).__name__)
 
 
-@contextmanager
-def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
-    """Record what this thread compiles of the model. Without `runs_code` Inductor's code is generated and not
-    compiled, and the graphs run op by op."""
-    from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
-    from torch._dynamo import utils as dynamo_utils
-    from torch._inductor import compile_fx, config, graph, output_code, scheduler
-    from torch._inductor.codegen import cpp, triton
+@dataclass(frozen=True, slots=True)
+class Interceptor:
+    """Functions of Dynamo and Inductor, each given the one that it replaces and its arguments. Without `runs_code`
+    compiling ends when the code of a graph is generated."""
 
-    paths, owner = ModulePaths(model), threading.get_ident()
-    found = Recording(
-        {id(module): path for module, path in paths.modules()}, {id(owned.tensor): owned.name for owned in paths.owned}
-    )
+    found: Recording
+    runs_code: bool
+
+    def compile_subgraph(self, original: Function, output: Any, *args: object, **kwargs: object) -> object:
+        from torch._dynamo.output_graph import GraphCompileReason
+
+        self.found.note_owner(output)
+        # Before 2.9 another argument came before it.
+        given = (*args, *kwargs.values())
+        reason = next(value for value in given if isinstance(value, GraphCompileReason))
+        if reason.graph_break:
+            self.found.note_break(reason)
+        return original(output, *args, **kwargs)
+
+    def unsupported(self, original: Function, error: Any, *args: object, **kwargs: object) -> None:
+        original(error, *args, **kwargs)
+        self.found.unsupported = error
+
+    def restart(self, original: Function, *args: object, **kwargs: object) -> object:
+        self.found.cause = self.found.unsupported
+        return original(*args, **kwargs)
+
+    def call_compiler(
+        self, original: Function, output: Any, module: fx.GraphModule, *args: object, **kwargs: object
+    ) -> object:
+        graph = self.found.note_graph(output, module)
+        with warnings.catch_warnings(record=True) as messages:
+            warnings.simplefilter("always")
+            try:
+                compiled = original(output, module, *args, **kwargs)
+            except BaseException as error:  # Dynamo starts again, or leaves the function to Python
+                self.found.note_failure(graph, error, [str(warning.message) for warning in messages])
+                raise
+
+        def counted(*inputs: object) -> object:
+            self.found.note_call(graph, inputs)
+            return compiled(*inputs)
+
+        return counted
+
+    def example_inputs(self, original: Function, output: Any) -> list[Any]:
+        """Before 2.11 a backend takes real tensors or those of Dynamo's fake mode; later it copies others itself."""
+        context = output.tracing_context
+        mode, inputs = context.fake_mode, []
+        for value in original(output):
+            if isinstance(value, FakeTensor) and value.fake_mode is not mode:
+                sizes = context.tensor_to_context.get(value)
+                source = getattr(sizes, "tensor_source", None)
+                value = mode.from_tensor(value, static_shapes=False, symbolic_context=sizes, source=source)
+            inputs.append(value)
+        return inputs
+
+    def find_failed_guards(self, original: Function, entries: Any, frame: Any, *args: object, **kwargs: object) -> Any:
+        guards = original(entries, frame, *args, **kwargs)
+        self.found.note_recompilation(frame.f_code, guards)
+        return guards
+
+    def generate(self, original: Function, module: fx.GraphModule, *args: object, **kwargs: object) -> object:
+        if kwargs.get("is_backward"):
+            self.found.note_backward(module)
+        plain = None if self.runs_code else fx.GraphModule(module, copy.copy(module.graph))
+        try:
+            return original(module, *args, **kwargs)
+        except _Generated:
+            return _op_by_op(plain)
+
+    def codegen(self, original: Function, scheduler: Any, *args: object, **kwargs: object) -> object:
+        result = original(scheduler, *args, **kwargs)
+        self.found.note_kernels(scheduler)
+        return result
+
+    def define_kernel(
+        self, original: Function, scheduling: Any, source: str, nodes: Sequence[Any], *args: object, **kwargs: object
+    ) -> object:
+        name = original(scheduling, source, nodes, *args, **kwargs)
+        self.found.note_names(nodes, name)
+        return name
+
+    def compile_to_module(self, original: Function, lowering: Any) -> object:
+        if self.runs_code:
+            return original(lowering)
+        lowering.codegen()
+        raise _Generated
+
+
+def _op_by_op(plain: fx.GraphModule | None) -> Any:
+    """The graph itself as the code that Inductor would have compiled."""
+    from torch._inductor import output_code
 
     class OpByOp(output_code.OutputCode):
-        """Runs the graph itself instead of its compiled code."""
-
-        def __init__(self, plain: fx.GraphModule) -> None:
+        def __init__(self) -> None:
             super().__init__()
-            self._plain, self._boxed_call = plain, True
+            self._boxed_call = True
 
         def __call__(self, inputs: Sequence[object]) -> object:
             # The outputs of generated code share storage and are not views to autograd, so that a part of the model
             # behind a break may write into them. Without this key the outputs of the graph are not views either.
             keys = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
             with torch._C._ExcludeDispatchKeyGuard(keys):
-                return self._plain(*inputs)
+                assert plain is not None
+                return plain(*inputs)
 
         def post_compile(self, *args: object, **kwargs: object) -> None:
             pass
@@ -433,137 +512,45 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
         def set_triton_bundle(self, triton_bundle: object) -> None:
             pass
 
-    def patched(place: Any, name: str, make: Callable[[Function], Function]) -> None:
-        original = getattr(place, name)
-        own, replacement = name in vars(place), make(original)
+    return OpByOp()
 
-        def choose(*args: object, **kwargs: object) -> object:
-            return (replacement if threading.get_ident() == owner else original)(*args, **kwargs)
 
-        stack.callback(setattr, place, name, original) if own else stack.callback(delattr, place, name)
-        setattr(place, name, choose)
+@contextmanager
+def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
+    """Record what this thread compiles of the model. Without `runs_code` Inductor's code is generated and not
+    compiled, and the graphs run op by op."""
+    from torch._dynamo import convert_frame, exc, output_graph, symbolic_convert
+    from torch._dynamo import utils as dynamo_utils
+    from torch._inductor import compile_fx, config, graph, scheduler
+    from torch._inductor.codegen import cpp, triton
 
-    def compile_subgraph(original: Function) -> Function:
-        def call(output: Any, *args: object, **kwargs: object) -> object:
-            found.note_owner(output)
-            # Before 2.9 another argument came before it.
-            given = (*args, *kwargs.values())
-            reason = next(value for value in given if isinstance(value, output_graph.GraphCompileReason))
-            if reason.graph_break:
-                found.note_break(reason)
-            return original(output, *args, **kwargs)
-
-        return call
-
-    def unsupported(original: Function) -> Function:
-        def call(error: Any, *args: object, **kwargs: object) -> None:
-            original(error, *args, **kwargs)
-            found._unsupported = error
-
-        return call
-
-    def restart(original: Function) -> Function:
-        def call(*args: object, **kwargs: object) -> object:
-            found._cause = found._unsupported
-            return original(*args, **kwargs)
-
-        return call
-
-    def call_compiler(original: Function) -> Function:
-        def call(output: Any, module: fx.GraphModule, *args: object, **kwargs: object) -> object:
-            graph = found.note_graph(output, module)
-            with warnings.catch_warnings(record=True) as messages:
-                warnings.simplefilter("always")
-                try:
-                    compiled = original(output, module, *args, **kwargs)
-                except BaseException as error:  # Dynamo starts again, or leaves the function to Python
-                    found.note_failure(graph, error, [str(warning.message) for warning in messages])
-                    raise
-
-            def counted(*inputs: object) -> object:
-                found.note_call(graph, inputs)
-                return compiled(*inputs)
-
-            return counted
-
-        return call
-
-    def example_inputs(original: Function) -> Function:
-        """Before 2.11 a backend takes real tensors or those of Dynamo's fake mode; later it copies others itself."""
-
-        def call(output: Any) -> object:
-            context = output.tracing_context
-            mode, found = context.fake_mode, []
-            for value in original(output):
-                if isinstance(value, FakeTensor) and value.fake_mode is not mode:
-                    sizes = context.tensor_to_context.get(value)
-                    source = getattr(sizes, "tensor_source", None)
-                    value = mode.from_tensor(value, static_shapes=False, symbolic_context=sizes, source=source)
-                found.append(value)
-            return found
-
-        return call
-
-    def find_failed_guards(original: Function) -> Function:
-        def call(entries: Any, frame: Any, *args: object, **kwargs: object) -> object:
-            guards = original(entries, frame, *args, **kwargs)
-            found.note_recompilation(frame.f_code, guards)
-            return guards
-
-        return call
-
-    def generate(original: Function) -> Function:
-        def call(module: fx.GraphModule, *args: object, **kwargs: object) -> object:
-            if kwargs.get("is_backward"):
-                found.note_backward(module)
-            if runs_code:
-                return original(module, *args, **kwargs)
-            plain = fx.GraphModule(module, copy.copy(module.graph))
-            try:
-                return original(module, *args, **kwargs)
-            except _Generated:
-                return OpByOp(plain)
-
-        return call
-
-    def codegen(original: Function) -> Function:
-        def call(own: Any, *args: object, **kwargs: object) -> object:
-            result = original(own, *args, **kwargs)
-            found.note_kernels(own)
-            return result
-
-        return call
-
-    def define_kernel(original: Function) -> Function:
-        def call(own: Any, source: str, nodes: Sequence[Any], *args: object, **kwargs: object) -> object:
-            name = original(own, source, nodes, *args, **kwargs)
-            found.note_names(nodes, name)
-            return name
-
-        return call
-
-    def compile_to_module(original: Function) -> Function:
-        def call(own: Any) -> object:
-            own.codegen()
-            raise _Generated
-
-        return original if runs_code else call
-
+    paths, owner = ModulePaths(model), threading.get_ident()
+    found = Recording(
+        {id(module): path for module, path in paths.modules()}, {id(owned.tensor): owned.name for owned in paths.owned}
+    )
+    ours = Interceptor(found, runs_code)
+    guards = "get_and_maybe_log_recompilation_reasons"  # without the last "s" in 2.6
+    guards = guards if hasattr(convert_frame, guards) else guards[:-1]
+    replaced: list[tuple[Any, str, Function]] = [
+        (output_graph.OutputGraph, "compile_subgraph", ours.compile_subgraph),
+        (exc.Unsupported, "__init__", ours.unsupported),
+        (symbolic_convert.SpeculationEntry, "fail_and_restart_analysis", ours.restart),
+        (output_graph.OutputGraph, "call_user_compiler", ours.call_compiler),
+        (output_graph.OutputGraph, "example_inputs", ours.example_inputs),
+        (convert_frame, guards, ours.find_failed_guards),
+        (compile_fx, "fx_codegen_and_compile", ours.generate),
+        (scheduler.Scheduler, "codegen", ours.codegen),
+        (cpp.CppScheduling, "define_kernel", ours.define_kernel),
+        (triton.TritonScheduling, "define_kernel", ours.define_kernel),
+        (graph.GraphLowering, "compile_to_module", ours.compile_to_module),
+    ]
     with ExitStack() as stack:
-        patched(output_graph.OutputGraph, "compile_subgraph", compile_subgraph)
-        patched(exc.Unsupported, "__init__", unsupported)
-        patched(symbolic_convert.SpeculationEntry, "fail_and_restart_analysis", restart)
-        patched(output_graph.OutputGraph, "call_user_compiler", call_compiler)
-        patched(output_graph.OutputGraph, "example_inputs", example_inputs)
-        asks = "get_and_maybe_log_recompilation_reasons"  # without the last "s" in 2.6
-        patched(convert_frame, asks if hasattr(convert_frame, asks) else asks[:-1], find_failed_guards)
-        patched(compile_fx, "fx_codegen_and_compile", generate)
-        patched(scheduler.Scheduler, "codegen", codegen)
-        patched(cpp.CppScheduling, "define_kernel", define_kernel)
-        patched(triton.TritonScheduling, "define_kernel", define_kernel)
-        patched(graph.GraphLowering, "compile_to_module", compile_to_module)
+        for place, name, replacement in replaced:
+            original = getattr(place, name)
+            stack.callback(*(setattr, place, name, original) if name in vars(place) else (delattr, place, name))
+            setattr(place, name, _in_thread(owner, original, replacement))
         stack.callback(setattr, dynamo_utils, "_compilation_metrics", dynamo_utils._compilation_metrics)
-        dynamo_utils._compilation_metrics = found._attempts
+        dynamo_utils._compilation_metrics = found.attempts
         stack.enter_context(_caches_kept())
         stack.enter_context(config.patch(fx_graph_cache=False, cpp_wrapper=False))
         stack.enter_context(torch._functorch.config.patch(enable_autograd_cache=False))
@@ -577,6 +564,17 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
             # Which vector instructions there are is otherwise found by compiling a test, for seconds.
             stack.enter_context(config.patch({"cpp.vec_isa_ok": True, **dict.fromkeys(TUNING, False)}))
         yield found
+
+
+def _in_thread(owner: int, original: Function, replacement: Function) -> Function:
+    """The replacement in the thread that records, the original in all others. A function, so that a class binds it."""
+
+    def call(*args: object, **kwargs: object) -> object:
+        if threading.get_ident() == owner:
+            return replacement(original, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    return call
 
 
 @contextmanager
