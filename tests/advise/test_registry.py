@@ -162,5 +162,5 @@ def test_the_row_has_the_members_of_the_contract_and_nothing_verified() -> None:
         "confidence", "verified",
     ]  # fmt: skip
     assert row["where"] == {"module": "a", "ops": [], "weight": None, "source": None}
-    assert list(row["expected_gain"]) == ["quantity", "low", "high", "seconds", "basis", "how"]
+    assert list(row["expected_gain"] or ()) == ["quantity", "low", "high", "seconds", "basis", "how"]
     assert row["verified"] is None

@@ -263,7 +263,7 @@ def test_whole_and_parts_of_a_model_survive_the_document() -> None:
     analysis = tg.analyze(model, inputs=x, progress=False)
     with ready(model, Candidate((x,), {}, None), device=CPU) as subject:
         facts = measure_run(subject, analysis.capture.ops, QUICK)
-    figures = facts.figures
+    figures: Any = facts.figures
     assert figures["origin"] == "measured"
     assert figures["watts_mean"] == pytest.approx(50.0)
     assert figures["idle_watts"] == pytest.approx(50.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append(order)
         samples = subject.args[0].shape[0]
         known = {"joules": JOULES, "joules_per_sample": JOULES / samples, "watts_mean": 100.0}
-        return EnergyFacts({**blank(MEASURED), **known, "power_limit_watts": 700.0})
+        return EnergyFacts(cast(Any, {**blank(MEASURED), **known, "power_limit_watts": 700.0}))
 
     monkeypatch.setattr(target, "measure_run", measure_run)
     return asked
@@ -76,7 +76,7 @@ def test_measured_energy_is_not_estimated_as_well(meter: list[Any]) -> None:
 @pytest.mark.parametrize(("seconds_each", "notes"), [(0.0104, 0), (0.02, 1)])
 def test_metered_runs_of_another_duration_get_a_note(seconds_each: float, notes: int) -> None:
     known = {"joules": JOULES, "iterations": 100, "window_s": 100 * seconds_each}
-    facts = EnergyFacts({**blank(MEASURED), **known})
+    facts = EnergyFacts(cast(Any, {**blank(MEASURED), **known}))
     found = noted(facts, 0.01).figures["notes"]
     assert len(found) == notes
     assert all("20.0 ms" in note and "10.0 ms" in note for note in found)

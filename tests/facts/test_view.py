@@ -38,7 +38,9 @@ def test_remarks_are_those_of_the_new_view_and_figures_are_kept() -> None:
     found = tg.analyze(nn.Linear(4, 4), inputs=torch.ones(1, 4), advice=False)
     assert found.advice == []
     totals = found.totals
-    changed = found.with_remarks(warnings=["careful"], advice=[{"rule": "a"}], plan={"rules": ["a"]})
+    advice: Any = [{"rule": "a"}]
+    plan: Any = {"rules": ["a"]}
+    changed = found.with_remarks(warnings=["careful"], advice=advice, plan=plan)
     assert changed.totals is totals
     assert changed.capture.run.warnings[-1] == "careful"
     assert [row.rule for row in changed.advice] == ["a"]

@@ -35,7 +35,7 @@ VERIFIED: dict[str, Any] = {
     "kept": True,
     "reason": None,
 }
-PLAN: dict[str, Any] = {
+PLAN: Any = {
     "rules": ["a-rule"],
     "quantity": "time_s",
     "gain": 0.25,
@@ -51,7 +51,7 @@ def all_measured() -> View:
 
 
 def advised(**changes: Any) -> View:
-    rows = ({**ADVICE}, {**ADVICE, "rule": "kept", "verified": VERIFIED}, {**ADVICE, "rule": "refuted", **changes})
+    rows: Any = ({**ADVICE}, {**ADVICE, "rule": "kept", "verified": VERIFIED}, {**ADVICE, "rule": "refuted", **changes})
     return View(replace(sample_capture(), advice=rows, plan=PLAN))
 
 
@@ -64,7 +64,11 @@ def refuted() -> View:
 def long_named() -> View:
     """Names and texts of ten thousand characters, in what was measured and advised."""
     name = "</script><img src=x>" + "x" * 10_000
-    advice = {**ADVICE, "where": {"module": name, "ops": [], "weight": None}, "code": f"model.get_submodule('{name}')"}
+    advice: Any = {
+        **ADVICE,
+        "where": {"module": name, "ops": [], "weight": None},
+        "code": f"model.get_submodule('{name}')",
+    }
     system = {**SYSTEM, "absent": {"temperature_c": name}}
     capture = measured_capture(system=system, notes=[name], failure=name, device=name)
     return View(replace(capture, advice=(advice,)))

@@ -243,5 +243,7 @@ def test_advice_tells_what_was_verified_withdrawn_and_planned() -> None:
 
 
 def test_a_plan_that_holds_nothing_is_not_shown() -> None:
-    view = View(replace(sample_capture(), advice=({**ADVICE},), plan={**PLAN, "rules": []}))
+    advice: Any = ({**ADVICE},)
+    plan: Any = {**PLAN, "rules": []}
+    view = View(replace(sample_capture(), advice=advice, plan=plan))
     assert part_of(view, "advice")["plan"] is None

@@ -312,7 +312,7 @@ def test_an_analysis_has_the_fit_of_the_devices_it_was_asked_for(tmp_path: Path)
     found = tg.analyze(Net(), inputs=inputs, mode="train", on=["h200", "l4"], advice=False)
     assert [row["device"] for row in found.to_dict()["fit"]] == ["h200", "l4"]
     alone = fitted(Net(), on="h200", mode="train", inputs=inputs)
-    assert found.capture.fit[0]["used_bytes"] == alone.used_bytes
+    assert found.capture.fit[0].used_bytes == alone.used_bytes
     found.save(tmp_path / "run.json")
     saved = tg.load(tmp_path / "run.json")
     assert saved.capture.fit == found.capture.fit
@@ -334,7 +334,7 @@ def test_an_analysis_traces_the_model_once_for_the_memory_and_the_time_of_a_devi
     monkeypatch.setattr(steps, "trace", counted)
     given = torch.empty(64, 1024, device="meta")
     found = tg.analyze(Net(), on=["h200", "h100", "24GiB"], inputs=given, advice=False)
-    assert [row["device"] for row in found.capture.fit] == ["h200", "h100", "24GiB"]
+    assert [fit.device for fit in found.capture.fit] == ["h200", "h100", "24GiB"]
     assert [row["device"] for row in found.capture.forecast] == ["h200", "h100"]
     assert len(traced) == 2  # an H100 runs the kernels of an H200
     with pytest.raises(UsageError, match="no device 'h20x'"):

@@ -54,7 +54,7 @@ def measured_energy(**changes: Any) -> View:
         "attribution": {"method": "replayed", "explained_share": 1 / 1.1, "residue_j": whole - whole / 1.1},
     }
     ops = {op.index: {"energy_j": OP_J} for op in capture.ops}
-    facts = EnergyFacts({**blank(MEASURED), **known, **changes}, _module_energy(capture), ops)
+    facts = EnergyFacts(cast(Any, {**blank(MEASURED), **known, **changes}), _module_energy(capture), ops)
     return _view(capture, completed(facts, _analysed(capture), CPU, PEAKS, Footprint(given_grid(360), 1.5)))
 
 

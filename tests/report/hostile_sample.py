@@ -92,7 +92,7 @@ def _figures(name: str) -> dict[str, Any]:
     return weight_figures(recommendations=[name]) | {name: 1}
 
 
-def _advice(name: str) -> dict[str, Any]:
+def _advice(name: str) -> Any:
     return {
         "rule": name,
         "where": {"module": name, "ops": [0], "weight": name},

@@ -103,7 +103,9 @@ def _energy(capture: Capture) -> EnergyFacts:
         "attribution": {"method": "replayed", "explained_share": 1 / 1.1, "residue_j": 0.1 * parts},
     }  # fmt: skip
     modules = {path: {"energy_j": OP_J * count} for path, count in _ops_below(capture).items()}
-    facts = EnergyFacts({**blank(MEASURED), **known}, modules, {op.index: {"energy_j": OP_J} for op in capture.ops})
+    facts = EnergyFacts(
+        cast(Any, {**blank(MEASURED), **known}), modules, {op.index: {"energy_j": OP_J} for op in capture.ops}
+    )
     peaks = Peaks("A GPU", {"float32": 10e12}, 1e12, 500.0, "its datasheet")
     return completed(facts, Analysed(capture.ops, capture.modules), CPU, peaks, Footprint(given_grid(360), 1.5))
 

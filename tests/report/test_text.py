@@ -33,7 +33,7 @@ OPS_HEADINGS = (
 
 
 def with_advice(code: str) -> View:
-    row: dict[str, Any] = {
+    row: Any = {
         "rule": "a-rule",
         "where": {"module": "", "ops": [], "weight": None},
         "evidence": {},

@@ -92,7 +92,7 @@ def test_what_is_not_finite_has_the_text_of_the_json() -> None:
 
 
 def test_the_lines_of_code_stay_lines() -> None:
-    advice = dict(load_run("cnn").advice[0]) | {"code": "a = 1\nb = 2"}
+    advice: Any = dict(load_run("cnn").advice[0]) | {"code": "a = 1\nb = 2"}
     view = View(replace(sample_capture(), advice=(advice,)))
     assert xml_document(render(view, "xml"))["advice"][0]["code"] == "a = 1\nb = 2"
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torchgauge.advise.code import Patch, SourceEdit
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Advice as AdviceRow
 
 CONFIDENCES = ("high", "medium", "low")
 # In the order in which advice is shown.
@@ -110,9 +113,9 @@ class Advice:
         """ "patch": statements to run on the model; "edit": a diff of its source."""
         return None if self.change is None else "patch" if isinstance(self.change, Patch) else "edit"
 
-    def member(self) -> dict[str, Any]:
+    def member(self) -> AdviceRow:
         """The row of the JSON document."""
-        return {
+        row = {
             "rule": self.rule,
             "kind": self.kind,
             "where": self.where.member(),
@@ -125,3 +128,4 @@ class Advice:
             "confidence": self.confidence,
             "verified": None,
         }
+        return cast("AdviceRow", row)

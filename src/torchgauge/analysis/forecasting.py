@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -16,6 +16,7 @@ from torchgauge.errors import ForwardError, InputError, TorchgaugeError, UsageEr
 from torchgauge.facts import (
     COMPILED,
     EAGER,
+    FitFacts,
     ForecastFacts,
     ModuleForecast,
     OpForecast,
@@ -23,7 +24,6 @@ from torchgauge.facts import (
     PredictedTimes,
     forecast_row,
 )
-from torchgauge.facts.figures import Members
 from torchgauge.report.forecast import ForecastReport
 from torchgauge.report.table_rows import frame
 from torchgauge.schema import read_records
@@ -285,10 +285,10 @@ class Forecasts(list[Forecast]):
 
 
 class Predictions(NamedTuple):
-    """`fits` and `forecasts` are rows of the document; `times` are of the first forecast. `warnings` say what of the
+    """`forecasts` are rows of the document; `times` are of the first forecast. `warnings` say what of the
     model cannot be predicted."""
 
-    fits: tuple[Members, ...]
+    fits: tuple[FitFacts, ...]
     forecasts: tuple[ForecastRow, ...]
     times: PredictedTimes | None
     warnings: tuple[str, ...]
@@ -318,8 +318,7 @@ def predict_on(run: Run, on: str | Sequence[str], ops: Sequence[OpRecord], execu
             if device is not None:
                 allocator = AllocatorSettings()
                 memory = run.predict(device, allocator)
-                facts = asdict(Case(run, device, allocator, memory).facts())
-                fits.append({key: value for key, value in facts.items() if key not in ("timeline", "course")})
+                fits.append(replace(Case(run, device, allocator, memory).facts(), timeline=[], course={}))
             if subject is not None:
                 timed.append(TimedRun.of(run, subject, execution if subject.device is not None else EAGER, memory))
         except (InputError, ForwardError) as error:

@@ -20,7 +20,7 @@ from torchgauge.measure.parts import Measurement
 from torchgauge.units import format_seconds
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Best, SweepPoint
+    from torchgauge.facts.document_types import Best, EnergyFigures, SweepPoint
 
 # Of the time for the undisturbed runs.
 _TRIALS, _PARTS, _POINT = 1.5, 3.0, 0.6
@@ -137,7 +137,7 @@ def completed(
     if found.figures["origin"] != MEASURED and subject.ops:
         found = estimated(found, estimate_energy(subject.ops, known), subject)
     found = noted(found, known.time_s) if found.figures["origin"] == MEASURED else found
-    figures = {**found.figures, "device_best": device_best(subject.ops, peaks, tf32=known.tf32)}
+    figures: EnergyFigures = {**found.figures, "device_best": device_best(subject.ops, peaks, tf32=known.tf32)}
     if footprint is not None:
         figures["carbon"] = footprint.figures(figures, samples=subject.samples)
     return replace(found, figures=figures)
@@ -146,7 +146,7 @@ def completed(
 def noted(found: EnergyFacts, time_s: float | None) -> EnergyFacts:
     """Joules are those of the metered runs; the report says so if these took longer or shorter."""
     figures = found.figures
-    if not time_s or not figures["iterations"]:
+    if not time_s or not figures["iterations"] or figures["window_s"] is None:
         return found
     taken = figures["window_s"] / figures["iterations"]
     if abs(taken / time_s - 1) <= _OTHER_TIME:
@@ -157,7 +157,7 @@ def noted(found: EnergyFacts, time_s: float | None) -> EnergyFacts:
 
 def estimated(found: EnergyFacts, guess: Estimate, subject: Analysed) -> EnergyFacts:
     """`reason` still says why nothing was measured."""
-    figures = {**found.figures, "origin": ESTIMATED, **guess.figures(samples=subject.samples)}
+    figures: EnergyFigures = {**found.figures, "origin": ESTIMATED, **guess.figures(samples=subject.samples)}
     shares = module_shares(subject.ops, subject.modules, guess.ops)
     return EnergyFacts(
         figures=figures,

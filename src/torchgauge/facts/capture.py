@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts.compiled import COMPILED, EAGER, Compiled
-from torchgauge.facts.figures import Members
 from torchgauge.facts.files import AdapterRecord, StoredRecord, TrainingRecord
 from torchgauge.facts.measurements import EnergyFacts, Measured
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import OpRecord
-from torchgauge.facts.predictions import PredictedTimes
+from torchgauge.facts.predictions import FitFacts, PredictedTimes
 from torchgauge.facts.weights import WeightStatistics
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import ForecastRow
+    from torchgauge.facts.document_types import Advice, ForecastRow, Plan
 
 SCHEMA_VERSION = 1
 
@@ -141,13 +140,12 @@ class Capture:
     statistics: WeightStatistics | None = None
     measured: Measured | None = None
     energy: EnergyFacts | None = None
-    advice: tuple[Members, ...] = ()
-    options: tuple[Members, ...] = ()
-    plan: Members | None = None
+    advice: tuple[Advice, ...] = ()
+    options: tuple[Advice, ...] = ()
+    plan: Plan | None = None
     training: TrainingRecord | None = None
     adapter: AdapterRecord | None = None
-    # Predicted memory on devices, as the document has it; without the course of a step.
-    fit: tuple[Members, ...] = ()
+    fit: tuple[FitFacts, ...] = ()  # predicted memory on devices, without the course of a step
     forecast: tuple[ForecastRow, ...] = ()  # and predicted time
     predicted: PredictedTimes | None = None  # of the first of them, by op and module
     compiled: Compiled | None = None  # None: eager

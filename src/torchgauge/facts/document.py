@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from torchgauge.errors import FormatError
 from torchgauge.facts.capture import (
@@ -27,15 +27,14 @@ from torchgauge.facts.document_types import (
     Scan,
     Tensor,
 )
-from torchgauge.facts.figures import Members
 from torchgauge.facts.files import adapter_from_document, stored_from_document, training_from_document
 from torchgauge.facts.measurements import energy_from_document, measured_from_document
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord, Structure
 from torchgauge.facts.op import Cost, OpRecord, Signature
-from torchgauge.facts.predictions import predicted_from_document
+from torchgauge.facts.predictions import FitFacts, predicted_from_document
 from torchgauge.facts.tensor import TensorSpec
 from torchgauge.facts.weights import statistics_from_document
-from torchgauge.schema import conform, make_record
+from torchgauge.schema import conform, make_record, read_records
 
 
 def capture_from_document(document: object, name: str) -> Capture:
@@ -145,8 +144,7 @@ def _capture(document: Document) -> Capture:
         plan=document.get("plan"),
         training=training_from_document(document),
         adapter=adapter_from_document(document),
-        # `FitFacts` is what each of them was checked against.
-        fit=cast("tuple[Members, ...]", tuple(document.get("fit", ()))),
+        fit=tuple(read_records(document.get("fit", []), FitFacts, "fit")),
         forecast=tuple(document.get("forecast", ())),
         predicted=predicted_from_document(document),
         compiled=compiled_from_document(document),

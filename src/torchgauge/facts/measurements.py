@@ -91,7 +91,7 @@ class EnergyFacts:
     """What a run consumes. `figures` is the document's `energy`; `modules` (by path) and `ops` (by index) are the
     members of their rows: `energy_j` measured, `estimated_energy_j` estimated with its range."""
 
-    figures: Members
+    figures: EnergyFigures
     modules: Mapping[str, Members] = field(default_factory=dict)
     ops: Mapping[int, Members] = field(default_factory=dict)
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import cached_property, partial
-from typing import Any, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture
 from torchgauge.facts.compiled import compiled_member
 from torchgauge.facts.experts import Mixture, find_mixtures
-from torchgauge.facts.figures import Members
 from torchgauge.facts.files import adapter_member, pickle_member, training_member
 from torchgauge.facts.measurements import trace_member
 from torchgauge.facts.module import ArchitectureRecord
+from torchgauge.facts.predictions import short_fit_row
 from torchgauge.facts.quantized import WeightSize, quantization_member, weight_sizes
 from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.weights import against_member, summary_member, weight_ops, weight_rows
+
+if TYPE_CHECKING:
+    from torchgauge.facts.document_types import Advice, Plan
 
 __all__ = ["Row", "View"]
 
@@ -41,9 +44,9 @@ class View:
         self,
         *,
         warnings: Sequence[str] = (),
-        advice: Sequence[Members] | None = None,
-        options: Sequence[Members] | None = None,
-        plan: Members | None = None,
+        advice: Sequence[Advice] | None = None,
+        options: Sequence[Advice] | None = None,
+        plan: Plan | None = None,
     ) -> Self:
         """This view with more warnings, other advice, a plan. No figure derives from these: those known are kept."""
         old = self.capture
@@ -157,7 +160,7 @@ class View:
         """The members of the JSON document in their order, each computed when it is called. Rows of weights come
         one by one, since a file may hold a million tensors."""
         capture = self.capture
-        return {
+        members: dict[str, Callable[[], Any]] = {
             "schema_version": lambda: SCHEMA_VERSION,
             "tool": lambda: {"name": "torchgauge", "version": capture.version},
             "created": lambda: capture.created,
@@ -212,11 +215,12 @@ class View:
             "plan": lambda: self.plan and dict(self.plan),
             "compiled": lambda: self.compiled and dict(self.compiled),
             "weight_ops": lambda: weight_ops(capture.ops, self.weights, capture.params) if capture.ops else [],
-        } | {
-            name: partial(lambda rows: [dict(row) for row in rows], rows)
-            for name, rows in (("fit", capture.fit), ("forecast", capture.forecast))
-            if rows
         }
+        if capture.fit:
+            members["fit"] = lambda: [short_fit_row(facts) for facts in capture.fit]
+        if capture.forecast:
+            members["forecast"] = lambda: [dict(row) for row in capture.forecast]
+        return members
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of the contract, with plain numbers only."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torchgauge.errors import UsageError
-from torchgauge.facts import StoredTensor, View
+from torchgauge.facts import StoredTensor, View, fit_row
 from torchgauge.facts.figures import ENERGY, FILES, INFERENCE, TOTALS, Known, Members, Unit, figures_of, keys_known
 from torchgauge.facts.files import logical_elements
 from torchgauge.facts.measurements import energy_of, measurements_of
@@ -63,7 +63,7 @@ class Predicted(NamedTuple):
         return cls(table, device, figure) if device and figure in _PREDICTED.get(table, ()) else None
 
     def row(self, view: View) -> Members | None:
-        rows = view.capture.fit if self.table == "fit" else view.capture.forecast
+        rows = map(fit_row, view.capture.fit) if self.table == "fit" else view.capture.forecast
         return next((row for row in rows if self.device in (None, row["device"])), None)
 
 

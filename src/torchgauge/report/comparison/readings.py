@@ -111,13 +111,15 @@ QUANTITIES = tuple(
 
 def predicted_quantities(views: Sequence[View]) -> list[Quantity]:
     """Predicted memory and time, for each device that one of these was analysed for."""
-    titles = {row["device"]: row["title"] for view in views for row in view.capture.fit}
+    titles = {fit.device: fit.title for view in views for fit in view.capture.fit}
     timed = {row["device"]: row["title"] for view in views for row in view.capture.forecast}
 
     def used_on(device: str, view: View) -> Reading:
-        row = next((row for row in view.capture.fit if row["device"] == device), None)
-        span = row["bounds"]["used_bytes"] if row else {}
-        return Reading(row["used_bytes"], ESTIMATED, (span["low"], span["high"])) if row else NO_READING
+        fit = next((fit for fit in view.capture.fit if fit.device == device), None)
+        if fit is None:
+            return NO_READING
+        span = fit.bounds["used_bytes"]
+        return Reading(fit.used_bytes, ESTIMATED, (span.low, span.high))
 
     def time_on(device: str, view: View) -> Reading:
         row = next((row for row in view.capture.forecast if row["device"] == device), None)

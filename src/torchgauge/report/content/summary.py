@@ -151,13 +151,13 @@ def total_facts(view: View) -> list[Fact]:
 def prediction_facts(view: View) -> Iterator[Fact]:
     """The predicted memory and time of the run on each device that was asked about."""
     timed = {row["device"]: row for row in view.capture.forecast}
-    for row in view.capture.fit:
-        span, free = row["bounds"]["used_bytes"], row["free_bytes"]
+    for fit in view.capture.fit:
+        span, free = fit.bounds["used_bytes"], fit.free_bytes
         left = f"{format_bytes(free)} free" if free >= 0 else f"{format_bytes(-free)} too much"
-        note = f"{row['verdict']}: predicted {format_bytes(span['low'])} to {format_bytes(span['high'])}, {left}"
-        yield f"On {row['title']}", format_bytes(row["used_bytes"]), note
-        if row["device"] in timed:
-            yield "Time there", *_predicted_time(timed.pop(row["device"]))
+        note = f"{fit.verdict}: predicted {format_bytes(span.low)} to {format_bytes(span.high)}, {left}"
+        yield f"On {fit.title}", format_bytes(fit.used_bytes), note
+        if fit.device in timed:
+            yield "Time there", *_predicted_time(timed.pop(fit.device))
     for row in timed.values():
         yield f"Time on {row['title']}", *_predicted_time(row)
 
