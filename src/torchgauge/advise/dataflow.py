@@ -9,6 +9,7 @@ from torchgauge.advise.flow import Flow
 from torchgauge.facts import Capture, OpRecord, TensorSpec, contiguous_stride
 
 RANDOM = "nondeterministic_seeded"
+_SPLITS = frozenset({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"})
 # Ops that hand a value of a tensor to Python.
 VALUE_READS = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"})
 
@@ -151,6 +152,10 @@ class Dataflow:
         if op.op.endswith("_") or RANDOM in signature.tags or op.category == "allocation" or not is_single:
             return None
         parts: list[object] = []
+        split = self._split_before(op) if op.op in ("aten::cat", "aten::stack") else None
+        if split is not None:
+            base = split.producers[0]
+            return self.call_number(op), (self.call_number(split), number.get(base or 0, base)), op.weights
         for place in range(len(signature.inputs)):
             source = op.producers[place]
             if source is None and (op.index, place) not in self.input_reads:
@@ -167,6 +172,24 @@ class Dataflow:
                 return None
             parts.append(number.get(whole, whole) if isinstance(whole, int) else whole)
         return self.call_number(op), tuple(parts), op.weights
+
+    def _split_before(self, joined: OpRecord) -> OpRecord | None:
+        """The view op that splits one tensor into the parts which are joined in another way: heads as samples."""
+        base, signature = joined.producers[0] if joined.producers else None, joined.signature
+        if base is None or set(joined.producers) != {base} or len(signature.inputs) < 2:
+            return None
+        splits = [op for op in self._splits.get(base, ()) if op.index < joined.index]
+        is_whole = bool(splits) and tuple(splits[-1].signature.outputs) == tuple(signature.inputs)
+        return splits[-1] if is_whole else None
+
+    @cached_property
+    def _splits(self) -> Mapping[int | None, list[OpRecord]]:
+        """By the op that made the tensor which they split."""
+        found: dict[int | None, list[OpRecord]] = {}
+        for op in self._ops:
+            if op.op in _SPLITS and op.producers:
+                found.setdefault(op.producers[0], []).append(op)
+        return found
 
     def _is_zero(self, index: int | None) -> bool:
         """Whether an op made a tensor of zeros, all of its memory: any part of it is zero, as a first state is."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from torchgauge.advise.dataflow import same_axis
+from torchgauge.advise.dataflow import RANDOM, same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
-from torchgauge.facts import OpRecord, TensorSpec
+from torchgauge.facts import OpRecord, TensorSpec, contiguous_stride
 
 _PRODUCTS = {"aten::bmm", "aten::baddbmm"}
 _REPEATING = {"aten::repeat", "aten::expand_copy", "aten::clone", "aten::repeat_interleave"}
@@ -17,36 +18,48 @@ _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like", "aten::full", "aten:
 _DIFFERENCES = {f"aten::{name}" for name in ("sub", "sub_", "rsub", "add", "add_")}
 # So many times a part must be repeated, and so much of a layer's product must be with it, to be worth another call.
 _LEAST_TIMES, _LEAST_SAVED = 4, 0.2
+# Modules of torch's whose products are inside: GRUCell, LSTM, MultiheadAttention.
+CLOSED = {f"{name}{kind}" for name in ("RNN", "GRU", "LSTM") for kind in ("", "Cell")} | {"MultiheadAttention"}
 # Ops between a concatenation and the layer that reads it.
 _MOST_BETWEEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """A product with a weight, and the concatenation along the channels that it reads."""
+
+    cat: OpRecord
+    layer: OpRecord
+
+    @property
+    def along(self) -> int:
+        return int(self.cat.signature.attributes.get("dim") or 0) % len(self.cat.signature.outputs[0].shape)
+
+    @property
+    def channels(self) -> list[int]:
+        """Of each tensor that is joined."""
+        return [spec.shape[self.along] for spec in self.cat.signature.inputs]
 
 
 @rule("repeated-input", family="order")
 def repeated_input(evidence: Evidence) -> Iterator[Advice]:
     """A layer over positions, part of whose channels are one vector repeated at every position: the global feature of a
     point cloud, the state of a decoder next to the encoder's outputs."""
-    for layer in evidence.flow.steps:
-        sources = evidence.flow.sources(layer) if layer.weights else ()
-        joined = next((source for source in sources if source.op == "aten::cat"), None)
-        if joined is None or not evidence.flow.is_kept_for(joined, layer):
-            continue
-        rank = len(joined.signature.outputs[0].shape)
-        along = int(joined.signature.attributes.get("dim") or 0) % rank
-        is_linear = layer.op in LINEAR_OPS and along == rank - 1
-        if not is_linear and not (is_pointwise_convolution(layer) and along == 1):
+    in_loops = {layer.index for calls, _ in _same_parts(evidence) for layer in (call.layer for call in calls)}
+    for found in _joined_products(evidence):
+        layer, parts = found.layer, found.channels
+        # A window of several positions reads zeros at the border. `repeated-part` covers loops.
+        if layer.index in in_loops or (layer.category == "convolution" and not is_pointwise_convolution(layer)):
             continue
         repeated = [
-            (at, times)
-            for at in range(len(joined.signature.inputs))
-            if (times := _times_repeated(evidence, joined, at, along)) >= _LEAST_TIMES
+            (at, times) for at in range(len(parts)) if (times := _times_repeated(evidence, found, at)) >= _LEAST_TIMES
         ]
-        parts = [spec.shape[along] for spec in joined.signature.inputs]
         saved = sum(parts[at] * (1 - 1 / times) for at, times in repeated) / sum(parts)
         if saved < _LEAST_SAVED:
             continue
         yield Advice(
             rule="repeated-input",
-            where=Where(layer.module, (joined.index, layer.index)),
+            where=Where(layer.module, (found.cat.index, layer.index)),
             evidence={
                 "channels": sum(parts),
                 "repeated_channels": sum(parts[at] for at, _ in repeated),
@@ -55,7 +68,7 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
             recommendation="split this layer's weight: multiply the repeated vector once, before it is repeated",
             change=None,
             # The result for the repeated part is added to the rest, which is another pass over the output.
-            expected_gain=evidence.share([joined, layer]).gain(
+            expected_gain=evidence.share([found.cat, layer]).gain(
                 0.4 * saved, saved, "the product with channels that are equal at every position"
             ),
             risk="rounding differs in the last digits; checkpoints need no change",
@@ -65,36 +78,22 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
 
 @rule("repeated-part", family="loops")
 def repeated_part(evidence: Evidence) -> Iterator[Advice]:
-    """A linear layer or convolution that a loop gives a joined tensor of which one part is the same in every round."""
-    groups: dict[tuple[object, ...], list[tuple[OpRecord, OpRecord]]] = {}
-    for layer in evidence.flow.steps:
-        record = evidence.modules.get(layer.module)
-        kind = "" if record is None or not layer.weights or not layer.cost.macs else record.type
-        if (layer.op in LINEAR_OPS and kind == "Linear") or (layer.category == "convolution" and "Conv" in kind):
-            joined = _joined_channels(evidence, layer)
-            if joined is not None and int(layer.signature.attributes.get("groups") or 1) == 1:
-                key = (layer.module, layer.weights, joined.source, evidence.dataflow.call_number(joined))
-                groups.setdefault(key, []).append((joined, layer))
-    repeated = {op.index for op in evidence.dataflow.repeated} if groups else set()
-    for calls in groups.values():
-        first = calls[0][0]
-        if len(calls) < _LEAST_TIMES:
-            continue
-        along = int(first.signature.attributes.get("dim") or 0)
-        parts = [spec.shape[along] for spec in first.signature.inputs]
-        bases = [[evidence.dataflow.reads_whole(joined, at) for joined, _ in calls] for at in range(len(parts))]
-        same = [part for part, found in zip(parts, bases, strict=True) if None not in found and len(set(found)) == 1]
-        saved = sum(same) / sum(parts) * (1 - 1 / len(calls))
-        # `repeated-work` covers a layer all of whose input is the same.
-        if not _LEAST_SAVED <= saved < 1 or len(same) == len(parts) or calls[-1][1].index in repeated:
-            continue
+    """A product with a weight that a loop gives a joined tensor of which one part is the same in every round."""
+    for calls, same in _same_parts(evidence):
+        first, parts = calls[0], calls[0].channels
+        # Of the rest, what is one vector at every position is multiplied at one of them.
+        rest = {at: _times_repeated(evidence, first, at) for at in range(len(parts)) if at not in same}
+        is_by_position = first.layer.category != "convolution" or is_pointwise_convolution(first.layer)
+        saved = sum(parts[at] for at in same) * (1 - 1 / len(calls))
+        saved += sum(parts[at] * (1 - 1 / times) for at, times in rest.items()) if is_by_position else 0
+        saved /= sum(parts)
         yield Advice(
             rule="repeated-part",
-            where=Where(calls[0][1].module, tuple(layer.index for _, layer in calls)),
-            evidence={"rounds": len(calls), "channels": sum(parts), "same_channels": sum(same)},
+            where=Where(first.layer.module, tuple(call.layer.index for call in calls)),
+            evidence={"rounds": len(calls), "channels": sum(parts), "same_channels": sum(parts[at] for at in same)},
             recommendation="split this layer's weight: part of its input is the same in each round: multiply it once",
             change=None,
-            expected_gain=evidence.share([op for call in calls for op in call]).gain(
+            expected_gain=evidence.share([op for call in calls for op in (call.cat, call.layer)]).gain(
                 0.4 * saved, saved, "the product with the part that stays the same"
             ),
             risk="rounding differs in the last digits; checkpoints need no change",
@@ -102,12 +101,69 @@ def repeated_part(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _joined_channels(evidence: Evidence, layer: OpRecord) -> OpRecord | None:
+def _same_parts(evidence: Evidence) -> Iterator[tuple[list[_Joined], set[int]]]:
+    """The calls of a product in the rounds of a loop, and the places of the joined tensors that are the same in every
+    round."""
+    groups: dict[tuple[object, ...], list[_Joined]] = {}
+    for found in _joined_products(evidence):
+        if int(found.layer.signature.attributes.get("groups") or 1) == 1:
+            layer, cat = found.layer, found.cat
+            key = (layer.module, layer.weights, layer.source, cat.source, evidence.dataflow.call_number(cat))
+            groups.setdefault(key, []).append(found)
+    repeated = {op.index for op in evidence.dataflow.repeated} if groups else set()
+    for calls in groups.values():
+        if len(calls) < _LEAST_TIMES:
+            continue
+        parts = calls[0].channels
+        bases = [[evidence.dataflow.reads_whole(call.cat, at) for call in calls] for at in range(len(parts))]
+        same = {at for at, found in enumerate(bases) if None not in found and len(set(found)) == 1}
+        saved = sum(parts[at] for at in same) / sum(parts) * (1 - 1 / len(calls))
+        # `repeated-work` covers a layer all of whose input is the same.
+        if saved >= _LEAST_SAVED and len(same) < len(parts) and calls[-1].layer.index not in repeated:
+            yield calls, same
+
+
+def _joined_products(evidence: Evidence) -> Iterator[_Joined]:
+    """Products with a weight over a concatenation along the channels that are summed up. The weights of torch's cells
+    and attention cannot be split without writing these anew."""
+    for layer in evidence.flow.of_category("matmul", "convolution"):
+        record = evidence.modules.get(layer.module)
+        if not layer.weights or not layer.cost.macs or (record is not None and record.type in CLOSED):
+            continue
+        read = _data_of(evidence, layer)
+        joined = None if read is None else _joined_channels(evidence, layer, *read)
+        if joined is not None:
+            yield _Joined(joined, layer)
+
+
+def _data_of(evidence: Evidence, layer: OpRecord) -> tuple[int, int] | None:
+    """Of a product with a weight, the place of the other operand, and the dimension of it that is summed up."""
+    inputs = layer.signature.inputs
+    if layer.category == "convolution":
+        is_plain = not layer.signature.attributes.get("transposed") and _is_weight(evidence, layer, 1)
+        return (0, 1) if is_plain else None
+    first = 1 if layer.op in ("aten::addmm", "aten::baddbmm") else 0
+    if layer.op not in LINEAR_OPS | _PRODUCTS or len(inputs) < first + 2:
+        return None
+    if _is_weight(evidence, layer, first + 1):
+        return first, len(inputs[first].shape) - 1
+    is_left = layer.op != "aten::linear" and _is_weight(evidence, layer, first)
+    return (first + 1, len(inputs[first + 1].shape) - 2) if is_left else None
+
+
+def _is_weight(evidence: Evidence, layer: OpRecord, place: int) -> bool:
+    """A parameter, also one that is expanded, or made from parameters alone."""
+    if place >= len(layer.producers) or not evidence.dataflow.is_constant_input(layer, place):
+        return False
+    sizes = {evidence.params[name].spec.numel for name in layer.weights if name in evidence.params}
+    return layer.producers[place] is not None or layer.signature.inputs[place].distinct_numel in sizes
+
+
+def _joined_channels(evidence: Evidence, layer: OpRecord, place: int, axis: int) -> OpRecord | None:
     """The concatenation along its channels that a layer reads: directly, or in another order of dimensions, copied, and
     through activations, which treat each channel alone. Each of these is read by the next one only."""
-    place = 1 if layer.op == "aten::addmm" else 0
     read, reader = layer.signature.inputs[place], layer
-    at: int | None = 1 if layer.category == "convolution" else len(read.shape) - 1
+    at: int | None = axis
     source = evidence.flow.source(layer, place)
     for _ in range(_MOST_BETWEEN):
         if source is None or at is None or not evidence.flow.is_kept_for(source, reader):
@@ -116,7 +172,11 @@ def _joined_channels(evidence: Evidence, layer: OpRecord) -> OpRecord | None:
         at = same_axis(at, read, made)
         if source.op == "aten::cat":
             is_along = at == int(source.signature.attributes.get("dim") or 0) % len(made.shape)
-            return source if is_along else None
+            return (
+                source
+                if is_along and all(len(spec.shape) == len(made.shape) for spec in source.signature.inputs)
+                else None
+            )
         if source.op != "aten::clone" and not (source.category == "activation" and len(source.producers) == 1):
             return None
         reader, read, source = source, source.signature.inputs[0], evidence.flow.source(source)
@@ -124,17 +184,21 @@ def _joined_channels(evidence: Evidence, layer: OpRecord) -> OpRecord | None:
     return None
 
 
-def _times_repeated(evidence: Evidence, joined: OpRecord, at: int, along: int) -> float:
+def _times_repeated(evidence: Evidence, joined: _Joined, at: int) -> float:
     """How often each element of an input is there, where it is repeated along other dimensions than the channels."""
-    spec, source = joined.signature.inputs[at], evidence.flow.source(joined, at)
+    spec, source, along = joined.cat.signature.inputs[at], evidence.flow.source(joined.cat, at), joined.along
     if spec.stride is not None and spec.stride[along] and spec.shape[along] > 1:
         times = spec.numel / max(spec.distinct_numel, 1)
         if times > 1:
             return times
-    if source is None or source.op not in _REPEATING or source.signature.outputs[0].shape != spec.shape:
+    if source is None or source.op not in _REPEATING:
         return 1.0
-    read = source.signature.inputs[0]
-    from_last = len(spec.shape) - along
+    read, made = source.signature.inputs[0], source.signature.outputs[0]
+    # Positions may be one dimension with the samples behind a view.
+    axis = along if made.shape == spec.shape else same_axis(along, spec, made)
+    if axis is None or made.numel != spec.numel:
+        return 1.0
+    from_last = len(made.shape) - axis
     has_channels = len(read.shape) >= from_last and read.shape[-from_last] == spec.shape[along]
     is_spread = has_channels and (read.stride is None or bool(read.stride[-from_last]))
     return spec.numel / max(read.distinct_numel, 1) if is_spread else 1.0
@@ -168,6 +232,86 @@ def broadcast_matmul(evidence: Evidence) -> Iterator[Advice]:
             risk="rounding differs in the last digits",
             confidence="high",
         )
+
+
+@rule("repeated-operand", family="copies")
+def repeated_operand(evidence: Evidence) -> Iterator[Advice]:
+    """A tensor that is repeated in memory for ops that broadcast it by themselves."""
+    for copy in evidence.flow.named("aten::repeat", "aten::expand_copy", "aten::clone"):
+        read, made = copy.signature.inputs[0], copy.signature.outputs[0]
+        times, small = made.numel / max(read.distinct_numel, 1), _before_repeating(copy)
+        if times < _LEAST_TIMES or small is None or copy.weights or evidence.flow.is_result(copy):
+            continue
+        # Functions of one tensor can be computed before it is repeated.
+        chain, near = list[OpRecord](), copy
+        while (reader := evidence.flow.only_reader(near)) is not None and _is_function(reader, made):
+            chain.append(reader)
+            near = reader
+        readers = evidence.flow.users(near)
+        if (
+            evidence.flow.is_result(near)
+            or not readers
+            or not all(_broadcasts(evidence, reader, near, small) for reader in readers)
+        ):
+            continue
+        copied, shared = evidence.share([copy]).value, evidence.share(chain).value
+        whole = max(copied + shared, 1e-12)
+        yield Advice(
+            rule="repeated-operand",
+            where=Where(copy.module, (copy.index, *(op.index for op in chain))),
+            evidence={"copied_bytes": made.nbytes, "times": times, "read_by": sorted({op.op for op in readers})},
+            recommendation="leave out the repeat (or use expand): the op that reads it broadcasts it without a copy",
+            change=None,
+            expected_gain=evidence.share([copy, *chain]).gain(
+                (0.7 * copied + 0.5 * shared * (1 - 1 / times)) / whole,
+                (copied + shared * (1 - 1 / times)) / whole,
+                "the copy, and functions of repeated elements",
+            ),
+            risk="none",
+            confidence="high",
+        )
+
+
+def _before_repeating(copy: OpRecord) -> tuple[int, ...] | None:
+    """The shape with ones where it is repeated; None where whole rows are put behind each other, as by repeat(2, 1) of
+    a matrix of several rows."""
+    read, made = copy.signature.inputs[0], copy.signature.outputs[0]
+    if len(read.shape) > len(made.shape) or (copy.op == "aten::clone" and read.shape != made.shape):
+        return None
+    shape = (1,) * (len(made.shape) - len(read.shape)) + read.shape
+    steps = (0,) * (len(made.shape) - len(read.shape)) + (read.stride or contiguous_stride(read.shape))
+    small = tuple(1 if step == 0 else size for size, step in zip(shape, steps, strict=True))
+    return small if all(size in (1, whole) for size, whole in zip(small, made.shape, strict=True)) else None
+
+
+def _is_function(op: OpRecord, made: TensorSpec) -> bool:
+    """Of one tensor, element by element."""
+    is_pointwise = op.category in ("elementwise", "activation") and RANDOM not in op.signature.tags
+    is_alone = len(op.producers) == len(op.signature.inputs) == 1 and not op.op.endswith("_")
+    return is_pointwise and is_alone and [*op.signature.inputs, *op.signature.outputs] == [made, made]
+
+
+def _broadcasts(evidence: Evidence, reader: OpRecord, copy: OpRecord, small: tuple[int, ...]) -> bool:
+    """Whether a pointwise op makes the same tensor from `small` and its other operands, these before they are repeated
+    too; a batch of matrix products, whether one matrix is repeated for all of them."""
+    made, result = copy.signature.outputs[0], reader.signature.outputs[0]
+    inputs, places = reader.signature.inputs, [at for at, source in enumerate(reader.producers) if source == copy.index]
+    if len(places) != 1 or inputs[places[0]] != made or (reader.op.endswith("_") and places[0] == 0):
+        return False
+    if reader.op in _PRODUCTS:
+        return len(made.shape) == len(small) and small[0] == 1 and small[1:] == made.shape[1:]
+    if reader.category != "elementwise" or len(inputs) < 2:
+        return False
+    shapes = [small]
+    for at, spec in enumerate(inputs):
+        source = evidence.flow.source(reader, at)
+        is_repeated = source is not None and source.op in _REPEATING and source.signature.outputs[0] == spec
+        other = _before_repeating(source) if source is not None and is_repeated else None
+        if at != places[0]:
+            shapes.append(other or spec.shape)
+    rank = len(result.shape)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(map(max, zip(*padded, strict=True))) == result.shape
 
 
 @rule("product-then-sum", family="fusion")

@@ -10,6 +10,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.loops import is_recurrent_layer
+from torchgauge.advise.rules.norms import written_norms
 from torchgauge.facts import FREE, OpRecord
 
 # On their own these are as often buffers to write to as constants.
@@ -98,10 +99,17 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
 def repeated_work(evidence: Evidence) -> Iterator[Advice]:
     """The same op on the same tensors, twice in one forward pass."""
     groups: dict[tuple[str, bool], list[OpRecord]] = {}
+    # The difference to a mean, written twice in a norm: `norm-by-hand` covers it.
+    in_norms = {op.index for norm in written_norms(evidence) for op in norm.ops}
     for op in evidence.dataflow.repeated:
         # What a recurrent layer does inside one call is torch's; its whole call is one op.
         is_own = not is_recurrent_layer(evidence, op.module) or op.category == "recurrent"
-        if op.index not in evidence.dataflow.constants and is_own and not _is_chance(evidence, op):
+        if (
+            op.index not in evidence.dataflow.constants
+            and is_own
+            and op.index not in in_norms
+            and not _is_chance(evidence, op)
+        ):
             # A layer or a reshape that needs its input in order copies it first, and the next one does so again.
             is_copy = op.op == "aten::clone" and op.signature.inputs[0].stride is not None
             groups.setdefault((op.module, is_copy), []).append(op)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.advise.code import Patch
@@ -13,38 +13,43 @@ from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
 
 _MOST_EPS = 1e-2
-_ROOTS = ("aten::rsqrt", "aten::sqrt")
+_ROOTS = ("aten::rsqrt", "aten::sqrt", "aten::pow")
+_ROOT_EXPONENTS = (0.5, -0.5)
 _SUMS = ("aten::add", "aten::add_")
-_SPREADS = ("aten::var", "aten::mean")
+_VARIANCES = ("aten::var", "aten::var_mean")
+_SPREADS = (*_VARIANCES, "aten::mean")
 _SCALES = ("aten::mul", "aten::div", "aten::mul_", "aten::div_")
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
+    """`kind` is "layer" or "RMS" over the last dimension, "group" over all but the first."""
+
     ops: tuple[OpRecord, ...]
-    is_centred: bool
+    kind: str
+
+    @property
+    def words(self) -> str:
+        if self.kind == "group":
+            return "use torch.nn.functional.group_norm with 1 group: written out, each op reads and writes memory"
+        return f"use torch's {self.kind} norm: written out, each of its ops reads and writes memory"
 
 
 @rule("norm-by-hand", family="fusion")
 def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
-    found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence.flow, op))]
-    # On the CPU torch has no RMS norm of one pass either, and its layer norm copies what is not in order first.
-    for norm in found:
-        is_in_order = norm.ops[0].signature.inputs[0].stride is None
-        if not evidence.is_cuda and not (norm.is_centred and is_in_order):
-            continue
-        ops, name = norm.ops, "layer" if norm.is_centred else "RMS"
+    for norm in written_norms(evidence):
+        ops = norm.ops
         spared = 1 - moved(max(ops, key=moved)) / sum(map(moved, ops))
         yield Advice(
             rule="norm-by-hand",
             where=Where(ops[0].module, tuple(op.index for op in ops)),
             evidence={
-                "norm": name,
+                "norm": norm.kind,
                 "ops": len(ops),
                 "passes": [op.op for op in ops],
                 "bytes_moved": sum(map(moved, ops)),
             },
-            recommendation=f"use torch's {name} norm: written out, each of its ops reads and writes memory",
+            recommendation=norm.words,
             change=_torch_norm(evidence, norm),
             expected_gain=evidence.share(ops).one_pass(spared, len(ops)),
             risk="rounding differs in the last digits; a wider type inside must stay",
@@ -52,55 +57,72 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+def written_norms(evidence: Evidence) -> list[Norm]:
+    """Those that torch has in one pass. On the CPU it has no such RMS norm, and its other norms copy what is not in
+    order first."""
+    found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence.flow, op))]
+    if evidence.is_cuda:
+        return found
+    return [norm for norm in found if norm.kind != "RMS" and norm.ops[0].signature.inputs[0].stride is None]
+
+
 def _torch_norm(evidence: Evidence, norm: Norm) -> Patch | None:
     """For a module that does nothing else, with its parameters; a norm amid a larger forward has to be edited."""
-    path, ops = norm.ops[0].module, norm.ops
-    size = ops[0].signature.inputs[0].shape[-1]
+    path, ops, read = norm.ops[0].module, norm.ops, norm.ops[0].signature.inputs[0]
+    size = read.shape[1] if norm.kind == "group" else read.shape[-1]
     scales = [op.weights for op in ops if op.weights and op.op in _SCALES]
     shifts = [op.weights for op in ops if op.weights and op.op in _SUMS]
     eps = next((op.signature.attributes.get("other") for op in ops if _is_eps(op)), None)
-    names = [name for op in ops for name in op.weights]
-    is_plain = all(name in evidence.params and evidence.params[name].spec.shape == (size,) for name in names)
+    shapes = {evidence.params[name].spec.shape if name in evidence.params else () for op in ops for name in op.weights}
+    # By channel, the second dimension of what a group norm reads.
+    by_channel = [(1, size, *(1 for _ in read.shape[2:])), (size, *(1 for _ in read.shape[2:]))]
+    is_plain = all(shape in by_channel if norm.kind == "group" else shape == (size,) for shape in shapes)
     # Torch's norms divide by the number of elements, not by one less.
-    is_biased = all(not op.signature.attributes.get("correction", 1) for op in ops if op.op == "aten::var")
+    is_biased = all(not op.signature.attributes.get("correction", 1) for op in ops if op.op in _VARIANCES)
     if not evidence.is_whole(path, ops) or len(scales) > 1 or len(shifts) > 1 or not is_plain or not is_biased:
         return None
-    if eps is None or (shifts and not (norm.is_centred and scales)):
+    if eps is None or (shifts and not (norm.kind != "RMS" and scales)):
         return None
-    kind = "LayerNorm" if norm.is_centred else "RMSNorm"
-    given = f", bias={bool(shifts)}" if norm.is_centred and scales else ""
-    made = f"torch.nn.{kind}({size}, eps={eps}, elementwise_affine={bool(scales)}{given})"
-    lines = [f"old, new = model.get_submodule(path), {made}"]
+    given = f", bias={bool(shifts)}" if norm.kind == "layer" and scales else ""
+    kind = {"layer": f"LayerNorm({size}", "RMS": f"RMSNorm({size}", "group": f"GroupNorm(1, {size}"}[norm.kind]
+    flag = "affine" if norm.kind == "group" else "elementwise_affine"
+    lines = [f"old, new = model.get_submodule(path), torch.nn.{kind}, eps={eps}, {flag}={bool(scales)}{given})"]
     pairs = [*zip(("weight",), scales, strict=False), *zip(("bias",), shifts, strict=False)]
-    lines += [f"new.{own} = old.{weights[0].rpartition('.')[2]}" for own, weights in pairs]
+    for own, weights in pairs:
+        old = f"old.{weights[0].rpartition('.')[2]}"
+        flat = f"torch.nn.Parameter({old}.detach().flatten())" if norm.kind == "group" else old
+        lines.append(f"new.{own} = {flat}")
     return Patch("\n".join([*lines, "model.set_submodule(path, new)"]), ("path",), ((path,),))
 
 
 def _norm(flow: Flow, root: OpRecord) -> Norm | None:
-    """The ops of one normalisation over the last dimension, each reading what the one before made."""
+    """The ops of one normalisation, each reading what the one before made."""
+    if root.op == "aten::pow" and root.signature.attributes.get("exponent") not in _ROOT_EXPONENTS:
+        return None
     eps = flow.source(root)
-    spread = flow.source(eps) if eps is not None and _is_eps(eps) else None
-    if eps is None or spread is None or spread.op not in _SPREADS or not _is_over_last(spread):
-        return None
+    spreads = _means(flow, flow.source(eps)) if eps is not None and _is_eps(eps) else []
+    kind = _kind(spreads)
     scaled = next((op for op in flow.users(root) if op.op in _SCALES), None)
-    if scaled is None:
+    if eps is None or kind is None or scaled is None or spreads[0].op not in _SPREADS:
         return None
-    if spread.op == "aten::var":
-        inside: list[OpRecord] = []
-    else:
-        square = flow.source(spread)
-        if square is None or not _is_square(square):
+    square = None if spreads[0].op in _VARIANCES else flow.source(spreads[0])
+    if spreads[0].op not in _VARIANCES and (square is None or not _is_square(square)):
+        return None
+    # The mean and its difference to the input, where the root scales that, perhaps after a parameter did.
+    centred, inner = _centred(flow, scaled, kind), list[OpRecord]()
+    if not centred:
+        inner = [op for op in flow.sources(scaled) if op.op in _SCALES and op.weights and flow.is_kept_for(op, scaled)]
+        centred = _centred(flow, inner[0], kind) if len(inner) == 1 else []
+    # A norm over the variance always takes the mean away, and one over all positions is that of torch with it.
+    if not centred and (square is None or kind == "group"):
+        return None
+    if centred and square is not None:
+        # The difference may be written out twice.
+        again = flow.source(square)
+        if again is None or again.op != "aten::sub" or again.producers != centred[-1].producers:
             return None
-        inside = [square]
-    # The mean and its difference to the input, where the root scales that.
-    centred: list[OpRecord] = []
-    for op in flow.sources(scaled):
-        means = [source for source in flow.sources(op) if source.op == "aten::mean" and _is_over_last(source)]
-        if op.op == "aten::sub" and means:
-            centred = [means[0], op]
-            break
-    # A norm over the variance always takes the mean away.
-    if spread.op == "aten::var" and not centred:
+        centred = [*centred, again]
+    if kind == "group" and any(op.signature.attributes.get("correction", 1) for op in spreads if op.op in _VARIANCES):
         return None
     # Scale and shift by parameters behind it.
     affine: list[OpRecord] = []
@@ -108,8 +130,47 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
     while reader is not None and reader.weights and reader.op in (*_SCALES, *_SUMS) and len(affine) < 2:
         affine.append(reader)
         reader = flow.only_reader(reader)
-    ops = {op.index: op for op in (*centred, *inside, spread, eps, root, scaled, *affine)}
-    return Norm(tuple(ops[index] for index in sorted(ops)), bool(centred))
+    squares = [square] if square is not None else []
+    ops = {op.index: op for op in (*centred, *squares, *spreads, eps, root, *inner, scaled, *affine)}
+    return Norm(tuple(ops[index] for index in sorted(ops)), kind if centred else "RMS")
+
+
+def _centred(flow: Flow, scaled: OpRecord, kind: str) -> list[OpRecord]:
+    """The means and the difference that a product reads."""
+    for op in flow.sources(scaled):
+        for mean in flow.sources(op) if op.op == "aten::sub" else ():
+            means = _means(flow, mean) if mean.op in ("aten::mean", "aten::var_mean") else []
+            if means and _kind(means) == kind:
+                return [*means, op]
+    return []
+
+
+def _means(flow: Flow, last: OpRecord | None) -> list[OpRecord]:
+    """A reduction, and the means of one dimension after the other that it is the last of."""
+    found: list[OpRecord] = []
+    while last is not None and (last.op == "aten::mean" or (not found and last.op in _SPREADS)):
+        found.insert(0, last)
+        before = flow.source(last) if last.op == "aten::mean" else None
+        is_step = before is not None and before.op == "aten::mean" and flow.is_kept_for(before, last)
+        last = before if is_step else None
+    return found
+
+
+def _kind(reductions: Sequence[OpRecord]) -> str | None:
+    """By the dimensions that are reduced: the last one, or all but the first."""
+    if not reductions:
+        return None
+    rank = len(reductions[0].signature.inputs[0].shape)
+    dims = set[int]()
+    for op in reductions:
+        given = op.signature.attributes.get("dim")
+        # Means of means keep their dimensions.
+        if not isinstance(given, list) or len(op.signature.inputs[0].shape) != rank:
+            return None
+        dims |= {int(dim) % rank for dim in given}
+    if dims == {rank - 1} and len(reductions) == 1:
+        return "layer"
+    return "group" if rank > 2 and dims == set(range(1, rank)) else None
 
 
 def _is_eps(op: OpRecord) -> bool:
@@ -122,8 +183,3 @@ def _is_square(op: OpRecord) -> bool:
         return op.signature.attributes.get("exponent") == 2
     # Of `x * x` the one tensor is listed once.
     return op.op == "aten::mul" and len(op.signature.inputs) == 1 and "other" not in op.signature.attributes
-
-
-def _is_over_last(op: OpRecord) -> bool:
-    dim, rank = op.signature.attributes.get("dim"), len(op.signature.inputs[0].shape)
-    return isinstance(dim, list) and len(dim) == 1 and dim[0] in (-1, rank - 1)

@@ -1,0 +1,65 @@
+"""Matrices of blocks with zeros between them, which are multiplied as if they were dense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.facts import OpRecord, TensorSpec
+
+_PRODUCTS = ("aten::mm", "aten::addmm")
+# Fewer blocks are hardly slower as one matrix.
+_LEAST_BLOCKS = 4
+# Ops that make the matrix before the first block is written.
+_MOST_BEFORE = 8
+
+
+@rule("block-diagonal", family="order")
+def block_diagonal(evidence: Evidence) -> Iterator[Advice]:
+    """The matrices of a batch (adjacency of several graphs) put on the diagonal of one: nearly all of a product with it
+    is with zeros."""
+    products: dict[tuple[int, ...], list[OpRecord]] = {}
+    found: dict[tuple[int, ...], list[TensorSpec]] = {}
+    for product in evidence.flow.named(*_PRODUCTS):
+        for at, whole in enumerate(product.signature.inputs):
+            writes, blocks = _blocks(evidence, product, at)
+            rows, columns = (sum(block.shape[dim] for block in blocks) for dim in (0, 1))
+            if len(blocks) >= _LEAST_BLOCKS and whole.shape in ((rows, columns), (columns, rows)):
+                products.setdefault(writes, []).append(product)
+                found[writes] = blocks
+    for writes, readers in products.items():
+        blocks = found[writes]
+        rows, columns = (sum(block.shape[dim] for block in blocks) for dim in (0, 1))
+        # Blocks of unequal size are padded to the largest.
+        largest = max(block.shape[0] for block in blocks) * max(block.shape[1] for block in blocks)
+        saved = 1 - len(blocks) * largest / (rows * columns)
+        if saved <= 0.5:
+            continue
+        yield Advice(
+            rule="block-diagonal",
+            where=Where(readers[0].module, tuple(op.index for op in readers)),
+            evidence={"blocks": len(blocks), "shape": [rows, columns], "zero_share": saved},
+            recommendation="keep the blocks as a batch, padded to one size, and use torch.bmm: the rest is zeros",
+            change=None,
+            expected_gain=evidence.share(readers).gain(0.6 * saved, saved, "the products with zeros"),
+            risk="rows of padding must be masked or left out in what follows",
+            confidence="high",
+        )
+
+
+def _blocks(evidence: Evidence, product: OpRecord, at: int) -> tuple[tuple[int, ...], list[TensorSpec]]:
+    """The ops that put blocks into a constant matrix that is multiplied, and the blocks."""
+    op, writes = evidence.flow.source(product, at), list[OpRecord]()
+    if op is not None and op.op == "aten::block_diag":
+        return (op.index,), [spec for spec in op.signature.inputs if len(spec.shape) == 2]
+    while op is not None and op.op == "aten::copy_" and len(op.signature.outputs[0].shape) == 2:
+        writes.append(op)
+        op = evidence.flow.source(op)
+    # Blocks that fill the diagonal of a matrix which is made without data leave its zeros around them.
+    made = () if op is None else (op, *evidence.dataflow.ancestors(op, _MOST_BEFORE))
+    reads = evidence.dataflow.input_reads
+    is_empty = not any((each.index, place) in reads for each in made for place in range(len(each.producers)))
+    blocks = [write.signature.outputs[0] for write in writes]
+    return tuple(write.index for write in writes), blocks if is_empty else []

@@ -1,0 +1,159 @@
+"""Products in a row that one product can replace, or that cost less in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchgauge.advise.code import Patch
+from torchgauge.advise.dataflow import same_axis
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.broadcast import CLOSED
+from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
+from torchgauge.facts import OpRecord
+
+_PRODUCTS = {"aten::mm", "aten::bmm"}
+
+# Of the multiply-adds of the two, what must go away. Less does not pay for another weight in the checkpoint.
+_LEAST_SAVED = 0.25
+_MERGE = """\
+layer, after = model.get_submodule(first), model.get_submodule(second)
+weight = after.weight.flatten(1)
+if layer.bias is not None or after.bias is not None:
+    bias = 0 if layer.bias is None else weight @ layer.bias
+    layer.bias = torch.nn.Parameter((bias + (0 if after.bias is None else after.bias)).detach())
+merged = (weight @ layer.weight.flatten(1)).reshape(-1, *layer.weight.shape[1:])
+layer.weight = torch.nn.Parameter(merged.detach())
+model.set_submodule(second, torch.nn.Identity())
+"""
+
+
+@rule("consecutive-layers", family="fusion")
+def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
+    """Two linear layers or convolutions with nothing between them but views and dropout: their weights can be
+    multiplied beforehand. A bottleneck, whose two thin layers cost less than the merged one, stays."""
+    if evidence.is_train:
+        return
+    merged = set[int]()
+    for second in evidence.flow.of_category("matmul", "convolution"):
+        place = 1 if second.op == "aten::addmm" else 0
+        first = evidence.flow.source(second, place)
+        if first is None or first.index in merged or not evidence.flow.is_kept_for(first, second):
+            continue
+        if not _is_layer(evidence, first) or not _is_layer(evidence, second):
+            continue
+        found = _merged_from(first, second, place)
+        if found is None:
+            continue
+        # The merged layer is the one of the two that keeps its kernel, with other channels: its multiply-adds and its
+        # weight, which takes the time of layers of few rows, change alike.
+        kept, factor = found
+        macs, both = int(kept.cost.macs * factor), first.cost.macs + second.cost.macs
+        elements = [_weight_elements(evidence, op) for op in (first, second)]
+        saved = min(1 - macs / both, 1 - _weight_elements(evidence, kept) * factor / sum(elements))
+        if saved < _LEAST_SAVED:
+            continue
+        merged.add(second.index)
+        yield Advice(
+            rule="consecutive-layers",
+            where=Where(first.module, (first.index, second.index)),
+            evidence={"layers": [first.module, second.module], "macs": both, "merged_macs": macs},
+            recommendation="merge these two layers into one for inference: no activation lies between them",
+            change=_merge(evidence, first, second),
+            expected_gain=evidence.share([first, second]).gain(
+                0.75 * saved, saved, "one product in place of two, and the tensor between them"
+            ),
+            risk="for inference only: training two layers differs; rounding differs in the last digits",
+            confidence="high",
+        )
+
+
+@rule("product-order", family="order")
+def product_order(evidence: Evidence) -> Iterator[Advice]:
+    """`(a @ x) @ weight`, as in a layer over a graph, where the weight makes x narrower: `a @ (x @ weight)` is
+    cheaper."""
+    for layer in evidence.flow.named(*LINEAR_OPS):
+        record, place = evidence.modules.get(layer.module), 1 if layer.op == "aten::addmm" else 0
+        if record is not None and record.type in CLOSED:
+            continue
+        reader, product = layer, evidence.flow.source(layer, place)
+        if product is not None and product.op == "aten::clone" and evidence.flow.is_kept_for(product, layer):
+            reader, product = product, evidence.flow.source(product)
+        if product is None or product.op not in _PRODUCTS or not evidence.flow.is_kept_for(product, reader):
+            continue
+        width, out = layer.signature.inputs[place].shape[-1], layer.signature.outputs[0].shape[-1]
+        left, right = product.signature.inputs[-2:]
+        # The channels are the innermost part of the columns of x, and still the innermost where the layer reads them.
+        read = reader.signature.inputs[place if reader is layer else 0]
+        is_inner = read.shape[-1] == width and right.shape[-1] % width == 0
+        is_inner = is_inner and (read.stride is None or read.stride[-1] == 1)
+        is_weight = bool(layer.weights) and layer.producers[place + 1] is None and out < width
+        if not is_weight or not is_inner or evidence.dataflow.is_constant_input(product, len(product.producers) - 1):
+            continue
+        rows, middle = left.shape[-2:]
+        first = layer.cost.macs * middle / rows
+        saved = 1 - (first + product.cost.macs * out / width) / (layer.cost.macs + product.cost.macs)
+        if saved < _LEAST_SAVED:
+            continue
+        yield Advice(
+            rule="product-order",
+            where=Where(layer.module, (product.index, layer.index)),
+            evidence={"channels_in": width, "channels_out": out, "macs_saved_share": saved},
+            recommendation="multiply by this layer's weight before the product in front of it: a @ (x @ weight)",
+            change=None,
+            expected_gain=evidence.share([product, layer]).gain(
+                0.6 * saved, saved, "the first product on fewer channels"
+            ),
+            risk="add the bias after both products; rounding differs in the last digits",
+            confidence="high",
+        )
+
+
+def _is_layer(evidence: Evidence, op: OpRecord) -> bool:
+    """A module of torch's with a weight that is a parameter as it is, or a functional call with one."""
+    record = evidence.modules.get(op.module)
+    is_known = op.op in LINEAR_OPS or op.category == "convolution"
+    if not is_known or record is None or not op.cost.macs:
+        return False
+    place = 2 if op.op == "aten::addmm" else 1
+    is_weight = len(op.producers) > place and op.producers[place] is None and bool(op.weights)
+    return is_weight and (record.type == "Linear" or record.type.startswith("Conv"))
+
+
+def _weight_elements(evidence: Evidence, op: OpRecord) -> int:
+    return max(evidence.params[name].spec.numel for name in op.weights if name in evidence.params)
+
+
+def _channels(op: OpRecord) -> int:
+    return op.signature.outputs[0].shape[1 if op.category == "convolution" else -1]
+
+
+def _merged_from(first: OpRecord, second: OpRecord, place: int) -> tuple[OpRecord, float] | None:
+    """The layer whose kernel the merged one has, and how many times its weight is as large; None where the two are not
+    one layer."""
+    made, read, given = first.signature.outputs[0], second.signature.inputs[place], second.signature.attributes
+    axis = same_axis(1 if second.category == "convolution" else len(read.shape) - 1, read, made)
+    if axis != (1 if first.category == "convolution" else len(made.shape) - 1) or read.numel != made.numel:
+        return None
+    if any(int(op.signature.attributes.get("groups") or 1) != 1 for op in (first, second)):
+        return None
+    middle = _channels(first)
+    if second.op in LINEAR_OPS or is_pointwise_convolution(second):
+        return first, _channels(second) / middle
+    # Zeros that the second pads lie behind the bias of the first.
+    is_shifted = any(given.get("padding") or ()) and len(first.signature.inputs) > 2
+    if not is_pointwise_convolution(first) or is_shifted or given.get("transposed") or read.shape != made.shape:
+        return None
+    return second, first.signature.inputs[0].shape[1] / middle
+
+
+def _merge(evidence: Evidence, first: OpRecord, second: OpRecord) -> Patch | None:
+    """For two layers that run once, of which the second reads one position; the first keeps its stride and padding."""
+    records = [evidence.modules[op.module] for op in (first, second)]
+    is_once = all(record.calls == 1 for record in records)
+    is_same = first.category == second.category and not first.signature.attributes.get("transposed")
+    is_pointwise = second.op in LINEAR_OPS or is_pointwise_convolution(second)
+    if not is_once or not is_same or not is_pointwise:
+        return None
+    return Patch(_MERGE, ("first", "second"), ((first.module, second.module),), "model.eval()")
