@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.planted import said, seen
+from tests.advise.planted import gain_of, said, seen
 from torchgauge.advise import Advice
 
 
@@ -142,3 +142,235 @@ def test_equal_filters_of_a_frozen_convolution_are_one() -> None:
     assert of_rule(Does(counted, layer=layer, count=summing(is_frozen=False)), "equal-filters", *inputs) == []
     frozen = nn.Conv2d(16, 32, 3, padding=1, bias=False).requires_grad_(False)
     assert of_rule(Does(counted, layer=layer, count=frozen), "equal-filters", *inputs) == []
+
+
+def code_at_points(self: Any, points: Tensor, code: Tensor) -> Tensor:
+    """One row for each point of each sample, as an implicit surface is written."""
+    repeated = code.unsqueeze(1).repeat(1, points.shape[1], 1).view(-1, code.shape[1])
+    return torch.relu(self.layer(torch.cat((repeated, points.reshape(-1, 3)), dim=1)))
+
+
+def style_by_weight(self: Any, frames: Tensor, style: Tensor) -> Tensor:
+    both = torch.cat([frames, style.repeat_interleave(frames.shape[1], 0).view(*frames.shape[:2], -1)], 2)
+    return torch.tanh(torch.matmul(both, self.weight))
+
+
+def scores_from_the_left(self: Any, keys: Tensor, query: Tensor) -> Tensor:
+    """Channels first, with the weight on the left of a batch of products."""
+    both = torch.cat((keys, query.unsqueeze(2).expand_as(keys)), 1)
+    return torch.tanh(torch.bmm(self.weight.expand(keys.shape[0], -1, -1), both))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (Does(code_at_points, layer=nn.Linear(128 + 3, 64)), (x(4, 500, 3), x(4, 128))),
+        (Does(style_by_weight, weight=nn.Parameter(x(96, 64))), (x(4, 200, 32), x(4, 64))),
+        (Does(scores_from_the_left, weight=nn.Parameter(x(1, 64, 128))), (x(4, 64, 300), x(4, 64))),
+    ],
+    ids=["points and samples in one dimension", "repeat_interleave", "bmm"],
+)
+def test_a_repeated_vector_is_found_behind_views_and_in_any_product(
+    model: nn.Module, inputs: tuple[Tensor, ...]
+) -> None:
+    (found,) = of_rule(model, "repeated-input", *inputs)
+
+    assert found.evidence["times"] >= 200
+    assert gain_of(found).low > 0.05
+
+
+def flattened(self: Any, frames: Tensor, speaker: Tensor) -> Tensor:
+    """Each position has a weight for itself: the repeated part cannot be multiplied once."""
+    joined = torch.cat([frames, speaker[:, None].expand(-1, frames.shape[1], -1)], -1)
+    return self.layer(joined.flatten(1))
+
+
+def rows_behind_each_other(self: Any, frames: Tensor, other: Tensor) -> Tensor:
+    return self.layer(torch.cat([frames, other.view(frames.shape[0], -1, 64)], -1))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (Does(flattened, layer=nn.Linear(50 * 128, 16)), (x(4, 50, 64), x(4, 64))),
+        (Does(rows_behind_each_other, layer=nn.Linear(128, 64)), (x(4, 200, 64), x(800, 64))),
+    ],
+    ids=["flattened", "as many rows"],
+)
+def test_vectors_that_are_not_repeated_for_the_product_stay(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    assert of_rule(model, "repeated-input", *inputs) == []
+
+
+def pointing(self: Any, memory: Tensor) -> Tensor:
+    """A decoder that scores the same memory in each of 10 steps, with a weight on the left."""
+    state, scores = memory.mean(2), []
+    for _ in range(10):
+        both = torch.cat((memory, state.unsqueeze(2).expand_as(memory)), 1)
+        energy = torch.tanh(torch.bmm(self.weight.expand(memory.shape[0], -1, -1), both))
+        weights = torch.softmax(energy.sum(1), -1)
+        state = torch.bmm(memory, weights.unsqueeze(2)).squeeze(2)
+        scores.append(weights)
+    return torch.stack(scores, 1)
+
+
+def refined(self: Any, image: Tensor) -> Tensor:
+    features, state = torch.relu(self.encode(image)), image.new_zeros(image.shape[0], 16, *image.shape[2:])
+    for _ in range(6):
+        state = torch.tanh(F.conv2d(torch.cat([state, features], 1), self.weight, padding=1))
+    return state
+
+
+def answered(self: Any, facts: Tensor, question: Tensor) -> Tensor:
+    answer = question
+    for _ in range(8):
+        answer = torch.relu(torch.cat([question, answer], -1) @ self.weight) + facts.mean(1)
+    return answer
+
+
+LOOPS = [
+    (Does(pointing, weight=nn.Parameter(x(1, 64, 128))), (x(4, 64, 100),)),
+    (Does(refined, encode=nn.Conv2d(3, 48, 3, padding=1), weight=nn.Parameter(x(16, 64, 3, 3))), (x(1, 3, 40, 40),)),
+    (Does(answered, weight=nn.Parameter(x(128, 64))), (x(512, 4, 64), x(512, 64))),
+]
+
+
+@pytest.mark.parametrize(("model", "inputs"), LOOPS, ids=["bmm", "conv2d", "matmul"])
+def test_the_part_of_a_product_that_stays_the_same_is_computed_once(
+    model: nn.Module, inputs: tuple[Tensor, ...]
+) -> None:
+    found = [advice for rule in ("repeated-part", "repeated-input") for advice in of_rule(model, rule, *inputs)]
+
+    # One piece of advice, also where the rest of the input is one vector at every position.
+    assert [advice.rule for advice in found] == ["repeated-part"]
+    assert gain_of(found[0]).low > 0.05
+
+
+def in_a_cell(self: Any, facts: Tensor, question: Tensor) -> Tensor:
+    """The weights of torch's cell cannot be split from outside."""
+    state = question
+    for _ in range(8):
+        state = self.cell(torch.cat([question, state], -1), state) + facts.mean(1)
+    return state
+
+
+def all_changes(self: Any, facts: Tensor, question: Tensor) -> Tensor:
+    answer = question
+    for _ in range(8):
+        answer = torch.relu(torch.cat([answer.flip(0), answer], -1) @ self.weight) + facts.mean(1)
+    return answer
+
+
+def another_weight_each_round(self: Any, facts: Tensor, question: Tensor) -> Tensor:
+    answer = question
+    for weight in self.weights:
+        answer = torch.relu(torch.cat([question, answer], -1) @ weight) + facts.mean(1)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Does(in_a_cell, cell=nn.GRUCell(128, 64)),
+        Does(all_changes, weight=nn.Parameter(x(128, 64))),
+        Does(another_weight_each_round, weights=nn.ParameterList([nn.Parameter(x(128, 64)) for _ in range(8)])),
+    ],
+    ids=["cell", "no part stays", "weights"],
+)
+def test_products_of_which_no_part_can_be_taken_out_stay(model: nn.Module) -> None:
+    assert of_rule(model, "repeated-part", x(512, 4, 64), x(512, 64)) == []
+
+
+def gated_by_channel(self: Any, image: Tensor) -> Tensor:
+    features = self.layer(image)
+    gate = torch.sigmoid(features.mean((2, 3), keepdim=True)).repeat(1, 1, *features.shape[2:])
+    return features * gate
+
+
+def all_pairs(self: Any, one: Tensor, other: Tensor) -> Tensor:
+    rows = one.unsqueeze(2).repeat(1, 1, other.shape[1], 1)
+    columns = other.unsqueeze(1).expand(-1, one.shape[1], -1, -1).contiguous()
+    return (rows + columns).relu()
+
+
+def one_matrix_for_all(_: Any, h: Tensor) -> Tensor:
+    mean = h.mean(0, keepdim=True)
+    return torch.bmm(h, (mean.transpose(1, 2) @ mean).repeat(h.shape[0], 1, 1))
+
+
+def distances_of_heads(self: Any, scores: Tensor, near: Tensor) -> Tensor:
+    """Functions of what is repeated are computed for every copy."""
+    near = near.unsqueeze(0).repeat(scores.shape[0], 1, 1)
+    return scores + torch.exp(-(near**2))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "count"),
+    [
+        (Does(gated_by_channel, layer=nn.Conv2d(3, 32, 1)), (x(2, 3, 48, 48),), 1),
+        (Does(all_pairs), (x(2, 60, 32), x(2, 70, 32)), 2),
+        (Does(one_matrix_for_all), (x(32, 16, 64),), 1),
+        (Does(distances_of_heads), (x(32, 100, 100), x(100, 100)), 1),
+    ],
+    ids=["gate", "pairs", "bmm", "functions"],
+)
+def test_a_repeat_before_an_op_that_broadcasts_is_left_out(
+    model: nn.Module, inputs: tuple[Tensor, ...], count: int
+) -> None:
+    (found,) = of_rule(model, "repeated-operand", *inputs)
+
+    assert len(found.evidence.get("places", [None])) == count
+    assert gain_of(found).low > 0.03
+
+
+def by_expand(self: Any, image: Tensor) -> Tensor:
+    features = self.layer(image)
+    return features * torch.sigmoid(features.mean((2, 3), keepdim=True)).expand_as(features)
+
+
+def tiled(self: Any, image: Tensor) -> Tensor:
+    """Whole rows behind each other are not one row broadcast."""
+    return torch.cat([image] * 4, 0) + image[:, :1].repeat(4, 3, 1, 1)
+
+
+def written_to(self: Any, image: Tensor) -> Tensor:
+    grid = image.mean(0, keepdim=True).repeat(8, 1, 1, 1)
+    grid += self.layer(image)[:1, :3]
+    return grid * 2
+
+
+def given_back(self: Any, image: Tensor) -> tuple[Tensor, Tensor]:
+    gate = image.mean((2, 3), keepdim=True).repeat(1, 1, *image.shape[2:])
+    return image * gate, gate
+
+
+def repeated_alike(self: Any, image: Tensor) -> Tensor:
+    """Both operands are repeated along the same dimensions: nothing else makes the result as large."""
+    one, other = image.mean((2, 3), keepdim=True), image.amax((2, 3), keepdim=True)
+    return one.repeat(1, 1, 48, 48) * other.repeat(1, 1, 48, 48)
+
+
+@pytest.mark.parametrize("forward", [by_expand, tiled, written_to, given_back, repeated_alike])
+def test_repeats_that_something_needs_stay(forward: Any) -> None:
+    assert of_rule(Does(forward, layer=nn.Conv2d(3, 32, 1)), "repeated-operand", x(2, 3, 48, 48)) == []
+
+
+def test_parts_that_every_layer_joins_anew_are_joined_once() -> None:
+    def by_head(self: Any, h: Tensor, near: Tensor) -> Tensor:
+        near = torch.sigmoid(near)
+        for layer in self.layers:
+            q = torch.cat(layer(h).split(8, -1), 0)
+            bias = torch.cat(near.split(8, -1), 0)
+            h = torch.cat(torch.softmax((bias * q.unsqueeze(2)).sum(-1), -1).bmm(q).chunk(4, 0), -1)
+        return h
+
+    def other_parts(self: Any, h: Tensor, near: Tensor) -> Tensor:
+        near = torch.sigmoid(near)
+        for width, layer in zip((8, 16), self.layers, strict=True):
+            h = layer(h) + torch.cat(near.split(width, -1), 0).mean()
+        return h
+
+    layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
+    (found,) = of_rule(Does(by_head, layers=layers), "repeated-work", x(4, 50, 32), x(4, 50, 50, 32))
+
+    assert "aten::cat" in found.evidence["repeated"]
+    assert of_rule(Does(other_parts, layers=layers), "repeated-work", x(4, 50, 32), x(4, 50, 50, 32)) == []

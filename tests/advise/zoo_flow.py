@@ -127,6 +127,44 @@ def one_head(self: Any, h: Tensor) -> Tensor:
     return out
 
 
+def two_layers(self: Any, h: Tensor) -> Tensor:
+    return self.second(self.first(h)).relu()
+
+
+def with_activation(self: Any, h: Tensor) -> Tensor:
+    return self.second(self.first(h).relu()).relu()
+
+
+def two() -> dict[str, nn.Module]:
+    return {"first": nn.Linear(64, 512), "second": nn.Linear(512, 16)}
+
+
+def mixed_first(self: Any, h: Tensor) -> Tensor:
+    return self.narrow((h @ h.transpose(1, 2)) @ h)
+
+
+def narrow_first(self: Any, h: Tensor) -> Tensor:
+    return (h @ h.transpose(1, 2)) @ self.narrow(h)
+
+
+def dense_blocks(_: Any, h: Tensor) -> Tensor:
+    blocks = h.view(-1, 8, 8)
+    return torch.block_diag(*blocks.unbind()) @ blocks.flatten(0, 1)
+
+
+def batch_of_blocks(_: Any, h: Tensor) -> Tensor:
+    blocks = h.view(-1, 8, 8)
+    return torch.bmm(blocks, blocks)
+
+
+def repeated_mean(_: Any, h: Tensor) -> Tensor:
+    return h * h.mean(1, keepdim=True).repeat(1, h.shape[1], 1)
+
+
+def broadcast_mean(_: Any, h: Tensor) -> Tensor:
+    return h * h.mean(1, keepdim=True)
+
+
 class HardSwish(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         return h * torch.clamp(h + 3, 0, 6) / 6
@@ -137,6 +175,19 @@ CASES = [
     case("a state beside its input", "repeated-part", "mix", mixing(hops), mixing(hops_apart), TOKENS),
     case("all pairs", "product-then-sum", "", Does(pairs), Does(pairs_at_once), TOKENS),
     case("a matrix by token", "broadcast-matmul", "", of_tokens(by_token), of_tokens(by_token_at_once), (8, 64, 64)),
+    case(
+        "two layers", "consecutive-layers", "first", Does(two_layers, **two()), Does(with_activation, **two()), TOKENS
+    ),
+    case(
+        "a narrow layer",
+        "product-order",
+        "narrow",
+        Does(mixed_first, narrow=nn.Linear(64, 4)),
+        Does(narrow_first, narrow=nn.Linear(64, 4)),
+        (2, 256, 64),
+    ),
+    case("blocks", "block-diagonal", "", Does(dense_blocks), Does(batch_of_blocks), (2, 16, 64)),
+    case("a repeated mean", "repeated-operand", "", Does(repeated_mean), Does(broadcast_mean), (2, 256, 256)),
     case("a count of pixels", "equal-filters", "block", counting(16), counting(1), IMAGE),
     case(
         "a pooling behind a layer",

@@ -37,18 +37,22 @@ _MADE_BY = {"torchscript": "torch.jit.script or trace", "exported": "torch.expor
 # Gains whose middle is below these shares of the whole are left out unless all advice is asked for. To edit source code
 # is more work than to run a patch or to set a switch.
 LEAST_TIME, LEAST_TIME_OF_EDIT, LEAST_BYTES = 0.01, 0.015, 0.05
+# Rules that ask for another forward: what is gained must be clear of what a measurement can tell.
+REWRITTEN = 0.03
 # Options cost more: a compiler's time at every start, a model to evaluate again.
 LEAST_TIME_OF_OPTION, LEAST_SIZE_OF_OPTION = 0.02, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`option`: it speaks of a choice that every model has (one of `OPTIONS`), not of a flaw of this one."""
+    """`option`: it speaks of a choice that every model has (one of `OPTIONS`), not of a flaw of this one. `least_time`:
+    the share of the time below which its advice is left out, where that is not the one of all rules."""
 
     name: str
     family: str
     find: Finder
     option: str | None = None
+    least_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,14 @@ RULES: Registry[str, Rule] = Registry("rule")
 TENSOR_RULES: Registry[str, TensorRule] = Registry("tensor rule")
 
 
-def rule(name: str, *, family: str, option: str | None = None) -> Callable[[Finder], Finder]:
+def rule(
+    name: str, *, family: str, option: str | None = None, least_time: float | None = None
+) -> Callable[[Finder], Finder]:
     if option is not None and option not in OPTIONS:
         raise ValueError(f"no option '{option}'; one of: {', '.join(OPTIONS)}")
 
     def register(find: Finder) -> Finder:
-        RULES.insert(name, Rule(name, family, find, option))
+        RULES.insert(name, Rule(name, family, find, option, least_time))
         return find
 
     return register
@@ -234,7 +240,8 @@ def _is_worth_saying(advice: Advice) -> bool:
         return True
     if advice.confidence == "low" and gain.low == 0:  # perhaps nothing, and hardly anything is known about it
         return False
-    least_time = LEAST_TIME if isinstance(advice.change, Patch) else LEAST_TIME_OF_EDIT
+    own = RULES[advice.rule].least_time if advice.rule in RULES else None
+    least_time = own or (LEAST_TIME if isinstance(advice.change, Patch) else LEAST_TIME_OF_EDIT)
     return _middle(gain) >= (least_time if gain.is_time else LEAST_BYTES)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import rule
+from torchgauge.advise.registry import REWRITTEN, rule
 from torchgauge.facts import OpRecord, TensorSpec
 
 _PRODUCTS = ("aten::mm", "aten::addmm")
@@ -16,7 +16,7 @@ _LEAST_BLOCKS = 4
 _MOST_BEFORE = 8
 
 
-@rule("block-diagonal", family="order")
+@rule("block-diagonal", family="order", least_time=REWRITTEN)
 def block_diagonal(evidence: Evidence) -> Iterator[Advice]:
     """The matrices of a batch (adjacency of several graphs) put on the diagonal of one: nearly all of a product with it
     is with zeros."""
@@ -60,6 +60,8 @@ def _blocks(evidence: Evidence, product: OpRecord, at: int) -> tuple[tuple[int, 
     # Blocks that fill the diagonal of a matrix which is made without data leave its zeros around them.
     made = () if op is None else (op, *evidence.dataflow.ancestors(op, _MOST_BEFORE))
     reads = evidence.dataflow.input_reads
-    is_empty = not any((each.index, place) in reads for each in made for place in range(len(each.producers)))
+    is_empty = (op is not None and op.index in evidence.dataflow.constants) or not any(
+        (each.index, place) in reads for each in made for place in range(len(each.producers))
+    )
     blocks = [write.signature.outputs[0] for write in writes]
     return tuple(write.index for write in writes), blocks if is_empty else []

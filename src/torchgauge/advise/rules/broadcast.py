@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchgauge.advise.dataflow import RANDOM, same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import rule
+from torchgauge.advise.registry import REWRITTEN, rule
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
 from torchgauge.facts import OpRecord, TensorSpec, contiguous_stride
 
@@ -234,13 +234,19 @@ def broadcast_matmul(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-@rule("repeated-operand", family="copies")
+@rule("repeated-operand", family="copies", least_time=REWRITTEN)
 def repeated_operand(evidence: Evidence) -> Iterator[Advice]:
     """A tensor that is repeated in memory for ops that broadcast it by themselves."""
     for copy in evidence.flow.named("aten::repeat", "aten::expand_copy", "aten::clone"):
         read, made = copy.signature.inputs[0], copy.signature.outputs[0]
         times, small = made.numel / max(read.distinct_numel, 1), _before_repeating(copy)
-        if times < _LEAST_TIMES or small is None or copy.weights or evidence.flow.is_result(copy):
+        # `recomputed-weight` and `recomputed-constant` cover what does not depend on the inputs.
+        if (
+            times < _LEAST_TIMES
+            or small is None
+            or evidence.flow.is_result(copy)
+            or copy.index in evidence.dataflow.constants
+        ):
             continue
         # Functions of one tensor can be computed before it is repeated.
         chain, near = list[OpRecord](), copy

@@ -8,7 +8,7 @@ from torchgauge.advise.code import Patch
 from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import rule
+from torchgauge.advise.registry import REWRITTEN, rule
 from torchgauge.advise.rules.broadcast import CLOSED
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
 from torchgauge.facts import OpRecord
@@ -17,7 +17,8 @@ _PRODUCTS = {"aten::mm", "aten::bmm"}
 
 # Of the multiply-adds of the two, what must go away. Less does not pay for another weight in the checkpoint.
 _LEAST_SAVED = 0.25
-_MERGE = """\
+# Verification runs the same lines.
+MERGE = """\
 layer, after = model.get_submodule(first), model.get_submodule(second)
 weight = after.weight.flatten(1)
 if layer.bias is not None or after.bias is not None:
@@ -29,7 +30,7 @@ model.set_submodule(second, torch.nn.Identity())
 """
 
 
-@rule("consecutive-layers", family="fusion")
+@rule("consecutive-layers", family="fusion", least_time=REWRITTEN)
 def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
     """Two linear layers or convolutions with nothing between them but views and dropout: their weights can be
     multiplied beforehand. A bottleneck, whose two thin layers cost less than the merged one, stays."""
@@ -69,7 +70,7 @@ def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-@rule("product-order", family="order")
+@rule("product-order", family="order", least_time=REWRITTEN)
 def product_order(evidence: Evidence) -> Iterator[Advice]:
     """`(a @ x) @ weight`, as in a layer over a graph, where the weight makes x narrower: `a @ (x @ weight)` is
     cheaper."""
@@ -156,4 +157,4 @@ def _merge(evidence: Evidence, first: OpRecord, second: OpRecord) -> Patch | Non
     is_pointwise = second.op in LINEAR_OPS or is_pointwise_convolution(second)
     if not is_once or not is_same or not is_pointwise:
         return None
-    return Patch(_MERGE, ("first", "second"), ((first.module, second.module),), "model.eval()")
+    return Patch(MERGE, ("first", "second"), ((first.module, second.module),), "model.eval()")

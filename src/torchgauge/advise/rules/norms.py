@@ -77,9 +77,7 @@ def _torch_norm(evidence: Evidence, norm: Norm) -> Patch | None:
     # By channel, the second dimension of what a group norm reads.
     by_channel = [(1, size, *(1 for _ in read.shape[2:])), (size, *(1 for _ in read.shape[2:]))]
     is_plain = all(shape in by_channel if norm.kind == "group" else shape == (size,) for shape in shapes)
-    # Torch's norms divide by the number of elements, not by one less.
-    is_biased = all(not op.signature.attributes.get("correction", 1) for op in ops if op.op in _VARIANCES)
-    if not evidence.is_whole(path, ops) or len(scales) > 1 or len(shifts) > 1 or not is_plain or not is_biased:
+    if not evidence.is_whole(path, ops) or len(scales) > 1 or len(shifts) > 1 or not is_plain:
         return None
     if eps is None or (shifts and not (norm.kind != "RMS" and scales)):
         return None
@@ -105,6 +103,9 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
     scaled = next((op for op in flow.users(root) if op.op in _SCALES), None)
     if eps is None or kind is None or scaled is None or spreads[0].op not in _SPREADS:
         return None
+    # Torch's norms divide by the number of elements, not by one less.
+    if any(op.signature.attributes.get("correction", 1) for op in spreads if op.op in _VARIANCES):
+        return None
     square = None if spreads[0].op in _VARIANCES else flow.source(spreads[0])
     if spreads[0].op not in _VARIANCES and (square is None or not _is_square(square)):
         return None
@@ -122,8 +123,6 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
         if again is None or again.op != "aten::sub" or again.producers != centred[-1].producers:
             return None
         centred = [*centred, again]
-    if kind == "group" and any(op.signature.attributes.get("correction", 1) for op in spreads if op.op in _VARIANCES):
-        return None
     # Scale and shift by parameters behind it.
     affine: list[OpRecord] = []
     reader = flow.only_reader(scaled)

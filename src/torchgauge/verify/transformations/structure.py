@@ -3,11 +3,14 @@ sizes of tensor cores, and torch's own GELU, norms and attention instead of a fo
 
 from __future__ import annotations
 
+from textwrap import indent
+
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from torchgauge.advise.activations import FUNCTIONS
 from torchgauge.advise.code import Patch
+from torchgauge.advise.rules.consecutive import MERGE
 from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR
 from torchgauge.advise.rules.tensor_cores import PAD, PADDED_LINEAR
 from torchgauge.facts import FREE
@@ -47,6 +50,24 @@ def into_layers_behind(trial: Trial) -> Applied:
         if is_plain and type(norm).__name__ in _NORMS and getattr(norm, "weight", None) is not None:
             pairs.append(pair)
     return _folded(pairs, INTO_LAYER_BEHIND)
+
+
+@transformation("consecutive-layers")
+def merged_layers(trial: Trial) -> Applied:
+    calls = {record.path: record.calls for record in trial.capture.modules}
+    pairs = []
+    for place in trial.places:
+        paths = [str(path) for path in place["evidence"]["layers"]]
+        first, second = (trial.module(path) for path in paths)
+        is_known = type(first) is nn.Linear or (
+            type(first) in (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+            and (set(second.kernel_size), set(second.stride), set(second.padding)) == ({1}, {1}, {0})
+        )
+        if type(second) is type(first) and is_known and all(calls[path] == 1 for path in paths):
+            pairs.append((paths[0], paths[1]))
+    if not pairs:
+        raise NotApplicableError("the layers are not plain modules of one kind that run once")
+    return Applied(f"for first, second in {literal(pairs)}:\n{indent(MERGE, '    ')}", places=len(pairs))
 
 
 def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:
@@ -122,7 +143,7 @@ def torch_activation(trial: Trial) -> Applied:
 
 @transformation("norm-by-hand")
 def torch_norm(trial: Trial) -> Applied:
-    is_layer_norm = trial.evidence["norm"] == "layer"
+    kind = str(trial.evidence["norm"])
     found = _whole_modules(trial)
     lines = []
     for path in found:
@@ -133,11 +154,12 @@ def torch_norm(trial: Trial) -> Applied:
         if (
             len(scales) > 1
             or len(shifts) > 1
-            or (shifts and not is_layer_norm)
-            or any(p.dim() != 1 for p in own.values())
+            or (shifts and kind == "RMS")
+            or any(p.dim() != 1 and (kind != "group" or p.numel() != max(p.shape)) for p in own.values())
         ):
             raise NotApplicableError("could not determine which parameters are scale and shift")
-        scale, shift = (f"getattr(norm, {names[0]!r})" if names else "None" for names in (scales, shifts))
+        flat = ".flatten()" if kind == "group" else ""
+        scale, shift = (f"getattr(norm, {names[0]!r}){flat}" if names else "None" for names in (scales, shifts))
         of_place = {index for place in trial.places if place["module"] == path for index in place["ops"]}
         adds = [op for op in trial.capture.ops if op.index in of_place and op.op in ("aten::add", "aten::add_")]
         values = [value for op in adds if isinstance(value := op.signature.attributes.get("other"), float)]
@@ -145,12 +167,14 @@ def torch_norm(trial: Trial) -> Applied:
             raise NotApplicableError("could not determine eps")
         eps = values[0]
         lines.append(f"norm = model.get_submodule({path!r})\nnorm.forward = normalised({scale}, {shift}, {eps!r})")
-    function = "layer_norm" if is_layer_norm else "rms_norm"
+    calls = {
+        "layer": "layer_norm(x, x.shape[-1:], weight, bias, eps)",
+        "RMS": "rms_norm(x, x.shape[-1:], weight, eps)",
+        "group": "group_norm(x, 1, weight, bias, eps)",
+    }
     return Applied(
         "def normalised(weight, bias, eps):\n"
-        f"    shift = {'(bias,)' if is_layer_norm else '()'}\n"
-        f"    return lambda x: torch.nn.functional.{function}(x, x.shape[-1:], weight, *shift, eps=eps)\n\n"
-        + "\n".join(lines),
+        f"    return lambda x: torch.nn.functional.{calls[kind]}\n\n" + "\n".join(lines),
         places=_count(found),
     )
 

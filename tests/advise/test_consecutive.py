@@ -1,0 +1,238 @@
+"""Products in a row: layers to merge, products in a cheaper order, blocks on a diagonal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.pasting import check_code
+from tests.advise.planted import gain_of, said, seen
+from torchgauge.advise import Advice
+
+
+def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
+    return [advice for advice in said(seen(model, inputs=inputs)) if advice.rule == rule]
+
+
+def classified(self: Any, words: Tensor) -> Tensor:
+    """A classifier with a wide layer in front of the labels, and dropout between the two."""
+    hidden = torch.relu(self.encode(words)).mean(1)
+    return self.labels(self.drop(self.wide(hidden)))
+
+
+def upsampled(self: Any, image: Tensor) -> tuple[Tensor, Tensor]:
+    """Two transposed convolutions, each read by the same 1×1 convolution."""
+    features = torch.relu(self.encode(image))
+    return self.head(self.up(features)), self.head(self.again(features))
+
+
+def narrowed(self: Any, sound: Tensor) -> Tensor:
+    return torch.tanh(self.head(self.wide(sound)))
+
+
+MERGED = [
+    (
+        Does(
+            classified,
+            encode=nn.Linear(32, 128),
+            wide=nn.Linear(128, 1024),
+            drop=nn.Dropout(),
+            labels=nn.Linear(1024, 5),
+        ),
+        x(16, 20, 32),
+        ["wide", "labels"],
+    ),
+    (
+        Does(
+            upsampled,
+            encode=nn.Conv2d(3, 32, 3),
+            up=nn.ConvTranspose2d(32, 64, 2, stride=2),
+            again=nn.ConvTranspose2d(32, 64, 4, stride=4),
+            head=nn.Conv2d(64, 2, 1, bias=False),
+        ),
+        x(1, 3, 34, 34),
+        ["again", "head"],
+    ),
+    (
+        Does(narrowed, wide=nn.Conv1d(8, 96, 5, padding=2, dilation=1, bias=False), head=nn.Conv1d(96, 4, 1)),
+        x(2, 8, 400),
+        ["wide", "head"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "given", "layers"), MERGED, ids=["dropout between", "transposed", "a kernel of 5"])
+def test_two_layers_without_an_activation_are_merged(model: nn.Module, given: Tensor, layers: list[str]) -> None:
+    model.eval()
+    (found,) = of_rule(model, "consecutive-layers", given)
+
+    assert found.evidence["layers"] == layers
+    assert gain_of(found).low > 0.1
+    assert "inference only" in found.risk
+    check_code(found, model, (given,))
+
+
+def test_the_merged_layer_gives_the_same_result() -> None:
+    model, given, _ = MERGED[2]
+    (found,) = of_rule(model.eval(), "consecutive-layers", given)
+
+    assert found.code is not None
+    assert "Identity" in found.code
+    # A layer that other places call too cannot be changed for one of them.
+    assert all(advice.code is None for advice in of_rule(MERGED[1][0].eval(), "consecutive-layers", MERGED[1][1]))
+
+
+def bottleneck(self: Any, h: Tensor) -> Tensor:
+    return self.second(self.first(h))
+
+
+def with_activation(self: Any, h: Tensor) -> Tensor:
+    return self.second(F.gelu(self.first(h)))
+
+
+def read_twice(self: Any, h: Tensor) -> Tensor:
+    wide = self.first(h)
+    return self.second(wide) + wide.mean()
+
+
+def over_positions(self: Any, h: Tensor) -> Tensor:
+    """The second layer mixes the positions, of which the first treats each alone."""
+    return self.second(self.first(h).flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        (Does(bottleneck, first=nn.Linear(256, 8), second=nn.Linear(8, 256)), x(64, 256)),
+        (Does(with_activation, first=nn.Linear(64, 512), second=nn.Linear(512, 8)), x(64, 64)),
+        (Does(read_twice, first=nn.Linear(64, 512), second=nn.Linear(512, 8)), x(64, 64)),
+        (Does(over_positions, first=nn.Linear(64, 32), second=nn.Linear(32 * 16, 8)), x(64, 16, 64)),
+        (Does(bottleneck, first=nn.Conv2d(8, 64, 1), second=nn.Conv2d(64, 4, 3, padding=1)), x(1, 8, 32, 32)),
+        (Does(bottleneck, first=nn.Conv2d(32, 32, 3, groups=32), second=nn.Conv2d(32, 64, 1)), x(1, 32, 32, 32)),
+    ],
+    ids=["low rank", "activation", "two readers", "flattened", "bias behind padding", "depthwise"],
+)
+def test_other_layers_in_a_row_stay(model: nn.Module, given: Tensor) -> None:
+    assert of_rule(model.eval(), "consecutive-layers", given) == []
+
+
+def test_layers_are_not_merged_while_they_are_trained() -> None:
+    model, given, _ = MERGED[0]
+    evidence = seen(model, inputs=(given,), mode="train")
+
+    assert [advice for advice in said(evidence) if advice.rule == "consecutive-layers"] == []
+
+
+def graph_layer(self: Any, neighbours: Tensor, h: Tensor) -> Tensor:
+    return torch.relu(self.layer(neighbours @ h))
+
+
+def graph_of_times(self: Any, neighbours: Tensor, h: Tensor) -> Tensor:
+    """Over batch, nodes, times and features, by einsum."""
+    return torch.relu(torch.einsum("nm,bmtf->bntf", neighbours, h) @ self.weight)
+
+
+def kernel_smoothing(self: Any, points: Tensor, h: Tensor) -> Tensor:
+    near = torch.softmax(-torch.cdist(points, points), -1)
+    return self.layer(torch.bmm(near, h))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (Does(graph_layer, layer=nn.Linear(256, 16)), (x(400, 400), x(400, 256))),
+        (Does(graph_of_times, weight=nn.Parameter(x(64, 8))), (x(150, 150), x(4, 150, 12, 64))),
+        (Does(kernel_smoothing, layer=nn.Linear(128, 16)), (x(2, 300, 3), x(2, 300, 128))),
+    ],
+    ids=["graph", "einsum", "batch"],
+)
+def test_a_weight_that_narrows_comes_before_the_product(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    (found,) = of_rule(model.eval(), "product-order", *inputs)
+
+    assert gain_of(found).low > 0.05
+    assert found.evidence["channels_out"] < found.evidence["channels_in"]
+
+
+def narrow_first(self: Any, neighbours: Tensor, h: Tensor) -> Tensor:
+    return torch.relu(neighbours @ self.layer(h))
+
+
+def pooled(self: Any, weights: Tensor, h: Tensor) -> Tensor:
+    """One row of many: the layer on the mean is far cheaper than on all rows."""
+    return self.layer(weights[:1] @ h)
+
+
+def also_a_result(self: Any, neighbours: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    mixed = neighbours @ h
+    return self.layer(mixed), mixed
+
+
+@pytest.mark.parametrize("forward", [narrow_first, pooled, also_a_result])
+def test_products_in_the_cheaper_order_stay(forward: Any) -> None:
+    model = Does(forward, layer=nn.Linear(256, 16)).eval()
+
+    assert of_rule(model, "product-order", x(400, 400), x(400, 256)) == []
+
+
+def test_a_layer_that_widens_stays_behind_the_product() -> None:
+    assert of_rule(Does(graph_layer, layer=nn.Linear(16, 256)).eval(), "product-order", x(400, 400), x(400, 16)) == []
+
+
+def by_block_diag(self: Any, h: Tensor, *blocks: Tensor) -> Tensor:
+    return torch.relu(torch.block_diag(*blocks) @ self.layer(h))
+
+
+def by_writing(self: Any, h: Tensor, *blocks: Tensor) -> Tensor:
+    whole, at = torch.zeros(len(h), len(h)), 0
+    for block in blocks:
+        whole[at : at + len(block), at : at + len(block)] = block
+        at += len(block)
+    return torch.relu(whole @ self.layer(h))
+
+
+def mixed_rows(self: Any, h: Tensor, *blocks: Tensor) -> Tensor:
+    """From the right, of a matrix that `new_zeros` makes."""
+    whole, at = h.new_zeros(len(h), len(h)), 0
+    for block in blocks:
+        whole[at : at + len(block), at : at + len(block)].copy_(block)
+        at += len(block)
+    return self.layer(h).t() @ whole
+
+
+def graphs(count: int) -> tuple[Tensor, ...]:
+    return tuple(x(20 + at % 3, 20 + at % 3) for at in range(count))
+
+
+@pytest.mark.parametrize("forward", [by_block_diag, by_writing, mixed_rows])
+def test_blocks_on_a_diagonal_are_multiplied_as_a_batch(forward: Any) -> None:
+    blocks = graphs(16)
+    model = Does(forward, layer=nn.Linear(64, 64)).eval()
+    (found,) = of_rule(model, "block-diagonal", x(sum(map(len, blocks)), 64), *blocks)
+
+    assert found.evidence["blocks"] == 16
+    assert found.evidence["zero_share"] > 0.9
+    assert gain_of(found).low > 0.2
+
+
+def by_bmm(self: Any, h: Tensor, *blocks: Tensor) -> Tensor:
+    return torch.bmm(torch.stack(blocks), self.layer(h).view(len(blocks), -1, 64))
+
+
+def rows_replaced(self: Any, h: Tensor, *blocks: Tensor) -> Tensor:
+    """Blocks that take the place of parts of a dense matrix."""
+    whole = h @ h.t()
+    for at, block in enumerate(blocks):
+        whole[20 * at : 20 * at + 20, 20 * at : 20 * at + 20] = block
+    return whole @ self.layer(h)
+
+
+@pytest.mark.parametrize("forward", [by_bmm, rows_replaced])
+def test_a_batch_of_blocks_and_a_dense_matrix_stay(forward: Any) -> None:
+    blocks = tuple(x(20, 20) for _ in range(16))
+
+    assert of_rule(Does(forward, layer=nn.Linear(64, 64)).eval(), "block-diagonal", x(320, 64), *blocks) == []

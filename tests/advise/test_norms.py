@@ -1,0 +1,124 @@
+"""Norms written out over all positions of a sample: torch's group norm with one group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.pasting import check_code
+from tests.advise.planted import gain_of, said, seen
+from tests.advise.trying import advised, apart, bench, changed, lively
+from torchgauge.advise import Advice
+
+
+class OneAfterTheOther(nn.Module):
+    """Means of one dimension after the other, the difference written twice, the root as a power."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain, self.shift = nn.Parameter(x(1, 32, 1)), nn.Parameter(x(1, 32, 1))
+
+    def forward(self, y: Tensor) -> Tensor:
+        mean = y.mean(1, keepdim=True).mean(2, keepdim=True)
+        spread = torch.pow(y - mean, 2).mean(1, keepdim=True).mean(2, keepdim=True)
+        return self.gain * (y - mean) / torch.pow(spread + 1e-8, 0.5) + self.shift
+
+
+class ByVariance(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(x(16, 1, 1)), nn.Parameter(x(16, 1, 1))
+
+    def forward(self, y: Tensor) -> Tensor:
+        spread = y.var((1, 2, 3), keepdim=True, unbiased=False)
+        return (y - y.mean((1, 2, 3), keepdim=True)) * torch.rsqrt(spread + 1e-5) * self.weight + self.bias
+
+
+class Both(nn.Module):
+    """Variance and mean in one op, without parameters."""
+
+    def forward(self, y: Tensor) -> Tensor:
+        spread, mean = torch.var_mean(y, dim=[1, 2, 3, 4], keepdim=True, correction=0)
+        return (y - mean) / torch.sqrt(spread + 1e-6)
+
+
+def behind(norm: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Hardtanh(), norm, nn.ReLU())
+
+
+def norms(model: nn.Module, given: Tensor) -> list[Advice]:
+    return [advice for advice in said(seen(model, inputs=(given,))) if advice.rule == "norm-by-hand"]
+
+
+@pytest.mark.parametrize(
+    ("norm", "given"),
+    [(OneAfterTheOther(), x(4, 32, 500)), (ByVariance(), x(2, 16, 40, 40)), (Both(), x(2, 4, 12, 12, 12))],
+    ids=["means of means", "variance", "both in one op"],
+)
+def test_a_norm_over_all_positions_is_a_group_norm(norm: nn.Module, given: Tensor) -> None:
+    model = behind(norm).eval()
+    (found,) = norms(model, given)
+
+    assert found.evidence["norm"] == "group"
+    assert found.where.module == "1"
+    assert gain_of(found).low > 0.2
+    assert found.code is not None
+    assert "GroupNorm(1, " in found.code
+    check_code(found, model, (given,))
+
+
+def unbiased(_: Any, y: Tensor) -> Tensor:
+    return (y - y.mean((1, 2), keepdim=True)) / torch.sqrt(y.var((1, 2), keepdim=True) + 1e-5)
+
+
+def of_the_batch(_: Any, y: Tensor) -> Tensor:
+    spread = y.var((0, 1, 2), keepdim=True, unbiased=False)
+    return (y - y.mean((0, 1, 2), keepdim=True)) / torch.sqrt(spread + 1e-5)
+
+
+def not_about_the_mean(_: Any, y: Tensor) -> Tensor:
+    """The square is that of the input, the root scales the difference: not a variance."""
+    spread = (y * y).mean((1, 2), keepdim=True)
+    return (y - y.mean((1, 2), keepdim=True)) * torch.rsqrt(spread + 1e-5)
+
+
+@pytest.mark.parametrize("forward", [unbiased, of_the_batch, not_about_the_mean])
+def test_other_statistics_stay(forward: Any) -> None:
+    assert norms(behind(Does(forward)), x(4, 32, 500)) == []
+
+
+def test_torchs_group_norm_stays() -> None:
+    assert norms(behind(nn.GroupNorm(1, 32)), x(4, 32, 500)) == []
+
+
+def test_the_difference_to_the_mean_that_is_written_twice_is_part_of_the_norm() -> None:
+    found = {advice.rule for advice in said(seen(behind(OneAfterTheOther()), inputs=(x(4, 32, 500),)))}
+
+    assert "norm-by-hand" in found
+    assert "repeated-work" not in found
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_verification_uses_torchs_group_norm() -> None:
+    model = lively(nn.Sequential(nn.Conv1d(8, 32, 3), OneAfterTheOther()))
+    place = bench(model, x(2, 8, 200))
+
+    side = changed(place, advised(model, "norm-by-hand", x(2, 8, 200)))
+
+    assert "group_norm" in side.subject.model[1].forward.__code__.co_names  # type: ignore[index]
+    assert apart(place, side) < 1e-5
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_verification_merges_layers() -> None:
+    model = lively(nn.Sequential(nn.Linear(16, 512), nn.Dropout(), nn.Linear(512, 4), nn.ReLU()))
+    place = bench(model, x(64, 16))
+
+    side = changed(place, advised(model, "consecutive-layers", x(64, 16)))
+
+    assert [type(layer).__name__ for layer in side.subject.model] == ["Linear", "Dropout", "Identity", "ReLU"]  # type: ignore[union-attr]
+    assert apart(place, side) < 1e-5
