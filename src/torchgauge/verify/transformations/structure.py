@@ -59,10 +59,9 @@ def merged_layers(trial: Trial) -> Applied:
     for place in trial.places:
         paths = [str(path) for path in place["evidence"]["layers"]]
         first, second = (trial.module(path) for path in paths)
-        is_known = type(first) is nn.Linear or (
-            type(first) in (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-            and (set(second.kernel_size), set(second.stride), set(second.padding)) == ({1}, {1}, {0})
-        )
+        is_known = type(first) is nn.Linear
+        if isinstance(second, _ConvNd) and type(first) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
+            is_known = (set(second.kernel_size), set(second.stride), set(second.padding)) == ({1}, {1}, {0})
         if type(second) is type(first) and is_known and all(calls[path] == 1 for path in paths):
             pairs.append((paths[0], paths[1]))
     if not pairs:
