@@ -120,5 +120,5 @@ def test_verification_merges_layers() -> None:
 
     side = changed(place, advised(model, "consecutive-layers", x(64, 16)))
 
-    assert [type(layer).__name__ for layer in side.subject.model] == ["Linear", "Dropout", "Identity", "ReLU"]  # type: ignore[union-attr]
+    assert [type(layer).__name__ for layer in side.subject.model] == ["Linear", "Dropout", "Identity", "ReLU"]  # type: ignore[attr-defined]
     assert apart(place, side) < 1e-5
