@@ -239,7 +239,7 @@ def test_samples_with_kernels_from_one_tensor_are_not_joined() -> None:
 
     wide = Does(forward, makes=nn.Linear(8, 4 * 16 * 3))
     wider = said(seen(wide, inputs=(x(12, 16, 4096), x(12, 8))))
-    assert any("groups=batch" in row.recommendation for row in wider)
+    assert "loop-over-samples" not in {row.rule for row in wider}  # on a CPU neither windows nor groups are faster
 
 
 @torch.jit.script

@@ -47,3 +47,20 @@ _NAME = st.lists(st.sampled_from(["h", "mlp", "layer", "0", "1", "2", "10", "con
 @given(st.lists(st.tuples(_NAME.map(".".join), _NAME.map(".".join)), unique=True, max_size=30))
 def test_every_list_of_names_survives(rows: list[tuple[str, str]]) -> None:
     assert sorted(eval(literal(rows))) == sorted(rows)
+
+
+def test_numbers_with_gaps_are_listed_once() -> None:
+    pairs = [(f"list.{n}.conv_{n}", f"list.{n}.norm_{n}") for n in range(105) if n % 3 and n % 7]
+    text = literal(pairs)
+    assert sorted(eval(text)) == sorted(pairs)
+    assert len(text.splitlines()) <= 8
+    assert all(len(line) <= LINE for line in text.splitlines())
+
+
+def test_pairs_of_many_modules_are_written_by_module() -> None:
+    at = [f"net.conv{i}.{block}.conv{j}" for i in range(2, 6) for block in ("block1", "rest.0") for j in (1, 2)]
+    at += [*(f"net.conv{i}.block1.down" for i in (3, 4, 5)), "net.conv1"]
+    pairs = [(f"{path}.{a}", f"{path}.{b}") for path in at for a, b in (("space", "bn1"), ("time", "bn2"))]
+    text = literal(pairs)
+    assert sorted(eval(text)) == sorted(pairs)
+    assert len(text.splitlines()) <= 10

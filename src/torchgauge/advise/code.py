@@ -22,13 +22,6 @@ _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tu
 # Columns of a line; longer calls are broken.
 _LONG = 100
 _FUNCTIONAL = "torch.nn.functional"
-# Calls that bring values to the host, calls that take lengths and sizes, and what is asked of tensors otherwise.
-_READ = {"item", "tolist", "cpu", "numpy", "int"}
-_TAKE_SIZES = {
-    "range", "arange", "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "split",
-    "repeat", "expand", "view", "reshape", "pad", "topk", "repeat_interleave", "pack_padded_sequence",
-}  # fmt: skip
-_OF_TENSORS = {"shape", "size", "dtype", "device", "dim", "ndim"}
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -231,43 +224,6 @@ class Source:
             node = self.parents.get(node)
         return False
 
-    def sets_sizes(self, line: int) -> bool:
-        """Whether values that a line brings to the host decide how often a loop runs or how large tensors are: in the
-        same function, or through an attribute, they reach `range`, a slice, or a call that takes sizes."""
-        statement, values = self.statement(line), set[str]()
-        function = self.enclosing(statement, ast.FunctionDef, ast.AsyncFunctionDef)
-        if statement is None or function is None:
-            return False
-        while True:
-            known = len(values)
-            for each in ast.walk(function):
-                if isinstance(each, ast.Assign) and (each is statement or self._reads(each.value, values)):
-                    values |= {name for target in each.targets for name in _stored(target)}
-                elif isinstance(each, ast.For | ast.comprehension) and self._reads(each.iter, values):
-                    values |= set(_stored(each.target))
-            if len(values) == known:
-                break
-        inside_of = self.tree if any(name.startswith(".") for name in values) else function
-        sizes: list[ast.AST] = [each for each in ast.walk(inside_of) if isinstance(each, ast.Slice)]
-        calls = [each for each in ast.walk(inside_of) if isinstance(each, ast.Call) and called(each) in _TAKE_SIZES]
-        sizes += [given for call in calls for given in (*call.args, *(keyword.value for keyword in call.keywords))]
-        reads_here = (each for each in self.expressions(line) if isinstance(each, ast.Call) and called(each) in _READ)
-        inside = {each for call in reads_here for each in self._around(call)}
-        return any(size in inside or self._reads(size, values) for size in sizes)
-
-    def _reads(self, node: ast.AST, names: set[str]) -> bool:
-        """Whether it has one of the variables or attributes in it, other than for its shape or type."""
-        return any(
-            not names.isdisjoint(_named(each))
-            and not (isinstance(around := self.parents.get(each), ast.Attribute) and around.attr in _OF_TENSORS)
-            for each in ast.walk(node)
-        )
-
-    def _around(self, node: ast.AST) -> Iterator[ast.AST]:
-        while not isinstance(node, ast.stmt) and node in self.parents:
-            yield node
-            node = self.parents[node]
-
     def expressions(self, line: int) -> list[ast.expr]:
         """What the line computes, in the order in which it does."""
         return self._expressions.get(line, [])
@@ -429,21 +385,6 @@ def receiver(call: ast.Call, source: Source) -> ast.expr | None:
             return call.func.value
     named = [keyword.value for keyword in call.keywords if keyword.arg == "input"]
     return next(iter([*call.args, *named]), None)
-
-
-def _named(node: ast.AST) -> Iterator[str]:
-    """The name of a variable, or of an attribute of any object with a dot before it."""
-    if isinstance(node, ast.Name):
-        yield node.id
-    elif isinstance(node, ast.Attribute):
-        yield f".{node.attr}"
-
-
-def _stored(target: ast.AST) -> Iterator[str]:
-    """What an assignment binds: variables, and attributes."""
-    for each in ast.walk(target):
-        if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Store):
-            yield from _named(each)
 
 
 def _names(tree: ast.AST) -> set[str]:

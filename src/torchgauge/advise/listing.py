@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from math import prod
 
 LINE = 96  # with the indent of the report's advice it fits 100 columns
@@ -12,6 +13,8 @@ _QUOTED = re.compile(r"'[^']*'")
 _SPECIAL = re.compile(r'["\\{]')
 _NUMBER = re.compile(r"\d+")
 _LETTERS = "ijklmnpq"
+# Longer lists are written by module, and more rows that differ in their numbers alone as a list of these.
+_MOST_LINES, _MOST_ALONE = 8, 5
 
 # The numbers within a row's quoted names.
 Vector = tuple[int, ...]
@@ -19,7 +22,38 @@ Vector = tuple[int, ...]
 
 def literal(rows: Sequence[object]) -> str:
     """A list of names, or of tuples of names, as an expression in lines of a readable length. Rows whose numbers make a
-    grid are written as a comprehension; their order may change."""
+    grid are written as a comprehension, and so are pairs in many modules of one kind; their order may change."""
+    listed = _listed(rows)
+    pairs = [row for row in rows if isinstance(row, tuple) and len(row) == 2 and all(isinstance(e, str) for e in row)]
+    if listed.count("\n") <= _MOST_LINES or len(pairs) < len(rows):
+        return listed
+    return min(listed, _by_module(pairs), key=lambda text: text.count("\n"))
+
+
+def _by_module(pairs: Sequence[tuple[str, str]]) -> str:
+    """`(f'{at}.{a}', f'{at}.{b}') for at in [...] for a, b in [('conv1', 'bn1'), ('conv2', 'bn2')]`."""
+    inside: dict[str, list[tuple[str, str]]] = {}
+    for first, second in pairs:
+        both = zip(first.split("."), second.split("."), strict=False)
+        path = ".".join(one for one, _ in takewhile(lambda each: each[0] == each[1], both))
+        if not path or _SPECIAL.search(first + second) or path in (first, second):
+            return _listed(pairs)
+        inside.setdefault(path, []).append((first[len(path) + 1 :], second[len(path) + 1 :]))
+    paths: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for path, names in inside.items():
+        paths.setdefault(tuple(names), []).append(path)
+    parts = []
+    for own, modules in paths.items():
+        if len(modules) < 3:
+            parts += [f"    {(f'{at}.{a}', f'{at}.{b}')!r},\n" for at in modules for a, b in own]
+            continue
+        lines = _listed(modules).replace("\n", "\n    ")
+        loops = f"for a, b in {_listed(own)}"
+        parts.append(f"    *((f'{{at}}.{{a}}', f'{{at}}.{{b}}') {loops}\n      for at in {lines}),\n")
+    return "[\n" + "".join(parts) + "]"
+
+
+def _listed(rows: Sequence[object]) -> str:
     texts = [repr(row) for row in rows]
     groups: dict[str, list[Vector]] = {}
     items: list[str] = []
@@ -37,12 +71,16 @@ def literal(rows: Sequence[object]) -> str:
     whole = f"[{', '.join(items)}]"
     if len(whole) <= LINE:
         return whole
+    return f"[\n{_wrapped(items, ' ' * 4)}]"
+
+
+def _wrapped(items: Sequence[str], margin: str) -> str:
     lines = [""]
     for item in items:
-        if lines[-1] and len(lines[-1]) + len(item) + 1 > LINE - 4:
+        if lines[-1] and len(lines[-1]) + len(item) + 1 > LINE - len(margin):
             lines.append("")
         lines[-1] += f"{' ' if lines[-1] else ''}{item},"
-    return "[\n" + "".join(f"    {line}\n" for line in lines) + "]"
+    return "".join(f"{margin}{line}\n" for line in lines)
 
 
 def _grids(pattern: str, vectors: list[Vector]) -> Iterator[str]:
@@ -61,8 +99,16 @@ def _grids(pattern: str, vectors: list[Vector]) -> Iterator[str]:
         return
     split = min(varying, key=lambda column: len(set(column)))
     if len(set(split)) == len(vectors):  # each alone
-        for _, vector in sorted(zip(split, vectors, strict=True)):
-            yield _filled_pattern(pattern, vector)
+        in_order = [vector for _, vector in sorted(zip(split, vectors, strict=True))]
+        if len(vectors) < _MOST_ALONE:
+            yield from (_filled_pattern(pattern, vector) for vector in in_order)
+            return
+        letters = dict(zip(varying, _LETTERS, strict=False))
+        slots = [f"{{{letters[column]}}}" if column in letters else str(column[0]) for column in columns]
+        row = _filled_pattern(re.sub(r"'([^']*\{\}[^']*)'", r"f'\1'", pattern), slots)
+        points = sorted(zip(*varying, strict=True))
+        numbers = [str(point[0]) if len(point) == 1 else repr(point) for point in points]
+        yield f"*({row}\n      for {', '.join(letters.values())} in [\n{_wrapped(numbers, ' ' * 10)}      ])"
         return
     for value in sorted(set(split)):
         yield from _grids(pattern, [vector for vector, own in zip(vectors, split, strict=True) if own == value])

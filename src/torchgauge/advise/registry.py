@@ -39,6 +39,9 @@ _MADE_BY = {"torchscript": "torch.jit.script or trace", "exported": "torch.expor
 LEAST_TIME, LEAST_TIME_OF_EDIT, LEAST_BYTES = 0.01, 0.015, 0.05
 # Rules that ask for another forward: what is gained must be clear of what a measurement can tell.
 REWRITTEN = 0.03
+# The same for predicted times. Of 108 lines that were judged on public files, those with a middle from here on were
+# useful in 95 of 100 cases once their causes were right, those below in 43: the prediction errs by as much.
+LEAST_PREDICTED_TIME = 0.025
 # Options cost more: a compiler's time at every start, a model to evaluate again.
 LEAST_TIME_OF_OPTION, LEAST_SIZE_OF_OPTION = 0.02, 1 << 20
 
@@ -240,9 +243,14 @@ def _is_worth_saying(advice: Advice) -> bool:
         return True
     if advice.confidence == "low" and gain.low == 0:  # perhaps nothing, and hardly anything is known about it
         return False
-    own = RULES[advice.rule].least_time if advice.rule in RULES else None
-    least_time = own or (LEAST_TIME if isinstance(advice.change, Patch) else LEAST_TIME_OF_EDIT)
-    return _middle(gain) >= (least_time if gain.is_time else LEAST_BYTES)
+    if not gain.is_time:
+        return _middle(gain) >= LEAST_BYTES
+    entry = RULES.get(advice.rule)
+    if entry is not None and entry.least_time is not None:
+        return _middle(gain) >= entry.least_time
+    if gain.basis != "measured" and not (entry is not None and entry.option):
+        return _middle(gain) >= LEAST_PREDICTED_TIME
+    return _middle(gain) >= (LEAST_TIME if isinstance(advice.change, Patch) else LEAST_TIME_OF_EDIT)
 
 
 def _middle(gain: Gain) -> float:

@@ -161,7 +161,9 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
     calls: dict[tuple[str, str], list[tuple[OpRecord, OpRecord]]] = {}
     for norm in _inference_norms(evidence):
         layer = evidence.flow.source(norm)
-        if layer is not None and is_layer(layer, norm) and _takes_behind(evidence, layer, norm):
+        if layer is None or not is_layer(layer, norm) or not _takes_behind(evidence, layer, norm):
+            continue
+        if not _is_order_needed(evidence, norm):
             calls.setdefault((layer.module, norm.module), []).append((layer, norm))
     found = []
     for paths, pairs in calls.items():
@@ -171,6 +173,30 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
         elif counts <= {len(pairs)}:
             found.append(Pair(*pairs[0], tuple(norm for _, norm in pairs)))
     return found
+
+
+def _is_order_needed(evidence: Evidence, norm: OpRecord) -> bool:
+    """Whether a norm also puts the channels of a turned tensor in order for the op that comes next. Without it a sum
+    over the last dimension would jump from row to row: such a model got 6 to 31 % slower."""
+    given, made = norm.signature.inputs[0], norm.signature.outputs[0]
+    # A norm keeps the order "channels last" of images and volumes; for three dimensions there is no such order.
+    # An analysis without data records the order of the input for the result too, so that is not asked for here.
+    if given.stride is None or len(given.shape) != 3 or evidence.is_cuda:
+        return False
+    todo, seen = [norm], set[int]()
+    while todo:
+        op = todo.pop()
+        for user in evidence.flow.users(op):
+            if user.index in seen:
+                continue
+            seen.add(user.index)
+            read = user.signature.inputs[user.producers.index(op.index)]
+            if (read.shape, read.stride) != (made.shape, made.stride):
+                continue
+            if user.category not in ("elementwise", "activation"):
+                return True
+            todo.append(user)
+    return False
 
 
 def _has_layer_before(evidence: Evidence, norm: OpRecord) -> bool:

@@ -25,17 +25,17 @@ _LEAST_APART = 0.8
 _MOST_ANCESTORS = 500
 RECURRENT_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU", "ParametrizedRNN"}
 # Of the time of a loop's ops, what their calls must take. A loop of 64 rounds over 10 MB each, where they took 4 %, got
-# 35 % slower when it was done at once.
-_LEAST_CALLS = 0.15
+# 35 % slower when it was done at once, one of 8 frames, where they took 27 %, got 11 % slower.
+_LEAST_CALLS = 0.3
 # A layer that is given so many times less than what it was pooled from is a gate.
 _GATE = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
 _WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}
 _GROUPED = "use one convolution with groups=batch: the loop takes one sample after the other, with its own weights"
-# Measured with one thread: a convolution in groups takes 100 µs and more however small it is, windows and one product a
-# third of that; from about a million multiply-adds a sample on, the copies of the windows take longer.
+# Measured with one thread: a convolution in groups takes as long as the loop (0.8 to 1.2 of it), windows and a product
+# half of it; from about 60,000 elements of windows a sample on, their copies take as long as the loop.
 _UNFOLDED = "unfold the windows and use one einsum: the loop takes one sample after the other, with its own weights"
-_MOST_UNFOLDED = 500_000
+_MOST_UNFOLDED = 60_000
 _JOINS = {"aten::cat", "aten::stack"}
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
 _SIZED_BY_VALUE = {"aten::nonzero", "aten::argwhere", "aten::_unique2"}
@@ -82,7 +82,8 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         words = "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other"
         if _reduces_selected(evidence, loop):
             words = "use index_add or scatter_reduce for all samples at once: the loop selects the rows of each in turn"
-        yield _samples_advice(evidence, loop, words)
+        if (advice := _samples_advice(evidence, loop, words)) is not None:
+            yield advice
 
     independent = [_are_independent(evidence, loop) for loop in same]
     waiting = [loop for loop, is_apart in zip(same, independent, strict=True) if not is_apart]
@@ -98,12 +99,13 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         covered |= {op.index for op in loop.body}
         if _is_of_small_ops(evidence, loop) and _is_worth_joining(evidence, loop):
             words = "call this once on its inputs joined along the batch: it is called on one after the other"
-            yield _samples_advice(evidence, loop, words)
+            if (advice := _samples_advice(evidence, loop, words)) is not None:
+                yield advice
 
 
-def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice:
+def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None:
     """With other words where each round has a convolution or product with a weight for it alone, made in the round or a
-    part of a tensor: inputs joined along the batch would all meet one weight."""
+    part of a tensor: inputs joined along the batch would all meet one weight. None where that gains nothing."""
     made = {op.index for op in loop.body if op.status != FREE}
     constants = evidence.dataflow.constants  # a weight made of parameters alone is the same in every round
     own = [
@@ -118,8 +120,10 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice:
     ]
     convolutions = [op for op in own if op.category == "convolution"]
     if convolutions:
-        is_small = not evidence.is_cuda and all(op.cost.macs <= _MOST_UNFOLDED for op in convolutions)
-        words = _UNFOLDED if is_small else _GROUPED
+        windows = [op.cost.macs // max(op.signature.inputs[1].shape[0], 1) for op in convolutions]
+        if not evidence.is_cuda and max(windows) > _MOST_UNFOLDED:
+            return None
+        words = _GROUPED if evidence.is_cuda else _UNFOLDED
     elif any(op.op in _WEIGHT_AT for op in own):
         words = "use torch.bmm for all of them at once: the loop multiplies each by a different matrix"
     return loop_advice(evidence, "loop-over-samples", loop, words, batched(evidence, loop))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from torchgauge.advise.dataflow import RANDOM, VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.host_values import HostUse, host_uses
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import FREE, HostRead, OpRecord
@@ -31,51 +32,88 @@ _PACK = "aten::_pack_padded_sequence"
 
 
 class Remedy(NamedTuple):
-    """What to do, with the reason; and in a few words, to be followed by what a CUDA graph gains then."""
+    """What to do, with the reason; in a few words, to be followed by what a CUDA graph gains then; and the risk."""
 
     words: str
     short: str
+    risk: str
 
 
 _SELECTING = Remedy(
     "keep shapes fixed (torch.where): the host waits for nonzero, unique and x[mask]",
     "keep shapes fixed, no nonzero or x[mask]",
+    "entries that are left out now are computed too",
 )
 _READING = Remedy(
     "keep this value on the device: the host waits for .item(), .cpu(), bool(), print",
     "keep this value on the device",
+    "what Python computes with the value must be written in tensor ops",
+)
+_CHOOSING = Remedy(
+    "choose with torch.where in place of this `if`: the host waits for its condition",
+    "choose with torch.where in place of this `if`",
+    "both sides of the branch are computed every time",
+)
+_STOPPING = Remedy(
+    "run a fixed number of steps, or look for the end every few steps only: the host waits for this test",
+    "run a fixed number of steps",
+    "the steps after the end are computed too, and must not change the result",
+)
+_CHECKING = Remedy(
+    "take this check of values out of forward (or run it in debugging only): the host waits for its result",
+    "take this check of values out of forward",
+    "bad values are no longer noticed here",
+)
+_VALIDATING = Remedy(
+    "pass validate_args=False: the host waits until this distribution has checked its arguments",
+    "pass validate_args=False to this distribution",
+    "arguments out of range are no longer noticed here",
 )
 # Of values that decide how long a loop or how large a tensor is.
 _SIZING = Remedy(
     "pass these lengths from the host (a list, a CPU tensor): shapes depend on them, so it waits",
     "pass these lengths from the host",
+    "the code that calls the model has to pass them",
 )
 _FIXING = Remedy(
     "give these tensors a fixed size (a capacity, padding): the host waits for lengths that the model computes",
     "give these tensors a fixed size",
+    "padding is computed too, and must be masked",
 )
 # `pad_packed_sequence` brings the order of the samples to the host.
 _SORTING = Remedy(
     "sort the samples by length before the model and pass enforce_sorted=True: to unsort them the host waits",
     "sort the samples by length before the model",
+    "results come in the sorted order",
 )
 _PRINTING = Remedy(
-    "print and log outside forward: to format a tensor the host waits for its values", "print and log outside forward"
+    "print and log outside forward: to format a tensor the host waits for its values",
+    "print and log outside forward",
+    "none",
 )
 # Of experts, which get as many rows as tokens choose them.
 _ROUTING = Remedy(
     "sort the tokens by expert once and multiply in groups: the host waits for each expert's nonzero",
     "sort tokens by expert, multiply in groups",
+    "results come in the sorted order and must be put back",
 )
 # Of experts whose tokens are sorted already.
 _CAPACITY = Remedy(
     "give each expert a fixed number of rows (a capacity): the host waits for how many it gets",
     "give each expert a fixed capacity",
+    "tokens above the capacity are dropped",
 )
 _TELLING = Remedy(
     "say whether the mask is causal: otherwise this layer compares it at every call, and the host waits",
     "say whether the mask is causal",
+    "none",
 )
+_BY_USE = {
+    HostUse.ARGUMENT_CHECK: _VALIDATING,
+    HostUse.STOP: _STOPPING,
+    HostUse.CHECK: _CHECKING,
+    HostUse.BRANCH: _CHOOSING,
+}
 # Of a device that waits for launches; the second where the waits alone bring less than `_LEAST_ALONE` of the time.
 _THEN_GRAPH = "then the model can be captured in a CUDA graph"
 _GRAPH_ALONE = "the gain is the CUDA graph you can then capture"
@@ -117,14 +155,20 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     asking = [(op, found) for op, found in asking if not evidence.is_kept(op)]
     if not asking and not reads:
         return
-    asking = [(op, _sizing(evidence, [op]) if _sets_sizes(evidence, op) else remedy) for op, remedy in asking]
-    remedies = [_remedy_of_read(evidence, read) for read in reads]
-    waits = len(asking) + len(reads)
+    uses: dict[str | None, set[HostUse]] = {}
+    for source in {*(read.source for read in reads), *(op.source for op, _ in asking)}:
+        place = evidence.code_at(source)
+        uses[source] = set() if place is None else host_uses(*place)
+    remedies = [
+        *(_by_use(evidence, uses[op.source], [op], found) if op.op in VALUE_READS else found for op, found in asking),
+        *(_remedy_of_read(evidence, read, uses[read.source]) for read in reads),
+    ]
+    waits = len(remedies)
     on_gpu = _waiting_on_gpu(evidence, waits)
     # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
     alone = min(waits * on_gpu.middle, 1.0)
     then = None if not evidence.waits_for_host else _GRAPH_ALONE if alone < _LEAST_ALONE else _THEN_GRAPH
-    if {_SIZING, _FIXING}.intersection((*remedies, *(remedy for _, remedy in asking))):
+    if {_SIZING, _FIXING, None}.intersection(remedies):
         then = None  # a graph has fixed shapes
     shares = {} if then is None else {"share_without_graph": alone}
     if then is not None:
@@ -138,14 +182,16 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
             f"{format_whole_percent(idle)}",
             touched=frozenset(op.index for op in evidence.forward),
         )
-    for op, remedy in asking:
+    for op, remedy in zip((op for op, _ in asking), remedies, strict=False):
         is_measured = evidence.is_cuda and evidence.on is None and then is None
         gain = _waiting(evidence, op) if is_measured else on_gpu
         known = {"op": op.op, "ops_before": op.index, **shares}
-        yield _host_advice(remedy, then, Where(op.module, (op.index,)), known, gain)
-    for read, remedy in zip(reads, remedies, strict=True):
+        if remedy is not None:
+            yield _host_advice(remedy, then, Where(op.module, (op.index,)), known, gain)
+    for read, remedy in zip(reads, remedies[len(asking) :], strict=True):
         known = {"call": read.call, **shares}
-        yield _host_advice(remedy, then, Where(read.module, source=read.source), known, on_gpu)
+        if remedy is not None:
+            yield _host_advice(remedy, then, Where(read.module, source=read.source), known, on_gpu)
 
 
 def host_waits(evidence: Evidence) -> bool:
@@ -160,6 +206,9 @@ def _waiting_reads(evidence: Evidence) -> tuple[list[HostRead], set[int]]:
     """Calls that bring values to the host which are not there yet; and the ops whose results are there because of an
     earlier `.cpu()`: they made its value, or follow from such values alone."""
     reads, on_host = list[HostRead](), set[int]()
+    # Random numbers and constants are asked for where the other operands are.
+    drawn = {op.index for op in evidence.forward if RANDOM in op.signature.tags and set(op.producers) <= {None}}
+    drawn |= evidence.dataflow.constants
     for read in evidence.capture.run.host_reads:
         if _is_made_on_host(evidence, read.made_by) or (read.made_by and on_host.issuperset(read.made_by)):
             continue
@@ -167,22 +216,36 @@ def _waiting_reads(evidence: Evidence) -> tuple[list[HostRead], set[int]]:
         if read.call == "cpu":
             on_host.update(index for index in read.made_by or () if index is not None)
             for op in evidence.forward:
-                inputs = [source for source in op.producers if source is not None]
+                inputs = [source for source in op.producers if source is not None and source not in drawn]
                 is_given = any((op.index, at) in evidence.dataflow.input_reads for at in range(len(op.producers)))
                 if inputs and not op.weights and not is_given and on_host.issuperset(inputs):
                     on_host.add(op.index)
     return reads, on_host
 
 
-def _remedy_of_read(evidence: Evidence, read: HostRead) -> Remedy:
+def _remedy_of_read(evidence: Evidence, read: HostRead, uses: set[HostUse]) -> Remedy | None:
     place = evidence.code_at(read.source)
     if place is not None and place[0].calls(place[1], "pad_packed_sequence"):
         return _SORTING
     packed = {_lengths_of(evidence, op) for op in evidence.flow.named(_PACK)} - {None}
-    if _sets_sizes(evidence, read) or not packed.isdisjoint(read.made_by or ()):
-        makers = (evidence.flow.op(index) for index in read.made_by or () if index is not None)
-        return _sizing(evidence, [op for op in makers if op is not None])
-    return _PRINTING if read.call == "print" else _READING
+    if not packed.isdisjoint(read.made_by or ()):
+        uses = uses | {HostUse.LENGTH}
+    makers = (evidence.flow.op(index) for index in read.made_by or () if index is not None)
+    made = [op for op in makers if op is not None]
+    return _by_use(evidence, uses, made, _PRINTING if read.call == "print" else _READING)
+
+
+def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord], other: Remedy) -> Remedy | None:
+    """By what the value decides; None where it has to be on the host: the shape that the model computes for a view can
+    be neither passed from outside nor padded."""
+    near = [each for op in made_by for each in (op, *evidence.dataflow.ancestors(op, _FAR))]
+    # Lengths of the inputs can be passed from the host, those that the model computes cannot.
+    is_computed = any(op.weights for op in near)
+    if HostUse.SHAPE in uses:
+        return None if is_computed else _SIZING
+    if HostUse.LENGTH in uses:
+        return _FIXING if is_computed else _SIZING
+    return next((remedy for use, remedy in _BY_USE.items() if use in uses), other) if other is _READING else other
 
 
 def _lengths_of(evidence: Evidence, pack: OpRecord) -> int | None:
@@ -193,20 +256,6 @@ def _lengths_of(evidence: Evidence, pack: OpRecord) -> int | None:
     return None if made is None else made.index
 
 
-def _sets_sizes(evidence: Evidence, wait: OpRecord | HostRead) -> bool:
-    """Whether shapes or the rounds of a loop depend on the value that is waited for: it has to be on the host."""
-    if isinstance(wait, OpRecord) and wait.op not in VALUE_READS:
-        return False
-    place = evidence.code_at(wait.source)
-    return place is not None and place[0].sets_sizes(place[1])
-
-
-def _sizing(evidence: Evidence, made_by: Sequence[OpRecord]) -> Remedy:
-    """Lengths of the inputs can be passed from the host, those that the model computes cannot."""
-    near = (each for op in made_by for each in (op, *evidence.dataflow.ancestors(op, _FAR)))
-    return _FIXING if any(op.weights for op in near) else _SIZING
-
-
 def _host_advice(remedy: Remedy, then: str | None, where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
     return Advice(
         rule="host-wait",
@@ -215,7 +264,7 @@ def _host_advice(remedy: Remedy, then: str | None, where: Where, known: Mapping[
         recommendation=remedy.words if then is None else f"{remedy.short}; {then}",
         change=None,
         expected_gain=gain,
-        risk="a branch that depends on data becomes two computations and a torch.where",
+        risk=remedy.risk,
         confidence="medium",
     )
 

@@ -1,0 +1,174 @@
+"""What the model's code does with a value that it brings to the host."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from enum import Enum
+
+from torchgauge.advise.code import Source, called
+
+# Calls that bring values to the host.
+_READS = {"item", "tolist", "cpu", "numpy", "int"}
+# Calls that take lengths, and those that take the sizes of all dimensions: these can be neither padded nor capped.
+_TAKE_LENGTHS = {
+    "range", "arange", "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "split",
+    "repeat", "expand", "pad", "topk", "repeat_interleave", "pack_padded_sequence",
+}  # fmt: skip
+_TAKE_SHAPES = {"view", "reshape", "unflatten"}
+# Calls whose result is on the host where what they are given is.
+_ON_HOST = _READS | {"float", "bool", "len", "max", "min", "sum", "abs", "round", "any", "all", "ceil", "floor"}
+# What is asked of tensors other than their values.
+_OF_TENSORS = {"shape", "size", "dtype", "device", "dim", "ndim"}
+# Classes of torch.distributions; unless `validate_args=False` is passed they look at the values of their arguments.
+_DISTRIBUTIONS = {
+    "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Dirichlet", "Exponential", "Gamma", "Geometric",
+    "Gumbel", "HalfNormal", "Laplace", "LogNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
+    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "Pareto", "Poisson", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution", "Uniform", "VonMises", "Weibull",
+}  # fmt: skip
+_OF_DISTRIBUTIONS = {"log_prob", "cdf", "icdf"}
+
+
+class HostUse(Enum):
+    LENGTH = "how often a loop runs, or how long a tensor is"
+    SHAPE = "the shape that a tensor is viewed as"
+    STOP = "whether a loop or function ends here"
+    CHECK = "whether to raise an error"
+    BRANCH = "which of two computations runs"
+    ARGUMENT_CHECK = "whether the arguments of a distribution are valid"
+
+
+def host_uses(source: Source, line: int) -> set[HostUse]:
+    """What the values decide that a line brings to the host, in its function and in those of this file that call it;
+    empty where they are computed with, or where their use is not found."""
+    statement = source.statement(line)
+    function = source.enclosing(statement, ast.FunctionDef, ast.AsyncFunctionDef)
+    if statement is None or function is None:
+        return set()
+    here = [each for each in source.expressions(line) if isinstance(each, ast.Call)]
+    reads = [call for call in here if called(call) in _READS]
+    found: set[HostUse] = set()
+    if isinstance(statement, ast.If | ast.While | ast.Assert):
+        found = _uses_of_test(source, statement)
+    elif not reads and any(called(call) in _DISTRIBUTIONS | _OF_DISTRIBUTIONS for call in here):
+        return {HostUse.ARGUMENT_CHECK}
+    todo: list[tuple[ast.AST, ast.stmt | None, set[str]]] = [(function, statement, set())]
+    seen: set[ast.AST] = set()
+    while todo:
+        inside, start, names = todo.pop()
+        if inside in seen:
+            continue
+        seen.add(inside)
+        values, on_host = _followed(source, inside, start, names), _followed(source, inside, start, names, _ON_HOST)
+        # Attributes are read by the other methods of the file.
+        whole = source.tree if any(name.startswith(".") for name in values) else inside
+        found |= _sizes(source, whole, values, reads)
+        for each in ast.walk(whole):
+            if isinstance(each, ast.If | ast.While | ast.Assert) and _tests(source, each.test, on_host):
+                found |= _uses_of_test(source, each)
+            elif isinstance(each, ast.Return) and each.value is not None and isinstance(inside, ast.FunctionDef):
+                todo += _callers(source, inside.name, each.value, values)
+    return found
+
+
+def _followed(
+    source: Source, function: ast.AST, start: ast.stmt | None, names: set[str], through: set[str] | None = None
+) -> set[str]:
+    """The variables and attributes of a function that the value reaches through assignments and loops; `through`: the
+    calls that it may go through, all if None."""
+    values = set(names)
+    while True:
+        known = len(values)
+        for each in ast.walk(function):
+            if isinstance(each, ast.Assign) and (each is start or _reads(source, each.value, values)):
+                calls = {called(call) for call in ast.walk(each.value) if isinstance(call, ast.Call)}
+                if each is start or through is None or calls <= through:
+                    values |= {name for target in each.targets for name in _stored(target)}
+            elif isinstance(each, ast.For | ast.comprehension) and _reads(source, each.iter, values):
+                values |= set(_stored(each.target))
+        if len(values) == known:
+            return values
+
+
+def _sizes(source: Source, whole: ast.AST, values: set[str], reads: list[ast.Call]) -> set[HostUse]:
+    read_here = {around for call in reads for around in _around(source, call)}
+    found: set[HostUse] = set()
+    for each in ast.walk(whole):
+        given: list[ast.expr] = []
+        if isinstance(each, ast.Call) and called(each) in _TAKE_LENGTHS | _TAKE_SHAPES:
+            given = [*each.args, *(keyword.value for keyword in each.keywords)]
+        elif isinstance(each, ast.Slice):
+            given = [end for end in (each.lower, each.upper, each.step) if end is not None]
+        if any(size in read_here or _reads(source, size, values) for size in given):
+            is_shape = isinstance(each, ast.Call) and called(each) in _TAKE_SHAPES
+            found.add(HostUse.SHAPE if is_shape else HostUse.LENGTH)
+    return found
+
+
+def _tests(source: Source, test: ast.expr, names: set[str]) -> bool:
+    """Whether a condition looks at the value, and not at whether there is one."""
+    if isinstance(test, ast.BoolOp):
+        return any(_tests(source, each, names) for each in test.values)
+    is_of_object = isinstance(test, ast.Compare) and any(isinstance(each, ast.Is | ast.IsNot) for each in test.ops)
+    is_of_type = isinstance(test, ast.Call) and called(test) in ("isinstance", "hasattr", "is_tensor")
+    return not is_of_object and not is_of_type and _reads(source, test, names)
+
+
+def _uses_of_test(source: Source, statement: ast.If | ast.While | ast.Assert) -> set[HostUse]:
+    if isinstance(statement, ast.Assert):
+        return {HostUse.CHECK}
+    if isinstance(statement, ast.While):
+        return {HostUse.STOP}
+    # `if bad: raise …`, also with a message first.
+    last = statement.body[-1]
+    if isinstance(last, ast.Raise):
+        return {HostUse.CHECK}
+    return {HostUse.STOP if isinstance(last, ast.Break | ast.Return | ast.Continue) else HostUse.BRANCH}
+
+
+def _callers(
+    source: Source, name: str, returned: ast.expr, values: set[str]
+) -> Iterator[tuple[ast.AST, ast.stmt | None, set[str]]]:
+    """The functions of this file that assign what the function `name` returns, and the variables that get the value."""
+    for call in (each for each in ast.walk(source.tree) if isinstance(each, ast.Call) and called(each) == name):
+        assigned, function = source.parents.get(call), source.enclosing(call, ast.FunctionDef, ast.AsyncFunctionDef)
+        if not isinstance(assigned, ast.Assign) or function is None:
+            continue
+        target = assigned.targets[0]
+        pairs: list[tuple[ast.AST, ast.AST]] = [(target, returned)]
+        if isinstance(target, ast.Tuple) and isinstance(returned, ast.Tuple) and len(target.elts) == len(returned.elts):
+            pairs = list(zip(target.elts, returned.elts, strict=True))
+        names = {name for to, value in pairs if _reads(source, value, values) for name in _stored(to)}
+        if names:
+            yield function, None, names
+
+
+def _reads(source: Source, node: ast.AST, names: set[str]) -> bool:
+    """Whether it has one of the variables or attributes in it, other than for its shape or type."""
+    return any(
+        not names.isdisjoint(_named(each))
+        and not (isinstance(around := source.parents.get(each), ast.Attribute) and around.attr in _OF_TENSORS)
+        for each in ast.walk(node)
+    )
+
+
+def _around(source: Source, node: ast.AST) -> Iterator[ast.AST]:
+    while not isinstance(node, ast.stmt) and node in source.parents:
+        yield node
+        node = source.parents[node]
+
+
+def _named(node: ast.AST) -> Iterator[str]:
+    """The name of a variable, or of an attribute of any object with a dot before it."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield f".{node.attr}"
+
+
+def _stored(target: ast.AST) -> Iterator[str]:
+    """What an assignment binds: variables, and attributes."""
+    for each in ast.walk(target):
+        if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Store):
+            yield from _named(each)

@@ -1,0 +1,216 @@
+"""Lines that two judges found small or wrong on public files (docs/advice-corpus.md), as classes and on other models:
+what a value that the host waits for decides, kernels that a CPU does not have, and norms that also order a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.planted import said, seen
+from torchgauge.advise import Advice, Gain, Where
+from torchgauge.advise.code import Source
+from torchgauge.advise.host_values import HostUse, host_uses
+from torchgauge.advise.registry import LEAST_PREDICTED_TIME, load_rules, ranked
+
+
+def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
+    return [advice for advice in said(seen(model, inputs=inputs)) if advice.rule == rule]
+
+
+# --- values on the host
+
+
+def folded(self: Any, signal: Tensor) -> Tensor:
+    h = self.layer(signal)
+    length = int(h.abs().mean(0).argmax().item()) % 4 + 1
+    size = h.shape[-1] // 12 * length
+    return h[:, : 12 * (size // length)].reshape(h.shape[0], size // length, -1)
+
+
+def until_small(self: Any, h: Tensor) -> Tensor:
+    for _ in range(12):
+        h = torch.tanh(self.layer(h))
+        if h.abs().max() < 0.0:
+            break
+    return h
+
+
+def checked(self: Any, h: Tensor) -> Tensor:
+    assert torch.isfinite(h).all(), "not finite"
+    if (h > 1e6).any():
+        raise ValueError("too large")
+    return torch.tanh(self.layer(h))
+
+
+def clipped(self: Any, h: Tensor) -> Tensor:
+    h = self.layer(h)
+    if h.max() > 0:
+        h = h.clamp(max=10)
+    return h
+
+
+def scaled(self: Any, h: Tensor) -> Tensor:
+    return self.layer(h) * h.std().item()
+
+
+def sampled(self: Any, h: Tensor) -> Tensor:
+    mean = self.layer(h)
+    noise = torch.distributions.Normal(mean, mean.exp())
+    return noise.rsample()
+
+
+@pytest.mark.parametrize(
+    ("forward", "remedy", "risk"),
+    [
+        (until_small, "fixed number of steps", "after the end"),
+        (checked, "check of values out of forward", "no longer noticed"),
+        (clipped, "torch.where in place of this `if`", "both sides"),
+        (scaled, "keep this value on the device", "tensor ops"),
+        (sampled, "validate_args=False", "no longer noticed"),
+    ],
+)
+def test_the_remedy_for_a_wait_is_that_for_what_the_value_decides(
+    forward: Callable[..., Tensor], remedy: str, risk: str
+) -> None:
+    [found] = of_rule(Does(forward, layer=nn.Linear(16, 16)), "host-wait", x(4, 16))
+
+    assert remedy in found.recommendation
+    assert risk in found.risk
+
+
+def test_a_value_that_shapes_a_view_has_to_be_on_the_host() -> None:
+    assert of_rule(Does(folded, layer=nn.Linear(48, 48)), "host-wait", x(2, 48)) == []
+
+
+_FUNCTIONS = """
+def periods(x):
+    best = x.topk(2).indices
+    best = best.cpu().numpy()
+    return x.shape[0] // best, x
+
+def forward(self, x):
+    period, same = periods(x)
+    length = period[0] * 2
+    return x.reshape(length, -1)
+
+def limits(x, low):
+    top = x.max().item()
+    if top is None:
+        return x
+    return x / top
+
+def grown(self, x):
+    n = x.sum().item()
+    steps = int(n) + 1
+    for _ in range(steps):
+        x = x + 1
+    return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "uses"),
+    [(4, {HostUse.SHAPE}), (13, set()), (19, {HostUse.LENGTH})],
+    ids=["through a caller", "computed with", "rounds"],
+)
+def test_values_are_followed_to_what_they_decide(line: int, uses: set[HostUse]) -> None:
+    assert host_uses(Source("model.py", _FUNCTIONS), line) == uses
+
+
+def test_a_copy_of_points_on_the_host_stays_there() -> None:
+    def sparser(self: Any, points: Tensor) -> Tensor:
+        at = self.layer(points).clone().cpu()
+        for _ in range(3):
+            at = at[:, torch.randperm(at.shape[1])[: at.shape[1] // 2]]
+            near = torch.cdist(at.cpu(), at.cpu()).argmin(-1)
+        return at.gather(1, near[..., None].expand(-1, -1, 3))
+
+    found = of_rule(Does(sparser, layer=nn.Linear(3, 3)), "host-wait", x(2, 64, 3))
+
+    assert [advice.evidence.get("count", 1) for advice in found] == [1]
+
+
+# --- attention
+
+
+class Heads(nn.Module):
+    """Keys of 16 features and values of `values`; queries, keys and values from a convolution if `turned`."""
+
+    def __init__(self, values: int, turned: bool = False, mask: bool = False) -> None:
+        super().__init__()
+        self.turned, self.mask, self.values = turned, mask, values
+        width = 2 * 4 * 16 + 4 * values
+        self.makes = nn.Conv1d(64, width, 1) if turned else nn.Linear(64, width)
+
+    def forward(self, h: Tensor) -> Tensor:
+        made = self.makes(h.transpose(1, 2)).transpose(1, 2) if self.turned else self.makes(h)
+        q, k, v = made.split([64, 64, 4 * self.values], -1)
+        q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in (q, k, v))
+        scores = q @ k.transpose(-2, -1) / 4
+        if self.mask:
+            scores = scores.masked_fill(h.mean(-1)[:, None, None] > 9, -1e9)
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_values_of_another_size_have_no_fused_kernel_on_a_cpu() -> None:
+    assert of_rule(Heads(16), "attention-by-hand", x(2, 256, 64))
+    assert of_rule(Heads(32), "attention-by-hand", x(2, 256, 64)) == []
+
+
+def test_what_fused_attention_asks_for_is_said() -> None:
+    [plain] = of_rule(Heads(16), "attention-by-hand", x(2, 256, 64))
+    [turned] = of_rule(Heads(16, turned=True), "attention-by-hand", x(2, 256, 64))
+    [masked] = of_rule(Heads(16, mask=True), "attention-by-hand", x(2, 256, 64))
+
+    assert "contiguous" not in plain.recommendation
+    assert "contiguous" in turned.recommendation
+    assert "all masked" in masked.risk
+    assert "all masked" not in plain.risk
+
+
+# --- norms that order a tensor
+
+
+class SetEncoder(nn.Module):
+    """A linear layer over the points of a set, a batch norm over their features, and a sum over the points."""
+
+    def __init__(self, reads: str) -> None:
+        super().__init__()
+        self.reads, self.layer, self.norm = reads, nn.Linear(32, 128), nn.BatchNorm1d(128)
+
+    def forward(self, points: Tensor) -> Tensor:
+        h = torch.relu(self.norm(self.layer(points).transpose(1, 2)))
+        return h.sum(-1) if self.reads == "points" else h.transpose(1, 2).amax(1)
+
+
+def test_a_norm_that_puts_a_tensor_in_order_for_a_sum_stays() -> None:
+    assert of_rule(SetEncoder("features").eval(), "linear-bn-fusion", x(16, 256, 32))
+    assert of_rule(SetEncoder("points").eval(), "linear-bn-fusion", x(16, 256, 32)) == []
+
+
+# --- what is shown
+
+
+def _piece(rule: str, middle: float, basis: str) -> Advice:
+    gain = Gain("time_s", middle / 2, middle * 2, "", basis=basis)
+    return Advice(rule, Where("layer", (0,)), {}, "do", None, gain, "none", "high")
+
+
+@pytest.mark.parametrize(
+    ("rule", "basis", "least"),
+    [
+        ("repeated-work", "predicted", LEAST_PREDICTED_TIME),
+        ("repeated-work", "measured", 0.015),
+        ("recomputed-weight", "predicted", 0.015),
+    ],
+)
+def test_predicted_gains_need_a_margin(rule: str, basis: str, least: float) -> None:
+    load_rules()
+    assert ranked([_piece(rule, 1.01 * least, basis)])
+    assert not ranked([_piece(rule, 0.99 * least, basis)])
+    assert ranked([_piece(rule, 0.99 * least, basis)], all_advice=True)
