@@ -133,9 +133,12 @@ def test_small_gains_are_left_out_unless_asked_for() -> None:
 
     assert order(small, some, little, more) == ["some", "more"]
     assert order(small, some, little, more, all_advice=True) == ["some", "small", "more", "little"]
-    # To run a patch is less work than to edit the source.
-    assert order(replace(small, change=Patch("model.half()"))) == ["small"]
-    assert order(replace(advice("least", 0.004, 0.014), change=Patch("model.half()"))) == []
+    # What was measured needs no margin, and to run a patch is less work than to edit the source.
+    for share, is_patch, is_shown in ((0.016, False, True), (0.012, False, False), (0.012, True, True)):
+        piece = advice("measured", share, share)
+        measured = replace(piece, expected_gain=replace(gain_of(piece), basis="measured"))
+        changed = replace(measured, change=Patch("model.half()") if is_patch else None)
+        assert order(changed) == (["measured"] if is_shown else [])
 
 
 def test_only_a_bug_may_lack_a_gain() -> None:

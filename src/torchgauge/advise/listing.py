@@ -77,7 +77,7 @@ def _listed(rows: Sequence[object]) -> str:
 def _wrapped(items: Sequence[str], margin: str) -> str:
     lines = [""]
     for item in items:
-        if lines[-1] and len(lines[-1]) + len(item) + 1 > LINE - len(margin):
+        if lines[-1] and len(lines[-1]) + len(item) + 2 > LINE - len(margin):
             lines.append("")
         lines[-1] += f"{' ' if lines[-1] else ''}{item},"
     return "".join(f"{margin}{line}\n" for line in lines)
