@@ -209,7 +209,7 @@ def _piece(rule: str, middle: float, basis: str) -> Advice:
     [
         ("repeated-work", "predicted", LEAST_PREDICTED_TIME),
         ("repeated-work", "measured", 0.015),
-        ("recomputed-weight", "predicted", 0.015),
+        ("recomputed-weight", "predicted", 0.01),
     ],
 )
 def test_predicted_gains_need_a_margin(rule: str, basis: str, least: float) -> None:
