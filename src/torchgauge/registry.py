@@ -7,6 +7,7 @@ from typing import TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+Function = TypeVar("Function")
 
 
 class Registry(dict[Key, Value]):
@@ -23,10 +24,14 @@ class Registry(dict[Key, Value]):
 
     def register(self, *keys: Key) -> Callable[[Value], Value]:
         """A decorator that stores the decorated function under each key."""
+        return self.register_as(lambda value: value, *keys)
 
-        def store(value: Value) -> Value:
+    def register_as(self, make: Callable[[Function], Value], *keys: Key) -> Callable[[Function], Function]:
+        """A decorator that stores what `make` returns for the decorated function, under each key."""
+
+        def store(function: Function) -> Function:
             for key in keys:
-                self.insert(key, value)
-            return value
+                self.insert(key, make(function))
+            return function
 
         return store

@@ -177,6 +177,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.aten": LIVE,
     },
     "compat/moduleprofiler/profiler.py": {
+        "getattr(self, name)": OWN,
         "hasattr(member, name)": LIVE,
     },
     "compat/torchinfo/layer_info.py": {
@@ -192,10 +193,10 @@ REVIEWED: dict[str, dict[str, str]] = {
         "setattr(node, self.own, value)": LIVE,
     },
     "compiled/inductor.py": {
-        "hasattr(convert_frame, asks)": OWN,
+        "hasattr(convert_frame, guards)": OWN,
         "fx.GraphModule": LIBRARY,
         "getattr(place, name)": OWN,
-        "setattr(place, name, choose)": OWN,
+        "setattr(place, name, _in_thread(owner, original, replacement))": OWN,
         "subprocess.run([get_cpp_compiler(), '--version'], capture_output=True, check=True)": USER,
     },
     "energy/apple.py": {

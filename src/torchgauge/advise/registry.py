@@ -76,20 +76,11 @@ def rule(
 ) -> Callable[[Finder], Finder]:
     if option is not None and option not in OPTIONS:
         raise ValueError(f"no option '{option}'; one of: {', '.join(OPTIONS)}")
-
-    def register(find: Finder) -> Finder:
-        RULES.insert(name, Rule(name, family, find, option, least_time))
-        return find
-
-    return register
+    return RULES.register_as(lambda find: Rule(name, family, find, option, least_time), name)
 
 
 def tensor_rule(name: str, *, weights_only: bool = True) -> Callable[[TensorFinder], TensorFinder]:
-    def register(find: TensorFinder) -> TensorFinder:
-        TENSOR_RULES.insert(name, TensorRule(name, find, weights_only))
-        return find
-
-    return register
+    return TENSOR_RULES.register_as(lambda find: TensorRule(name, find, weights_only), name)
 
 
 def recommend(row: TensorRow) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from torchgauge.checkpoint.byte_source import ByteSource
@@ -36,12 +37,7 @@ def opens(
     formats: Formats[Subject], name: str, matches: Callable[[Subject], bool]
 ) -> Callable[[Opener[Subject]], Opener[Subject]]:
     """Register the decorated function to open the format `name` in one of the three tables."""
-
-    def register(function: Opener[Subject]) -> Opener[Subject]:
-        formats.insert(name, Format(name, matches, function))
-        return function
-
-    return register
+    return formats.register_as(partial(Format, name, matches), name)
 
 
 def find_format(formats: Formats[Subject], subject: Subject) -> Format[Subject] | None:

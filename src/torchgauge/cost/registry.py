@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -119,13 +119,7 @@ def formula(*ops: str, category: str, status: str = COUNTED) -> Callable[[Rule],
     for op in ops:
         if not isinstance(op, str) or "::" not in op:
             raise ValueError(f"'{op}' is not the name of an op; a name has a namespace, as in 'aten::addmm'")
-
-    def register(rule: Rule) -> Rule:
-        for op in ops:
-            REGISTRY.insert(op, Entry(category, status, rule))
-        return rule
-
-    return register
+    return REGISTRY.register_as(partial(Entry, category, status), *ops)
 
 
 def kernel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -50,13 +51,7 @@ _RULES: Registry[str, LayerRule] = Registry("rule for the layer")
 
 def layer_rule(*names: str, kind: str, attribute: str, says: str) -> Callable[[Shapes], Shapes]:
     """Register the tensors that a class of layers suggests; scripted layers have the same class names."""
-
-    def register(tensors: Shapes) -> Shapes:
-        for name in names:
-            _RULES.insert(name, LayerRule(kind, attribute, says, tensors))
-        return tensors
-
-    return register
+    return _RULES.register_as(partial(LayerRule, kind, attribute, says), *names)
 
 
 def entries(model: nn.Module) -> Iterator[Entry]:

@@ -128,12 +128,7 @@ TRANSFORMATIONS: Registry[str, Transformation] = Registry("transformation for th
 def transformation(rule: str, *, stage: str = "structure", tolerance: float = ROUNDING) -> Callable[[Apply], Apply]:
     if stage not in STAGES:
         raise ValueError(f"no stage '{stage}'; one of: {', '.join(STAGES)}")
-
-    def register(apply: Apply) -> Apply:
-        TRANSFORMATIONS.insert(rule, Transformation(rule, apply, stage, tolerance))
-        return apply
-
-    return register
+    return TRANSFORMATIONS.register_as(lambda apply: Transformation(rule, apply, stage, tolerance), rule)
 
 
 def load_transformations() -> None:

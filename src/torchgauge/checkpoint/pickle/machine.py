@@ -94,13 +94,7 @@ _RECALLS = b"hj"
 
 def opcode(*codes: bytes, cost: int = _REFERENCE_BYTES) -> Callable[[Opcode], Opcode]:
     """Register opcodes; `cost` is roughly the memory that each takes, in bytes."""
-
-    def register(function: Opcode) -> Opcode:
-        for code in codes:
-            OPCODES.insert(code[0], (function, cost))
-        return function
-
-    return register
+    return OPCODES.register_as(lambda function: (function, cost), *(code[0] for code in codes))
 
 
 def sized_opcode(widths: Mapping[bytes, int], *, cost: int = _REFERENCE_BYTES) -> Callable[[SizedOpcode], SizedOpcode]:

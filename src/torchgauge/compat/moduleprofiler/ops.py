@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from torchgauge.compat.observed import ModuleCall, softmax_dim
 from torchgauge.errors import TorchgaugeError
+from torchgauge.registry import Registry
 
 Input = tuple[Any, ...]
 OpsFn = Callable[..., "int | None"]
@@ -19,18 +20,7 @@ OpsMap = dict[type[nn.Module] | str, OpsFn]
 IoSizeFn = Callable[..., tuple[object, object]]
 IoSizeMap = dict[type[nn.Module] | str, IoSizeFn]
 
-_LAYERS: OpsMap = {}
-
-
-def _counts(*kinds: type[nn.Module]) -> Callable[[OpsFn], OpsFn]:
-    """Register the formula of these modules."""
-
-    def register(formula: OpsFn) -> OpsFn:
-        _LAYERS.update(dict.fromkeys(kinds, formula))
-        return formula
-
-    return register
-
+_LAYERS: Registry[type[nn.Module] | str, OpsFn] = Registry("formula of")
 
 # Operations per element.
 RATES: dict[type[nn.Module], int] = {
@@ -72,23 +62,23 @@ def own_count(module: nn.Module, input: Input, output: object) -> int | None:
         return None
 
 
-@_counts(nn.Identity)
+@_LAYERS.register(nn.Identity)
 def identity(module: nn.Identity, input: Input, output: object) -> int:
     return 0
 
 
-@_counts(nn.Linear)
+@_LAYERS.register(nn.Linear)
 def linear(module: nn.Linear, input: Input, output: Tensor) -> int:
     return output.numel() * (2 * module.in_features - (module.bias is None))
 
 
-@_counts(nn.Conv1d, nn.Conv2d)
+@_LAYERS.register(nn.Conv1d, nn.Conv2d)
 def convolution(module: nn.Conv1d | nn.Conv2d, input: Input, output: Tensor) -> int:
     products = prod(module.kernel_size) * module.in_channels // module.groups
     return output.numel() * (2 * products - (module.bias is None))
 
 
-@_counts(nn.ConvTranspose1d, nn.ConvTranspose2d)
+@_LAYERS.register(nn.ConvTranspose1d, nn.ConvTranspose2d)
 def transposed_convolution(module: nn.ConvTranspose1d | nn.ConvTranspose2d, input: Input, output: Tensor) -> int:
     dims = len(module.kernel_size)
     positions = prod(output.shape[-dims:])
@@ -136,33 +126,33 @@ def _rows(given: Tensor | PackedSequence, width: int) -> int:
     return data.numel() // width
 
 
-@_counts(nn.BatchNorm1d, nn.BatchNorm2d)
+@_LAYERS.register(nn.BatchNorm1d, nn.BatchNorm2d)
 def batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, input: Input, output: Tensor) -> int:
     per_channel = input[0].numel() // module.num_features
     return int(module.num_features * ((7 if module.affine else 5) * per_channel + 4))
 
 
-@_counts(nn.LayerNorm)
+@_LAYERS.register(nn.LayerNorm)
 def layer_norm(module: nn.LayerNorm, input: Input, output: Tensor) -> int:
     size = prod(module.normalized_shape)
     rate = 5 if not module.elementwise_affine else 6 if module.bias is None else 7
     return int(input[0].numel() // size * (rate * size + 4))
 
 
-@_counts(nn.AvgPool1d, nn.AvgPool2d)
+@_LAYERS.register(nn.AvgPool1d, nn.AvgPool2d)
 def average_pool(module: nn.AvgPool1d | nn.AvgPool2d, input: Input, output: Tensor) -> int:
     dims = 2 if isinstance(module, nn.AvgPool2d) else 1
     size = module.kernel_size
     return output.numel() * (size**dims if isinstance(size, int) else prod(size))
 
 
-@_counts(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d)
+@_LAYERS.register(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d, nn.MaxPool1d, nn.MaxPool2d)
 def per_output(module: nn.Module, input: Input, output: Any) -> int:
     values = output[0] if isinstance(output, tuple) else output  # values, indices
     return int(values.numel())
 
 
-@_counts(nn.Softmax)
+@_LAYERS.register(nn.Softmax)
 def softmax(module: nn.Softmax, input: Input, output: Tensor) -> int:
     length = output.shape[softmax_dim(module, output.ndim)]
     return output.numel() // length * (4 * length - 1)

@@ -7,7 +7,6 @@ import os
 import platform
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,87 +33,32 @@ Spec = dict[str, Any]  # of a module: its figures by name
 Specs = dict[str, Spec]
 
 
-class OutputForms(ABC):
-    """Arguments pass through to the plain method; `_csv` and `_html` take the file first."""
+Shown = Callable[..., Any]
 
-    count_params: Callable[..., Specs]
-    trace_io_sizes: Callable[..., Specs]
-    estimate_ops: Callable[..., Specs]
-    estimate_inference_time: Callable[..., Specs]
-    estimate_total_inference_time: Callable[..., Specs]
 
-    @abstractmethod
-    def _log(self, text: str) -> None: ...
+def _forms(name: str, *, aggr: bool | None = None) -> tuple[Shown, Shown, Shown, Shown]:
+    """`NAME_df`, `NAME_csv`, `NAME_html` and `NAME_latex` of an analysis. Arguments pass through to it; `_csv` and
+    `_html` take the file first. `aggr` is the default of analyses that time runs: whether rows are statistics."""
 
-    def count_params_df(self, *args: object, **kwargs: object) -> DataFrame:
-        return to_frame(self.count_params(*args, **kwargs))
+    def frame(self: ModuleProfiler, *args: object, **kwargs: Any) -> DataFrame:
+        aggregates = None if aggr is None else kwargs.pop("aggr", aggr)
+        specs: Specs = getattr(self, name)(*args, **kwargs)
+        return to_frame(specs if aggregates is None else _times(specs, aggregates))
 
-    def count_params_csv(self, file: PathLike, *args: object, **kwargs: object) -> None:
-        self._save_csv(file, self.count_params_df(*args, **kwargs))
-
-    def count_params_html(self, file: PathLike, *args: object, **kwargs: object) -> None:
-        self._save_html(file, self.count_params_df(*args, **kwargs))
-
-    def count_params_latex(self, *args: object, index: bool = False, **kwargs: object) -> str:
-        return _latex(self.count_params_df(*args, **kwargs), index)
-
-    def trace_io_sizes_df(self, *args: object, **kwargs: object) -> DataFrame:
-        return to_frame(self.trace_io_sizes(*args, **kwargs))
-
-    def trace_io_sizes_csv(self, file: PathLike, *args: object, **kwargs: object) -> None:
-        self._save_csv(file, self.trace_io_sizes_df(*args, **kwargs))
-
-    def trace_io_sizes_html(self, file: PathLike, *args: object, **kwargs: object) -> None:
-        self._save_html(file, self.trace_io_sizes_df(*args, **kwargs))
-
-    def trace_io_sizes_latex(self, *args: object, index: bool = False, **kwargs: object) -> str:
-        return _latex(self.trace_io_sizes_df(*args, **kwargs), index)
-
-    def estimate_ops_df(self, *args: object, **kwargs: object) -> DataFrame:
-        return to_frame(self.estimate_ops(*args, **kwargs))
-
-    def estimate_ops_csv(self, file: PathLike, *args: object, **kwargs: object) -> None:
-        self._save_csv(file, self.estimate_ops_df(*args, **kwargs))
-
-    def estimate_ops_html(self, file: PathLike, *args: object, **kwargs: object) -> None:
-        self._save_html(file, self.estimate_ops_df(*args, **kwargs))
-
-    def estimate_ops_latex(self, *args: object, index: bool = False, **kwargs: object) -> str:
-        return _latex(self.estimate_ops_df(*args, **kwargs), index)
-
-    def estimate_inference_time_df(self, *args: object, aggr: bool = True, **kwargs: Any) -> DataFrame:
-        return to_frame(_times(self.estimate_inference_time(*args, **kwargs), aggr))
-
-    def estimate_inference_time_csv(self, file: PathLike, *args: object, **kwargs: Any) -> None:
-        self._save_csv(file, self.estimate_inference_time_df(*args, **kwargs))
-
-    def estimate_inference_time_html(self, file: PathLike, *args: object, **kwargs: Any) -> None:
-        self._save_html(file, self.estimate_inference_time_df(*args, **kwargs))
-
-    def estimate_inference_time_latex(self, *args: object, index: bool = False, **kwargs: Any) -> str:
-        return _latex(self.estimate_inference_time_df(*args, **kwargs), index)
-
-    def estimate_total_inference_time_df(self, *args: object, aggr: bool = False, **kwargs: Any) -> DataFrame:
-        return to_frame(_times(self.estimate_total_inference_time(*args, **kwargs), aggr))
-
-    def estimate_total_inference_time_csv(self, file: PathLike, *args: object, **kwargs: Any) -> None:
-        self._save_csv(file, self.estimate_total_inference_time_df(*args, **kwargs))
-
-    def estimate_total_inference_time_html(self, file: PathLike, *args: object, **kwargs: Any) -> None:
-        self._save_html(file, self.estimate_total_inference_time_df(*args, **kwargs))
-
-    def estimate_total_inference_time_latex(self, *args: object, index: bool = False, **kwargs: Any) -> str:
-        return _latex(self.estimate_total_inference_time_df(*args, **kwargs), index)
-
-    def _save_csv(self, file: PathLike, frame: DataFrame) -> None:
+    def csv(self: ModuleProfiler, file: PathLike, *args: object, **kwargs: Any) -> None:
         path = with_suffix(file, ".csv")
-        frame.to_csv(path, index=False)
+        frame(self, *args, **kwargs).to_csv(path, index=False)
         self._log(f"Results saved to <b>{path}</b>")
 
-    def _save_html(self, file: PathLike, frame: DataFrame) -> None:
+    def html(self: ModuleProfiler, file: PathLike, *args: object, **kwargs: Any) -> None:
         path = with_suffix(file, ".html")
-        frame.to_html(path)
+        frame(self, *args, **kwargs).to_html(path)
         self._log(f"Results saved to <b>{path}</b>")
+
+    def latex(self: ModuleProfiler, *args: object, index: bool = False, **kwargs: Any) -> str:
+        return str(frame(self, *args, **kwargs).to_latex(index=index))
+
+    return frame, csv, html, latex
 
 
 def to_frame(rows: Specs | list[Spec]) -> DataFrame:
@@ -152,10 +96,6 @@ def _without(spec: Spec, keys: set[str]) -> Spec:
 def with_suffix(file: PathLike, suffix: str) -> Path:
     path = Path(file)
     return path if path.suffix.lower() == suffix else path.with_name(path.name + suffix)
-
-
-def _latex(frame: DataFrame, index: bool) -> str:
-    return str(frame.to_latex(index=index))
 
 
 FIGURES: dict[str, Callable[[Sequence[float]], float]] = {
@@ -220,7 +160,7 @@ ROOT = "__root__"
 T = TypeVar("T")
 
 
-class ModuleProfiler(OutputForms):
+class ModuleProfiler:
     """Nothing is set on the modules. Attribute names are accepted so that existing scripts run; like the original, the
     methods raise ValueError where a module already has an attribute of that name."""
 
@@ -332,6 +272,22 @@ class ModuleProfiler(OutputForms):
         figures = summarise(kept, ("mean", "min", "max", "std", "median"))
         about = machine()
         return {ROOT: {"type": type(module).__name__, **about, "inference_time_ms": kept, **figures}}
+
+    count_params_df, count_params_csv, count_params_html, count_params_latex = _forms("count_params")
+    trace_io_sizes_df, trace_io_sizes_csv, trace_io_sizes_html, trace_io_sizes_latex = _forms("trace_io_sizes")
+    estimate_ops_df, estimate_ops_csv, estimate_ops_html, estimate_ops_latex = _forms("estimate_ops")
+    (
+        estimate_inference_time_df,
+        estimate_inference_time_csv,
+        estimate_inference_time_html,
+        estimate_inference_time_latex,
+    ) = _forms("estimate_inference_time", aggr=True)
+    (
+        estimate_total_inference_time_df,
+        estimate_total_inference_time_csv,
+        estimate_total_inference_time_html,
+        estimate_total_inference_time_latex,
+    ) = _forms("estimate_total_inference_time", aggr=False)
 
     def _begin(self, what: str, module: nn.Module, attributes: Iterable[str]) -> None:
         require_module(module)
