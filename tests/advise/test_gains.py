@@ -16,10 +16,19 @@ from tests.advise.test_families import ZOO
 from torchgauge import analyze
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, list_options, rule
 from torchgauge.advise.evidence import Share
-from torchgauge.advise.op_time import BESIDES, UNSURE, OpTimes, Queues, fresh_memory, predicted_times
+from torchgauge.advise.op_time import (
+    BESIDES,
+    UNSURE,
+    LeastTime,
+    OpTimes,
+    Queues,
+    fresh_memory,
+    pass_rate,
+    predicted_times,
+)
 from torchgauge.advise.registry import OPTIONS
 from torchgauge.capture.recorder import source_line
-from torchgauge.hardware import Peaks
+from torchgauge.hardware import Pace, Peaks
 from torchgauge.predict.kernel_tables import KernelTable, Rates, write_table
 
 NET = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
@@ -498,3 +507,75 @@ def test_joining_the_results_of_a_loop_goes_away_with_it() -> None:
     assert found.expected_gain.touched is not None
     [join] = [op.index for op in evidence.forward if op.op == "aten::cat"]
     assert join in found.expected_gain.touched
+
+
+def paced(**changed: float) -> Peaks:
+    pace = Pace(1.25e-6, 85e-6, 3.3e-9, 3.5e-9, 7e-9, {1 << 17: 4e10, 1 << 21: 4e10, 1 << 25: 1e10})
+    return Peaks("a processor", {"float32": 8e10}, 1e10, source="1 threads", pace=replace(pace, **changed))
+
+
+def whole_s(model: nn.Module, peaks: Peaks, *size: int) -> float:
+    evidence = seen(model, *size)
+    return sum(predicted_times(evidence.forward, peaks, "cpu", 1, LeastTime(peaks)).values())
+
+
+def test_a_pass_over_what_fits_into_a_cache_is_faster_than_one_over_memory() -> None:
+    peaks, (small, large) = paced(), (1 << 15, 1 << 24)  # elements of a tensor that is read and written
+    pace = peaks.pace
+    assert pace is not None
+    assert pass_rate(pace, 8 * small) == 4e10
+    assert 1e10 < pass_rate(pace, 8 << 20) < 4e10
+    assert whole_s(nn.ReLU(), peaks, large) / whole_s(nn.ReLU(), peaks, small) > 1.5 * large / small / 4
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "quicker"),
+    [
+        (nn.Tanh(), (512, 512), "tanh_s"),
+        (nn.GELU("tanh"), (512, 512), "gelu_s"),
+        (nn.ReLU(), (2, 2), "call_s"),
+        (nn.Conv2d(16, 16, 3, groups=16), (1, 16, 8, 8), "depthwise_s"),
+        (nn.MaxPool2d(3), (1, 8, 64, 64), "std_s"),
+    ],
+)
+def test_ops_take_half_where_the_processor_was_measured_to_be_twice_as_fast(
+    model: nn.Module, size: tuple[int, ...], quicker: str
+) -> None:
+    known = paced()
+    pace = known.pace
+    assert pace is not None
+    fast = paced(**{quicker: getattr(pace, quicker) / 2})
+    assert whole_s(model, fast, *size) == pytest.approx(whole_s(model, known, *size) / 2, rel=0.2)
+
+
+def test_a_convolution_in_few_groups_is_not_priced_as_a_depthwise_one() -> None:
+    two, one = (whole_s(nn.Conv2d(64, 64 * groups, 3, groups=groups), paced(), 1, 64, 56, 56) for groups in (2, 1))
+    assert two == pytest.approx(one, rel=0.1)  # as many multiplications
+
+
+def test_a_function_of_complex_numbers_takes_many_times_that_of_real_ones() -> None:
+    class Rotates(nn.Module):
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            return torch.exp(torch.complex(h, h)).real
+
+    class Grows(nn.Module):
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            return torch.exp(h)
+
+    assert whole_s(Rotates(), paced(), 512, 512) > 10 * whole_s(Grows(), paced(), 512, 512)
+
+
+class TanhGelu(nn.Module):
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        return 0.5 * h * (1.0 + torch.tanh(0.7978845608 * (h + 0.044715 * h**3)))
+
+
+def test_a_gelu_written_out_gains_little_where_tanh_alone_is_faster_than_the_fused_kernel() -> None:
+    evidence = seen(nn.Sequential(nn.Linear(512, 512), TanhGelu()), 256, 512)
+    gains = []
+    for tanh_s in (3.3e-9, 0.4e-9):
+        machine = replace(evidence.machine, peaks=paced(tanh_s=tanh_s))
+        found = advise(Evidence(evidence.capture, machine=machine), all_advice=True)
+        gains += [each.expected_gain.high for each in found if each.rule == "gelu-by-hand" and each.expected_gain]
+    assert len(gains) == 2
+    assert gains[1] < gains[0]

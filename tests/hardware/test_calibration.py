@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from torchgauge.errors import TorchgaugeError
-from torchgauge.hardware import FILE, remember, remembered
+from torchgauge.hardware import FILE, Pace, remember, remembered
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +51,19 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_its_name(cache: Path) -> 
     cache.write_text("a file where the folder should be")
     with pytest.raises(TorchgaugeError, match=str(cache)):
         remember("one", {}, 1.0, "today")
+
+
+def test_the_pace_of_a_processor_is_remembered() -> None:
+    pace = Pace(1e-6, 8e-5, 3e-9, 3e-9, 7e-9, {1 << 17: 5e10, 1 << 25: 1e10})
+    remember("one", {"float32": 1e9}, 2e9, "today", pace)
+    found = remembered("one")
+    assert found is not None
+    assert found.pace == pace
+
+
+def test_a_file_without_the_pace_is_still_read(cache: Path) -> None:
+    cache.mkdir()
+    (cache / FILE).write_text(row("1e9", "2e9"))
+    found = remembered("one")
+    assert found is not None
+    assert (found.bytes_per_s, found.pace) == (2e9, None)

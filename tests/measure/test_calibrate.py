@@ -23,6 +23,7 @@ from torchgauge.measure import (
     outcome,
 )
 from torchgauge.measure.calibrate import calibrate, rates
+from torchgauge.measure.rates import PACE
 
 CPU = torch.device("cpu")
 
@@ -80,7 +81,10 @@ def test_what_was_measured_is_remembered_under_the_devices_name() -> None:
     assert peaks.rate("bfloat16") is None
     assert peaks.bytes_per_s == len(COPY)
     assert "with torch 2" in peaks.source
-    assert [done for done, _, _ in told] == list(range(len(DTYPES) + 1))
+    assert peaks.pace is not None
+    assert peaks.pace.call_s == 1 / len("call")
+    assert peaks.pace.bytes_per_s[1 << 21] == len("pass-2097152")
+    assert [done for done, _, _ in told] == list(range(len(DTYPES) + 1 + len(PACE)))
 
 
 def test_a_device_without_bandwidth_is_not_remembered() -> None:
@@ -133,3 +137,23 @@ def test_other_work_on_the_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> 
     assert doubts("cuda:0") == []
     monkeypatch.setattr("psutil.getloadavg", lambda: (0.1, 0.0, 0.0))
     assert doubts("cpu") == []
+
+
+def test_a_processor_whose_pace_is_not_known_in_full_has_none() -> None:
+    calibrate("cpu", "A CPU", "with torch 2", launch=Probe(deadly=("depthwise",)))
+    peaks = peaks_of("A CPU", "cpu")
+    assert peaks is not None
+    assert peaks.pace is None
+
+
+def test_the_pace_of_a_gpu_is_not_asked_for() -> None:
+    probe = Probe()
+    calibrate("cuda:0", "A GPU", "with torch 2", launch=probe)
+    assert not set(PACE).intersection(*probe.started)
+
+
+@pytest.mark.parametrize("part", PACE)
+def test_each_part_of_the_pace_is_measured(part: str) -> None:
+    rate = outcome(part, CPU)["rate"]
+    assert isinstance(rate, float)
+    assert 1e2 < rate < 1e13

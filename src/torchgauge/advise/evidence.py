@@ -15,7 +15,16 @@ from torchgauge.advise.activations import Written, written_activations
 from torchgauge.advise.code import Source, SourceEdit
 from torchgauge.advise.dataflow import Dataflow
 from torchgauge.advise.flow import Chain, Flow, pointwise_chains
-from torchgauge.advise.op_time import LeastTime, OpTimes, Queues, combined, fresh_memory, predicted_times
+from torchgauge.advise.op_time import (
+    LeastTime,
+    OpTimes,
+    Queues,
+    call_pace,
+    combined,
+    fresh_memory,
+    gelu_seconds,
+    predicted_times,
+)
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
 from torchgauge.facts.experts import Mixture
@@ -291,11 +300,18 @@ class Evidence:
         seconds, fresh = self._predicted, fresh_memory(self.capture.ops) if self.device == "cpu" else {}
         if not seconds:
             ran = self.capture.environment
+            calls = sum(record.calls for record in self.capture.modules)
             seconds = predicted_times(
-                self.capture.ops, self.peaks, self.device, ran.threads, self.least_time, ran.cpu_cores
+                self.capture.ops, self.peaks, self.device, ran.threads, self.least_time, ran.cpu_cores, calls
             )
         seconds = {index: 0.0 if index in self.kept else time for index, time in seconds.items()}
-        return OpTimes(seconds, "predicted", self.time_s, fresh_s=fresh)
+        return OpTimes(seconds, "predicted", self.time_s, fresh_s=fresh, call_pace=call_pace(self.peaks))
+
+    def gelu_s(self, elements: int) -> float:
+        """Seconds of torch's GELU by tanh on a processor; 0 where op times were measured, and on other devices."""
+        if self.device != "cpu" or self.op_times or self._predicted:
+            return 0.0
+        return gelu_seconds(elements, self.peaks, self.capture.environment.threads)
 
     def share(self, ops: Iterable[OpRecord]) -> Share:
         chosen, times = {op.index: op for op in ops}, self.times

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchgauge.hardware.devices import Peaks, Roof, known_devices, peaks_of, published_peaks, remember, remembered
+from torchgauge.hardware.devices import (
+    Pace,
+    Peaks,
+    Roof,
+    known_devices,
+    peaks_of,
+    published_peaks,
+    remember,
+    remembered,
+)
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "COMPUTE", "FILE", "MEMORY", "Device", "Peaks", "Roof", "System", "accelerator_name", "allows_tf32",
+    "COMPUTE", "FILE", "MEMORY", "Device", "Pace", "Peaks", "Roof", "System", "accelerator_name", "allows_tf32",
     "collect_environment", "collect_system", "cpu_name", "device_name", "has_cuda", "known_devices", "parse_cpuinfo",
     "peaks_of", "published_peaks", "remember", "remembered", "total_memory", "usable_cores",
 ]  # fmt: skip

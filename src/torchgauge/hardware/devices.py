@@ -12,7 +12,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,30 @@ _RATE_NAMES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """What single ops take on a processor, in seconds: the call of one that does nothing, a small depthwise
+    convolution, and an element of tanh (a function of MKL), of GELU (vector code) and of std (none). `bytes_per_s` is
+    the rate of a pass over tensors by the bytes that it reads and writes: what fits into a cache is faster."""
+
+    call_s: float
+    depthwise_s: float
+    tanh_s: float
+    gelu_s: float
+    std_s: float
+    bytes_per_s: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Peaks:
-    """Peak rates of a device. `flops_per_s` by type; `source` is where the figures come from."""
+    """Peak rates of a device. `flops_per_s` by type; `source` is where the figures come from. `pace` is known of
+    processors that were measured."""
 
     name: str
     flops_per_s: Mapping[str, float] = field(default_factory=dict)
     bytes_per_s: float | None = None
     watts: float | None = None
     source: str = ""
+    pace: Pace | None = None
 
     def rate(self, dtype: str | None, *, tf32: bool = False) -> float | None:
         """Operations per second in a type by torch's name; None where it is not known."""
@@ -94,9 +110,21 @@ def remembered(device: str) -> Peaks | None:
         return None
     try:
         rates = {str(dtype): _rate(rate) for dtype, rate in dict(row["flops_per_s"]).items()}
-        return Peaks(device, rates, _rate(row["bytes_per_s"]), None, f"measured {row['measured']}")
+        source = f"measured {row['measured']}"
+        return Peaks(device, rates, _rate(row["bytes_per_s"]), None, source, _read_pace(row.get("pace")))
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _read_pace(row: Any) -> Pace | None:
+    """None in older files, whose versions did not measure it."""
+    if row is None:
+        return None
+    passes = {int(size): _rate(rate) for size, rate in dict(row["bytes_per_s"]).items()}
+    call, depthwise, tanh, gelu, std = (
+        _rate(row[key]) for key in ("call_s", "depthwise_s", "tanh_s", "gelu_s", "std_s")
+    )
+    return Pace(call, depthwise, tanh, gelu, std, passes)
 
 
 def _rate(value: Any) -> float:
@@ -106,9 +134,13 @@ def _rate(value: Any) -> float:
     return rate
 
 
-def remember(device: str, flops_per_s: Mapping[str, float], bytes_per_s: float, measured: str) -> Path:
+def remember(
+    device: str, flops_per_s: Mapping[str, float], bytes_per_s: float, measured: str, pace: Pace | None = None
+) -> Path:
     """Keep the rates of a device; `measured` says when and with what. The file is written whole or not at all."""
-    rates = {"flops_per_s": dict(flops_per_s), "bytes_per_s": bytes_per_s, "measured": measured}
+    rates: dict[str, Any] = {"flops_per_s": dict(flops_per_s), "bytes_per_s": bytes_per_s, "measured": measured}
+    if pace is not None:
+        rates["pace"] = asdict(pace)
     path = cache_folder() / FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

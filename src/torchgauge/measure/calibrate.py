@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from threading import Timer
 from typing import Any
@@ -16,10 +16,10 @@ import psutil
 
 from torchgauge.capture.supported import death_text
 from torchgauge.errors import TorchgaugeError
-from torchgauge.hardware import Peaks, System, published_peaks, remember, remembered
+from torchgauge.hardware import Pace, Peaks, System, published_peaks, remember, remembered
 from torchgauge.measure import counters, sampler
 from torchgauge.measure.absence import Absent
-from torchgauge.measure.rates import COPY
+from torchgauge.measure.rates import CALL, COPY, DEPTHWISE, GELU, PACE, PASSES, STD, TANH
 from torchgauge.progress import Progress
 
 DTYPES = ("float32", "tf32", "float64", "bfloat16", "float16", "float8", "int8")
@@ -54,17 +54,28 @@ def calibrate(
 ) -> Calibrated:
     """Measure a device (`cpu`, `cuda:0`) and save its rates under its name; `how` says with what they were measured."""
     found = Calibrated(device, name, measured=f"{time.strftime('%Y-%m-%d')} {how}", notes=doubts(device))
-    for part, rate in rates(device, (*DTYPES, COPY), progress, launch or run_probe):
+    parts, pace = (*DTYPES, COPY, *(PACE if device == "cpu" else ())), dict[str, float]()
+    for part, rate in rates(device, parts, progress, launch or run_probe):
         if isinstance(rate, Absent):
             found.absent[part] = rate.reason
+        elif part in PACE:
+            pace[part] = rate
         elif part == COPY:
             found.bytes_per_s = rate
         else:
             found.flops_per_s[part] = rate
     if found.bytes_per_s is None:
         raise TorchgaugeError(f"{device} cannot be measured: {found.absent.get(COPY, 'no answer')}")
-    remember(name, found.flops_per_s, found.bytes_per_s, found.measured)
+    remember(name, found.flops_per_s, found.bytes_per_s, found.measured, _pace(pace))
     return found
+
+
+def _pace(rates: Mapping[str, float]) -> Pace | None:
+    """None where a part of it could not be measured."""
+    if len(rates) < len(PACE):
+        return None
+    call, depthwise, tanh, gelu, std = (1 / rates[part] for part in (CALL, DEPTHWISE, TANH, GELU, STD))
+    return Pace(call, depthwise, tanh, gelu, std, {size: rates[part] for part, size in PASSES.items()})
 
 
 def doubts(device: str) -> list[str]:
@@ -152,4 +163,5 @@ def peaks(system: System) -> list[dict[str, Any]]:
 
 
 def _plain(found: Peaks | None) -> dict[str, Any] | None:
-    return None if found is None else asdict(found) | {"flops_per_s": dict(found.flops_per_s)}
+    # The pace of single ops serves the advice; it is not a peak.
+    return None if found is None else {key: value for key, value in asdict(found).items() if key != "pace"}

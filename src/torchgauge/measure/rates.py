@@ -1,6 +1,7 @@
-"""How fast this machine multiplies matrices and copies memory. `calibrate` runs it as a separate process:
+"""How fast this machine multiplies matrices, copies memory and runs small ops. `calibrate` runs it in a separate
+process:
 
-    python -m torchgauge.measure.rates cpu float32 bfloat16 copy
+    python -m torchgauge.measure.rates cpu float32 bfloat16 copy tanh pass-524288
 
 It prints one line of JSON when a part begins and when it ends: an instruction that the processor lacks kills the
 process, and the last line shows in which part.
@@ -12,6 +13,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -19,10 +21,17 @@ import psutil
 import torch
 
 COPY = "copy"
+# Single ops of a processor: calls per second, elements per second, and bytes per second of passes over tensors of
+# 128 KiB to 32 MiB with their results, so that each cache has one.
+CALL, DEPTHWISE, TANH, GELU, STD = "call", "depthwise", "tanh", "gelu", "std"
+PASSES = {f"pass-{size}": size for size in (1 << 17, 1 << 19, 1 << 21, 1 << 23, 1 << 25)}
+PACE = (CALL, DEPTHWISE, TANH, GELU, STD, *PASSES)
 # A matmul grows until it takes long enough and is large enough to keep all units busy; then it is repeated for a while.
 _LONG_ENOUGH_S = 0.03
 _SMALLEST, _LARGE_ENOUGH, _LARGEST = 256, 1024, 8192
 _REPEAT_S = 0.4
+# Of each part of the pace. An op of some microseconds is timed so many times at once.
+_PACE_S, _AT_ONCE = 0.06, 20
 _LAUNCHES = 4
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _MEBI = 2**20
@@ -43,6 +52,8 @@ def report(line: dict[str, object]) -> None:
 def outcome(part: str, device: torch.device) -> dict[str, object]:
     try:
         with torch.inference_mode():
+            if part in PACE:
+                return {"rate": op_rate(part, device)}
             return {"rate": copy_rate(device) if part == COPY else matmul_rate(part, device)}
     # The exception for arithmetic that a device lacks differs from op to op.
     except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError) as error:
@@ -85,6 +96,32 @@ def copy_rate(device: torch.device) -> float:
     source = torch.ones(nbytes, dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
     return 2 * nbytes / best_time(lambda: target.copy_(source), device, _REPEAT_S)
+
+
+def op_rate(part: str, device: torch.device) -> float:
+    """Of one of the parts of `PACE`."""
+    done, at_once = 1, _AT_ONCE
+    if part == CALL:
+        one = torch.ones(1, device=device)
+        run = partial(torch.add, one, one)
+    elif part == DEPTHWISE:
+        image, weight = torch.ones(1, 32, 14, 14, device=device), torch.ones(32, 1, 3, 3, device=device)
+        run = partial(torch.nn.functional.conv2d, image, weight, padding=1, groups=32)
+    elif part in (TANH, GELU, STD):
+        rows = torch.linspace(-2, 2, 1 << 14, device=device).view(64, 256)
+        gelu = partial(torch.nn.functional.gelu, rows, approximate="tanh")
+        run = {TANH: partial(torch.tanh, rows), GELU: gelu, STD: partial(torch.std, rows, -1)}[part]
+        done = rows.numel()
+    else:
+        done, at_once = PASSES[part], 1
+        a, b, result = torch.ones(3, done // 12, device=device)
+        run = partial(torch.add, a, b, out=result)
+
+    def several() -> None:
+        for _ in range(at_once):
+            run()
+
+    return done * at_once / best_time(several, device, _PACE_S)
 
 
 def buffer_bytes(device: torch.device) -> int:

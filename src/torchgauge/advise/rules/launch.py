@@ -25,8 +25,8 @@ _REPLAY = 1.7
 # The kernels of a replay begin one after the other, about a microsecond apart. Median of 48 models on an H200.
 _GAPS = 1.1
 # How far the odds of a predicted gain may be off, either way: the host's speed differs by a factor of 1.5 between
-# machines of one kind, in addition to the errors of the kernels' times. This holds 45 of those 48 gains.
-_UNSURE_ODDS = 2.5
+# machines of one kind, in addition to the errors of the kernels' times. This holds 70 of 76 gains of four sets.
+_UNSURE_ODDS = 2.2
 # With gradients enabled the backward pass would be captured too, which fails for cuDNN's recurrent layers.
 _GRAPH = "with torch.no_grad():\n    model = torch.cuda.make_graphed_callables(model, inputs)"
 _GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers inside"
