@@ -391,6 +391,8 @@ def _extra(op: OpRecord, pace: Pace = _REFERENCE) -> float:
 def _ns_per_element(op: OpRecord, name: str) -> float:
     if name == "pow" and op.signature.attributes.get("exponent") in _CHEAP_EXPONENTS:
         return 0.0
+    if name == "gelu" and op.signature.attributes.get("approximate") == "tanh":
+        return _REFERENCE.gelu_s * 1e9
     if "batch_norm" in name and op.signature.attributes.get("training"):
         return _NS_BATCH_STATISTICS
     if op.category == "pooling":
