@@ -26,7 +26,7 @@ from torch.utils.hooks import RemovableHandle
 
 from torchgauge.capture.structure import is_subclass, storage_key, storage_of
 from torchgauge.nested import Nested
-from torchgauge.source.allowed_ops import is_foreign, mark_foreign
+from torchgauge.source.allowed_ops import holds_foreign, is_foreign, mark_foreign
 from torchgauge.source.modules import all_modules
 
 # A model may hold a trainer, which holds a data set: beyond these limits objects are shared, not copied.
@@ -35,12 +35,14 @@ LONGEST_CONTAINER = 10_000
 LARGEST_ARRAY_BYTES = 1 << 20
 
 # Shared, not copied: most attributes of most modules.
-_ATOMS: frozenset[type] = frozenset(
+ATOMS: frozenset[type] = frozenset(
     (
         *(bool, int, float, complex, str, bytes, type(None), type, range, types.ModuleType, types.BuiltinFunctionType),
         *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, torch.Generator),
     )
 )
+# In the registries of most modules.
+_TENSORS: frozenset[type] = frozenset((torch.Tensor, nn.Parameter, nn.Buffer, type(None)))
 # Hooks that a forward does not call; every module has these containers, nearly always empty.
 _UNUSED = frozenset(
     ("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
@@ -73,7 +75,7 @@ class Copier:
     def copy(self, original: Nested) -> Nested:
         value: Any = original
         kind = type(value)
-        if kind in _ATOMS:
+        if kind in ATOMS:
             return original
         found = self._copies.get(id(value))
         if found is None:
@@ -92,7 +94,7 @@ class Copier:
         if isinstance(value, nn.Module):
             return self._modules(value)
         if isinstance(value, _CONTAINERS):
-            if kind is tuple and _ATOMS.issuperset(map(type, value)):  # the sizes of a convolution
+            if kind is tuple and ATOMS.issuperset(map(type, value)):  # the sizes of a convolution
                 return value
             return self._container(value)
         if kind is functools.partial:
@@ -145,8 +147,10 @@ class Copier:
                     waiting += [child for child in module._modules.values() if child is not None]
         for module, replica in made:
             self._fill(replica, module)
-            if is_foreign(module):
-                mark_foreign(replica)
+        if holds_foreign(root):
+            for module, replica in made:
+                if is_foreign(module):
+                    mark_foreign(replica)
         replica = self._copies[id(root)]
         assert isinstance(replica, nn.Module)
         return replica
@@ -159,14 +163,14 @@ class Copier:
             target.update(attributes)
             for name, value in attributes.items():
                 kind = type(value)
-                if kind in _ATOMS or name in _UNUSED:
+                if kind in ATOMS or name in _UNUSED:
                     continue
                 if kind is OrderedDict and not value:
                     target[name] = OrderedDict()
                 elif kind is dict and name in _REGISTRIES:
                     # Most of what is copied: where tensors are shared, parameters and buffers need no copy each.
-                    tensors = self._tensor is None and all(isinstance(e, torch.Tensor | None) for e in value.values())
-                    target[name] = dict(value) if tensors else {key: self.copy(e) for key, e in value.items()}
+                    is_shared = self._tensor is None and _TENSORS.issuperset(map(type, value.values()))
+                    target[name] = dict(value) if is_shared else {key: self.copy(e) for key, e in value.items()}
                 elif kind is set and name == "_non_persistent_buffers_set":  # names
                     target[name] = set(value)
                 else:
@@ -214,7 +218,7 @@ class Copier:
             duplicate = self._note(value, dict[Any, Any]())
             for key, item in value.items():
                 duplicate[key if type(key) is str else self.copy(key)] = (
-                    item if type(item) in _ATOMS else self.copy(item)
+                    item if type(item) in ATOMS else self.copy(item)
                 )
             return duplicate
         try:
@@ -357,13 +361,17 @@ def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:
     it. A model's own `train` may do anything, so it is called on a copy without data, and only the modes are used."""
     undo: list[Callable[[], object]] = []
     own_modes: dict[int, bool] = {}  # by the id of a module
-    if any(map(_sets_own_mode, all_modules(model))):
+    modules = all_modules(model)
+    # Modules start in training mode: where all of them are in the other one, the model's own `eval()` has put them there.
+    if not train and not any(vars(module).get("training", True) for module in modules):
+        return undo
+    if any(map(_sets_own_mode, modules)):
         copier = Copier(lambda tensor: _of_same_class(torch.empty_like(tensor, device="meta"), tensor))
         with suppress(Exception), torch.no_grad():  # anything that user code raises
             duplicate = copier.copy(model)
             duplicate.train() if train else duplicate.eval()
             own_modes = {id(copier.original_of(module)): module.training for module in all_modules(duplicate)}
-    for module in all_modules(model):
+    for module in modules:
         if isinstance(module, torch.jit.ScriptModule):
             script = module._c
             if script.hasattr("training") and script.getattr("training") != train:

@@ -58,11 +58,6 @@ _SEQUENCES = frozenset((list, tuple, torch.Size))
 _PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 # Ops with meta kernels; what others raise for a tensor without data says nothing about the model.
 _OWN = ("aten::", "prims::", "prim::", "torchvision::", "higher_order::", "quantized::", "_quantized::")
-_INDEXING = frozenset(
-    getattr(getattr(torch.ops.aten, name.removeprefix("aten::")), overload)
-    for name in INDEXING
-    for overload in getattr(torch.ops.aten, name.removeprefix("aten::")).overloads()
-)
 # Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
 _MOST_LENT_BYTES = 64 << 20
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
@@ -263,10 +258,11 @@ class FakeRun(TorchDispatchMode):
             key.append(facts["computed_scores"])
         known = tuple(key)
         plan = self._shared.get(known) or self._plans.get(known)
-        if func in _INDEXING:
-            check_indices(OpCall(func, op_info(func), args, kwargs, tensors))
+        info = op_info(func) if plan is None else plan.info
+        if info.name in INDEXING:
+            check_indices(OpCall(func, info, args, kwargs, tensors))
         if plan is None:
-            return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors, facts), known)
+            return self._first_time(OpCall(func, info, args, kwargs, tensors, facts), known)
         built = self._replay(plan, tensors)
         if plan.follows or all(fake.value is not None for fake in tensors):
             values.follow(
@@ -504,7 +500,11 @@ def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) ->
                     continue
                 if isinstance(value, torch.Tensor):
                     module.__dict__[name] = run.adopt(value)
-                elif isinstance(value, list | tuple) and any(_tensor(item) is not None for item in value):
+                elif (
+                    isinstance(value, list | tuple)
+                    and not _NO_TENSORS.issuperset(map(type, value))
+                    and any(_tensor(item) is not None for item in value)
+                ):
                     fakes: list[object] = []
                     for item in value:
                         tensor = _tensor(item)

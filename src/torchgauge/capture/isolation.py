@@ -219,13 +219,13 @@ _Uninitialized: tuple[Any, ...] = (UninitializedParameter, UninitializedBuffer)
 
 def is_lazy(model: nn.Module) -> bool:
     """Whether a parameter or buffer waits for its shape, in a lazy module or in one that makes it in its forward."""
-    # Not `isinstance(…, UninitializedParameter)`: the metaclass of parameters makes that slow.
-    return any(
-        isinstance(tensor, UninitializedTensorMixin)
+    kinds = {
+        type(tensor)
         for module in all_modules(model)
         for registry in (module._parameters, module._buffers)
         for tensor in registry.values()
-    )
+    }
+    return any(issubclass(kind, UninitializedTensorMixin) for kind in kinds)
 
 
 def initialised_copy(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> nn.Module:

@@ -119,14 +119,15 @@ class ModulePaths:
         return next((type_name(member.module) for member in self.members if member.path == path), "")
 
     def _add(self, path: str, module: nn.Module) -> None:
-        key = _key(module)
-        if isinstance(module, torch.jit.ScriptModule):
+        key: Key = id(module)
+        script = module if isinstance(module, torch.jit.ScriptModule) else None
+        if script is not None:
             # Known by the key of the first one with its name and tensors.
             held = (*module.named_parameters(), *module.named_buffers())
             tensors = tuple((name, id(tensor)) for name, tensor in held)
-            first = self._copies.setdefault((type_name(module), tensors), key) if tensors else key
-            self._copies[key] = first
-            key = first
+            own: Key = script._c
+            key = self._copies.setdefault((type_name(module), tensors), own) if tensors else own
+            self._copies[own] = key
         member = self._members.get(key)
         if member is None:
             self._members[key] = Member(module, path)
@@ -136,13 +137,13 @@ class ModulePaths:
         is_outermost = not path or path.rpartition(".")[0] not in self._scripted
         if is_outermost:
             self._callable[path] = module
-        if isinstance(module, torch.jit.ScriptModule):
+        if script is not None:
             self._scripted.add(path)
-            for name, packed in packed_attributes(module._c) if member is None else ():
+            for name, packed in packed_attributes(script._c) if member is None else ():
                 self._own(join(path, name), packed, is_buffer=False)
             # Freezing leaves one module; constants in a part of a larger one are not weights.
             if is_outermost:
-                self._add_inlined(path, module)
+                self._add_inlined(path, script)
         elif member is None:
             self._add_unregistered(path, module)
         for registry, is_buffer in ((module._parameters, False), (module._buffers, True)):

@@ -48,7 +48,7 @@ class Quantized:
 def find_quantized(paths: ModulePaths) -> Mapping[str, Quantized]:
     """The quantized weights of a model and what serves them, by name."""
     found: dict[str, Quantized] = {}
-    codes = [owned for owned in paths.owned if any(part.dtype not in _PLAIN for part in _parts(owned.tensor))]
+    codes = [owned for owned in paths.owned if not _is_plain(owned.tensor)]
     # A bias in a packed object is a weight too, although torch does not register it as a parameter.
     found |= {owned.name: Quantized(owned.tensor.numel()) for owned in paths.owned if owned.is_packed}
     if not codes:
@@ -83,6 +83,12 @@ def find_quantized(paths: ModulePaths) -> Mapping[str, Quantized]:
 def is_linear(module: object) -> bool:
     """By the sizes it states; libraries define their own classes."""
     return any(all(type(getattr(module, name, None)) is int for name in names) for names in _LINEAR_SIZES)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):  # nearly all
+        return tensor.dtype in _PLAIN
+    return all(part.dtype in _PLAIN for part in _parts(tensor))
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

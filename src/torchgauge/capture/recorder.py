@@ -25,6 +25,7 @@ from torchgauge.facts.tensor import is_contiguous
 
 # Of ops whose layer was not called from a line of the model's code: not to be looked for again.
 UNKNOWN_LINE = ""
+_NO_MODEL = ModulePaths(nn.Module())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Recorder:
 
     def let_go(self) -> None:
         """Forget the model: frames of an error may hold the recorder for longer than the run lasts."""
-        self._paths, self.failure = ModulePaths(nn.Module()), None
+        self._paths, self.failure = _NO_MODEL, None
         self.original_of = lambda module: module
 
     def record(self, signature: Signature, weights: tuple[str, ...], producers: tuple[int | None, ...]) -> None:
@@ -274,7 +275,8 @@ class Budget:
         if self.ops_left < 0:
             raise Endless(f"the graph runs more than {OPS:,} ops")
         self.tensors_left -= tensors
-        self.require_tensors(0)
+        if self.tensors_left < 0:
+            self.require_tensors(0)
 
     def require_tensors(self, count: int) -> None:
         """To be asked before an op makes as many."""
@@ -318,10 +320,10 @@ def model_line() -> str | None:
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
-        line = source_line(file, frame.f_lineno)
-        if line is not None:
+        name = _known[file] if file in _known else _reported_name(file)
+        if name is not None:
             _ran.add(file)
-            return line
+            return f"{name}:{frame.f_lineno}"
         if code.co_name == _RUNS_MODEL:
             return None  # beyond is the caller of the analysis
         frame = frame.f_back
@@ -330,6 +332,12 @@ def model_line() -> str | None:
 
 def source_line(file: str, line: int | None) -> str | None:
     """The same for a file and a line; None where it is not the model's code."""
+    name = _reported_name(file)
+    return name if name is None else f"{name}:{line}"
+
+
+def _reported_name(file: str) -> str | None:
+    """None for a file that is not the model's code."""
     if file not in _known:
         # The code of a TorchScript archive is made from the model's.
         is_archive = "__torch__" in Path(file).parts
@@ -340,8 +348,7 @@ def source_line(file: str, line: int | None) -> str | None:
         else:
             installed = _PACKAGES.sub("", file).replace("\\", "/")
             _known[file] = None if installed.startswith("torch/") else installed  # of another machine, in a script
-    name = _known[file]
-    return name if name is None else f"{name}:{line}"
+    return _known[file]
 
 
 def source_text(name: str) -> str | None:

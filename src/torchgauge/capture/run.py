@@ -47,9 +47,8 @@ from torchgauge.facts import (
 from torchgauge.lazy import collector_paused
 from torchgauge.nested import items_of
 from torchgauge.source import Candidate
-from torchgauge.source.allowed_ops import is_foreign, mark_foreign
+from torchgauge.source.allowed_ops import holds_foreign, mark_foreign
 from torchgauge.source.candidate import forward_signature
-from torchgauge.source.modules import all_modules
 
 # A registry model that looks at its data is built once more with real parameters up to this size.
 _REBUILD_LIMIT_BYTES = 4 << 30
@@ -142,7 +141,7 @@ def _trace(model: nn.Module, candidate: Candidate, request: Request) -> Trace:
         reason = f"the model {signal.why} ({signal.op}{where})"
         failure: ForwardError | None = None
         real: nn.Module | None = None
-        is_file = any(map(is_foreign, all_modules(model)))
+        is_file = holds_foreign(model)
         if not is_split(model) and (is_file or any(parameter.is_meta for parameter in model.parameters())):
             nbytes = sum(parameter.nbytes for parameter in model.parameters())
             if request.build_real is not None and (is_file or nbytes <= _REBUILD_LIMIT_BYTES):
@@ -169,7 +168,7 @@ def _trace(model: nn.Module, candidate: Candidate, request: Request) -> Trace:
 
 
 def _why_not_real(model: nn.Module, candidate: Candidate) -> str:
-    if any(map(is_foreign, all_modules(model))):
+    if holds_foreign(model):
         return "a model from a file is not run for real by an analysis: add --inference (inference=True) to run it"
     if is_split(model):
         return "its parameters are split over several processes: analyze it before fully_shard"
@@ -201,7 +200,7 @@ def _on_fakes(
     copier = Copier()
     with prepared(model, train=request.train, copier=copier) as replica:
         paths = ModulePaths(replica)
-        is_file = any(map(is_foreign, all_modules(model)))
+        is_file = holds_foreign(model)
         recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
         for remark in copier.remarks:
             recorder.warn(remark)
@@ -232,7 +231,7 @@ def _on_fakes(
 
 
 def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
-    is_file = any(map(is_foreign, all_modules(model)))
+    is_file = holds_foreign(model)
     if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
         if is_file:

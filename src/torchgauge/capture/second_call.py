@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from torchgauge.capture.copier import is_plain
+from torchgauge.capture.copier import ATOMS, is_plain
 from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, source_line
@@ -39,7 +39,13 @@ class HeldBytes:
     is the memory of all tensors but parameters and buffers."""
 
     def __init__(self, paths: ModulePaths, live_bytes: int = 0) -> None:
-        self._paths, self.live_bytes = paths, live_bytes
+        self.live_bytes = live_bytes
+        # By number; the modules of torch keep nothing from one call to the next.
+        self._modules = {
+            number: module
+            for number, (module, _) in enumerate(paths.modules())
+            if not type(module).__module__.startswith("torch.") and not isinstance(module, torch.jit.ScriptModule)
+        }
         self._bytes = dict(self._held())
 
     def grown(self) -> dict[Place, int]:
@@ -48,13 +54,15 @@ class HeldBytes:
         return {place: nbytes for place, nbytes in more if nbytes > 0}
 
     def _held(self) -> Iterator[tuple[Place, int]]:
-        for number, (module, _) in enumerate(self._paths.modules()):
-            if type(module).__module__.startswith("torch.") or isinstance(module, torch.jit.ScriptModule):
-                continue
-            attributes = [(name, value) for name, value in vars(module).items() if name not in _OF_TORCH]
-            for name, value in (*attributes, *module._buffers.items()):
-                if nbytes := _tensor_bytes(value):
-                    yield (number, name), nbytes
+        known: dict[int, int] = {}  # by the id of a value: all layers hold the same configuration
+        for number, module in self._modules.items():
+            attributes = vars(module).items()
+            own = [(name, value) for name, value in attributes if type(value) not in ATOMS and name not in _OF_TORCH]
+            for name, value in (*own, *module._buffers.items()):
+                if (key := id(value)) not in known:
+                    known[key] = _tensor_bytes(value)
+                if known[key]:
+                    yield (number, name), known[key]
 
 
 def held_tensors(
@@ -62,13 +70,18 @@ def held_tensors(
 ) -> tuple[HeldTensor, ...]:
     """The memory of a loop's rounds that is still there, though nothing reads it again, when the last round makes its
     own, results excluded. `released` is the ledger's, and has nothing of what is still there."""
+    made = [(op.index, (op.source, op.signature.op)) for op in ops if op.signature.activation_bytes]
+    end_of = {line: index for index, line in made}
+    # Of most models no line's memory outlives the last round, and the readers do not matter.
+    outliving = Counter(line for index, line in made if released.get(index, len(ops)) > end_of[line])
+    if max(outliving.values(), default=0) < _LEAST_HELD:
+        return ()
     readers: dict[int, list[OpRecord]] = {}
     for op in ops:
         for source in dict.fromkeys(op.producers):
             if source is not None:
                 readers.setdefault(source, []).append(op)
     last_read: dict[int, int] = {}
-    end_of: dict[tuple[str | None, str], int] = {}
     found: dict[tuple[str | None, str], list[HeldTensor]] = {}
     for op in reversed(ops):
         reads = [op.index]
@@ -79,7 +92,7 @@ def held_tensors(
             reads.append(last_read[reader.index] if is_written else reader.index)
         last_read[op.index] = len(ops) if op.index in results else max(reads)
         line, gone, read = (op.source, op.op), released.get(op.index, len(ops)), last_read[op.index]
-        if op.signature.activation_bytes and read <= end_of.setdefault(line, op.index) < gone:
+        if op.signature.activation_bytes and read <= end_of[line] < gone:
             found.setdefault(line, []).append(HeldTensor(op.index, read, gone))
     held = [tensor for tensors in found.values() if len(tensors) >= _LEAST_HELD for tensor in tensors]
     return tuple(sorted(held, key=lambda tensor: tensor.op))
@@ -144,10 +157,12 @@ def _tensor_bytes(value: object, depth: int = _DEEPEST) -> int:
         is_bounded = isinstance(value, deque) and value.maxlen is not None
         if not depth or is_bounded or len(value) > _LONGEST:
             return 0
-        return sum(_tensor_bytes(item, depth - 1) for item in (value.values() if isinstance(value, dict) else value))
-    if isinstance(value, nn.Module) or not depth or not hasattr(value, "__dict__") or not is_plain(type(value)):
+        items = value.values() if isinstance(value, dict) else value
+    elif isinstance(value, nn.Module) or not depth or not hasattr(value, "__dict__") or not is_plain(type(value)):
         return 0
-    return sum(_tensor_bytes(item, depth - 1) for item in vars(value).values())
+    else:
+        items = vars(value).values()
+    return sum([_tensor_bytes(item, depth - 1) for item in items if type(item) not in ATOMS])
 
 
 def _adding_line(kind: type, attribute: str) -> str | None:

@@ -66,12 +66,12 @@ def _is_split(shard: Any) -> bool:
     return bool(shard.sharded_param._local_tensor.numel() != prod(shard._orig_size))
 
 
-def _states_of(module: nn.Module) -> Iterator[Any]:
+def _states_of(module: nn.Module) -> list[Any]:
+    if not module._forward_pre_hooks:  # most modules
+        return []
     kind = sys.modules[_STATE].FSDPState
-    for hook in module._forward_pre_hooks.values():
-        owner = _owner(hook)
-        if isinstance(owner, kind):
-            yield owner
+    owners = map(_owner, module._forward_pre_hooks.values())
+    return [owner for owner in owners if isinstance(owner, kind)]
 
 
 def _owner(hook: Callable[..., object]) -> object:

@@ -337,6 +337,8 @@ def _is_mask(index: object) -> bool:
 
 def _compute(call: FakeCall) -> object:
     kwargs = call.kwargs | {"device": _CPU} if "device" in call.kwargs else call.kwargs
+    if not call.tensors:
+        return call.func(*call.args, **kwargs)
     return call.func(*map_tensors(call.args, _content), **map_tensors(kwargs, _content))
 
 

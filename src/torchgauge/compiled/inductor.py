@@ -634,7 +634,16 @@ class Options:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile was applied to the module, or to one inside it."""
-    return "torch._dynamo" in sys.modules and any(options_of(module) is not None for module in all_modules(model))
+    if "torch._dynamo" not in sys.modules:
+        return False
+    from torch._dynamo import OptimizedModule
+
+    for module in all_modules(model):
+        state = vars(module)
+        has_own_call = "_compiled_call_impl" in state or "forward" in state  # most modules have those of their class
+        if (has_own_call or isinstance(module, OptimizedModule)) and options_of(module) is not None:
+            return True
+    return False
 
 
 def options_of(part: Any) -> Options | None:

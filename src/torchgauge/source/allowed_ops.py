@@ -19,6 +19,7 @@ from torch import nn
 from torch._ops import OpOverload
 
 from torchgauge.errors import FormatError, ForwardError
+from torchgauge.source.modules import all_modules
 
 _NAMESPACES = frozenset(("aten", "prims", "quantized", "_quantized", "torchvision", "profiler"))
 # They touch files, the interpreter, other processes or the settings of torch.
@@ -131,6 +132,11 @@ def mark_foreign(model: nn.Module) -> None:
 
 def is_foreign(model: nn.Module) -> bool:
     return model in _foreign
+
+
+def holds_foreign(model: nn.Module) -> bool:
+    """Whether the model, or a module in it, came from a file."""
+    return bool(_foreign) and any(map(is_foreign, all_modules(model)))
 
 
 MOST_PIECES = 1 << 20  # more than any model needs

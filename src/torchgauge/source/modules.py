@@ -8,18 +8,17 @@ from torch import nn
 
 def all_modules(model: nn.Module) -> list[nn.Module]:
     """The modules of `model.modules()`, in the same order."""
-    found: list[nn.Module] = []
-    known: set[int] = set()
+    found: dict[int, nn.Module] = {}
     waiting: list[nn.Module | None] = [model]
     while waiting:
         module = waiting.pop()
-        if module is not None and id(module) not in known:
-            known.add(id(module))
-            found.append(module)
-            children = module._modules
-            if children:
-                waiting += reversed(list(children.values()))
-    return found
+        if module is None or (key := id(module)) in found:
+            continue
+        found[key] = module
+        children = module._modules
+        if children:
+            waiting += reversed(list(children.values()))
+    return list(found.values())
 
 
 def has_attribute(module: nn.Module, name: str) -> bool:

@@ -84,10 +84,13 @@ def stated_hyperparameters(model: nn.Module) -> dict[str, int]:
         return stated
     from torchgauge.source.modules import all_modules, has_attribute
 
-    heads = 0
-    for module in all_modules(model):
-        # TorchScript modules raise their own error for a missing attribute.
-        values = vars(module) if not has_attribute(module, "original_name") else {}
-        counts = (values.get(name) for name in _HEADS)
-        heads = next((count for count in counts if isinstance(count, int) and not isinstance(count, bool)), 0) or heads
-    return {"heads": heads} if heads else {}
+    for module in reversed(all_modules(model)):
+        values = vars(module)
+        # Most modules have none of them. The attributes of TorchScript are not the model's own.
+        if values.keys().isdisjoint(_HEADS) or has_attribute(module, "original_name"):
+            continue
+        counts = [values[name] for name in _HEADS if name in values]
+        heads = next((count for count in counts if isinstance(count, int) and not isinstance(count, bool)), 0)
+        if heads:
+            return {"heads": heads}
+    return {}

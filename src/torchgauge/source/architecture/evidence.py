@@ -48,6 +48,12 @@ class Evidence:
         return find_blocks(self.shapes)
 
     @cached_property
+    def main_blocks(self) -> list[Blocks]:
+        """The blocks with attention or a state space; all blocks if there are none."""
+        mixing = [b for b in self.blocks if any(x.is_query or x.kind == "StateSpace" for x in layers_of(b.tensors))]
+        return mixing or self.blocks
+
+    @cached_property
     def segments(self) -> frozenset[str]:
         """The parts of all names, without numbers, in lower case."""
         parts = {part for name in self.shapes for part in name.split(".")}

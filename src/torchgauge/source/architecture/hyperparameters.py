@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torchgauge.checkpoint.tensor_names import KEY_NAMES, QUERY_NAMES
 from torchgauge.source.architecture.evidence import Evidence, Hyperparameters, is_patch_embedding
-from torchgauge.source.architecture.layers import CONVOLUTIONS, RECURRENT, Blocks, Layer, layers_of, of_kind
+from torchgauge.source.architecture.layers import CONVOLUTIONS, RECURRENT, Layer, layers_of, of_kind
 
 _POSITION = re.compile(r"pos|wpe", re.IGNORECASE)
 _NO_VOCABULARY = re.compile(r"pos|wpe|type|bias|query|time|label|class_embed", re.IGNORECASE)
@@ -27,14 +27,8 @@ def hyperparameters(evidence: Evidence) -> Hyperparameters:
     return found | ({"assumed": assumed} if assumed else {})
 
 
-def main_blocks(evidence: Evidence) -> list[Blocks]:
-    """The blocks with attention or a state space; all blocks if there are none."""
-    mixing = [b for b in evidence.blocks if any(x.is_query or x.kind == "StateSpace" for x in layers_of(b.tensors))]
-    return mixing or evidence.blocks
-
-
 def _blocks(evidence: Evidence) -> Hyperparameters:
-    blocks = main_blocks(evidence)
+    blocks = evidence.main_blocks
     if not blocks:
         return {}
     found: Hyperparameters = {"depth": sum(block.count for block in blocks)}
@@ -46,7 +40,7 @@ def _blocks(evidence: Evidence) -> Hyperparameters:
 
 
 def _transformer(evidence: Evidence) -> Hyperparameters:
-    blocks = main_blocks(evidence)
+    blocks = evidence.main_blocks
     layers = layers_of(blocks[-1].tensors) if blocks else evidence.layers
     width = _width(evidence, layers)
     if width is None:

@@ -23,7 +23,7 @@ QUERY = re.compile(
     re.IGNORECASE,
 )
 _EXPERTS = re.compile(r"(^|\.)(experts?|moe)(\.|$|_)", re.IGNORECASE)
-_STACKED_EXPERTS = ("gate_up_proj", "down_proj", "gate_proj", "up_proj", "w1", "w2", "w3")
+_STACKED_EXPERTS = frozenset(("gate_up_proj", "down_proj", "gate_proj", "up_proj", "w1", "w2", "w3"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,10 @@ class Layer:
     @property
     def weight(self) -> Shape:
         """The shape of the main weight, or ()."""
-        return next((self.tensors[name] for name in _WEIGHTS if name in self.tensors), ())
+        for name in _WEIGHTS:
+            if name in self.tensors:
+                return self.tensors[name]
+        return ()
 
     @property
     def is_query(self) -> bool:
@@ -64,8 +67,9 @@ def layers_of(shapes: Shapes) -> list[Layer]:
     for name, shape in shapes.items():
         # The tensors of a parametrization belong to the layer that has it.
         path, mark, tail = name.partition(".parametrizations.")
-        own = f"parametrizations.{tail.replace('.0.original', '.original')}"
-        if not mark:
+        if mark:
+            own = f"parametrizations.{tail.replace('.0.original', '.original')}"
+        else:
             path, _, own = name.rpartition(".")
         owned.setdefault(path, {})[own] = shape
     # Most layers of a large model are alike: their own name, their tensors and being an expert determine their kind.
@@ -91,13 +95,15 @@ def _kind(path: str, tensors: dict[str, Shape]) -> str:
         return "StateSpace"
     if "in_proj_weight" in tensors or "q_proj_weight" in tensors:
         return "MultiheadAttention"
-    for suffix in ("_l0", ""):
-        inputs, hidden = tensors.get(f"weight_ih{suffix}", ()), tensors.get(f"weight_hh{suffix}", ())
+    for input_name, hidden_name in (("weight_ih_l0", "weight_hh_l0"), ("weight_ih", "weight_hh")):
+        if input_name not in tensors or hidden_name not in tensors:
+            continue
+        inputs, hidden = tensors[input_name], tensors[hidden_name]
         if len(inputs) == len(hidden) == 2 and hidden[1]:
             # By the rows of the input weights per hidden unit. With a projection the recurrent weight is narrower than
             # the hidden state, and only an LSTM has one.
             return _GATES.get(inputs[0] // hidden[1], "LSTM")
-    if any(len(shape) == 3 and name in _STACKED_EXPERTS for name, shape in tensors.items()):
+    if any(len(tensors[name]) == 3 for name in _STACKED_EXPERTS.intersection(tensors)):
         return "Experts"
     weight = next((tensors[name] for name in _WEIGHTS if name in tensors), ())
     has_bias = "bias" in tensors
