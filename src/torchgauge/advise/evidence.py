@@ -220,8 +220,10 @@ class Evidence:
     @property
     def time_s(self) -> float | None:
         """Of the whole model, measured."""
+        if self.on is not None or self.capture.measured is None:
+            return None
         time: float | None = self.totals.time_s
-        return time if self.on is None else None
+        return time
 
     @cached_property
     def op_times(self) -> Mapping[int, float]:

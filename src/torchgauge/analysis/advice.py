@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -57,6 +58,15 @@ class ModelInMemory:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
 
+    @cached_property
+    def _modules(self) -> Mapping[str, nn.Module]:
+        return dict(self._model.named_modules())
+
+    def _around(self, path: str) -> list[nn.Module | None]:
+        """The model, the modules that a module is in, and the module; None where the model has none of the name."""
+        parts = path.split(".") if path else []
+        return [self._modules.get(".".join(parts[:count])) for count in range(len(parts) + 1)]
+
     def is_triangle(self, name: str) -> bool:
         """Whether it is a causal mask: true, 1 or 0.0 up to the diagonal, beyond false, 0 or -inf; or the opposite, of
         what is hidden."""
@@ -75,10 +85,7 @@ class ModelInMemory:
 
     def has(self, path: str, attribute: str, *, is_set: bool = False) -> bool:
         """Whether the module or one that it is in has it; `is_set`: and it is true there."""
-        parts = path.split(".") if path else []
-        paths = [".".join(parts[:count]) for count in range(len(parts) + 1)]
-        modules = dict(self._model.named_modules())
-        found = [getattr(modules[each], attribute) for each in paths if hasattr(modules.get(each), attribute)]
+        found = [getattr(module, attribute) for module in self._around(path) if hasattr(module, attribute)]
         return any(found) if is_set else bool(found)
 
     def are_equal(self, pairs: Sequence[tuple[str, str]]) -> bool:
@@ -111,9 +118,7 @@ class ModelInMemory:
         """Whether the module or one that it is in is a script, which torch.compile leaves alone."""
         import torch
 
-        parts, modules = path.split(".") if path else [], dict(self._model.named_modules())
-        around = [modules.get(".".join(parts[:count])) for count in range(len(parts) + 1)]
-        return any(isinstance(module, torch.jit.ScriptModule) for module in around)
+        return any(isinstance(module, torch.jit.ScriptModule) for module in self._around(path))
 
     def norm_hook(self, path: str) -> tuple[str, str] | None:
         """torch's weight norm or spectral norm in its older form: others name their parameters in the same way."""
@@ -155,10 +160,9 @@ class ModelInMemory:
         around it overrides, else in a forward; the override itself where no line of it says so."""
         from torch import nn
 
-        modules, overrides = dict(self._model.named_modules()), list[str]()
-        parts = path.split(".") if path else []
-        around = [modules.get(".".join(parts[:count])) for count in range(len(parts) + 1)]
-        kinds = [type(each) for each in around if each is not None and not type(each).__module__.startswith("torch.")]
+        overrides = list[str]()
+        around = [type(each) for each in self._around(path) if each is not None]
+        kinds = [kind for kind in around if not kind.__module__.startswith("torch.")]
         for name in ("train", "eval", "forward"):
             for method in (getattr(kind, name) for kind in kinds):
                 if method is getattr(nn.Module, name):

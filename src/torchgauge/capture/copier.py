@@ -362,7 +362,7 @@ def set_mode(model: nn.Module, *, train: bool) -> list[Callable[[], object]]:
     undo: list[Callable[[], object]] = []
     own_modes: dict[int, bool] = {}  # by the id of a module
     modules = all_modules(model)
-    # Modules start in training mode: where all of them are in the other one, the model's own `eval()` has put them there.
+    # Modules start in training mode: where all are in the other one, the model's own `eval()` has put them there.
     if not train and not any(vars(module).get("training", True) for module in modules):
         return undo
     if any(map(_sets_own_mode, modules)):

@@ -68,7 +68,7 @@ class ParamRecord:
 
     @property
     def nbytes(self) -> int:
-        return sum(spec.nbytes for spec in self.held)
+        return sum([spec.nbytes for spec in self.stored]) if self.stored else self.spec.nbytes
 
     @property
     def logical(self) -> int:

@@ -53,12 +53,13 @@ class WeightSize:
 
 def size_of(params: Iterable[ParamRecord]) -> WeightSize:
     """Of the parameters among them, and of buffers that hold packed weights or serve them."""
-    weights = [param for param in params if param.is_weight]
-    return WeightSize(
-        sum(param.logical for param in weights),
-        sum(spec.distinct_numel for param in weights for spec in param.held),
-        sum(param.nbytes for param in weights),
-    )
+    logical = stored_elements = nbytes = 0
+    for param in params:
+        if param.is_weight:
+            logical += param.logical
+            stored_elements += sum([spec.distinct_numel for spec in param.held])
+            nbytes += param.nbytes
+    return WeightSize(logical, stored_elements, nbytes)
 
 
 def weight_sizes(capture: Capture) -> Mapping[str, WeightSize]:

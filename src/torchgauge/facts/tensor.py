@@ -61,9 +61,9 @@ class TensorSpec:
     @property
     def distinct_numel(self) -> int:
         """Elements that exist in memory: an expanded dimension counts once, overlapping windows share theirs."""
-        if self.stride is None or self.is_sparse:
-            return self.stored_numel
-        return distinct_elements(self.shape, self.stride)
+        if self.stored is not None:
+            return self.stored
+        return prod(self.shape) if self.stride is None else distinct_elements(self.shape, self.stride)
 
     @property
     def distinct_bytes(self) -> int:

@@ -25,12 +25,14 @@ _CACHE = re.compile(
 @rule("kv-cache", family="memory", option="quantize")
 def kv_cache(evidence: Evidence) -> Iterator[Advice]:
     """Of a decoder that generates, whose every head has its own keys and values, at the longest context it states."""
-    if evidence.is_train or not evidence.capture.has_code or not evidence.capture.inputs or not _has_cache(evidence):
+    if evidence.is_train or not evidence.capture.has_code or not evidence.capture.inputs:
         return
     architecture = evidence.view.architecture
     known = architecture.hyperparameters
     # An assumed head size still has the right product with the heads. Latent attention caches the latents alone.
     if architecture.family != "decoder" or "kv_rank" in known or not all(name in known for name in _NEEDED):
+        return
+    if not _has_cache(evidence):
         return
     shape = evidence.capture.inputs[0].spec.shape
     batch = shape[0] if shape else 1
