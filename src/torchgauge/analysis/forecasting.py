@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from torchgauge.analysis.fitting import Case
@@ -205,7 +206,8 @@ class TimedRun:
 
         run, subject, time = self.run, self.subject, self.time
         names = [item.name for item in fields(OpTime)]
-        rows = [{name: getattr(row, name) for name in names} for row in time.ops if row.device_s]
+        values = attrgetter(*names)
+        rows = [dict(zip(names, values(row), strict=True)) for row in time.ops if row.device_s]
         for row in rows:
             row["output_shapes"] = [list(shape) for shape in row["output_shapes"]]
         return ForecastFacts(

@@ -92,7 +92,8 @@ class Recorder:
 
     def record(self, signature: Signature, weights: tuple[str, ...], producers: tuple[int | None, ...]) -> None:
         path = self._attribute(weights) if self._train else self.path
-        self.budget.spend_op(len(signature.outputs))
+        if self.budget.is_limited:
+            self.budget.spend_op(len(signature.outputs))
         source = self.source
         if source is None and self.phase == "forward":
             source = model_line()
@@ -262,9 +263,10 @@ ELEMENTS = 1 << 23  # of lists, tuples and dicts, and sixteenths of the letters 
 class Budget:
     """The rest of each limit; raises `Endless` when one is used up."""
 
-    __slots__ = ("elements_left", "ops_left", "steps_left", "tensors_left")
+    __slots__ = ("elements_left", "is_limited", "ops_left", "steps_left", "tensors_left")
 
     def __init__(self, *, is_limited: bool) -> None:
+        self.is_limited = is_limited
         self.ops_left: float = OPS if is_limited else inf
         self.tensors_left: float = TENSORS if is_limited else inf
         self.steps_left: float = STEPS if is_limited else inf
@@ -275,8 +277,7 @@ class Budget:
         if self.ops_left < 0:
             raise Endless(f"the graph runs more than {OPS:,} ops")
         self.tensors_left -= tensors
-        if self.tensors_left < 0:
-            self.require_tensors(0)
+        self.require_tensors(0)
 
     def require_tensors(self, count: int) -> None:
         """To be asked before an op makes as many."""

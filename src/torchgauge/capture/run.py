@@ -404,9 +404,9 @@ class MarkedInputs:
     def resolve_readers(self, ops: Sequence[OpRecord]) -> tuple[tuple[InputRecord, ...], tuple[OpRecord, ...]]:
         """The inputs with their readers, and the ops with no other producers than ops."""
         readers: dict[int, list[tuple[int, int]]] = {origin: [] for origin in self.origins}
-        resolved = []
+        marked, resolved = readers.keys(), []
         for op in ops:
-            if readers.keys().isdisjoint(op.producers):
+            if marked.isdisjoint(op.producers):
                 resolved.append(op)
                 continue
             for place, producer in enumerate(op.producers):

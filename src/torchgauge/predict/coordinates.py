@@ -59,15 +59,19 @@ def is_silent(op: OpRecord | Signature) -> bool:
 def cold_inputs(ops: Sequence[OpRecord]) -> list[tuple[bool, ...]]:
     """For each op which of its inputs come from memory and not from the cache: those that were last touched more than
     `CACHE_BYTES` of traffic ago. Weights and inputs of a run were touched in the run before."""
-    traffic = [op.cost.bytes_read + op.cost.bytes_written for op in ops]
+    costs = [op.signature.cost for op in ops]
+    traffic = [cost.bytes_read + cost.bytes_written for cost in costs]
     whole = sum(traffic)
     first = ops[0].index if ops else 0
     touched: dict[tuple[int, int], float] = {}
+    sizes: dict[int, list[int]] = {}  # by signature, the bytes of its inputs
     found, now = [], 0.0
     for op, own in zip(ops, traffic, strict=True):
         flags = []
-        for spec, producer in zip(op.signature.inputs, op.producers, strict=False):
-            key = (producer if producer is not None and producer >= first else -1, spec.nbytes)
+        if id(op.signature) not in sizes:
+            sizes[id(op.signature)] = [spec.nbytes for spec in op.signature.inputs]
+        for nbytes, producer in zip(sizes[id(op.signature)], op.producers, strict=False):
+            key = (producer if producer is not None and producer >= first else -1, nbytes)
             if key[0] < 0:
                 flags.append(whole > CACHE_BYTES)
             else:

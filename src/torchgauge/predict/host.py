@@ -154,11 +154,11 @@ class Host:
         parts, unit_s = (costs.train, self.train_s) if trains else (costs.forward, self.forward_s)
         return unit_s * sum(parts[name] * amount for name, amount in host_work(op, costs.per_op, trains=trains))
 
-    def later_seconds(self, op: OpRecord, *, trains: bool) -> float:
+    def later_seconds(self, call: Signature, *, trains: bool) -> float:
         """What the host takes after the first kernel of an op that launches many: the device works meanwhile."""
         costs = _fitted()[0]
         each = costs.train["launch"] * self.train_s if trains else costs.forward["launch"] * self.forward_s
-        return each * (launches(op.signature) - 1)
+        return each * (launches(call) - 1)
 
     def module_seconds(self, *, trains: bool) -> float:
         costs = _fitted()[0]

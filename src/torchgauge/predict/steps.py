@@ -10,7 +10,7 @@ import contextvars
 import fnmatch
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,7 +31,7 @@ from torchgauge.capture.op_call import FakeCall
 from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import Output, Plan, Planner
-from torchgauge.capture.recorder import Recorder
+from torchgauge.capture.recorder import UNKNOWN_LINE, ModuleCalls, Recorder
 from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.shape_rules import preserved_stride
 from torchgauge.capture.structure import tensors_within
@@ -307,7 +307,7 @@ class CudaRun(FakeRun):
                 self._hold_workspace("cublaslt", CUBLAS_LT_BYTES)
         if name == "aten::add" and "add" not in self.kernels.calling and _adds_in_place(plan, tensors):
             plan = replace(plan, result=Output(tensors[0].spec, 0))
-        early = self._hold_early(plan)
+        early = self._hold_early(plan) if id(plan) in self._cuda_planner.known.early else []
         before = len(tape)
         built = super()._replay(plan, tensors)
         if name == "aten::rand" and built.dim() == 0:
@@ -349,7 +349,7 @@ class CudaRun(FakeRun):
     def _hold_early(self, plan: Plan) -> list[int]:
         """Memory allocated before the results and freed last."""
         numbers = []
-        for nbytes in self._cuda_planner.known.early.get(id(plan), ()):
+        for nbytes in self._cuda_planner.known.early[id(plan)]:
             self._next -= 1
             numbers.append(self._next)
             self.tape.append((self._next, nbytes))
@@ -388,6 +388,25 @@ def _adds_in_place(plan: Plan, tensors: list[FakeTensor]) -> bool:
     return tensors[0]._use_count() == _HELD_BY_TORCH and sys.getrefcount(tensors[0].storage_) == 2
 
 
+class StepRecorder(Recorder):
+    """Without what only reports of an analysis show: the lines of code that call ops and modules, and what modules are
+    given and return."""
+
+    def __init__(self, paths: ModulePaths, *, train: bool, original_of: Callable[[nn.Module], nn.Module]) -> None:
+        super().__init__(paths, train=train, original_of=original_of)
+        self.source = UNKNOWN_LINE
+
+    def enter_path(self, path: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        previous, self.path = self.path, path
+        if path not in self.calls:
+            self.calls[path] = ModuleCalls()
+        self.calls[path].count += 1
+        return previous
+
+    def leave_path(self, previous: str, output: object) -> None:
+        self.path = previous
+
+
 def trace(model: nn.Module, candidate: Candidate, setting: Setting) -> Trace:
     """Trace two steps on a copy of the model's structure. A model that looks at its data runs on assumed values where
     that is possible (balanced routing)."""
@@ -423,7 +442,7 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         if setting.lora is not None:
             add_adapters(twin, *setting.lora)
         paths = ModulePaths(twin)
-        recorder = Recorder(paths, train=setting.train, original_of=copier.original_of)
+        recorder = StepRecorder(paths, train=setting.train, original_of=copier.original_of)
         mode = CudaKernels(setting.library, setting.amp)
         run = CudaRun(recorder, mode, assume=assume, strict=candidate.has_values, channels_last=setting.channels_last)
         leftovers.watch(run, copier.code)
@@ -442,8 +461,9 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         loop = Loop(twin, args, kwargs, setting, run, recorder, list(parameters.values()))
         with memory_lent(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt):
             loop.step(mode)
-            traced_steps = 1 if loop.repeats else 2
-            if loop.repeats:
+            is_repeated = loop.repeats
+            traced_steps = 1 if is_repeated else 2
+            if is_repeated:
                 first_events = loop.repeat()
             else:
                 first_events = loop.drop_second_update()
@@ -565,18 +585,17 @@ class Loop:
         gone. The length of the first step."""
         run, workspaces = self.run, set(self.run.workspaces.values())
         start, update, steady, end = self._updates.places if self._updates else (0, *[len(run.tape)] * 3)
-        first, second, places = list[tuple[int, int]](), list[tuple[int, int]](), list[int]()
+        first, second = [*run.tape[:steady], *run.tape[end:]], list[tuple[int, int]]()
+        marked, places = {place for place, _, _ in self.marks}, dict[int, int]()
         renamed: dict[int, int] = {}
         for place, (number, nbytes) in enumerate([*run.tape, (OP, -1)]):
-            places.append(len(second))
-            if not steady <= place < end:
-                first.append((number, nbytes))
+            if place in marked:
+                places[place] = len(second)
             if place < start or update <= place < steady or number in workspaces:
                 continue
             if number != OP and nbytes >= 0:
                 renamed[number] = number + (run._next if number < 0 else _SECOND_STEP)
             second.append((number if number == OP else renamed.get(number, number), nbytes))
-        first.pop()
         second.pop()
         run.ranges |= {number + run._next: span for number, span in run.ranges.items()}
         self.marks += [
@@ -645,10 +664,11 @@ def _run_backward(loss: torch.Tensor) -> None:
 def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: object) -> list[tuple[str, str, int]]:
     """What is on the device before the first step, in the order in which `model.to(device)` places it: the tensors of a
     module after those of the modules in it. Recurrent layers have their weights in one buffer, but in bfloat16."""
-    named = {id(run.adopt(owned.tensor)): owned for owned in paths.owned}
+    fakes = [(run.adopt(owned.tensor), owned) for owned in paths.owned]
+    named = {id(fake): owned for fake, owned in fakes}
     found: list[tuple[str, str, int]] = []
     seen: set[int] = set()
-    for module in reversed(list(_postorder(twin))):
+    for module in _postorder(twin):
         tensors = [t for registry in (module._parameters, module._buffers) for t in registry.values() if t is not None]
         fresh: list[tuple[str, str, int]] = []
         for tensor in tensors:
@@ -661,9 +681,9 @@ def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: object) ->
             fresh = [("parameters", fresh[0][1].rpartition(".")[0], sum(nbytes for _, _, nbytes in fresh))]
         found += fresh
     found += [
-        ("parameters" if not owned.is_buffer else "buffers", owned.name, run.adopt(owned.tensor).storage_.nbytes)
-        for owned in paths.owned
-        if id(run.adopt(owned.tensor)) not in seen and isinstance(run.adopt(owned.tensor), FakeTensor)
+        ("parameters" if not owned.is_buffer else "buffers", owned.name, fake.storage_.nbytes)
+        for fake, owned in fakes
+        if id(fake) not in seen and isinstance(fake, FakeTensor)
     ]
     inputs = {
         id(tensor.storage_): tensor.storage_.nbytes
@@ -673,16 +693,16 @@ def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: object) ->
     return found + [("inputs", "", nbytes) for nbytes in inputs.values()]
 
 
-def _postorder(module: nn.Module, seen: set[int] | None = None) -> Iterable[nn.Module]:
-    """Reversed: a module before its children, the last child first."""
-    seen = set() if seen is None else seen
-    if id(module) in seen:
-        return
-    seen.add(id(module))
-    yield module
-    for child in reversed(list(module._modules.values())):
-        if child is not None:
-            yield from _postorder(child, seen)
+def _postorder(root: nn.Module) -> list[nn.Module]:
+    """The modules in a module before it, each once."""
+    found: dict[int, nn.Module] = {}
+    waiting: list[nn.Module | None] = [root]
+    while waiting:  # a module before its children, the last child first
+        module = waiting.pop()
+        if module is not None and id(module) not in found:
+            found[id(module)] = module
+            waiting += module._modules.values()
+    return [*reversed(found.values())]
 
 
 def _renumbered(

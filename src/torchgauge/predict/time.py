@@ -106,7 +106,7 @@ class KernelTime:
     bound: Bound
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a run has thousands, and setting the fields of a frozen one takes longer
 class OpTime:
     """`time_s` is what the op adds to the run, `device_s` what its kernels take."""
 
@@ -344,7 +344,9 @@ def predict_ops(
     if execution == EAGER and ops:
         hosts = _hosts(profile, ops, module_calls, new_lengths)
         trains = any(op.phase == "backward" for op in ops)
-        later = [profile.host.later_seconds(op, trains=trains) for op in ops]
+        signatures = {id(op.signature): op.signature for op in ops}
+        each = {key: profile.host.later_seconds(call, trains=trains) for key, call in signatures.items()}
+        later = [each[id(op.signature)] for op in ops]
     share = _interval(kernels)
     # Python asks for a value: the host goes on when the device has computed it.
     waits = [op.op == "aten::_local_scalar_dense" and op.phase == "forward" for op in ops]
@@ -392,15 +394,19 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
     factor = float(profile.table.facts.get("run_factor", 1.0)) if profile.table is not None else 1.0
     places: dict[tuple[int, tuple[bool, ...]], Place] = {}
     keys: list[tuple[int, tuple[bool, ...]] | None] = []
+    silent: dict[int, bool] = {}
     # A CPU's kernels were measured as a model meets them: weights from memory, the rest from the cache.
     everywhere = [()] * len(ops) if profile.is_serial else cold_inputs(ops)
     for op, cold in zip(ops, everywhere, strict=True):
-        if is_silent(op):
+        signature = op.signature
+        if id(signature) not in silent:
+            silent[id(signature)] = is_silent(signature)
+        if silent[id(signature)]:
             keys.append(None)
             continue
-        key = (id(op.signature), cold)
+        key = (id(signature), cold)
         if key not in places:
-            places[key] = locate(op.signature, cold)
+            places[key] = locate(signature, cold)
         keys.append(key)
     estimates = [None] * len(places) if profile.table is None else profile.table.estimates([*places.values()])
     known: dict[tuple[int, tuple[bool, ...]], tuple[KernelTime, Place]] = {}
@@ -438,9 +444,13 @@ def _hosts(profile: Profile, ops: Sequence[OpRecord], module_calls: int, new_len
     if profile.is_serial:  # what an op takes the host is in its own time
         return [each + (host.view_s if is_silent(op) else 0.0) for op in ops]
     planned: set[int] = set()
+    known: dict[tuple[int, str], float] = {}  # equal calls in one phase take as long
     found = []
     for op in ops:
-        seconds = each + host.seconds(op, trains=trains)
+        key = (id(op.signature), op.phase)
+        if key not in known:
+            known[key] = each + host.seconds(op, trains=trains)
+        seconds = known[key]
         if new_lengths and op.op == CUDNN_ATTENTION and id(op.signature) not in planned:
             planned.add(id(op.signature))
             seconds += host.plan_s if op.signature.inputs[1].shape[-2] in new_lengths else 0.0
@@ -475,15 +485,19 @@ def _simulate(
 
 def _rows(ops: Sequence[OpRecord], kernels: Kernels, ends: Sequence[float], profile: Profile) -> list[OpTime]:
     rows, before = [], 0.0
+    low, high = profile.host.low, profile.host.high
+    described: dict[int, tuple[str | None, tuple[tuple[int, ...], ...]]] = {}  # by signature: its type, its outputs
     for op, (kernel, place), end in zip(ops, kernels, ends, strict=True):
         took = max(end - before, 0.0)
         before = max(end, before)
-        signature = op.signature
-        shapes = tuple(spec.shape for spec in signature.outputs)
+        call = op.signature
+        if id(call) not in described:
+            described[id(call)] = call.dtype, tuple(spec.shape for spec in call.outputs)
+        dtype, shapes = described[id(call)]
         if kernel is None or place is None:
             rows.append(
-                OpTime(op.index, op.op, op.module, op.phase, op.category, took, took * profile.host.low,
-                       took * profile.host.high, 0.0, None, MEASURED, HOST, None, 0.0, 0.0, signature.dtype, shapes)
+                OpTime(op.index, call.op, op.module, op.phase, call.category, took, took * low, took * high, 0.0, None,
+                       MEASURED, HOST, None, 0.0, 0.0, dtype, shapes)
             )  # fmt: skip
             continue
         # Time beyond the kernel's own is the device waiting for the host.
@@ -497,12 +511,10 @@ def _rows(ops: Sequence[OpRecord], kernels: Kernels, ends: Sequence[float], prof
             joules = min(own + profile.energy.idle_w * took, most)
         rows.append(
             OpTime(
-                op.index, op.op, op.module, op.phase, op.category, took,
-                min(took, kernel.seconds) / times + waits * profile.host.low,
-                min(took, kernel.seconds) * times + waits * profile.host.high,
+                op.index, call.op, op.module, op.phase, call.category, took,
+                min(took, kernel.seconds) / times + waits * low, min(took, kernel.seconds) * times + waits * high,
                 kernel.seconds, joules, kernel.source, HOST if is_host else kernel.bound,
-                kernel.roof_s / kernel.seconds if kernel.seconds else None, place.flops, place.nbytes, signature.dtype,
-                shapes,
+                kernel.roof_s / kernel.seconds if kernel.seconds else None, place.flops, place.nbytes, dtype, shapes,
             )
         )  # fmt: skip
     return rows
@@ -556,11 +568,13 @@ class ModuleTime:
 def module_times(rows: Iterable[OpTime]) -> list[ModuleTime]:
     """In the order of their first op."""
     found: dict[str, ModuleTime] = {}
+    around: dict[str, list[ModuleTime]] = {}  # by path, the module and those that it is in
     for row in rows:
-        parts = row.module.split(".") if row.module else []
-        for depth in range(len(parts) + 1):
-            path = ".".join(parts[:depth])
-            module = found.setdefault(path, ModuleTime(path, depth))
+        if row.module not in around:
+            parts = row.module.split(".") if row.module else []
+            paths = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
+            around[row.module] = [found.setdefault(path, ModuleTime(path, at)) for at, path in enumerate(paths)]
+        for module in around[row.module]:
             module.time_s += row.time_s
             module.low_s += row.low_s
             module.high_s += row.high_s

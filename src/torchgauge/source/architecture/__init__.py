@@ -42,10 +42,11 @@ def describe_run(
 ) -> ArchitectureRecord:
     """The architecture of a model that was run; its layers are counted by class."""
     records, calls = list(modules), list(ops)
+    signatures = [op.signature for op in calls]
     evidence = Evidence(
         shapes={name: param.spec.shape for param in params for name in (param.name, *param.aliases)},
-        categories=frozenset(op.category for op in calls),
-        is_causal=any(op.signature.attributes.get("is_causal") is True for op in calls if op.category == "attention"),
+        categories=frozenset([call.category for call in signatures]),
+        is_causal=any(call.attributes.get("is_causal") is True for call in signatures if call.category == "attention"),
         heads=observed_heads(calls),
         stated=stated,
     )

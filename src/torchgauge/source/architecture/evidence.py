@@ -99,8 +99,8 @@ def observed_heads(ops: Iterable[OpRecord]) -> tuple[Heads, ...]:
     forward = {op.index: op for op in ops if op.phase == "forward"}
     found: list[Heads] = []
     for op in forward.values():
-        inputs, attributes = op.signature.inputs, op.signature.attributes
-        if op.category == "attention" and inputs and inputs[0].shape:
+        inputs, attributes, category = op.signature.inputs, op.signature.attributes, op.signature.category
+        if category == "attention" and inputs and inputs[0].shape:
             query = inputs[0].shape
             count = next((attributes[name] for name in _COUNTS if name in attributes), None)
             if isinstance(count, int) and count:
@@ -108,7 +108,7 @@ def observed_heads(ops: Iterable[OpRecord]) -> tuple[Heads, ...]:
             elif len(inputs) >= 3 and len(query) >= 3:
                 key, place = inputs[1].shape, -2 if any(name in op.op for name in _TOKENS_FIRST) else -3
                 found.append(Heads(query[-1], query[place], key[place] if len(key) == len(query) else None))
-        elif op.category == "matmul" and not op.weights:
+        elif category == "matmul" and not op.weights:
             # It may multiply values by a softmax of a product of two activations, the query and the key.
             softmaxes = (_source(producer, "softmax", forward) for producer in op.producers)
             scored = (_source(each.producers[0], "matmul", forward) for each in softmaxes if each and each.producers)
