@@ -217,3 +217,37 @@ def test_predicted_gains_need_a_margin(rule: str, basis: str, least: float) -> N
     assert ranked([_piece(rule, 1.01 * least, basis)])
     assert not ranked([_piece(rule, 0.99 * least, basis)])
     assert ranked([_piece(rule, 0.99 * least, basis)], all_advice=True)
+
+
+def test_one_tensor_is_compared_by_identity() -> None:
+    def attends(self: Any, query: Tensor, key: Tensor) -> Tensor:
+        return self.layer(query) if torch.equal(query, key) else self.layer(query) + key
+
+    class SelfAttends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = Does(attends, layer=nn.Linear(8, 8))
+
+        def forward(self, h: Tensor) -> Tensor:
+            return self.part(h, h)
+
+    [same] = of_rule(SelfAttends(), "host-wait", x(4, 8))
+    [other] = of_rule(Does(attends, layer=nn.Linear(8, 8)), "host-wait", x(4, 8), x(4, 8) + 1)
+
+    assert "compare with `is`" in same.recommendation
+    assert "compare with `is`" not in other.recommendation
+
+
+def test_a_recurrent_layer_in_place_of_a_loop_says_that_nothing_may_be_fed_back() -> None:
+    def steps(self: Any, frames: Tensor) -> Tensor:
+        h = frames.new_zeros(frames.shape[0], 32)
+        made = []
+        for t in range(frames.shape[1]):
+            h = self.cell(frames[:, t], h)
+            made.append(h)
+        return torch.stack(made, 1)
+
+    [found] = of_rule(Does(steps, cell=nn.GRUCell(16, 32)), "loop-over-steps", x(4, 20, 16))
+
+    assert "torch.nn.GRU" in found.recommendation
+    assert "fed back" in found.risk

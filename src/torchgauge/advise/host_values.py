@@ -13,7 +13,7 @@ _READS = {"item", "tolist", "cpu", "numpy", "int"}
 # Calls that take lengths, and those that take the sizes of all dimensions: these can be neither padded nor capped.
 _TAKE_LENGTHS = {
     "range", "arange", "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "split",
-    "repeat", "expand", "pad", "topk", "repeat_interleave", "pack_padded_sequence",
+    "repeat", "expand", "pad", "topk", "repeat_interleave", "pack_padded_sequence", "one_hot",
 }  # fmt: skip
 _TAKE_SHAPES = {"view", "reshape", "unflatten"}
 # Calls whose result is on the host where what they are given is.

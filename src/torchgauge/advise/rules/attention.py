@@ -12,7 +12,7 @@ from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord
+from torchgauge.facts import OpRecord, contiguous_stride
 
 _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
 # Ops that may run between the products: scales, masks, casts, dropout.
@@ -81,7 +81,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
         shares_keys = is_able and len(repeated) >= 2
         if not evidence.is_cuda and _inner_size(ops[0]) != _value_size(ops):
             continue  # a CPU's fused kernel takes heads of one size; LeViT, with two, got 9 % slower
-        is_turned = _are_turned(evidence, ops[0], ops[-1])
+        is_turned = _reads_turned(evidence, ops[0], ops[-1])
         whole, between = evidence.share([*copies, *ops]), evidence.share([*copies, *ops[1:-1]])
         spared = between.value * (1 - between.calls) / max(whole.value * (1 - whole.calls), 1e-12)
         if is_turned:  # queries, keys and values are then copied, into the order that the fused kernel takes
@@ -304,6 +304,24 @@ def _are_turned(evidence: Evidence, first: OpRecord, second: OpRecord) -> bool:
     query, keys, values = given
     are_in_order = [spec.stride is None or spec.stride[-1] == 1 for spec in (query, values)]
     return not all(are_in_order) or keys.stride is None or keys.stride[-2] != 1
+
+
+def _reads_turned(evidence: Evidence, first: OpRecord, second: OpRecord) -> bool:
+    """Whether queries, keys or values are in an order that the fused kernel does not take: the features of a head do
+    not lie next to each other. A product may have copied them first, in any order of the other dimensions."""
+    size = _inner_size(first)
+    for product, at, features in ((first, -2, -1), (first, -1, -2), (second, -1, -1)):
+        place = len(product.signature.inputs) + at
+        source, spec = evidence.flow.source(product, place), product.signature.inputs[place]
+        if source is not None and source.op == "aten::clone":
+            spec = source.signature.inputs[0]
+            sizes = list(zip(spec.shape, spec.stride or contiguous_stride(spec.shape), strict=True))
+            steps = [step for length, step in [each for each in sizes if each[0] > 1][-2:] if length == size]
+            if len(steps) == 1 and steps[0] != 1:
+                return True
+        elif features == -2 if spec.stride is None else spec.stride[features] != 1:
+            return True
+    return False
 
 
 @dataclass

@@ -57,7 +57,8 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
     for loop in _layers_by_step(evidence):
         covered |= {op.index for op in loop.body}
         words = "call this recurrent layer once on the whole sequence: now it is called for every step"
-        yield loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, loop.body))
+        found = loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, loop.body))
+        yield replace(found, risk=_NOT_FED_BACK)
     recurrent = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop)]
     loops = [loop for loop in recurrent if not _asks_python(loop)]
     for loop in loops:
@@ -71,7 +72,7 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             words = f"use torch.nn.{layer} for the loop over time steps: one call for all"
             found = loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, [*through, *feeds]))
             resets_first = layer == "GRU" and _scales_before_products(through)
-            yield replace(found, risk=f"{_OTHER_RESET}; {found.risk}") if resets_first else found
+            yield replace(found, risk=f"{_OTHER_RESET}; {found.risk}" if resets_first else _NOT_FED_BACK)
             covered |= {op.index for op in feeds}
     for loop, words in _outside_the_state(evidence, recurrent):
         if covered.isdisjoint(op.index for op in loop.products):
