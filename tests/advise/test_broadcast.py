@@ -356,7 +356,6 @@ def test_repeats_that_something_needs_stay(forward: Any) -> None:
 
 def test_parts_that_every_layer_joins_anew_are_joined_once() -> None:
     def by_head(self: Any, h: Tensor, near: Tensor) -> Tensor:
-        near = torch.sigmoid(near)
         for layer in self.layers:
             q = torch.cat(layer(h).split(8, -1), 0)
             bias = torch.cat(near.split(8, -1), 0)

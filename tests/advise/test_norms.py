@@ -91,6 +91,18 @@ def test_other_statistics_stay(forward: Any) -> None:
     assert norms(behind(Does(forward)), x(4, 32, 500)) == []
 
 
+def test_a_scale_along_another_dimension_is_not_part_of_a_layer_norm() -> None:
+    def by_channel(self: Any, y: Tensor) -> Tensor:
+        spread, mean = torch.var_mean(y, dim=-1, keepdim=True, correction=0)
+        return (y - mean) * torch.rsqrt(spread + 1e-5) * self.weight + self.bias
+
+    found = norms(behind(Does(by_channel, weight=nn.Parameter(x(32, 1)), bias=nn.Parameter(x(32, 1)))), x(4, 32, 500))
+
+    assert [advice.evidence["passes"][-1] for advice in found] == ["aten::mul"]
+    assert found[0].evidence["ops"] == 5
+    assert found[0].code is None
+
+
 def test_torchs_group_norm_stays() -> None:
     assert norms(behind(nn.GroupNorm(1, 32)), x(4, 32, 500)) == []
 

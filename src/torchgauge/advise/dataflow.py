@@ -154,8 +154,9 @@ class Dataflow:
         parts: list[object] = []
         split = self._split_before(op) if op.op in ("aten::cat", "aten::stack") else None
         if split is not None:
-            base = split.producers[0]
-            return self.call_number(op), (self.call_number(split), number.get(base or 0, base)), op.weights
+            base = self._tensor(split, 0)
+            whole = number.get(base, base) if isinstance(base, int) else base
+            return self.call_number(op), (self.call_number(split), whole), op.weights
         for place in range(len(signature.inputs)):
             source = op.producers[place]
             if source is None and (op.index, place) not in self.input_reads:
@@ -175,20 +176,26 @@ class Dataflow:
 
     def _split_before(self, joined: OpRecord) -> OpRecord | None:
         """The view op that splits one tensor into the parts which are joined in another way: heads as samples."""
-        base, signature = joined.producers[0] if joined.producers else None, joined.signature
-        if base is None or set(joined.producers) != {base} or len(signature.inputs) < 2:
+        signature = joined.signature
+        bases = {self._tensor(joined, place) for place in range(len(signature.inputs))}
+        if len(signature.inputs) < 2 or len(bases) != 1 or None in bases:
             return None
-        splits = [op for op in self._splits.get(base, ()) if op.index < joined.index]
+        splits = [op for op in self._splits.get(bases.pop(), ()) if op.index < joined.index]
         is_whole = bool(splits) and tuple(splits[-1].signature.outputs) == tuple(signature.inputs)
         return splits[-1] if is_whole else None
 
+    def _tensor(self, op: OpRecord, place: int) -> object | None:
+        """The op that made what is read there, or the model's input; None for others."""
+        number = self.input_reads.get((op.index, place))
+        return ("input", number) if number is not None else op.producers[place]
+
     @cached_property
-    def _splits(self) -> Mapping[int | None, list[OpRecord]]:
-        """By the op that made the tensor which they split."""
-        found: dict[int | None, list[OpRecord]] = {}
+    def _splits(self) -> Mapping[object, list[OpRecord]]:
+        """By the tensor that they split."""
+        found: dict[object, list[OpRecord]] = {}
         for op in self._ops:
             if op.op in _SPLITS and op.producers:
-                found.setdefault(op.producers[0], []).append(op)
+                found.setdefault(self._tensor(op, 0), []).append(op)
         return found
 
     def _is_zero(self, index: int | None) -> bool:

@@ -112,7 +112,11 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
     # The mean and its difference to the input, where the root scales that, perhaps after a parameter did.
     centred, inner = _centred(flow, scaled, kind), list[OpRecord]()
     if not centred:
-        inner = [op for op in flow.sources(scaled) if op.op in _SCALES and op.weights and flow.is_kept_for(op, scaled)]
+        inner = [
+            op
+            for op in flow.sources(scaled)
+            if op.op in _SCALES and _is_affine(op, kind) and flow.is_kept_for(op, scaled)
+        ]
         centred = _centred(flow, inner[0], kind) if len(inner) == 1 else []
     # A norm over the variance always takes the mean away, and one over all positions is that of torch with it.
     if not centred and (square is None or kind == "group"):
@@ -126,7 +130,7 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
     # Scale and shift by parameters behind it.
     affine: list[OpRecord] = []
     reader = flow.only_reader(scaled)
-    while reader is not None and reader.weights and reader.op in (*_SCALES, *_SUMS) and len(affine) < 2:
+    while reader is not None and reader.op in (*_SCALES, *_SUMS) and _is_affine(reader, kind) and len(affine) < 2:
         affine.append(reader)
         reader = flow.only_reader(reader)
     squares = [square] if square is not None else []
@@ -170,6 +174,15 @@ def _kind(reductions: Sequence[OpRecord]) -> str | None:
     if dims == {rank - 1} and len(reductions) == 1:
         return "layer"
     return "group" if rank > 2 and dims == set(range(1, rank)) else None
+
+
+def _is_affine(op: OpRecord, kind: str) -> bool:
+    """By a parameter with one number for each place in the last dimension; of a group norm, for each channel."""
+    made, given = op.signature.outputs[0], min(op.signature.inputs, key=lambda spec: spec.numel)
+    from_last = len(made.shape) - 1 if kind == "group" else 1
+    size = made.shape[-from_last]
+    is_along = len(given.shape) >= from_last and given.shape[-from_last] == given.numel == size
+    return bool(op.weights) and is_along
 
 
 def _is_eps(op: OpRecord) -> bool:
