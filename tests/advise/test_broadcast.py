@@ -373,3 +373,29 @@ def test_parts_that_every_layer_joins_anew_are_joined_once() -> None:
 
     assert "aten::cat" in found.evidence["repeated"]
     assert of_rule(Does(other_parts, layers=layers), "repeated-work", x(4, 50, 32), x(4, 50, 50, 32)) == []
+
+
+def test_a_recurrent_layer_that_runs_again_on_the_same_input_runs_once() -> None:
+    def twice(self: Any, h: Tensor) -> Tensor:
+        outputs, _ = self.layer(h)
+        _, last = self.layer(h)
+        return outputs.mean(1) + last[-1]
+
+    def behind_itself(self: Any, h: Tensor) -> Tensor:
+        outputs, _ = self.layer(h)
+        return self.layer(outputs)[0].mean(1)
+
+    def from_its_last_state(self: Any, h: Tensor) -> Tensor:
+        _, last = self.layer(h)
+        return self.layer(h, last)[0].mean(1)
+
+    def found(forward: Any, layer: nn.Module) -> list[Advice]:
+        return of_rule(Does(forward, layer=layer), "repeated-work", x(4, 30, 64))
+
+    for layer in (nn.GRU(64, 64, batch_first=True), nn.RNN(64, 64, 2, batch_first=True)):
+        (again,) = found(twice, layer)
+
+        assert again.where.module == "layer"
+        assert 0.2 < gain_of(again).low <= gain_of(again).high <= 0.7
+        assert found(behind_itself, layer) == []
+        assert all(len(advice.where.ops) < 5 for advice in found(from_its_last_state, layer))

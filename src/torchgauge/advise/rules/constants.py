@@ -23,6 +23,8 @@ _PLAIN = {
 _ARRAYS = {"cpu", "numpy", "tolist"}
 # Layers of torch that make indices for themselves.
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
+# Of a recurrent layer, what the input and the first state are multiplied with.
+_FIRST_WEIGHTS = ("weight_ih_l0", "weight_hh_l0")
 
 
 @rule("recomputed-constant", family="constants")
@@ -114,6 +116,8 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             # A layer or a reshape that needs its input in order copies it first, and the next one does so again.
             is_copy = op.op == "aten::clone" and op.signature.inputs[0].stride is not None
             groups.setdefault((op.module, is_copy), []).append(op)
+    for module, ops in _repeated_calls(evidence):
+        groups[module, False] = ops
     for (module, is_copy), ops in groups.items():
         longest = max(ops, key=lambda op: evidence.times.seconds.get(op.index, 0.0))
         words = "compute this once and pass it on: the same ops ran on the same tensors before"
@@ -129,6 +133,24 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             risk="the result is kept in memory until its last use",
             confidence="high",
         )
+
+
+def _repeated_calls(evidence: Evidence) -> Iterator[tuple[str, list[OpRecord]]]:
+    """The ops of second calls of a recurrent layer that torch runs step by step: a call is the same where its first
+    products, with the input and with the first state, are."""
+    repeated = evidence.dataflow.first_runs
+    paths = {op.module for op in evidence.dataflow.repeated if op.category != "recurrent" and not evidence.is_train}
+    for path in sorted(path for path in paths if path and is_recurrent_layer(evidence, path)):
+        ops = [op for op in evidence.flow.steps if op.module == path and op.category != "recurrent"]
+        each, rest = divmod(len(ops), max(evidence.modules[path].calls, 1))
+        calls = [ops[start : start + each] for start in range(0, len(ops), each)] if each and not rest else []
+        again = list[OpRecord]()
+        for call in calls[1:]:
+            firsts = [next((op for op in call if f"{path}.{name}" in op.weights), None) for name in _FIRST_WEIGHTS]
+            if all(op is not None and op.index in repeated for op in firsts):
+                again += call
+        if again:
+            yield path, again
 
 
 def _is_chance(evidence: Evidence, op: OpRecord) -> bool:
