@@ -107,6 +107,17 @@ def test_torchs_group_norm_stays() -> None:
     assert norms(behind(nn.GroupNorm(1, 32)), x(4, 32, 500)) == []
 
 
+def test_a_weight_that_is_standardised_in_every_call_is_no_norm_of_the_data() -> None:
+    def standardised(self: Any, y: Tensor) -> Tensor:
+        spread, mean = torch.var_mean(self.weight, dim=[1, 2], keepdim=True, correction=0)
+        return nn.functional.conv1d(y, (self.weight - mean) / torch.sqrt(spread + 1e-5))
+
+    model = behind(Does(standardised, weight=nn.Parameter(x(64, 32, 5))))
+
+    assert norms(model, x(1, 32, 20)) == []
+    assert "recomputed-weight" in {advice.rule for advice in said(seen(model, inputs=(x(1, 32, 20),)))}
+
+
 def test_the_difference_to_the_mean_that_is_written_twice_is_part_of_the_norm() -> None:
     found = {advice.rule for advice in said(seen(behind(OneAfterTheOther()), inputs=(x(4, 32, 500),)))}
 

@@ -61,6 +61,8 @@ def written_norms(evidence: Evidence) -> list[Norm]:
     """Those that torch has in one pass. On the CPU it has no such RMS norm, and its other norms copy what is not in
     order first."""
     found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence.flow, op))]
+    # Of a weight that is standardised in each call all can be computed before: `recomputed-weight`.
+    found = [norm for norm in found if norm.ops[0].index not in evidence.dataflow.constants]
     if evidence.is_cuda:
         return found
     return [norm for norm in found if norm.kind != "RMS" and norm.ops[0].signature.inputs[0].stride is None]
