@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pytest
 
 from torchgauge.errors import FormatError
-from torchgauge.schema import DEEPEST, LARGEST, Count, Rule, conform, read_records
+from torchgauge.schema import MAX_DEPTH, MAX_NUMBER, Count, Rule, conform, read_records
 
 
 class Point(TypedDict):
@@ -58,8 +58,8 @@ def test_what_is_of_its_type_is_given_back() -> None:
         ({"kind": "ajar"}, "kind is 'ajar', not one of 'open', 'closed'"),
         ({"kind": []}, "kind is a list, not one of 'open', 'closed'"),
         ({"pair": [1]}, "pair is a list, not a pair"),
-        ({"extra": nested(DEEPEST + 1)}, f"is a list, not nested less than {DEEPEST} levels deep"),
-        ({"extra": {"a": [LARGEST + 1]}}, "extra.a[0] is inf, not a number of ordinary size"),
+        ({"extra": nested(MAX_DEPTH + 1)}, f"is a list, not nested less than {MAX_DEPTH} levels deep"),
+        ({"extra": {"a": [MAX_NUMBER + 1]}}, "extra.a[0] is inf, not a number of ordinary size"),
     ],
 )
 def test_what_is_not_is_named_with_its_place(change: dict[str, Any], message: str) -> None:
@@ -70,7 +70,7 @@ def test_what_is_not_is_named_with_its_place(change: dict[str, Any], message: st
 
 
 def test_as_deep_as_allowed_is_allowed() -> None:
-    conform(SOUND | {"extra": nested(DEEPEST)}, Shape, "it")
+    conform(SOUND | {"extra": nested(MAX_DEPTH)}, Shape, "it")
 
 
 def test_a_missing_key_is_named() -> None:

@@ -32,9 +32,9 @@ T = TypeVar("T")
 Check = Callable[[Any], None]
 
 # Far above every count; products of two or three still fit a float.
-LARGEST = 10**100
+MAX_NUMBER = 10**100
 # Structures of inputs and outputs are a few levels deep; Python's recursion limit is far above.
-DEEPEST = 60
+MAX_DEPTH = 60
 
 _WORDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a whole number",
           float: "a number", NoneType: "null"}  # fmt: skip
@@ -111,7 +111,7 @@ def check_of(kind: Any) -> Check:
 def _make_check(kind: Any) -> Check:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind in (Any, object):  # any JSON
-        return lambda value: _require_plain(value, DEEPEST)
+        return lambda value: _require_plain(value, MAX_DEPTH)
     if kind in (int, float):
         return _number(kind)
     if kind in _WORDS and kind not in (dict, list):
@@ -146,7 +146,7 @@ def _number(kind: type) -> Check:
         if found is not kind and not (found is int and kind is float):
             raise MismatchError(_WORDS[kind], value)
         # Values of weights reach to the ends of float64; NaN and infinity are null in a document.
-        if not (isfinite(value) if found is float else -LARGEST <= value <= LARGEST):
+        if not (isfinite(value) if found is float else -MAX_NUMBER <= value <= MAX_NUMBER):
             raise MismatchError("a number of ordinary size", value if found is float else inf)
 
     return check
@@ -158,7 +158,7 @@ def _require_plain(value: Any, levels: int) -> None:
         check_of(type(value))(value)
     elif isinstance(value, dict | list | tuple):
         if not levels:
-            raise MismatchError(f"nested less than {DEEPEST} levels deep", value)
+            raise MismatchError(f"nested less than {MAX_DEPTH} levels deep", value)
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             try:
                 _require_plain(item, levels - 1)
@@ -206,7 +206,7 @@ def _list(kind: Any) -> Check:
         # Histograms are long: a list of numbers alone is seen to be one as a whole.
         types = set(map(type, value)) if len(value) > 8 else None
         if (types == {float} and kind is float and isfinite(sum(value))) or (
-            types == {int} and kind is Count and min(value) >= 0 and max(value) <= LARGEST
+            types == {int} and kind is Count and min(value) >= 0 and max(value) <= MAX_NUMBER
         ):
             return
         at = 0

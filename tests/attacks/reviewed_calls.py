@@ -394,7 +394,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/inputs.py": {
         "getattr(model, name, None)": LIVE,
     },
-    "source/layers.py": {
+    "source/first_layer.py": {
         "getattr(layer, rule.attribute)": OWN,
         "getattr(module, rule.attribute, None)": OWN,
         "getattr(self.layer, self.rule.attribute)": OWN,

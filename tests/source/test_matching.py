@@ -7,7 +7,7 @@ from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.errors import TargetError
 from torchgauge.facts import TensorSpec
 from torchgauge.source import (
-    LISTED,
+    LISTED_NAMES,
     Differences,
     best_fit,
     compare,
@@ -62,9 +62,9 @@ def test_variants_lose_one_container_at_a_time() -> None:
 
 
 def test_differences_are_counted_and_the_first_are_listed() -> None:
-    expected = {f"layer{i}.weight": (2, 3) for i in range(LISTED + 5)} | {"head.weight": (4, 2)}
+    expected = {f"layer{i}.weight": (2, 3) for i in range(LISTED_NAMES + 5)} | {"head.weight": (4, 2)}
     text = compare(expected, {"head.weight": (4, 3), "extra": (1,)}).describe()
-    assert text.splitlines()[0] == f"{LISTED + 5} not in the file:"
+    assert text.splitlines()[0] == f"{LISTED_NAMES + 5} not in the file:"
     assert "  layer9.weight" in text
     assert "layer10.weight" not in text
     assert "… and 5 more" in text

@@ -63,7 +63,7 @@ def _owners(views: Mapping[int, View]) -> dict[int, int]:
     owners: dict[int, int] = {}
     identical: dict[tuple[object, ...], int] = {}
     kept: list[int] = []
-    comparisons = _COMPARISONS
+    comparisons = _MAX_COMPARISONS
     for number in sorted(views, key=lambda number: (-views[number].extent * views[number].item, number)):
         view = views[number]
         key = (view.offset, view.shape, view.stride, view.item)
@@ -82,7 +82,7 @@ def _owners(views: Mapping[int, View]) -> dict[int, int]:
     return owners
 
 
-_COMPARISONS = 200_000  # in one group; each takes a few microseconds
+_MAX_COMPARISONS = 200_000  # in one group; each takes a few microseconds
 
 
 def overlap(left: View, right: View) -> bool:

@@ -117,7 +117,7 @@ def mark_efficient(rows: Sequence[SweepPoint]) -> list[SweepPoint]:
 
 NOT_MEASURED = "energy is measured with --profile"
 # Metered runs may differ by this share in time from the undisturbed ones without a note.
-_OTHER_TIME = 0.1
+_MAX_TIME_DIFFERENCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def noted(found: EnergyFacts, time_s: float | None) -> EnergyFacts:
     if not time_s or not figures["iterations"] or figures["window_s"] is None:
         return found
     taken = figures["window_s"] / figures["iterations"]
-    if abs(taken / time_s - 1) <= _OTHER_TIME:
+    if abs(taken / time_s - 1) <= _MAX_TIME_DIFFERENCE:
         return found
     note = f"metered runs took {format_seconds(taken)}, undisturbed ones {format_seconds(time_s)}"
     return replace(found, figures={**figures, "notes": [*figures["notes"], note]})

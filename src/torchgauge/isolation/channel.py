@@ -10,8 +10,8 @@ from threading import Lock
 from typing import IO, Any, NamedTuple
 
 _FRAME = struct.Struct("=IQ")  # bytes of the header, bytes of the payload
-_LONGEST_HEADER = 1 << 24
-_PIECE = 1 << 20
+_MAX_HEADER_BYTES = 1 << 24
+_PIECE_BYTES = 1 << 20
 
 
 class Message(NamedTuple):
@@ -58,7 +58,7 @@ class Channel:
         if len(frame) < _FRAME.size:
             return None
         header_size, payload_size = _FRAME.unpack(frame)
-        if header_size > _LONGEST_HEADER or payload_size > self._longest:
+        if header_size > _MAX_HEADER_BYTES or payload_size > self._longest:
             raise BadMessageError(f"a message of {header_size + payload_size:,} bytes")
         header, payload = self._read(header_size), self._read(payload_size)
         if header is None or payload is None:
@@ -84,7 +84,7 @@ class Channel:
         """In pieces, so that memory is allocated for received bytes, not for announced ones."""
         parts = []
         while size > 0:
-            part = self._reader.read(min(size, _PIECE))
+            part = self._reader.read(min(size, _PIECE_BYTES))
             if not part:
                 return None
             parts.append(part)

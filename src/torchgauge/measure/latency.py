@@ -138,7 +138,7 @@ Clock = Callable[[], float]
 
 _WINDOW_RUNS = 5
 _STABLE_WITHIN = 0.05
-_BETWEEN_EVERY = 3
+_RUNS_BETWEEN_CALLS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def time_runs(
                 timed.warm.append(_once(run, clock))
             while not timed.is_enough(limits, clock() - begin):
                 timed.seconds.append(_once(run, clock))
-                if between is not None and len(timed.seconds) % _BETWEEN_EVERY == 0:
+                if between is not None and len(timed.seconds) % _RUNS_BETWEEN_CALLS == 0:
                     between()
         # The model's own code may raise anything; what was measured until then is kept.
         except (Exception, SystemExit, KeyboardInterrupt) as error:

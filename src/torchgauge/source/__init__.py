@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from torchgauge.source.candidate import Candidate, Defaults, forward_signature
     from torchgauge.source.exported import load_exported
     from torchgauge.source.files import judge, logical_shapes
+    from torchgauge.source.first_layer import entries, layer_rule
     from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
     from torchgauge.source.inputs import GivenInputs, candidate_inputs
-    from torchgauge.source.layers import entries, layer_rule
     from torchgauge.source.modules import all_modules, has_attribute
     from torchgauge.source.packages import (
         ensure_torchvision_imports,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torchgauge.source.real_model import AS_BUILT, RANDOM, load_real_model
     from torchgauge.source.source import Source
     from torchgauge.source.state_names import (
-        LISTED,
+        LISTED_NAMES,
         MAX_NAME_DEPTH,
         Differences,
         Shape,
@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from torchgauge.source.weight_tree import module_records, param_records
 
 __all__ = [
-    "AS_BUILT", "LISTED", "MAKERS", "MAX_NAME_DEPTH", "RANDOM", "Candidate", "Defaults", "Differences", "GivenInputs",
-    "InputSpec", "ModelConfig", "Recipe", "Shape", "Source", "all_modules", "best_fit", "build_without_weights",
+    "AS_BUILT", "LISTED_NAMES", "MAKERS", "MAX_NAME_DEPTH", "RANDOM", "Candidate", "Defaults", "Differences",
+    "GivenInputs", "InputSpec", "ModelConfig", "Recipe", "Shape", "Source", "all_modules", "best_fit",
+    "build_without_weights",
     "candidate_inputs", "compare", "ensure_torchvision_imports", "entries", "find_timm", "find_torchvision",
     "first_uses", "forward_signature", "has_attribute", "import_optional", "judge", "layer_rule", "load_exported",
     "load_real_model", "load_torchscript", "logical_shapes", "model_entries", "model_shapes", "module_records",
@@ -65,7 +66,7 @@ _HOMES = {
     "files": ("judge", "logical_shapes"),
     "huggingface_inputs": ("MAKERS", "ModelConfig"),
     "inputs": ("GivenInputs", "candidate_inputs"),
-    "layers": ("entries", "layer_rule"),
+    "first_layer": ("entries", "layer_rule"),
     "modules": ("all_modules", "has_attribute"),
     "packages": (
         "ensure_torchvision_imports", "import_optional", "torchvision_importable", "torchvision_ops_are_stubs",
@@ -74,8 +75,8 @@ _HOMES = {
     "real_model": ("AS_BUILT", "RANDOM", "load_real_model"),
     "source": ("Source",),
     "state_names": (
-        "LISTED", "MAX_NAME_DEPTH", "Differences", "Shape", "best_fit", "compare", "model_entries", "model_shapes",
-        "state_shapes", "strip_all", "variants",
+        "LISTED_NAMES", "MAX_NAME_DEPTH", "Differences", "Shape", "best_fit", "compare", "model_entries",
+        "model_shapes", "state_shapes", "strip_all", "variants",
     ),
     "target": ("resolve",),
     "torchscript": ("load_torchscript",),

@@ -20,7 +20,7 @@ from torchgauge.source.torchscript.graphs import frozen_tensors
 from torchgauge.units import format_shape
 
 # The largest input with values; ids and masks need a few MB.
-REAL_BYTES = 4 << 30
+MAX_REAL_INPUT_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def make_tensor(shape: tuple[int, ...], dtype: torch.dtype, *, value: int = 1) -
     try:
         if dtype.is_floating_point or dtype.is_complex:
             return torch.empty(shape, dtype=dtype, device="meta")
-        if prod(shape) * dtype.itemsize > REAL_BYTES:
+        if prod(shape) * dtype.itemsize > MAX_REAL_INPUT_BYTES:
             raise InputError(f"an input of {format_shape(shape)} {str(dtype).removeprefix('torch.')} is too large")
         return torch.full(shape, value, dtype=dtype, device="cpu")
     # Negative sizes, sizes whose product exceeds 64 bits, values out of range for the type.

@@ -10,7 +10,7 @@ from torch import nn
 
 from torchgauge.registry import Registry
 from torchgauge.source.candidate import Assignment, Defaults, ForwardSignature, Guess
-from torchgauge.source.layers import SEQUENCE
+from torchgauge.source.first_layer import SEQUENCE_LENGTH
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -144,13 +144,13 @@ Maker = Callable[[ModelConfig, Defaults], Iterator[Guess]]
 MAKERS: Registry[str, Maker] = Registry("maker of the input")
 makes = MAKERS.register
 
-_SECOND = 16000  # samples per second at the rate of speech models
+_SAMPLES_PER_SECOND = 16000  # samples per second at the rate of speech models
 _DETECTION_SIZE = 800  # the shorter side that DETR and similar models resize to
 _IMAGE_SIZES = (224, 512, 1536)
 
 
 def _length(config: ModelConfig, defaults: Defaults) -> int:
-    return defaults.seq or config.text_length(SEQUENCE)
+    return defaults.seq or config.text_length(SEQUENCE_LENGTH)
 
 
 @makes("input_ids", "decoder_input_ids")
@@ -160,7 +160,7 @@ def _ids(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
     # Classifiers of encoder-decoders read the state at the end token.
     if config.is_encoder_decoder and end is not None:
         tokens[:, -1] = end
-    is_short = config.text_length(SEQUENCE) < SEQUENCE
+    is_short = config.text_length(SEQUENCE_LENGTH) < SEQUENCE_LENGTH
     source = "the positions of the model's config" if is_short else "an ordinary prompt"
     yield Guess(tokens, "the given length" if defaults.seq else source)
 
@@ -230,7 +230,7 @@ def _waveform(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
     bins, frames = config.audio("num_mel_bins"), config.audio("max_length")
     if bins and frames:
         yield Guess(defaults.floats(defaults.batch, frames, bins), "max_length and num_mel_bins of the model's config")
-    source, samples = "a second of sound at 16 kHz", defaults.seq or _SECOND
+    source, samples = "a second of sound at 16 kHz", defaults.seq or _SAMPLES_PER_SECOND
     mono = Guess(defaults.floats(defaults.batch, samples), source)
     with_channels = Guess(defaults.floats(defaults.batch, config.audio("audio_channels") or 1, samples), source)
     # Codecs have codebooks, and a dimension for the channels.

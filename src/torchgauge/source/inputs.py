@@ -31,8 +31,8 @@ from torchgauge.source.candidate import (
     model_dtype,
     words,
 )
+from torchgauge.source.first_layer import TRACED_LENGTHS, Entry, class_names, entries, image_sizes
 from torchgauge.source.huggingface_inputs import huggingface_assignments
-from torchgauge.source.layers import TRACED_LENGTHS, Entry, class_names, entries, image_sizes
 from torchgauge.source.torchscript_inputs import script_assignments
 from torchgauge.source.user_inputs import InputSpec, given_values, holds_tensor, parse_sizes, sized_candidates
 

@@ -62,7 +62,7 @@ def variants(shapes: dict[str, Shape]) -> Iterator[dict[str, Shape]]:
         yield shapes
 
 
-LISTED = 10
+LISTED_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ class Differences:
         paragraphs = []
         for what, names in kinds:
             if names:
-                more = [f"… and {len(names) - LISTED:,} more"] if len(names) > LISTED else []
-                paragraphs.append("\n  ".join((f"{len(names):,} {what}:", *names[:LISTED], *more)))
+                more = [f"… and {len(names) - LISTED_NAMES:,} more"] if len(names) > LISTED_NAMES else []
+                paragraphs.append("\n  ".join((f"{len(names):,} {what}:", *names[:LISTED_NAMES], *more)))
         return "\n".join(paragraphs)
 
 

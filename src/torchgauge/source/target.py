@@ -14,7 +14,7 @@ from torch.jit import ScriptModule
 from torchgauge.errors import UsageError
 from torchgauge.facts import TargetRecord
 from torchgauge.progress import Progress
-from torchgauge.source.layers import class_names
+from torchgauge.source.first_layer import class_names
 from torchgauge.source.source import OpenOptions, Source
 from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
 

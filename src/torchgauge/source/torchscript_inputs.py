@@ -24,7 +24,7 @@ from torchgauge.source.candidate import (
     is_companion,
     make_tensor,
 )
-from torchgauge.source.layers import TRACED_LENGTHS, suggest
+from torchgauge.source.first_layer import TRACED_LENGTHS, suggest
 from torchgauge.source.torchscript.graphs import lower
 
 _MAX_GUESSES = 8

@@ -58,11 +58,11 @@ LEAST_PAIRS = 6
 # Rounds of a comparison at different times. With only two, another speed of the machine is often outside their range.
 ROUNDS = 4
 # On a noisy machine, up to this many budgets are spent to reach this precision of the ratio; the warm-up's share.
-_PATIENCE, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
+_MAX_BUDGETS, _PRECISION, _WARMUP_SHARE = 3.0, 0.02, 0.15
 # Up to this many budgets for enough pairs of long runs.
-_LAST_PATIENCE = 20.0
+_MAX_BUDGETS_OF_LONG_RUNS = 20.0
 # A round with a wider interval of the ratio (±10 %) cannot resolve most gains.
-_NOISY = 0.2
+_MAX_INTERVAL_WIDTH = 0.2
 # Shorter samples are dominated by the clock and by interruptions.
 _SAMPLE_S, _MOST_REPEATS = 5e-3, 1000
 _WARMUP_RUNS = 3
@@ -141,7 +141,9 @@ class Paired:
 
     @property
     def is_noisy(self) -> bool:
-        return any(high - low > _NOISY for low, high in (median_interval(logs) for logs in self.rounds if logs))
+        return any(
+            high - low > _MAX_INTERVAL_WIDTH for low, high in (median_interval(logs) for logs in self.rounds if logs)
+        )
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -183,8 +185,8 @@ def _is_enough(paired: Paired, spent: float, seconds: float) -> bool:
     if not paired.logs or spent < seconds:
         return False
     if len(paired.logs) < LEAST_PAIRS:
-        return spent >= _LAST_PATIENCE * seconds
-    if spent >= _PATIENCE * seconds:
+        return spent >= _MAX_BUDGETS_OF_LONG_RUNS * seconds
+    if spent >= _MAX_BUDGETS * seconds:
         return True
     spread = paired.spread
     return spread is not None and spread[1] - spread[0] <= 2 * _PRECISION

@@ -255,7 +255,7 @@ def _sums(amounts: Iterable[tuple[str, float]]) -> Mapping[str, float]:
 WITHIN, BROKEN, UNKNOWN = "within", "broken", "unknown"
 # As the contract has it: a broken budget, and a request that could not be met.
 BROKEN_STATUS, UNKNOWN_STATUS = 3, 1
-BLAMED = 5
+MAX_CONTRIBUTORS = 5
 _FACTORS_FROM = 10
 
 
@@ -322,7 +322,7 @@ def check_view(view: View, limits: Sequence[Limit]) -> BudgetReport:
         elif value <= limit.most:
             verdict = Verdict(limit, value, WITHIN)
         else:
-            verdict = Verdict(limit, value, BROKEN, tuple(contributors(view, limit.key, limit.most, BLAMED)))
+            verdict = Verdict(limit, value, BROKEN, tuple(contributors(view, limit.key, limit.most, MAX_CONTRIBUTORS)))
         verdicts.append(verdict)
     return BudgetReport(view.capture.target.name, model_kind(view), tuple(verdicts))
 

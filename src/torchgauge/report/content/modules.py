@@ -26,7 +26,7 @@ ON_DEVICE = "Time includes submodules, Self does not; device time of profiled ru
 # Below this width of the terminal a default column is left out: the names need the room.
 MIN_WIDTHS = {"output_shapes": 72, "self_time_s": 72, "flops": 56, "time_share": 48}
 # More than the cost of timing the modules and the time outside the model's call.
-DRIFT = 0.15
+MAX_TIME_DRIFT = 0.15
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:
@@ -64,7 +64,7 @@ def module_table(view: View, options: Options) -> Table:
         notes.append(ON_DEVICE if on_device else ON_HOST)
         # The modules of one run take as long as the run, unless the load of the machine changed.
         share = None if on_device else view.modules[0]["time_share"]
-        if share is not None and abs(share - 1) > DRIFT:
+        if share is not None and abs(share - 1) > MAX_TIME_DRIFT:
             took = f"Those runs took {format_percent(share)} of the median run: machine load differed"
             notes.append(f"{took}; compare the shares only with each other")
     return Table("", tuple(headings), tuple(rows), tuple(notes))

@@ -14,7 +14,7 @@ from torchgauge.units import format_bytes, format_count, format_exact, format_pe
 
 # Rows of a ranking on a screen, and in a document.
 RANKED = 8, 20
-LAYER_KINDS = 12
+MAX_LAYER_KINDS = 12
 # The work of an op without a formula is unknown, not zero.
 UNKNOWN = "?"
 
@@ -38,13 +38,13 @@ def sections(view: View, options: Options) -> Iterator[Section]:
                 Cell(format_percent(entry.share)),
                 Cell(format_bytes(entry.param_bytes)),
             )
-            for entry in kinds[:LAYER_KINDS]
+            for entry in kinds[:MAX_LAYER_KINDS]
         )
         headings = (*texts("Type"), *figures("Count", "Params", "share", "Param bytes"))
-        table = Table("", headings, rows, more(len(kinds) - LAYER_KINDS, "types"))
+        table = Table("", headings, rows, more(len(kinds) - MAX_LAYER_KINDS, "types"))
         yield Section("Layers and parameters by type", (table,), Topic.LAYERS)
         yield coverage_section(view)
-    elif counts := list(view.architecture.layer_counts.items())[:LAYER_KINDS]:
+    elif counts := list(view.architecture.layer_counts.items())[:MAX_LAYER_KINDS]:
         # Kinds that names and shapes resemble: their parameters are known by module only.
         resembled = tuple((Cell(name=kind), Cell(format_exact(count))) for kind, count in counts)
         table = Table("", (*texts("Resembles"), *figures("Count")), resembled)

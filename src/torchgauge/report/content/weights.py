@@ -66,7 +66,7 @@ _MAX_FOLDERS, _MAX_TIED = 30, 10
 _MAX_CHANGED, _MAX_NAMED = 25, 10
 _MAX_MAPS, _MAX_MAP_ROWS, _MAX_MAP_LABEL = 2, 10, 28
 # On a narrower page some columns are left out, so that names stay readable.
-WIDE = 96
+ALL_COLUMNS_MIN_WIDTH = 96
 # A column: its title, the text of a row's cell, whether it can be left out.
 Shown = tuple[str, Callable[[Any], str], bool]
 SIBLINGS = "×: siblings, with their median std, largest |max| and worst int8; 30 dB: the smallest format that keeps it"
@@ -169,7 +169,7 @@ def _table(
     title: str, names: Sequence[str], rows: Sequence[Any], columns: Sequence[Shown], notes: tuple[str, ...] = ()
 ) -> Table:
     headings = [Heading(title, is_figure=False)]
-    headings += [Heading(name, min_width=WIDE if is_spare else 0) for name, _, is_spare in columns]
+    headings += [Heading(name, min_width=ALL_COLUMNS_MIN_WIDTH if is_spare else 0) for name, _, is_spare in columns]
     cells = zip(names, rows, strict=True)
     body = tuple((Cell(name=name), *(Cell(form(row)) for _, form, _ in columns)) for name, row in cells)
     return Table("", tuple(headings), body, notes)

@@ -42,7 +42,7 @@ _OPENING = re.compile(r"^(\s*\d*)([-+=.)])")
 # In code only these matter: the end of the code, the end of a cell, and the escape of both.
 _ENDS_CODE = re.compile(r"[`|\\]|^\s|\s$")
 # Characters of a line drawn over time, and of a plot.
-_DRAWN = 60
+_PLOT_WIDTH = 60
 _FACTS = (Heading("Figure", is_figure=False), Heading("Value"), Heading("Remark", is_figure=False))
 
 
@@ -116,11 +116,11 @@ def block_lines(block: Block) -> list[str]:
             bars = tuple((Cell(name=label), Cell(text)) for label, _, text in block.bars)
             return _table_lines(Table("", (*texts(""), *figures("")), bars))
         case Course():
-            drawn = course_rows(block, _DRAWN)
+            drawn = course_rows(block, _PLOT_WIDTH)
             rows = tuple((Cell(label), Cell(name=line), Cell(text)) for label, line, text in drawn)
             return _table_lines(Table("", texts("", "", ""), rows))
         case Scatter():
-            return _fenced("\n".join(scatter(block, _DRAWN)), "")
+            return _fenced("\n".join(scatter(block, _PLOT_WIDTH)), "")
 
 
 def _table_lines(table: Table) -> list[str]:

@@ -18,7 +18,7 @@ _FIGURE = 'style="text-align:right;padding:.1em .8em"'
 _TEXT = 'style="text-align:left;padding:.1em .8em;white-space:pre;font-family:monospace"'
 _REMARK = 'style="text-align:left;padding:.1em .8em;opacity:.65"'
 _FAINT = 'style="opacity:.65"'
-DRAWN = 40  # characters of the longest bar or line
+PLOT_WIDTH = 40  # characters of the longest bar or line
 
 
 @renderer("fragment", contents="what a notebook shows")
@@ -63,12 +63,12 @@ def blockhtml_text(block: Block) -> Iterator[str]:
             yield _pre(block.text)
         case Chart():
             top = max((value for _, value, _ in block.bars), default=0.0)
-            bars = [(label, bar(value, top, DRAWN), text) for label, value, text in block.bars]
+            bars = [(label, bar(value, top, PLOT_WIDTH), text) for label, value, text in block.bars]
             yield _table([], bars, (_TEXT, _TEXT, _FIGURE))
         case Course():
-            yield _table([], course_rows(block, DRAWN), (_TEXT, _TEXT, _REMARK))
+            yield _table([], course_rows(block, PLOT_WIDTH), (_TEXT, _TEXT, _REMARK))
         case Scatter():
-            yield _pre("\n".join(scatter(block, DRAWN)))
+            yield _pre("\n".join(scatter(block, PLOT_WIDTH)))
 
 
 def _pre(text: str) -> str:

@@ -19,7 +19,7 @@ from torchgauge.report.registry import renderer
 _TITLE_CHAR, _DETAIL_CHAR = 7.3, 6.1
 _STRIP, _ARROW = 4.0, 7.0
 # A wire that turns by less leaves room for a text next to it.
-_ASIDE = 12.0
+_MAX_TEXT_TURN = 12.0
 _LIGHT, _DARK = ("".join(f"--{name}:{color};" for name, color in theme.items()) for theme in (LIGHT, DARK))
 _STYLE = (
     f"svg{{{_LIGHT}}}@media screen and (prefers-color-scheme:dark){{svg{{{_DARK}}}}}"
@@ -137,7 +137,7 @@ def _shapes(wires: list[Wire], labels: Labels) -> Iterator[str]:
         # Where the wires from here, and others to where they end, pass on the right only, the text goes on the left.
         ends = {wire.points[-1] for wire in own}
         aside = [other - x for end in ends for other in (end[0], *arriving[end])]
-        is_left = max(aside) > 0.5 and min(aside) > -_ASIDE and x - 7 - width > written.get(y, 0.0)
+        is_left = max(aside) > 0.5 and min(aside) > -_MAX_TEXT_TURN and x - 7 - width > written.get(y, 0.0)
         written[y] = x if is_left else x + 7 + width
         at = f'x="{x - 7:.1f}" y="{y + 14:.1f}" text-anchor="end"' if is_left else f'x="{x + 7:.1f}" y="{y + 14:.1f}"'
         if shape:

@@ -16,7 +16,7 @@ from math import ceil, sqrt
 _SWEEPS = 8
 # This many in a row, up to this width, still fit a page.
 _GRID, _PAGE = 6, 660.0
-_WIDEST = 1e6
+_MAX_WIDTH = 1e6
 
 
 @dataclass(eq=False, slots=True)
@@ -172,7 +172,7 @@ def _places(rows: list[list[int]]) -> dict[int, int]:
 
 def _port(vertex: int, segment: Segment) -> float:
     """The end of a segment on a vertex, as a fraction of a place: below one half for anything that fits a page."""
-    return (segment.upper_x if vertex == segment.upper else segment.lower_x) / _WIDEST
+    return (segment.upper_x if vertex == segment.upper else segment.lower_x) / _MAX_WIDTH
 
 
 _ANYWHERE = float("inf")
@@ -263,7 +263,7 @@ _ROUNDS = 6
 # Lines of vertices are straightest, then long ways past rows; where a way forks off or joins a line, it bends.
 _LINE, _STRAIGHT_WAY, _FORK, _JOIN = 4.0, 2.0, 1.5, 1.0
 # A vertex without neighbours on one side stays in its place, if it can.
-_STAYS = 0.1
+_STAYING_WEIGHT = 0.1
 
 Wish = tuple[float, float]  # where, and how much it matters
 
@@ -323,7 +323,7 @@ def weighted_median(wishes: Sequence[Wish]) -> float:
 
 def _wish(vertex: int, x: dict[int, float], sides: list[tuple[int, Segment]], count: int) -> Wish:
     if not sides:
-        return x[vertex], _STAYS
+        return x[vertex], _STAYING_WEIGHT
     wishes = []
     for other, segment in sides:
         # Added to the middle of the other vertex, this makes the two ends of the segment meet.

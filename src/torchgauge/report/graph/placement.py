@@ -15,9 +15,9 @@ from torchgauge.report.graph.scene import INPUT, Edge, Item, Scene, walk
 
 ROW_GAP, COLUMN_GAP, PADDING, HEADER = 34.0, 26.0, 16.0, 24.0
 # Offset of wires that go back up from those that go down.
-_BESIDE = 16.0
+_BACK_WIRE_OFFSET = 16.0
 # Wires that enter pass the heading straight, then turn.
-_ENTRY = 26.0
+_ENTRY_HEIGHT = 26.0
 
 Size = Callable[[Item], tuple[float, float]]
 Point = tuple[float, float]
@@ -77,7 +77,7 @@ class ModuleLayout:
         for tail, head, made in traffic:
             start = self.entering[made] if tail is None else self.numbers[tail]
             end = self.first_exit + self.leaving[made] if head is None else self.numbers[head]
-            ports = _BESIDE, _BESIDE
+            ports = _BACK_WIRE_OFFSET, _BACK_WIRE_OFFSET
             if start <= end:
                 ports = self._port(start, made, leaving=True), self._port(end, made, leaving=False)
             self.arcs[tail, head, made] = Arc(start, end, made, *ports)
@@ -123,7 +123,7 @@ class ModuleLayout:
     def _bands(self) -> list[tuple[float, float]]:
         """Upper and lower edge of each row; entries and exits lie on the frame."""
         bands: list[tuple[float, float]] = []
-        at = PADDING if self.item.around is None else HEADER + (_ENTRY if self.entering else PADDING / 2)
+        at = PADDING if self.item.around is None else HEADER + (_ENTRY_HEIGHT if self.entering else PADDING / 2)
         for rank, row in enumerate(self.layers.rows):
             if rank == 0 and self.entering:
                 bands.append((0.0, 0.0))

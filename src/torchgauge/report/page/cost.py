@@ -100,7 +100,7 @@ def _by_name(ops: Iterable[OpRecord], names: Mapping[int, str], rows: Mapping[in
 # Beyond this the dots lie on each other; the slowest are kept.
 _MOST_DOTS = 1500
 # Ops whose rates agree so closely have one roof over them.
-_AGREEING = 1e-6
+_SAME_RATE_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def device_peaks(view: View) -> DevicePeaks | None:
 def _agreed(rates: Iterable[float]) -> float | None:
     """The largest rate, if a second op has it too."""
     ranked = sorted(rates, reverse=True)[:2]
-    agree = len(ranked) == 2 and ranked[0] > 0 and ranked[0] - ranked[1] <= _AGREEING * ranked[0]
+    agree = len(ranked) == 2 and ranked[0] > 0 and ranked[0] - ranked[1] <= _SAME_RATE_TOLERANCE * ranked[0]
     return ranked[0] if agree else None
 
 

@@ -43,8 +43,8 @@ from torchgauge.report.ranking import (
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Extent, Sampled
 
-_RANKED = 20
-_LABELS = 8
+_RANKING_ROWS = 20
+_MAX_LABELS = 8
 
 
 @part("time")
@@ -53,9 +53,10 @@ def time(view: View, options: Options) -> dict[str, object] | None:
     if view.measurements is None:
         return None
     figures, residue = measurements_of(view), residue_section(view)
-    latency, ops = figures.get("latency"), top_ops(view, BY_TIME, _RANKED)
+    latency, ops = figures.get("latency"), top_ops(view, BY_TIME, _RANKING_ROWS)
     module_phases = [
-        {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds} for entry in top_phases(view, _RANKED)
+        {"paths": entry.paths, "count": entry.count, "seconds": entry.seconds}
+        for entry in top_phases(view, _RANKING_ROWS)
     ]
     system = figures.get("system")
     quantities = [_quantity(name, found) for name, found in system["quantities"].items()] if system else []
@@ -72,7 +73,7 @@ def time(view: View, options: Options) -> dict[str, object] | None:
                 "share": entry.share,
                 "flops": entry.flops,
             }
-            for entry in top_modules(view, BY_TIME, _RANKED)
+            for entry in top_modules(view, BY_TIME, _RANKING_ROWS)
         ],
         "module_phases": module_phases,
         "ops": [
@@ -100,7 +101,7 @@ def _quantity(name: str, found: Sampled) -> dict[str, object]:
     """Its course over time. Of a quantity with a sensible mean over its labels (cores) that alone; `t_s` is empty where
     only the extent is known."""
     values = list(found.get("values") or ())
-    by_label = dict(list((found.get("by_label") or {}).items())[:_LABELS])
+    by_label = dict(list((found.get("by_label") or {}).items())[:_MAX_LABELS])
     # With labels a point is a list, a value for each.
     points = [point for point in values if isinstance(point, list | tuple)]
     lines: dict[str, Sequence[object]] = {}
@@ -150,7 +151,7 @@ def energy(view: View, options: Options) -> dict[str, object] | None:
         "range": figures.get("estimated_joules"),
         "modules": [
             {"paths": entry.paths, "kind": entry.kind, "count": entry.count, **_joules(entry)}
-            for entry in top_modules(view, BY_ENERGY, _RANKED)
+            for entry in top_modules(view, BY_ENERGY, _RANKING_ROWS)
         ],
         "ops": [
             {
@@ -159,7 +160,7 @@ def energy(view: View, options: Options) -> dict[str, object] | None:
                 "calls": entry.calls,
                 **_joules(entry),
             }
-            for entry in top_ops(view, BY_ENERGY, _RANKED)
+            for entry in top_ops(view, BY_ENERGY, _RANKING_ROWS)
         ],
         "ops_notes": list(parts_notes(view)),
         "thermal": heat and section_data(heat, has_plots=False),

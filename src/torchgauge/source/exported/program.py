@@ -120,7 +120,7 @@ CHECKS = frozenset(
 )
 
 # Sizes have 64 bits. Python's integers are unbounded: a file could compute one that fills the memory.
-_LARGEST = 1 << 63
+_MAX_SIZE = 1 << 63
 
 
 def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,7 +139,7 @@ def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
 def _require_number(value: object) -> None:
     if type(value) not in (int, float, bool):
         raise TypeError(f"arithmetic on sizes takes numbers, not {type(value).__name__}")
-    if type(value) is int and abs(value) > _LARGEST:
+    if type(value) is int and abs(value) > _MAX_SIZE:
         raise OverflowError("a size of the exported program does not fit into 64 bits")
 
 

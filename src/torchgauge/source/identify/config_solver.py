@@ -33,7 +33,7 @@ from torchgauge.source.state_names import Shape
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-_ROUNDS = 24
+_MAX_ROUNDS = 24
 _MOST_SIZES = 3
 
 
@@ -57,7 +57,7 @@ class Solver:
             self._by_unset_numbers, partial(self._by_changes, changes=spacings), self._by_exchange,
         )  # fmt: skip
         current = start
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             if current.wrong:  # the first way that improves it
                 better = next((better for way in ways if (better := way(current)) is not current), current)
             else:

@@ -18,8 +18,8 @@ _ATTRIBUTE = re.compile(r"self\.(\w+)\b")
 _TEXT = re.compile(r"""["'](\w+)["']""")
 _STEM = re.compile(r"""["'](\w*[^\W\d])(?:\{|%d|["'] *\+)""")
 # Weight of the share of a vocabulary that is used, which decides between those with the same words.
-_PRECISION = 0.2
-_SHARED = 0.5
+_USED_SHARE_WEIGHT = 0.2
+_SHARED_WORDS_WEIGHT = 0.5
 _INTEGERS = re.compile(r"[\[(]\s*(\d+(?:\s*,\s*\d+)+)\s*,?\s*[\])]")
 
 
@@ -67,13 +67,13 @@ def rank_vocabularies(
     holders = {word: [k for k, names in vocabularies.items() if spells(names, word)] for word in words}
     weights = {word: log(1 + len(vocabularies) / max(len(keys), 1)) for word, keys in holders.items()}
     total = sum(weights.values()) or 1.0
-    common = sum(weights[word] for word in words if spells(shared, word)) * _SHARED / total
+    common = sum(weights[word] for word in words if spells(shared, word)) * _SHARED_WORDS_WEIGHT / total
     scores = {
-        key: common + _PRECISION * (len(names & words) / len(names) if names else 0.0)
+        key: common + _USED_SHARE_WEIGHT * (len(names & words) / len(names) if names else 0.0)
         for key, names in vocabularies.items()
     }
     for word, keys in holders.items():
-        share = weights[word] / total * (1 - _SHARED if spells(shared, word) else 1)
+        share = weights[word] / total * (1 - _SHARED_WORDS_WEIGHT if spells(shared, word) else 1)
         for key in keys:
             scores[key] += share
     return sorted(((score, key) for key, score in scores.items()), key=lambda pair: -pair[0])

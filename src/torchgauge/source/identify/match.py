@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from torchgauge.source.building import Recipe
-from torchgauge.source.state_names import LISTED
+from torchgauge.source.state_names import LISTED_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,5 +49,5 @@ class Match:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
+    return ", ".join(names[:LISTED_NAMES]) + more

@@ -24,7 +24,7 @@ Member = tuple[str, Shape]
 MEMBERS, NAMED = -1, -2
 _PLACE = re.compile(r"(?:(.+?)\.)?([0-9]{1,5})\.(.+)")
 _MOST_STAGES = 6
-_WORTH_IT = 0.6
+_MAX_KEPT_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Outline:
             firsts = {members[index]: index for index in sorted(members, reverse=True)}
             depth = max(depth, max(firsts.values(), default=0) + 2)
         kept = {name: shape for name, shape in self.shapes.items() if (at := _layer(name)) is None or at[1] < depth}
-        return Outline.of(kept) if len(kept) < _WORTH_IT * len(self.shapes) else self
+        return Outline.of(kept) if len(kept) < _MAX_KEPT_SHARE * len(self.shapes) else self
 
     def size(self, key: Key) -> int | None:
         """None if there is no such tensor, 0 if there is no such list or pattern."""

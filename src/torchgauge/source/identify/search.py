@@ -23,9 +23,9 @@ from torchgauge.source.state_names import Differences, Shape, best_fit, state_sh
 MOST_SECONDS = 4.0  # a model on the meta device takes 0.1 to 0.3 s to build
 _MAX_FILES = 15
 _MAX_TWINS = 8
-_ENOUGH_WORDS = 0.6
-_UNTRIED = 0.8
-_PATIENCE = 0.03
+_MIN_WORD_SCORE = 0.6
+_UNTRIED_LIKENESS = 0.8
+_LIKENESS_LOST_PER_BUILD = 0.03
 _MIN_GROUPS_TRIED = 10
 _RELATED_LIKENESS = 0.6
 
@@ -53,8 +53,8 @@ def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budge
     def promise(group: str) -> float:
         """Relatives of the right model have all its names, so their group stays first. A group that only came close
         loses with each attempt."""
-        best = max(likeness[group], default=_UNTRIED) if group in likeness else _UNTRIED
-        return best if group not in likeness or best == 1.0 else best - _PATIENCE * len(likeness[group])
+        best = max(likeness[group], default=_UNTRIED_LIKENESS) if group in likeness else _UNTRIED_LIKENESS
+        return best if group not in likeness or best == 1.0 else best - _LIKENESS_LOST_PER_BUILD * len(likeness[group])
 
     features = Features(shapes)
     ranked = _rank(features, list(entrypoints))
@@ -83,7 +83,7 @@ def _rank(features: Features, entrypoints: list[Entrypoint]) -> list[tuple[float
     names = {entry.file: file_vocabulary(entry.file) for entry in entrypoints}
     shared = frozenset().union(*(shared_vocabulary(file) for file in names))
     files = rank_vocabularies(features.words, names, shared)[:_MAX_FILES]
-    words = {file: score for score, file in files if score >= _ENOUGH_WORDS}
+    words = {file: score for score, file in files if score >= _MIN_WORD_SCORE}
     scored = [
         (10 * words[entry.file] + score_definition(features, entry.target, entry.text), entry)
         for entry in entrypoints

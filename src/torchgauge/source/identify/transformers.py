@@ -134,7 +134,7 @@ def _task(named: NamedClass) -> int:
 _TAKEN = re.compile(r"^from \.\.(\w+)\.modeling_", re.MULTILINE)
 _MAX_TYPES = 20
 _MAX_CLASSES_PER_TYPE = 4
-_ENOUGH_WORDS = 0.75
+_MIN_WORD_SCORE = 0.75
 _MAX_SECONDS_SEARCHED = 1.5
 
 
@@ -149,7 +149,7 @@ def _likely_classes(shapes: Mapping[str, Shape], transformers: ModuleType) -> It
     is_tied = not any("lm_head" in name for name in shapes)
     # Of the types with the same words, first those that most others derive from, then those with few other words.
     ranked = rank_vocabularies(Features(shapes).words, _vocabularies())
-    likely = [(score, key) for score, key in ranked if score >= _ENOUGH_WORDS and key in transformers.CONFIG_MAPPING]
+    likely = [(score, key) for score, key in ranked if score >= _MIN_WORD_SCORE and key in transformers.CONFIG_MAPPING]
     copies = _copies()
     copied = sorted(likely, key=lambda pair: (-round(min(pair[0], 1.0), 2), -copies.get(pair[1], 0)))
     likely_types = list(dict.fromkeys(key for _, key in (*copied[:_MAX_TYPES], *likely[:_MAX_TYPES])))

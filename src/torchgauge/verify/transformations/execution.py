@@ -95,7 +95,7 @@ def require_compiler(device: torch.device) -> None:
 
 _THREADS = re.compile(r"torch\.set_num_threads\(\d+\)")
 # The share of the free memory that the activations of a larger batch may take.
-_ROOM = 0.5
+_MAX_FREE_MEMORY_SHARE = 0.5
 
 
 @transformation("idle-cores", stage="switches")
@@ -115,7 +115,7 @@ def larger_batch(trial: Trial) -> Applied:
     factor = evidence["knee_batch"] // max(evidence["batch"], 1)
     needed, is_cuda = evidence["peak_activation_bytes_there"], trial.device.type == "cuda"
     free = torch.cuda.mem_get_info(trial.device)[0] if is_cuda else psutil.virtual_memory().available
-    if needed > _ROOM * free:
+    if needed > _MAX_FREE_MEMORY_SHARE * free:
         raise NotApplicableError(
             f"this batch needs {format_bytes(needed)} of memory, but {format_bytes(free)} are free"
         )

@@ -15,7 +15,7 @@ from torchgauge.source.candidate import Defaults, Guess
 # The first argument is a layer, or an object with the same attributes: a scripted layer has no class of torch.
 Shapes = Callable[[Any, Defaults], Iterator[Tensor]]
 
-SEQUENCE = 128
+SEQUENCE_LENGTH = 128
 TRACED_LENGTHS = (128, 16, 8, 32, 64, 512)  # several, because a trace only runs with the length it was made with
 IMAGE_SIZES = (224, 32, 64, 128, 299, 28)
 GREY_IMAGE_SIZES = (28, 32, 224, 64, 128, 299)  # one channel: most often a digit
@@ -95,7 +95,7 @@ def _conv2d(layer: nn.Conv2d, defaults: Defaults) -> Iterator[Tensor]:
 @layer_rule("Conv1d", kind="convolution", attribute="in_channels", says="takes {} channels")
 def _conv1d(layer: nn.Conv1d, defaults: Defaults) -> Iterator[Tensor]:
     # One channel is a waveform: a second at 16 kHz.
-    lengths = (16000, 1024, SEQUENCE) if layer.in_channels == 1 else (SEQUENCE, 1024)
+    lengths = (16000, 1024, SEQUENCE_LENGTH) if layer.in_channels == 1 else (SEQUENCE_LENGTH, 1024)
     for length in (defaults.seq,) if defaults.seq else lengths:
         yield defaults.floats(defaults.batch, layer.in_channels, length)
 
@@ -120,7 +120,7 @@ def _conv_transpose(
 @layer_rule("Embedding", "EmbeddingBag", kind="embedding", attribute="num_embeddings", says="looks up {} ids")
 def _embedding(layer: nn.Embedding | nn.EmbeddingBag, defaults: Defaults) -> Iterator[Tensor]:
     value = min(1, layer.num_embeddings - 1)
-    for length in (defaults.seq,) if defaults.seq else (SEQUENCE, 16):
+    for length in (defaults.seq,) if defaults.seq else (SEQUENCE_LENGTH, 16):
         yield defaults.ids(defaults.batch, length, value=value)
     yield defaults.ids(defaults.batch, value=value)
 
@@ -156,7 +156,7 @@ def _norm2d(layer: nn.BatchNorm2d | nn.InstanceNorm2d, defaults: Defaults) -> It
 @layer_rule("BatchNorm1d", "InstanceNorm1d", kind="norm", attribute="num_features", says="takes {} features")
 def _norm1d(layer: nn.BatchNorm1d | nn.InstanceNorm1d, defaults: Defaults) -> Iterator[Tensor]:
     yield defaults.floats(defaults.batch, layer.num_features)
-    yield defaults.floats(defaults.batch, layer.num_features, defaults.seq or SEQUENCE)
+    yield defaults.floats(defaults.batch, layer.num_features, defaults.seq or SEQUENCE_LENGTH)
 
 
 @layer_rule("BatchNorm3d", "InstanceNorm3d", kind="norm", attribute="num_features", says="takes {} channels")
@@ -167,7 +167,7 @@ def _norm3d(layer: nn.BatchNorm3d | nn.InstanceNorm3d, defaults: Defaults) -> It
 @layer_rule("GroupNorm", kind="norm", attribute="num_channels", says="takes {} channels")
 def _group_norm(layer: nn.GroupNorm, defaults: Defaults) -> Iterator[Tensor]:
     yield defaults.floats(defaults.batch, layer.num_channels, 32, 32)
-    yield defaults.floats(defaults.batch, layer.num_channels, defaults.seq or SEQUENCE)
+    yield defaults.floats(defaults.batch, layer.num_channels, defaults.seq or SEQUENCE_LENGTH)
 
 
 @layer_rule("LayerNorm", "RMSNorm", kind="norm", attribute="normalized_shape", says="normalises {}")
@@ -178,6 +178,6 @@ def _layer_norm(layer: nn.LayerNorm | nn.RMSNorm, defaults: Defaults) -> Iterato
 
 
 def _sequence(layer: nn.RNNBase | nn.MultiheadAttention, features: int, defaults: Defaults) -> Tensor:
-    length = defaults.seq or SEQUENCE
+    length = defaults.seq or SEQUENCE_LENGTH
     leading = (defaults.batch, length) if layer.batch_first else (length, defaults.batch)
     return defaults.floats(*leading, features)
