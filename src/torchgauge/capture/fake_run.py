@@ -107,6 +107,7 @@ class FakeRun(TorchDispatchMode):
         self._planner = Planner(self.specs, device)
         self._shared = shared_plans()
         self._plans: dict[PlanKey, Plan] = {}
+        self._reads: dict[PlanKey, Plan] = {}  # of single numbers
         # Adopted tensors are kept, so that no other gets their id during the run.
         self._adopted: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._held = Ledger()  # theirs: no part of the live memory
@@ -392,7 +393,14 @@ class FakeRun(TorchDispatchMode):
 
     def conclude(self, call: FakeCall, result: object, assumed: str = "") -> object:
         """Take `result`, which was computed or `assumed` (the sentence that says what), as what the op returned."""
-        built = self._replay(self._planner.plan(call, inferred=result), call.tensors)
+        if isinstance(result, int | float) and len(call.args) == len(call.tensors) == 1:
+            # Optimizers read the step counts of all parameters, which are alike.
+            key = (call.func, call.tensors[0].spec, repr(result))
+            plan = self._reads.get(key) or self._planner.plan(call, inferred=result)
+            self._reads[key] = plan
+        else:
+            plan = self._planner.plan(call, inferred=result)
+        built = self._replay(plan, call.tensors)
         values.attach(self.knowledge, built, result, assumed or values.assumption_of(call.tensors))
         return built
 
