@@ -27,8 +27,8 @@ REVIEWED: dict[str, dict[str, str]] = {
         "import_module(TEXT)": OWN,
     },
     "analysis/advice.py": {
-        "getattr(modules[each], attribute)": OWN,
-        "hasattr(modules.get(each), attribute)": OWN,
+        "getattr(module, attribute)": OWN,
+        "hasattr(module, attribute)": OWN,
         "self._model.get_submodule(path)": PATHS,
         "self._model.get_buffer(name)": PATHS,
         "self._model.get_parameter(a)": PATHS,
@@ -41,7 +41,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(config, name, None)": OWN,
     },
     "analysis/forecasting.py": {
-        "getattr(row, name)": DATACLASS,
+        "attrgetter(*names)": DATACLASS,
     },
     "analysis/isolated.py": {
         "importlib.import_module(TEXT)": OWN,
@@ -73,9 +73,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(module, attribute, None)": OWN,
     },
     "capture/fake_run.py": {
-        "getattr(getattr(torch.ops.aten, name.removeprefix('aten::')), overload)": OWN,
         "getattr(tensor, name)": LIVE,
-        "getattr(torch.ops.aten, name.removeprefix('aten::'))": OWN,
         "torch.ops.aten.clone.default": OWN,
         "torch.ops.aten.lift_fresh.default": OWN,
         "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,

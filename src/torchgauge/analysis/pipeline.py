@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.capture import Request, Trace
-    from torchgauge.source import InputSpec, Source
+    from torchgauge.source import GivenInputs, InputSpec, Source
 
 MODES = ("inference", "train")
 COMPILED_OUTSIDE = "to compile it, the model was run outside the isolated process, with the rights of this one"
@@ -197,32 +197,12 @@ def analyze(
         if reads_weights(source, switch(weights, "weights")):
             statistics = read_statistics(source, capture.architecture, depth, progress)
             capture = replace(capture, statistics=statistics)
-    if on:
-        if source.model is None:
-            raise InputError("weights alone do not determine what a run takes: add the code (--as file.py:Net)")
-        from torchgauge.analysis.forecasting import predict_on
-        from torchgauge.analysis.runs import RunOptions
-
-        asked_run = RunOptions(
-            target=target, mode=mode, inputs=inputs, kwargs=kwargs, input_size=input_size, specs=specs,
-            dtype=given.dtype,
-        )  # fmt: skip
-        with errors_as_torchgauge(stored_path(target)), stage("predicting memory and time", shown=progress):
-            run = replace(asked_run.run(source.model, batch, seq), kernels=capture.compiled)
-            there = predict_on(run, on, capture.ops, chosen_run)
-        warned = replace(capture.run, warnings=(*capture.run.warnings, *there.warnings))
-        capture = replace(capture, run=warned, fit=there.fits, forecast=there.forecasts, predicted=there.times)
+        if on:
+            capture = add_predictions(capture, source, target, given, on, mode, chosen_run, progress)
     found = Analysis(capture)
     found = found.with_remarks(warnings=dense_warnings(found.mixtures))
     if advice:
-        from torchgauge.advise import Evidence, advise, list_options
-
-        with stage("looking for advice", shown=progress), collector_paused():
-            live = None if source.model is None else ModelInMemory(source.model)
-            evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
-            rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice)]
-            choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
-        found = found.with_remarks(warnings=tuple(dict.fromkeys(evidence.failures)), advice=rows, options=choices)
+        found = add_advice(found, source, on, silence, progress, all_advice=all_advice)
     if verify and settings is not None:
         opened = Opened(unwrapped(target), code, allow_pickle)
         verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)
@@ -254,6 +234,52 @@ def add_compiled(
             raise
         warning = f"the model is compiled, and was analysed as if it were eager: {error}"
         return replace(capture, run=replace(capture.run, warnings=(*capture.run.warnings, warning)))
+
+
+def add_predictions(
+    capture: Capture,
+    source: Source,
+    target: Any,
+    given: GivenInputs,
+    on: str | Sequence[str],
+    mode: str,
+    execution: str,
+    progress: bool | None,
+) -> Capture:
+    """The capture with the predicted memory and time of the run on each of the devices."""
+    from torchgauge.analysis.forecasting import predict_on
+    from torchgauge.analysis.runs import RunOptions
+
+    if source.model is None:
+        raise InputError("weights alone do not determine what a run takes: add the code (--as file.py:Net)")
+    options = RunOptions(
+        target=target, mode=mode, inputs=given.inputs, kwargs=given.kwargs, input_size=given.input_size,
+        specs=given.specs, dtype=given.dtype,
+    )  # fmt: skip
+    with stage("predicting memory and time", shown=progress):
+        run = replace(options.run(source.model, given.batch, given.seq), kernels=capture.compiled)
+        there = predict_on(run, on, capture.ops, execution)
+    warned = replace(capture.run, warnings=(*capture.run.warnings, *there.warnings))
+    return replace(capture, run=warned, fit=there.fits, forecast=there.forecasts, predicted=there.times)
+
+
+def add_advice(
+    found: Analysis,
+    source: Source,
+    on: str | Sequence[str],
+    silence: Sequence[str],
+    progress: bool | None,
+    *,
+    all_advice: bool,
+) -> Analysis:
+    from torchgauge.advise import Evidence, advise, list_options
+
+    with stage("looking for advice", shown=progress), collector_paused():
+        live = None if source.model is None else ModelInMemory(source.model)
+        evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
+        rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice)]
+        choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
+    return found.with_remarks(warnings=tuple(dict.fromkeys(evidence.failures)), advice=rows, options=choices)
 
 
 def read_file(options: Mapping[str, Any], *, is_measured: bool) -> Analysis:
