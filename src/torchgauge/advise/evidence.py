@@ -243,7 +243,7 @@ class Evidence:
 
     @cached_property
     def host_s(self) -> float | None:
-        """Until a call returns that a CUDA device still works on; None where nobody has measured it, or where the queue
+        """Until a call returns that a CUDA device still works on; None where it was not measured, or where the queue
         of launches may have been full, so that the host waited too."""
         is_full = sum(op.status != FREE for op in self.forward) >= QUEUED
         host: float | None = (self.figures.get("latency") or {}).get("host_s")
@@ -255,7 +255,7 @@ class Evidence:
 
     def most_gain(self, launches: float = 1.0) -> float:
         """Of the time, what kernels of no length at all would save: a run takes as long as the host does for `launches`
-        times those it makes. All where nobody has measured that."""
+        times those it makes. All where that was not measured."""
         if self.host_s is None or not self.time_s:
             return 1.0
         return max(0.0, 1 - launches * self.host_s / self.time_s)
@@ -274,7 +274,7 @@ class Evidence:
 
     @property
     def peaks(self) -> Peaks | None:
-        """What the device can do at most; None where nobody knows."""
+        """What the device can do at most; None where it is not known."""
         return self.machine.peaks
 
     @cached_property
@@ -289,7 +289,7 @@ class Evidence:
 
     @cached_property
     def times(self) -> OpTimes:
-        """Of the ops: as a profile measured them, else as they were predicted for the device, or by its roofline. Ops
+        """Of the ops: as a profile measured them, else as predicted for the device, or by its roofline. Ops
         of the first call alone take none."""
         if isinstance(self._predicted, Queues):
             both = {
@@ -452,7 +452,7 @@ class Evidence:
 
     @cached_property
     def least_time(self) -> LeastTime | None:
-        """None where nobody knows the device's peaks; of switches that are not known torch's defaults are taken."""
+        """None where the device's peaks are not known; of switches that are not known torch's defaults are taken."""
         machine = self.machine
         if machine.peaks is None:
             return None

@@ -73,12 +73,12 @@ class Flow:
         return op.index in self.results
 
     def only_reader(self, op: OpRecord) -> OpRecord | None:
-        """The one op that reads what this one made, where nobody else does: not the caller of the model either."""
+        """The one op that reads what this one made, if it is the only reader; the caller of the model counts as one."""
         users = self.users(op)
         return users[0] if len(users) == 1 and op.index not in self.results else None
 
     def is_dead(self, op: OpRecord) -> bool:
-        """Whether nobody reads what it made: a model that throws it away need not compute it."""
+        """Whether nothing reads what it made: a model that throws it away need not compute it."""
         is_pure = bool(op.signature.outputs) and not op.op.endswith("_")
         return is_pure and not self.users(op) and op.index not in self.results
 

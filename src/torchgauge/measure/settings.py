@@ -124,7 +124,7 @@ PROFILE_LEVEL = "TORCHGAUGE_PROFILE_LEVEL"
 LATENCY, MODULES, OPS = "latency", "modules", "ops"
 LEVELS = (LATENCY, MODULES, OPS)
 
-# The C++ analyser's variables, which stand for a setting that neither an argument nor a variable of ours gives.
+# The C++ analyser's variables, used for a setting that neither an argument nor a variable of ours gives.
 # Its levels are numbers: 0 is the first of ours, from 2 on the last.
 CPP_MEMORY_FRACTION = "PYTORCH_CUDA_MEMORY_FRACTION"
 CPP_PROFILE_LEVEL = "PYTORCH_PROFILER_LEVEL"

@@ -61,7 +61,7 @@ def _without_copy(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
 def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
     read, written = op.signature.inputs[0], op.signature.outputs[0]
     source = flow.source(op)
-    # The caller may write to a result. An op in place needs the copy, also one that writes to the original meanwhile.
+    # The caller may write to a result. An op in place needs the copy, also one that writes to the original later.
     behind = [*flow.users(op), *(flow.users(source) if source is not None else ())]
     is_written_to = any(user.op.endswith("_") for user in behind)
     if op.weights or flow.is_result(op) or not flow.users(op) or is_written_to:
@@ -82,7 +82,7 @@ def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
 
 
 def _reads_as_it_is(reader: OpRecord, op: OpRecord) -> bool:
-    """Not through a view, which may need it contiguous, nor beside an operand in another order: `strided-access`."""
+    """Not through a view, which may need it contiguous, nor next to an operand in another order: `strided-access`."""
     place, turned = reader.producers.index(op.index), op.signature.inputs[0]
     read, made = reader.signature.inputs[place], reader.signature.outputs[0]
     others = [spec for at, spec in enumerate(reader.signature.inputs) if at != place and spec.numel == made.numel > 1]

@@ -1,4 +1,4 @@
-"""What a training step keeps in memory besides activations: gradients, and the optimizer's state."""
+"""What a training step keeps in memory in addition to activations: gradients, and the optimizer's state."""
 
 from __future__ import annotations
 

@@ -348,12 +348,12 @@ def _waiting_on_gpu(evidence: Evidence, waits: int) -> Gain:
     the pace of a host and kernels at the rates of a data-centre GPU."""
     if evidence.on is not None:
         whole = evidence.times.whole + waits * _STALL_S
-        how = f"a wait of {format_seconds(_STALL_S)} (assumed) beside the predicted run"
+        how = f"a wait of {format_seconds(_STALL_S)} (assumed) in addition to the predicted run"
     else:
         steps = [op for op in evidence.forward if op.status != FREE]
         kernels = (max(op.cost.flops / _GPU_FLOPS_PER_S, moved(op) / _GPU_BYTES_PER_S) for op in steps)
         whole = waits * _STALL_S + sum(max(_LAUNCH_S, seconds) for seconds in kernels)
-        how = f"a wait of {format_seconds(_STALL_S)} beside launches of {format_seconds(_LAUNCH_S)} (assumed)"
+        how = f"a wait of {format_seconds(_STALL_S)} next to launches of {format_seconds(_LAUNCH_S)} (assumed)"
     share = _STALL_S / whole
     return Gain("time_s", 0.5 * share, min(1.5 * share, 1.0), how, device=evidence.on or "cuda", whole_s=whole)
 
@@ -368,5 +368,5 @@ def _waiting(evidence: Evidence, op: OpRecord) -> Gain:
     seconds = _LATENCY_S + moved(op) / _LINK_BYTES_PER_S
     share = seconds / (seconds + least.whole(evidence.capture.ops))
     wait, rate = format_seconds(_LATENCY_S), f"{format_count(_LINK_BYTES_PER_S)}B/s"
-    how = f"one wait of {wait} and the bytes at {rate} (assumed), beside the least time by the roofline"
+    how = f"one wait of {wait} and the bytes at {rate} (assumed), next to the least time by the roofline"
     return Gain("time_s", 0.0, share, how)
