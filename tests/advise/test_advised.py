@@ -21,7 +21,7 @@ from torchgauge.hardware import allows_tf32
 from torchgauge.report import Options
 from torchgauge.report.content import MOST_LINES, SHOWN, figure_text
 from torchgauge.report.content import advice as advice_content
-from torchgauge.report.formats.text import write_sections
+from torchgauge.report.formats import write_sections
 
 SHAPE = (1, 3, 8, 8)
 

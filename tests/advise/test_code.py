@@ -20,8 +20,8 @@ from tests.advise import faulty_models, flow_models, zoo_memory, zoo_weights
 from tests.advise.pasting import check_code
 from tests.advise.planted import Planted, places, seen
 from tests.advise.test_families import ZOO
-from torchgauge.advise import Advice, Evidence, advise
-from torchgauge.advise.code import FileEdit, Patch, SourceEdit, Span, merged_changes
+from torchgauge.advise import Advice, Evidence, Patch, SourceEdit, advise
+from torchgauge.advise.code import FileEdit, Span, merged_changes
 
 
 def said(evidence: Evidence, rule: str) -> Advice:

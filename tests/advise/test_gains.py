@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from tests.advise.planted import Planted, said, seen, timed
 from tests.advise.test_families import ZOO
 from torchgauge import analyze
-from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, list_options, rule
+from torchgauge.advise import RULES, Advice, Evidence, Gain, Queues, Where, advise, list_options, rule
 from torchgauge.advise.evidence import Share
 from torchgauge.advise.op_time import (
     BESIDES,
     UNSURE,
     LeastTime,
     OpTimes,
-    Queues,
     fresh_memory,
     pass_rate,
     predicted_times,
@@ -29,7 +28,7 @@ from torchgauge.advise.op_time import (
 from torchgauge.advise.registry import OPTIONS
 from torchgauge.capture.recorder import source_line
 from torchgauge.hardware import Pace, Peaks
-from torchgauge.predict.kernel_tables import KernelTable, Rates, write_table
+from torchgauge.predict import KernelTable, Rates, write_table
 
 NET = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 

@@ -8,8 +8,7 @@ from torch import nn
 
 import torchgauge
 from tests.advise.planted import gain_of, seen
-from torchgauge.advise import RULES, Advice, Evidence, Gain, Where, advise, rule
-from torchgauge.advise.code import Patch
+from torchgauge.advise import RULES, Advice, Evidence, Gain, Patch, Where, advise, rule
 from torchgauge.advise.registry import merged, ranked
 from torchgauge.errors import UsageError
 

@@ -17,7 +17,7 @@ from torchgauge.facts import Capture, View
 from torchgauge.report import Options
 from torchgauge.report.content import figure_text, gain_text
 from torchgauge.report.content.advice import sections
-from torchgauge.report.formats.text import write_sections
+from torchgauge.report.formats import write_sections
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Gain
