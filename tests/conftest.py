@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import gc
+import importlib
 import locale
 import os
 import random
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +22,7 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 import torchgauge.capture
-from torchgauge.source import all_modules
+from torchgauge.source import all_modules, ensure_torchvision_imports
 
 # The same examples on every machine, however slow it is, and also where the checkout cannot be written to.
 hypothesis.settings.register_profile("anywhere", database=None, deadline=None, derandomize=True)
@@ -28,6 +32,20 @@ hypothesis.settings.load_profile("anywhere")
 # spend most of their time waiting for each other there. Tests that are about threads set their number.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+
+# The libraries that the tests load are millions of objects. The collector walks them less often, and neither it nor the
+# search for tensors that a run left behind looks at those that are loaded here. Test modules come later: what they
+# hold is found. A worker of xdist loads all libraries sooner or later; who runs one file does not wait for them.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ensure_torchvision_imports()
+        for library in ("torch._dynamo", "torch.export", "timm", "transformers", "scipy.stats", "pandas", "numba"):
+            with suppress(ImportError):
+                importlib.import_module(library)
+gc.collect()
+gc.freeze()
+gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,6 +104,13 @@ def no_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchgauge.analysis.measurement.ensure_roof", lambda device, progress: [])
 
 
+@pytest.fixture(autouse=True)
+def short_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measurement begins with a collection of all garbage, so that none falls into it. It walks everything that the
+    tests of this process have loaded, which takes longer than the measurement: here it looks at young objects only."""
+    monkeypatch.setattr("torchgauge.measure.latency.gc", SimpleNamespace(collect=lambda: gc.collect(0)))
+
+
 @contextmanager
 def _outside() -> Iterator[None]:
     """Of modes and traces that a test analyses in: the looks of this file are not for them."""
@@ -107,12 +132,16 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(autouse=True)
 def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of the user's terminal or shell decides a test; those that are about one make it."""
+    """No setting of the user's terminal or shell decides a test; those that are about one make it.
+
+    Measurements are short: users wait 10 s for a median and 4 s for a verdict, tests that need more say so."""
     theirs = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS", "PYTORCH_PROFILER_LEVEL",
               "PYTORCH_CUDA_MEMORY_FRACTION")  # fmt: skip
     own = [name for name in os.environ if name.startswith("TORCHGAUGE_") and name != "TORCHGAUGE_CACHE"]
     for name in (*theirs, *own):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TORCHGAUGE_BUDGET", "0.1")
+    monkeypatch.setenv("TORCHGAUGE_VERIFY_BUDGET", "0.2")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,11 @@ def layer_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported_modules(tree: ast.AST, package: str) -> Iterator[str]:
     """Full names of all imported modules, wherever the import stands; of `from a import b` both a and a.b."""
     for node in ast.walk(tree):
@@ -76,25 +82,25 @@ def imported_layers(tree: ast.AST, package: str) -> set[str]:
     return {parts[1] for parts in names if parts[0] == "torchgauge" and len(parts) > 1} - {"__version__"}
 
 
-def breaches(text: str, layer: str, package: str) -> set[str]:
-    """The layers that `text` imports though they are not above `layer`."""
+def breaches(tree: ast.AST, layer: str, package: str) -> set[str]:
+    """The layers that a file imports though they are not above `layer`."""
     allowed = set(LAYERS[: LAYERS.index(layer) + 1])
-    return imported_layers(ast.parse(text), package) - allowed
+    return imported_layers(tree, package) - allowed
 
 
 def package_of(path: Path) -> str:
     return ".".join(("torchgauge", *path.relative_to(SOURCE).parent.parts))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_imports_only_layers_above_its_own(path: Path) -> None:
-    assert layer_of(path) in LAYERS
-    assert breaches(path.read_text(encoding="utf-8"), layer_of(path), package_of(path)) == set()
+def test_a_file_imports_only_layers_above_its_own() -> None:
+    assert {layer_of(path) for path in FILES} <= set(LAYERS)
+    found = {path: breaches(tree_of(path), layer_of(path), package_of(path)) for path in FILES}
+    assert {str(path.relative_to(SOURCE)): layers for path, layers in found.items() if layers} == {}
 
 
 def test_reports_read_facts_and_run_no_analysis() -> None:
     files = [path for path in FILES if layer_of(path) == "report"]
-    imported = {layer for path in files for layer in imported_layers(ast.parse(path.read_text()), package_of(path))}
+    imported = {layer for path in files for layer in imported_layers(tree_of(path), package_of(path))}
     assert imported <= REPORTED
 
 
@@ -112,17 +118,19 @@ def test_reports_read_facts_and_run_no_analysis() -> None:
     ],
 )
 def test_an_import_against_the_direction_is_found_in_every_form(text: str, found: set[str]) -> None:
-    assert breaches(text, "cost", "torchgauge.cost") == found
+    assert breaches(ast.parse(text), "cost", "torchgauge.cost") == found
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if layer_of(path) in WITHOUT_TORCH], ids=lambda path: str(path.relative_to(SOURCE))
-)
-def test_layers_that_read_saved_facts_do_not_import_torch(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if path.relative_to(SOURCE).as_posix() in TORCH_ON_USE:
-        tree.body = [node for node in tree.body if not isinstance(node, ast.FunctionDef)]
-    assert "torch" not in {name.split(".")[0] for name in imported_modules(tree, package_of(path))}
+def test_layers_that_read_saved_facts_do_not_import_torch() -> None:
+    importing = []
+    for path in FILES:
+        body = tree_of(path).body
+        if path.relative_to(SOURCE).as_posix() in TORCH_ON_USE:
+            body = [node for node in body if not isinstance(node, ast.FunctionDef)]
+        modules = imported_modules(ast.Module(body, []), package_of(path))
+        if layer_of(path) in WITHOUT_TORCH and "torch" in {name.split(".")[0] for name in modules}:
+            importing.append(str(path.relative_to(SOURCE)))
+    assert importing == []
 
 
 def test_the_picture_for_contributors_is_that_of_the_layers() -> None:
@@ -137,7 +145,7 @@ def test_only_the_edge_prints() -> None:
     printing = {
         layer_of(path)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     }
     assert printing <= PRINTING

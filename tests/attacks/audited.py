@@ -10,6 +10,7 @@ taken off, so it has this process.
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib
 import json
 import math
@@ -112,6 +113,7 @@ def main(folder: Path) -> None:
     for name in [name for name in names if name.startswith("honest")]:
         for way in plan[name]:
             opened(folder / name, way)
+    gc.freeze()  # collections pass over the libraries: a measurement begins with one, and hundreds follow
     sys.addaudithook(tracer)
     usual: Seen = set()
     report: dict[str, Any] = {}

@@ -15,6 +15,13 @@ import torch
 from tests.bombs.running import Bomb
 
 BOMBS: dict[str, Bomb] = {}
+# Views of one storage, which a reader could compare each with each.
+views = 3000
+
+
+def prepare() -> None:
+    global views
+    views = 800
 
 
 Write = Callable[[Path], Path]
@@ -52,16 +59,16 @@ def deep_names_in_a_pickle(folder: Path) -> Path:
 
 
 @bomb()
-def three_thousand_overlapping_views(folder: Path) -> Path:
-    base = torch.zeros(3200, 8, 8, 8, 8)
-    torch.save({f"v{n}": base[n : n + 200, 1:3, 1:3, 1:3, 1:3] for n in range(3000)}, folder / "model.pt")
+def thousands_of_overlapping_views(folder: Path) -> Path:
+    base = torch.zeros(views + 200, 8, 8, 8, 8)
+    torch.save({f"v{n}": base[n : n + 200, 1:3, 1:3, 1:3, 1:3] for n in range(views)}, folder / "model.pt")
     return folder / "model.pt"
 
 
 @bomb()
 def views_that_interleave(folder: Path) -> Path:
-    base = torch.zeros(64, 5000)
-    torch.save({f"v{n}": base[:, n] for n in range(5000)}, folder / "model.pt")
+    base = torch.zeros(64, 2 * views)
+    torch.save({f"v{n}": base[:, n] for n in range(2 * views)}, folder / "model.pt")
     return folder / "model.pt"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bombs.running import Bomb
+from torchgauge.source import torchvision_importable
 
 
 def config(**settings: Any) -> Bomb:
@@ -50,3 +51,10 @@ BOMBS: dict[str, Bomb] = {
     ),
     "a_float": config(**LLAMA, num_hidden_layers=1e300),
 }  # fmt: skip
+
+
+def prepare() -> None:
+    with torchvision_importable():
+        from transformers import CLIPModel, LlamaForCausalLM, ResNetModel, SwitchTransformersForConditionalGeneration
+
+    assert all((CLIPModel, LlamaForCausalLM, ResNetModel, SwitchTransformersForConditionalGeneration))

@@ -3,8 +3,9 @@
     python -m tests.bombs.running tests.bombs.scripts FOLDER [NAME ...]
 
 A module of bombs has `BOMBS`, a table from a name to a function that writes a file into a folder and gives the
-arguments of the command line. Without names all of them run, with limits of steps and ops that are small enough for a
-test; those that are named run with the limits that users have.
+arguments of the command line, and may have `prepare`, for a run of all of them: it imports what their readers need, or
+makes the bombs smaller. Without names all of them run, with limits of steps and ops that are small enough for a test;
+those that are named run with the limits that users have.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ def main(module: str, folder: Path, names: list[str]) -> None:
 
     from torchgauge.cli import main as command
 
-    bombs: Mapping[str, Bomb] = importlib.import_module(module).BOMBS
+    family = importlib.import_module(module)
+    bombs: Mapping[str, Bomb] = family.BOMBS
     if not names:
         _lower_limits()
+        _load_libraries()
+        getattr(family, "prepare", lambda: None)()
     for name in names or bombs:
         place = folder / name
         place.mkdir()
@@ -70,8 +74,19 @@ def _lower_limits() -> None:
     from torchgauge.checkpoint import limits
     from torchgauge.source import config_limits
 
-    recorder.OPS, recorder.STEPS, values.WORK = 1 << 11, 1 << 16, 1 << 25
+    recorder.OPS, recorder.STEPS, recorder.TENSORS, values.WORK = 1 << 11, 1 << 16, 1 << 16, 1 << 25
     limits.PATH_STEPS, config_limits.MOST_REGISTERED = 30_000, 1 << 13
+
+
+def _load_libraries() -> None:
+    """Readers are forked from this process: each would import for seconds what it does not find here."""
+    from torch import nn
+
+    from torchgauge import analyze
+
+    analyze(nn.Linear(4, 4), input_size=(1, 4), progress=False)
+    for library in ("sympy", "torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor", "torch._refs"):
+        importlib.import_module(library)
 
 
 if __name__ == "__main__":

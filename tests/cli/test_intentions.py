@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -104,34 +105,40 @@ def test_a_file_without_models_names_a_function(folder: Path, capsys: pytest.Cap
     assert main(["net.py:build"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "model.pt is an empty file"),
-        (b"hello world\n", "it looks like a text file"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(99), "it looks like a PNG image"),
-        (b"<!doctype html><p>", "a web page"),
-        (bytes(range(255, 128, -1)), "binary data in an unknown format"),
-        (bytes(999), "a file of zeros"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "a Git LFS pointer"),
-    ],
-)
-@pytest.mark.parametrize("command", ["analyze", "weights", "compare", "check"])
-def test_a_file_of_another_kind_is_refused_before_torch_is_imported(
-    command: str, content: bytes, message: str, folder: Path
-) -> None:
-    (folder / "model.pt").write_bytes(content)
-    extra = {"compare": ["model.pt"], "check": ["--max", "params=1"]}.get(command, [])
+FOREIGN = {
+    "empty.pt": (b"", "empty.pt is an empty file"),
+    "text.pt": (b"hello world\n", "it looks like a text file"),
+    "image.pt": (b"\x89PNG\r\n\x1a\n" + bytes(99), "it looks like a PNG image"),
+    "page.pt": (b"<!doctype html><p>", "a web page"),
+    "binary.pt": (bytes(range(255, 128, -1)), "binary data in an unknown format"),
+    "zeros.pt": (bytes(999), "a file of zeros"),
+    "pointer.pt": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "a Git LFS pointer"),
+}
+
+
+def test_files_of_another_kind_are_refused_before_torch_is_imported(folder: Path) -> None:
+    """One process for every command on every file: nothing before may have imported torch either."""
+    for name, (content, _) in FOREIGN.items():
+        (folder / name).write_bytes(content)
+    commands = {"analyze": [], "weights": [], "compare": ["{name}"], "check": ["--max", "params=1"]}
     code = f"""
-import sys
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
 from torchgauge.cli import main
-status = main({[command, "model.pt", *extra]!r})
-assert "torch" not in sys.modules
-raise SystemExit(status)
+answers = []
+for command, extra in {commands!r}.items():
+    for name in {list(FOREIGN)!r}:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+            status = main([command, name, *(word.format(name=name) for word in extra)])
+        answers.append((command, name, status, said.getvalue(), "torch" in sys.modules))
+print(json.dumps(answers))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 1
-    assert message in done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=True)
+    answers = json.loads(done.stdout)
+    assert len(answers) == len(commands) * len(FOREIGN)
+    for command, name, status, said, has_torch in answers:
+        assert (status, has_torch) == (1, False), (command, name, said)
+        assert FOREIGN[name][1] in said, (command, name, said)
 
 
 def test_an_unknown_name_is_refused_before_torch_is_imported(folder: Path) -> None:

@@ -53,8 +53,8 @@ def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setenv("COLUMNS", WIDTH)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path / ".cache"))
-    monkeypatch.setenv("TORCHGAUGE_BUDGET", "0.5")
-    monkeypatch.setenv("TORCHGAUGE_VERIFY_BUDGET", "0.5")
+    monkeypatch.setenv("TORCHGAUGE_BUDGET", "0.2")
+    monkeypatch.setenv("TORCHGAUGE_VERIFY_BUDGET", "0.2")
     # On a busy machine threads that wait for each other take the whole budget for one run.
     monkeypatch.setenv("TORCHGAUGE_THREADS", "1")
     fill_registries()
