@@ -9,6 +9,8 @@
     python tools/collect_kernels.py fourth tools/kernel_calls.jsonl.xz times.jsonl.xz -o more.jsonl.xz
                                                                      here: what no run has measured yet, and drawn sizes
     python tools/collect_kernels.py fifth -o more.jsonl.xz           here: layers of models that no list had
+    python tools/collect_kernels.py sixth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
+                                                                     here: measured layers in other ways, drawn sizes
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
     python tools/collect_kernels.py table benchmarks/kernel_times.jsonl.xz          here: the table of the package
     python tools/collect_kernels.py energy benchmarks/forecast_work.json benchmarks/forecast_measured/proof.jsonl
@@ -45,7 +47,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "phase",
-        choices=("calls", "measure", "names", "second", "third", "fourth", "fifth", "gather", "table", "energy"),
+        choices=(
+            "calls",
+            "measure",
+            "names",
+            "second",
+            "third",
+            "fourth",
+            "fifth",
+            "sixth",
+            "gather",
+            "table",
+            "energy",
+        ),
     )
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("build/kernels"))
@@ -70,6 +84,9 @@ def main() -> int:
         return fourth_list(listed, times, args.output)
     if args.phase == "fifth":
         return write_calls(import_module("kernel_layers").fifth_draw(args.workers, args.draws), args.output)
+    if args.phase == "sixth":
+        times = import_module("kernel_tables").read_times(*args.paths)
+        return write_calls(import_module("kernel_layers").sixth_draw(times), args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS,

@@ -20,14 +20,18 @@ from zlib import crc32
 import torch
 from kernel_draws import (  # type: ignore[import-not-found]
     HALF_TYPES,
+    UNNAMED,
     Draw,
     Drawn,
     Heads,
+    attention,
     attention_call,
     cold_flags,
+    convolution,
     dense,
     described,
     fourth_kernels,
+    image_convolution,
     long_attention,
     recurrent,
 )
@@ -253,6 +257,54 @@ def fifth_draw(workers: int = 1, draws: int = 1) -> list[dict[str, Any]]:
     calls += draw.random.sample(calls, min(700, len(calls)) if draws == 1 else 0)
     draw.random.shuffle(calls)
     return calls
+
+
+def sixth_draw(times: Sequence[Any]) -> list[dict[str, Any]]:
+    """The layers of all measured convolutions with another batch, type or layout, and convolutions, recurrent layers
+    and attention of drawn sizes. `times` are the measured kernels, as `kernel_tables.read_times` gives them."""
+    draw = Draw(8)
+    layers: dict[ConvolutionLayer, bool] = {}  # whether a model has it
+    for one in times:
+        if one.signature.op.startswith("aten::convolution"):
+            layer = layer_of(one.signature)
+            layers[layer] = layers.get(layer, False) or bool(one.models)
+    found: list[tuple[Drawn, list[str]]] = []
+    for layer, is_in_model in layers.items():
+        calls = convolution_calls(draw, layer, draw.pick(BATCHES), draw.pick(TYPES))
+        found += [(one, [UNNAMED] if is_in_model else []) for one in calls]
+    found += [(one, []) for _ in range(9000) for one in convolution(draw, image_convolution(draw))]
+    found += [(one, []) for _ in range(500) for one in recurrent(draw)]
+    found += [(one, []) for _ in range(700) for one in (*attention(draw), *long_attention(draw))]
+    draw.random.shuffle(found)
+    listed = []
+    for one, models in found:
+        is_fixed = one.op.startswith("_cudnn_rnn") or "_attention" in one.op
+        cold = [flag and not is_fixed for flag in cold_flags(one, draw)]
+        listed.append(described(one, cold) | {"models": models})
+    print(f"{len(layers)} layers, {len(listed)} calls", flush=True)
+    return listed
+
+
+def layer_of(signature: Any) -> ConvolutionLayer:
+    """What stays of a measured convolution when its batch, type and layout change."""
+    is_backward = signature.op == "aten::convolution_backward"
+    data, weight = signature.inputs[1:3] if is_backward else signature.inputs[:2]
+    made = signature.inputs[0] if is_backward else signature.outputs[0]
+    attributes = signature.attributes
+    stride, padding, dilation = (tuple(attributes[name]) for name in ("stride", "padding", "dilation"))
+    kernel, image = weight.shape[2:], data.shape[2:]
+    left_over = [0] * len(image)
+    if attributes["transposed"]:
+        ends = zip(image, made.shape[2:], kernel, stride, padding, dilation, strict=True)
+        left_over = [
+            long - ((length - 1) * step - 2 * pad + apart * (wide - 1) + 1)
+            for length, long, wide, step, pad, apart in ends
+        ]
+    has_bias = attributes["output_mask"][2] if is_backward else len(signature.inputs) > 2
+    return ConvolutionLayer(
+        image, data.shape[1], made.shape[1], kernel, stride, padding, dilation, bool(attributes["transposed"]),
+        tuple(left_over), int(attributes["groups"]), bool(has_bias),
+    )  # fmt: skip
 
 
 def listed_part(part: str | int, draws: int) -> list[tuple[Layer | None, dict[str, Any]]]:
