@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torchgauge.advise.activations import Written, written_activations
 from torchgauge.advise.code import Source, SourceEdit
@@ -31,6 +31,8 @@ from torchgauge.facts.experts import Mixture
 from torchgauge.facts.quantized import restoring_ops
 from torchgauge.hardware import Peaks, peaks_of
 from torchgauge.units import format_whole_percent
+
+Derived = TypeVar("Derived")
 
 # Of the undisturbed time that the device must be idle for the host to be what a model waits for.
 WAITING = 0.3
@@ -129,10 +131,18 @@ class Evidence:
         self.on, self._idle = on, idle
         self.model = model
         self._sources: dict[str, Source | None] = {}
+        self._derived: dict[Callable[[Evidence], Any], Any] = {}
         self.failures: list[str] = []  # of rules that raised, in sentences
         self._predicted = predicted
         self.view = View(capture) if view is None else view
         self.machine = Machine.of(capture) if machine is None else machine
+
+    def once(self, derive: Callable[[Evidence], Derived]) -> Derived:
+        """What a function makes of the evidence, kept for whoever asks for it again."""
+        if derive not in self._derived:
+            self._derived[derive] = derive(self)
+        found: Derived = self._derived[derive]
+        return found
 
     @property
     def is_train(self) -> bool:

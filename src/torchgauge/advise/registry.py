@@ -180,10 +180,14 @@ def _sum(gains: list[Gain], first: Gain | None) -> Gain | None:
         return first
     # Places that touch the same ops, as the products of one loop do, save their time once.
     apart: list[Gain] = []
+    taken: set[int] = set()
     for gain in sorted(gains, key=lambda gain: -gain.high):
         own = gain.touched
-        if own is None or all(2 * len(own & (other.touched or frozenset())) < len(own) for other in apart):
+        # Most places share no op with any other.
+        is_alone = own is not None and bool(own) and taken.isdisjoint(own)
+        if own is None or is_alone or all(2 * len(own & (other.touched or frozenset())) < len(own) for other in apart):
             apart.append(gain)
+            taken |= own or frozenset()
     low, high = sum(gain.low for gain in apart), sum(gain.high for gain in apart)
     every = [gain.touched for gain in apart]
     touched = None if any(ops is None for ops in every) else frozenset[int]().union(*(ops for ops in every if ops))

@@ -45,8 +45,8 @@ class _Joined:
 def repeated_input(evidence: Evidence) -> Iterator[Advice]:
     """A layer over positions, part of whose channels are one vector repeated at every position: the global feature of a
     point cloud, the state of a decoder next to the encoder's outputs."""
-    in_loops = {layer.index for calls, _ in _same_parts(evidence) for layer in (call.layer for call in calls)}
-    for found in _joined_products(evidence):
+    in_loops = {layer.index for calls, _ in evidence.once(_same_parts) for layer in (call.layer for call in calls)}
+    for found in evidence.once(_joined_products):
         layer, parts = found.layer, found.channels
         # A window of several positions reads zeros at the border. `repeated-part` covers loops.
         if layer.index in in_loops or (layer.category == "convolution" and not is_pointwise_convolution(layer)):
@@ -79,7 +79,7 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
 @rule("repeated-part", family="loops")
 def repeated_part(evidence: Evidence) -> Iterator[Advice]:
     """A product with a weight that a loop gives a joined tensor of which one part is the same in every round."""
-    for calls, same in _same_parts(evidence):
+    for calls, same in evidence.once(_same_parts):
         first, parts = calls[0], calls[0].channels
         # Of the rest, what is one vector at every position is multiplied at one of them.
         rest = {at: _times_repeated(evidence, first, at) for at in range(len(parts)) if at not in same}
@@ -101,31 +101,34 @@ def repeated_part(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _same_parts(evidence: Evidence) -> Iterator[tuple[list[_Joined], set[int]]]:
+def _same_parts(evidence: Evidence) -> list[tuple[list[_Joined], set[int]]]:
     """The calls of a product in the rounds of a loop, and the places of the joined tensors that are the same in every
     round."""
     groups: dict[tuple[object, ...], list[_Joined]] = {}
-    for found in _joined_products(evidence):
-        if int(found.layer.signature.attributes.get("groups") or 1) == 1:
-            layer, cat = found.layer, found.cat
+    for joined in evidence.once(_joined_products):
+        if int(joined.layer.signature.attributes.get("groups") or 1) == 1:
+            layer, cat = joined.layer, joined.cat
             key = (layer.module, layer.weights, layer.source, cat.source, evidence.dataflow.call_number(cat))
-            groups.setdefault(key, []).append(found)
+            groups.setdefault(key, []).append(joined)
+    found: list[tuple[list[_Joined], set[int]]] = []
     repeated = {op.index for op in evidence.dataflow.repeated} if groups else set()
     for calls in groups.values():
         if len(calls) < _LEAST_TIMES:
             continue
         parts = calls[0].channels
         bases = [[evidence.dataflow.reads_whole(call.cat, at) for call in calls] for at in range(len(parts))]
-        same = {at for at, found in enumerate(bases) if None not in found and len(set(found)) == 1}
+        same = {at for at, read in enumerate(bases) if None not in read and len(set(read)) == 1}
         saved = sum(parts[at] for at in same) / sum(parts) * (1 - 1 / len(calls))
         # `repeated-work` covers a layer all of whose input is the same.
         if saved >= _LEAST_SAVED and len(same) < len(parts) and calls[-1].layer.index not in repeated:
-            yield calls, same
+            found.append((calls, same))
+    return found
 
 
-def _joined_products(evidence: Evidence) -> Iterator[_Joined]:
+def _joined_products(evidence: Evidence) -> list[_Joined]:
     """Products with a weight over a concatenation along the channels that are summed up. The weights of torch's cells
     and attention cannot be split without writing these anew."""
+    found: list[_Joined] = []
     for layer in evidence.flow.of_category("matmul", "convolution"):
         record = evidence.modules.get(layer.module)
         if not layer.weights or not layer.cost.macs or (record is not None and record.type in CLOSED):
@@ -133,7 +136,8 @@ def _joined_products(evidence: Evidence) -> Iterator[_Joined]:
         read = _data_of(evidence, layer)
         joined = None if read is None else _joined_channels(evidence, layer, *read)
         if joined is not None:
-            yield _Joined(joined, layer)
+            found.append(_Joined(joined, layer))
+    return found
 
 
 def _data_of(evidence: Evidence, layer: OpRecord) -> tuple[int, int] | None:

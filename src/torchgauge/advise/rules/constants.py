@@ -187,15 +187,9 @@ def _settled(evidence: Evidence, module: str) -> Patch | None:
 def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tuple[str, list[OpRecord]]]:
     """By module, the ops that do not depend on the model's inputs; `from_weights`: those that come from a parameter or
     buffer, else those that come from none."""
-    constants, weighted = evidence.dataflow.constants, set[int]()
-    if not constants:
-        return
-    # The first round of a loop starts from zeros, which does not make it a constant: all runs of a line must be.
-    live = {key for op in evidence.forward if op.index not in constants for key in _runs_of_line(op)}
+    weighted = set[int]()
     groups: dict[str, list[OpRecord]] = {}
-    for op in evidence.forward:
-        if op.index not in constants or not live.isdisjoint(_runs_of_line(op)) or _changes_in_while(evidence, op):
-            continue
+    for op in evidence.once(_always_constant):
         if op.weights or any(source in weighted for source in op.producers):
             weighted.add(op.index)
         is_written = op.op.endswith("_") and bool(op.weights)  # state of the model
@@ -212,6 +206,16 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
         if is_wanted and not is_inside_torch and not is_written and not evidence.is_kept(op):
             groups.setdefault(op.module, []).append(op)
     yield from groups.items()
+
+
+def _always_constant(evidence: Evidence) -> list[OpRecord]:
+    """The first round of a loop starts from zeros, which does not make it a constant: all runs of a line must be."""
+    constants = evidence.dataflow.constants
+    if not constants:
+        return []
+    live = {key for op in evidence.forward if op.index not in constants for key in _runs_of_line(op)}
+    found = [op for op in evidence.forward if op.index in constants and live.isdisjoint(_runs_of_line(op))]
+    return [op for op in found if not _changes_in_while(evidence, op)]
 
 
 def _runs_of_line(op: OpRecord) -> Iterator[tuple[object, ...]]:

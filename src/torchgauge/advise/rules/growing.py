@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from torchgauge.advise.code import SourceEdit, called
@@ -11,7 +10,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.casts import CASTS
-from torchgauge.advise.rules.loops import is_recurrent_layer
+from torchgauge.advise.rules.loops import is_recurrent_layer, outline
 from torchgauge.facts import OpRecord
 
 _CAT = ("aten::cat",)
@@ -94,7 +93,7 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     known = {held.op: held for held in evidence.capture.run.held if held.op not in gone}
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.steps if known else ():
-        kind = (op.source, op.op, op.signature.outputs[:1], re.sub(r"\d+", "#", op.module))
+        kind = (op.source, op.op, op.signature.outputs[:1], outline(op.module))
         groups.setdefault(kind, []).append(op)
     peak, found = evidence.totals.peak_activation_bytes or 1, (0.0, list[OpRecord]())
     for ops in groups.values():

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress
 
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
@@ -180,7 +181,7 @@ def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
     number = evidence.dataflow.call_number
     for op in evidence.flow.steps:
         if op.source is not None and op.signature.inputs and not is_recurrent_layer(evidence, op.module):
-            groups.setdefault((op.source, re.sub(r"\d+", "#", op.module), number(op), op.weights), []).append(op)
+            groups.setdefault((op.source, outline(op.module), number(op), op.weights), []).append(op)
     covered: set[int] = set()
     for group in groups.values():
         if len(group) < _LEAST_ROUNDS or not covered.isdisjoint(op.index for op in group):
@@ -209,9 +210,19 @@ def _are_independent(evidence: Evidence, loop: Loop) -> bool:
 
 def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
     """Whether a module is a recurrent layer of torch's: by its name, or by its weights where it is a subclass."""
-    record = evidence.modules.get(path)
-    is_named = record is not None and record.type in RECURRENT_LAYERS
-    return is_named or f"{path}.weight_hh_l0".removeprefix(".") in evidence.params
+    return path in evidence.once(_recurrent_layers)
+
+
+def _recurrent_layers(evidence: Evidence) -> frozenset[str]:
+    named = [record.path for record in evidence.capture.modules if record.type in RECURRENT_LAYERS]
+    weights = [name.rpartition(".") for name in evidence.params]
+    return frozenset((*named, *(path for path, _, own in weights if own == "weight_hh_l0")))
+
+
+@lru_cache(maxsize=1 << 14)
+def outline(path: str) -> str:
+    """The path of a module with # for each number: the same for all blocks of a stack."""
+    return re.sub(r"\d+", "#", path)
 
 
 @rule("parallel-linears", family="loops")
@@ -222,7 +233,7 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
         column = _slice(evidence, op)
         if op.source is not None and op.weights and column is not None:
             width = op.signature.outputs[0].shape[-1]
-            tables.setdefault((op.source, re.sub(r"\d+", "#", op.module), width, column), []).append(op)
+            tables.setdefault((op.source, outline(op.module), width, column), []).append(op)
     for ops in tables.values():
         if len({op.weights for op in ops}) == len(ops) >= LEAST_STEPS:
             loop = with_body(evidence, ops)
@@ -272,7 +283,7 @@ def product_loops(evidence: Evidence, read: Reading | None = None, *, one_weight
     for op in evidence.flow.of_category(*TENSOR_CORES):
         is_wanted = op.source is not None and op.cost.macs and not is_recurrent_layer(evidence, op.module)
         if is_wanted and (op.weights or (read is part and one_weight)):
-            path = re.sub(r"\d+", "#", op.module)
+            path = outline(op.module)
             # A kernel may only write to its arguments. Experts get different numbers of tokens.
             shapes = tuple(output.shape if one_weight else output.shape[-1:] for output in op.signature.outputs)
             key: tuple[object, ...] = (op.source, path, op.op, shapes, op.weights if one_weight else None)
@@ -299,13 +310,13 @@ def with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
     lines in another loop, before or after this one; the next layer of a Sequential runs in every round."""
     begin, end = products[0].index, products[-1].index
     own = {path for op in products for path in _path_and_parents(op.module)}
-    kinds = {re.sub(r"\d+", "#", path) for path in own}
+    kinds = {outline(path) for path in own}
     near = [op for op in evidence.forward if begin - _MOST_BETWEEN <= op.index <= end + _MOST_BETWEEN]
     inside = {op.module for op in near if begin <= op.index <= end}
     others = {
         module
         for module in {op.module for op in near} - inside
-        if any(path not in own and re.sub(r"\d+", "#", path) in kinds for path in _path_and_parents(module))
+        if any(path not in own and outline(path) in kinds for path in _path_and_parents(module))
     }
     near = [op for op in near if op.module not in others]
     # A line before or behind the loop may run as often as it, as that of query, key and value.

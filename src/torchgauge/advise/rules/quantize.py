@@ -208,7 +208,7 @@ def quantized_but_larger(evidence: Evidence) -> Iterator[Advice]:
     for param in evidence.capture.params:
         if param.is_quantized or param.logical_elements == 0:
             by_module[param.module].append(param)
-    whole = max(size_of(evidence.capture.params).nbytes, 1)
+    whole = max(size_of(evidence.capture.params).nbytes, 1) if by_module else 1
     for module, params in by_module.items():
         size = size_of(params)
         excess = size.nbytes - size.logical * HALF_BITS // 8
