@@ -752,7 +752,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("predict", "check", "measure", "compare"))
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--set", choices=("first", "third", "fourth"), default="first", help="first: with the second")
+    parser.add_argument(
+        "--set", choices=("first", "third", "fourth", "fifth"), default="first", help="first: with the second"
+    )
     parser.add_argument("--on")
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--part", default="1/1", help="of the models, as 2/3")
@@ -763,7 +765,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     part, parts = map(int, options.part.split("/"))
-    later = {"third": "advice_shown_third", "fourth": "advice_shown_fourth"}
+    later = {"third": "advice_shown_third", "fourth": "advice_shown_fourth", "fifth": "advice_shown_fifth"}
     subjects = importlib.import_module(later[options.set]).SUBJECTS if options.set in later else SUBJECTS
     names = options.only.split(",") if options.only else [subject.name for subject in subjects]
     on_cuda = options.cuda or options.on is not None
