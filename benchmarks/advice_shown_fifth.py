@@ -586,7 +586,7 @@ SUBJECTS = [
     Subject("token writer", of(BeamCache, "grown-by-cat"), lambda scale: (ids(1000, 4 * scale, 1),)),
     Subject(
         "factorized field",
-        of(FactorizedField, "linear-chain", "merged-linears", "linear-layers-in-a-row"),
+        of(FactorizedField, "consecutive-layers"),
         lambda scale: (x(64 * scale, 64),),
         32,
     ),
