@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -485,3 +486,31 @@ def test_the_reason_for_a_real_run_is_one_sentence() -> None:
     assert run.mode == "real"
     assert run.reason is not None
     assert len(run.reason) < 200
+
+
+OUTPUTS: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "arange": lambda x, out: torch.arange(1, 6, out=out),
+    "zeros": lambda x, out: torch.zeros(5, out=out),
+    "linspace": lambda x, out: torch.linspace(0, 1, 5, out=out),
+    "add": lambda x, out: torch.add(x[0, :, 0], 1, out=out),
+    "cat": lambda x, out: torch.cat([x[0, :3, 0], x[0, :2, 0]], out=out),
+    "sum": lambda x, out: torch.sum(x[0], 1, out=out),
+    "product": lambda x, out: torch.mv(x[0], torch.ones(4), out=out),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_output_tensor_takes_the_shape_of_the_result(name: str) -> None:
+    class Filled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = x.new()
+            OUTPUTS[name](x, out)
+            return self.layer(out.expand(3, 5))
+
+    macs, mode = macs_and_mode(Filled().eval(), torch.randn(2, 5, 4))
+
+    assert (macs, mode) == (3 * 5 * 2 + (5 * 4 if name == "product" else 0), "fake")

@@ -38,6 +38,7 @@ from torchgauge.capture.plan import (
     Plan,
     PlanKey,
     Planner,
+    infer,
     infer_from_zeros,
     is_shareable,
     shared_plans,
@@ -327,6 +328,8 @@ class FakeRun(TorchDispatchMode):
             raise DataDependent(call.info.name, self.recorder.path, WORKS_ON_SPARSE)
         try:
             check_call(call)
+            if call.info.only_written and call.info.name.startswith("aten::") and self._resize_outputs(call):
+                return self.execute(call.func, *call.args, **call.kwargs)
             plan = self._planner.plan(call)
         except DataDependent:
             raise
@@ -390,6 +393,20 @@ class FakeRun(TorchDispatchMode):
             call.func(fake.value, *call.args[1:], **call.kwargs)
         self.recorder.record(plan.signature, _names(call.tensors), (fake.storage_.writer,))
         return fake
+
+    def _resize_outputs(self, call: FakeCall) -> bool:
+        """Give each `out=` tensor the shape of the result, as torch does; whether one of them changed."""
+        made = infer(call.func, call.args, call.kwargs)
+        arguments, is_changed = call.bind(), False
+        for result, each in zip(made if isinstance(made, tuple) else (made,), call.info.returns, strict=False):
+            fake = arguments.get(each.argument or "")
+            if not isinstance(result, torch.Tensor) or not isinstance(fake, FakeTensor) or fake.shape == result.shape:
+                continue
+            with torch._C._DisableTorchDispatch():
+                fake.resize_(result.shape)
+            fake.spec = self.specs.get(tuple(fake.shape), fake.stride(), fake.dtype, fake.spec.device)
+            fake.value, is_changed = None, True
+        return is_changed
 
     def conclude(self, call: FakeCall, result: object, assumed: str = "") -> object:
         """Take `result`, which was computed or `assumed` (the sentence that says what), as what the op returned."""
