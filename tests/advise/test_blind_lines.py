@@ -71,6 +71,38 @@ def test_a_random_number_of_the_host_is_not_waited_for() -> None:
     assert of_rule(Does(of_data, layer=layer), "host-wait", x(4, 8))
 
 
+def test_only_masks_are_waited_for_among_indices() -> None:
+    """Positions are integers wherever they come from: an attribute, a buffer, an input, an op."""
+
+    class Selects(nn.Module):
+        def __init__(self, index: Tensor, is_buffer: bool = False) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+            if is_buffer:
+                self.register_buffer("index", index)
+            else:
+                self.index = index
+
+        def forward(self, h: Tensor, given: Tensor | None = None) -> Tensor:
+            return torch.relu(self.layer(h)[:, self.index if given is None else given])
+
+    def positive(self: Any, h: Tensor) -> Tensor:
+        return self.layer(h)[h > 0]
+
+    def largest(self: Any, h: Tensor) -> Tensor:
+        return self.layer(h)[:, h.sum(0).argsort()[:3]]
+
+    order, mask, layer = torch.randperm(8), torch.arange(8) < 5, nn.Linear(8, 8)
+    for index in (order, order.view(2, 4)):
+        assert of_rule(Selects(index), "host-wait", x(4, 8)) == []
+        assert of_rule(Selects(index, is_buffer=True), "host-wait", x(4, 8)) == []
+        assert of_rule(Selects(mask), "host-wait", x(4, 8), index) == []
+    assert of_rule(Does(largest, layer=layer), "host-wait", x(4, 8)) == []
+    assert of_rule(Selects(mask, is_buffer=True), "host-wait", x(4, 8))
+    assert of_rule(Selects(order), "host-wait", x(4, 8), mask)
+    assert of_rule(Does(positive, layer=layer), "host-wait", x(4, 8))
+
+
 def test_a_check_inside_a_kernel_of_the_cpu_is_not_a_wait() -> None:
     def routed(self: Any, h: Tensor) -> Tensor:
         best = self.gate(h).argmax(-1)

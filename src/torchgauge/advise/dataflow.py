@@ -12,6 +12,8 @@ RANDOM = "nondeterministic_seeded"
 _SPLITS = frozenset({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"})
 # Ops that hand a value of a tensor to Python.
 VALUE_READS = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"})
+# Types of masks: torch takes bytes as one too.
+_MASKS = frozenset({"bool", "uint8"})
 
 
 class Dataflow:
@@ -88,6 +90,23 @@ class Dataflow:
     def is_constant_input(self, op: OpRecord, place: int) -> bool:
         source = op.producers[place]
         return source in self.constants if source is not None else (op.index, place) not in self.input_reads
+
+    def is_mask(self, op: OpRecord, place: int) -> bool:
+        """Whether an index is a mask. A capture on fake tensors has the positions in the mask in its place, with what
+        made the mask as their producer: an op, an input of the model, or nothing for a buffer of the module."""
+        read = op.signature.inputs[place]
+        if read.dtype in _MASKS:
+            return True
+        base = self.base(op, place)
+        if base is not None:
+            return base[1].dtype in _MASKS
+        return op.producers[place] is None and len(read.shape) == 1 and op.module in self._with_masks
+
+    @cached_property
+    def _with_masks(self) -> frozenset[str]:
+        """Modules that have a mask among their buffers."""
+        params = self._capture.params
+        return frozenset(param.module for param in params if param.is_buffer and param.spec.dtype in _MASKS)
 
     def reads_whole(self, op: OpRecord, place: int) -> object | None:
         """A key for the tensor that is read as a whole at this place: the op that made it, or the model's input. None

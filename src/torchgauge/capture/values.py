@@ -280,7 +280,10 @@ def index_by_mask(run: FakeRun, call: FakeCall) -> object:
             run.recorder.warn(assumed)
         else:
             raise DataDependent("aten::index")
-        indices += [run.wrap(position, assumed) for position in found.unbind(1)]
+        positions = [run.wrap(position, assumed) for position in found.unbind(1)]
+        for position in positions:  # they come from what made the mask
+            position.storage_.writer = index.storage_.writer
+        indices += positions
     return run.execute(torch.ops.aten.index.Tensor, call.args[0], indices)
 
 

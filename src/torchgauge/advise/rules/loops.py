@@ -165,10 +165,9 @@ def _has_rows_by_value(evidence: Evidence, op: OpRecord) -> bool:
     for selection in (op, *evidence.flow.sources(op)):
         if selection.op not in _SELECTIONS or selection.weights:
             continue
-        reads = evidence.dataflow.input_reads
         for at in range(1, len(selection.signature.inputs)):
             source = evidence.flow.source(selection, at)
-            is_mask = source is None and (selection.index, at) not in reads
+            is_mask = selection.op == "aten::index" and evidence.dataflow.is_mask(selection, at)
             if is_mask or (source is not None and source.op in _SIZED_BY_VALUE):
                 return True
     return False

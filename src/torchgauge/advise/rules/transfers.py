@@ -306,14 +306,11 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
             return _SELECTING
         asked = sum(each.op in _SIZES and each.module == op.module for each in evidence.forward)
         return _ROUTING if asked >= mixture.experts else _CAPACITY
-    # `x[mask]` needs the positions in the mask: it is recorded with an index that no op made.
+    # `x[mask]` needs the positions in the mask; integers, wherever they are, are positions already.
     if op.op != "aten::index" or not evidence.dataflow.is_known or op.weights:
         return None
-    reads = evidence.dataflow.input_reads
-    places = range(1, len(op.signature.inputs))
-    is_mask = any(op.signature.inputs[at].dtype == "bool" for at in places)
-    is_from_mask = any(op.producers[at] is None and (op.index, at) not in reads for at in places)
-    return _SELECTING if is_mask or is_from_mask else None
+    is_by_mask = any(evidence.dataflow.is_mask(op, at) for at in range(1, len(op.signature.inputs)))
+    return _SELECTING if is_by_mask else None
 
 
 def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -> bool:
