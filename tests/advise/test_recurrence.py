@@ -368,6 +368,45 @@ def test_a_sum_of_parts_is_not_a_scan() -> None:
     assert found.code is None
 
 
+def test_a_cell_between_other_ops_is_not_a_scan() -> None:
+    """Its state is written to and read from a table at each step."""
+
+    def forward(self: Any, h: Tensor) -> Tensor:
+        state, memory, rows = torch.zeros(6, 16), torch.zeros(6, 16), torch.arange(4)
+        for step in h:
+            near = state.mean(0, keepdim=True).expand(4, -1)
+            given = state.index_select(0, rows), memory.index_select(0, rows)
+            state[rows], memory[rows] = self.cell(torch.cat((step, near), 1), given)
+        return state
+
+    assert not advised(Does(forward, cell=nn.LSTMCell(32, 16)), x(12, 4, 16), rule="scan-in-python")
+
+
+def test_a_module_without_the_loop_of_a_scan_is_not_compiled() -> None:
+    class Decays(nn.Module):
+        def forward(self, state: Tensor, step: Tensor) -> Tensor:
+            return torch.tanh(state * 0.9 + step)
+
+    class Scans(nn.Module):
+        def __init__(self, calls_step: bool) -> None:
+            super().__init__()
+            self.step = Decays() if calls_step else None
+
+        def forward(self, h: Tensor) -> Tensor:
+            state, out = torch.zeros_like(h[0]), []
+            for each in h:
+                state = torch.tanh(state * 0.9 + each) if self.step is None else self.step(state, each)
+                out.append(state)
+            return torch.stack(out)
+
+    [around] = advised(nn.Sequential(Scans(False)), x(20, 4, 16), rule="scan-in-python")
+    [called] = advised(nn.Sequential(Scans(True)), x(20, 4, 16), rule="scan-in-python")
+
+    assert around.code is not None
+    assert "['0']" in around.code
+    assert called.code is None
+
+
 def test_a_search_step_by_step_is_not_a_scan() -> None:
     """Each step needs the position of the largest element of its state."""
 

@@ -279,9 +279,16 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         if op.source is not None and not op.weights and not is_recurrent_layer(evidence, op.module):
             groups.setdefault((op.source, op.module, op.op), []).append(op)
     reported: set[str] = set()
+    # Lines that multiply with weights: the pointwise ops of a cell of torch's come from the line that calls it.
+    layers = {(op.source, op.module) for op in evidence.forward if op.weights and op.cost.macs}
     cells = {op.index for loop in product_loops(evidence) if is_recurrent(evidence, loop) for op in loop.body}
-    for (_, module, _), steps in groups.items():
-        if len(steps) < LEAST_STEPS or module in reported or not is_recurrent(evidence, Loop(tuple(steps), ())):
+    for (source, module, _), steps in groups.items():
+        if (
+            len(steps) < LEAST_STEPS
+            or module in reported
+            or (source, module) in layers
+            or not is_recurrent(evidence, Loop(tuple(steps), ()))
+        ):
             continue
         loop = with_body(evidence, steps)
         through = carried(loop)
@@ -293,10 +300,13 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             continue
         # A loop with a layer in it is a cell's; it has its own advice. The terms of a sum may come from layers.
         inside = through if is_sum else loop.body
-        if any((op.weights and op.cost.macs) or op.index in cells for op in inside):
+        is_of_cell = (source, module) in layers and not is_sum
+        if is_of_cell or any((op.weights and op.cost.macs) or op.index in cells for op in inside):
             continue
         reported.add(module)
-        share = evidence.share(inside)
+        share, record = evidence.share(inside), evidence.modules.get(module)
+        # A module that is called for each step has no loop to compile.
+        has_loop = record is None or LEAST_STEPS * record.calls <= len(steps)
         words = "compute this recurrence as a scan, or compile its loop: Python runs small ops step by step"
         if is_sum:
             is_read = any(len(evidence.flow.users(op)) > 1 for op in through)
@@ -308,7 +318,7 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             evidence={"steps": loop.rounds, "ops": len(inside), "op": steps[0].op},
             recommendation=words,
             change=None
-            if is_sum or (evidence.model is not None and evidence.model.is_scripted(module))
+            if is_sum or not has_loop or (evidence.model is not None and evidence.model.is_scripted(module))
             else Patch("model.get_submodule(path).compile()", ("path",), ((module,),)),
             expected_gain=share.gain(
                 0.5 * share.calls,
