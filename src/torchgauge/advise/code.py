@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property
@@ -16,6 +16,7 @@ from textwrap import indent
 from typing import TypeVar
 
 from torchgauge.advise.listing import literal
+from torchgauge.advise.variables import bound, functions, stored, unassigned
 
 # Their text can stand anywhere an operand can.
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
@@ -169,7 +170,13 @@ class Source:
     def imported(self) -> set[str]:
         """Names that imports bind, anywhere in the file."""
         nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        return {bound for node in nodes for name in node.names for bound in _bound(name)}
+        return {each for node in nodes for name in node.names for each in bound(name)}
+
+    def is_of_import(self, function: ast.expr) -> bool:
+        """Whether it is a name that the file imports, or an attribute of one: `F.relu`, not `self.relu` or `x.relu`."""
+        while isinstance(function, ast.Attribute):
+            function = function.value
+        return isinstance(function, ast.Name) and function.id in self.imported
 
     def text(self, node: ast.AST) -> str:
         start, end = self._range(node)
@@ -354,16 +361,30 @@ class Source:
         return [Span(at, at, f"{', ' if given else ''}{name}={value}".encode())]
 
     def edit(self, spans: Iterable[Span]) -> SourceEdit | None:
-        """None where nothing changes, or where the file would not compile or use a name it does not have."""
+        """None where nothing changes, or where the file would not compile, use a name it does not have, or read a
+        variable that it no longer assigns."""
         wanted = tuple(dict.fromkeys(spans))
         if wanted not in self._edits:
             edit = FileEdit(self.file, self._text, wanted)
             try:
-                is_right = edit.after != edit.before and _names(ast.parse(edit.after)) <= self._known
+                after = ast.parse(edit.after)
+                is_right = edit.after != edit.before and _names(after) <= self._known and self._assigns(after, wanted)
             except SyntaxError:
                 is_right = False
             self._edits[wanted] = SourceEdit((edit,)) if is_right else None
         return self._edits[wanted]
+
+    def _assigns(self, after: ast.AST, spans: Sequence[Span]) -> bool:
+        """Whether the functions that these spans change read no variable unassigned that was assigned before."""
+        old, new = functions(self.tree), functions(after)
+        if len(old) != len(new):
+            return True
+        for was, now in zip(old, new, strict=True):
+            start, end = self._range(was)
+            is_changed = any(start <= span.start and span.end <= end for span in spans)
+            if is_changed and stored(was) & unassigned(now) - unassigned(was):
+                return False
+        return True
 
     @cached_property
     def _known(self) -> set[str]:
@@ -377,12 +398,8 @@ def called(call: ast.Call) -> str:
 
 def receiver(call: ast.Call, source: Source) -> ast.expr | None:
     """The tensor that a call works on: that of a method, else the first argument, or torch's argument `input`."""
-    if isinstance(call.func, ast.Attribute):
-        root: ast.expr = call.func.value
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        if not isinstance(root, ast.Name) or root.id not in source.imported:
-            return call.func.value
+    if isinstance(call.func, ast.Attribute) and not source.is_of_import(call.func):
+        return call.func.value
     named = [keyword.value for keyword in call.keywords if keyword.arg == "input"]
     return next(iter([*call.args, *named]), None)
 
@@ -396,19 +413,10 @@ def _names(tree: ast.AST) -> set[str]:
         if isinstance(node, ast.Name):
             found.add(node.id)
             continue
-        found.update(_bound(node))
+        found.update(bound(node))
         for value in node.__dict__.values():
             if isinstance(value, list):
                 todo += [each for each in value if isinstance(each, ast.AST)]
             elif isinstance(value, ast.AST):
                 todo.append(value)
     return found
-
-
-def _bound(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.arg):
-        yield node.arg
-    elif isinstance(node, ast.alias):
-        yield node.asname or node.name.partition(".")[0]
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name

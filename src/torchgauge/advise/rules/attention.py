@@ -264,13 +264,14 @@ def _change(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]) -> P
     scale = _scale(ops, softmax)
     if scale is None:
         return None
-    is_default = isclose(scale, _inner_size(ops[0]) ** -0.5, rel_tol=1e-3)
+    has_default = isclose(scale, _inner_size(ops[0]) ** -0.5, rel_tol=1e-3)
     # Only tensors with a dimension for heads, and rows in order, have fused kernels.
     has_heads = len(softmax.signature.outputs[0].shape) > 3
     mask_ranks = {len(spec.shape) for each in masks for spec in each.signature.inputs[1:]}
     written = _WrittenAttention(
         first[0],
-        scale=None if is_default else scale,
+        scale=scale,
+        has_default=has_default,
         is_causal=is_causal and queries == keys,
         taken=("" if has_heads else "[:, None]") + (".contiguous()" if _are_turned(evidence, ops[0], ops[-1]) else ""),
         given=".squeeze(1)" if not has_heads else "",
@@ -328,11 +329,13 @@ def _reads_turned(evidence: Evidence, first: OpRecord, second: OpRecord) -> bool
 class _WrittenAttention:
     """Attention written out in somebody's forward, to be rewritten as one call of scaled_dot_product_attention. Follows
     the scores from the first product to the second, through the expressions and statements of one block. `scale`: what
-    they are multiplied with, None for one over the root of the head's size; `taken` and `given`: what is done to
-    queries, keys and values, and to the result, for a dimension of heads that the code does without."""
+    they are multiplied with, in this run, which may have the function's default, one over the root of the head's size;
+    `factors`: the same as it is written; `taken` and `given`: what is done to queries, keys and values, and to the
+    result, for a dimension of heads that the code does without."""
 
     source: Source
-    scale: float | None
+    scale: float
+    has_default: bool
     is_causal: bool
     taken: str = ""
     given: str = ""
@@ -341,6 +344,7 @@ class _WrittenAttention:
     dropout: str | None = None
     drops_when: str = "self.training"
     is_softmax_seen: bool = False
+    factors: list[tuple[ast.operator, ast.expr]] = field(default_factory=list)
     gone: list[Span] = field(default_factory=list)
 
     def edit(self, first: int, last: int) -> SourceEdit | None:
@@ -364,10 +368,49 @@ class _WrittenAttention:
             )
         if self.dropout is not None:
             arguments.append(f"dropout_p={self.dropout} if {self.drops_when} else 0.0")
-        if self.scale is not None:
-            arguments.append(f"scale={float(f'{self.scale:.6g}')}")
+        if (scale := self._scale_argument()) is not None:
+            arguments.append(f"scale={scale}")
         name = f"{functional}.scaled_dot_product_attention"
         return source.edit([*self.gone, *source.replaced_by_call(end, name, arguments, self.given)])
+
+    def _scale_argument(self) -> str | None:
+        """As it is written: a number of this model may be the root of the head's size by chance. None for the default,
+        where the code takes it from the shape of a tensor or does not scale the scores at all."""
+        if self.has_default and all(self._is_root_of_size(factor) for _, factor in self.factors):
+            return None
+        if not self.factors:
+            return str(float(f"{self.scale:.6g}"))
+        (operator, factor), *others = self.factors
+        text = self.source.operand(factor) if others or isinstance(operator, ast.Div) else self.source.text(factor)
+        text = f"1 / {text}" if isinstance(operator, ast.Div) else text
+        for operator, factor in others:
+            text += f" {'/' if isinstance(operator, ast.Div) else '*'} {self.source.operand(factor)}"
+        return text
+
+    def _is_root_of_size(self, factor: ast.expr) -> bool:
+        """Whether it is computed from the last dimension of a tensor: `math.sqrt(q.size(-1))`, `q.shape[-1] ** -0.5`,
+        or such a size that one statement of the function gives a name."""
+        if isinstance(factor, ast.Call) and called(factor) in ("sqrt", "float", "pow") and factor.args:
+            return self._is_root_of_size(factor.args[0])
+        if isinstance(factor, ast.BinOp):
+            if isinstance(factor.op, ast.Div) and isinstance(factor.left, ast.Constant):  # 1 / math.sqrt(…)
+                return factor.left.value == 1 and self._is_root_of_size(factor.right)
+            return isinstance(factor.op, ast.Pow) and self._is_root_of_size(factor.left)
+        if isinstance(factor, ast.Name):
+            function = self.source.enclosing(factor, ast.FunctionDef)
+            places = [] if function is None else _names(function, factor.id, ast.Store)
+            return len(places) == 1 and self._names_last_size(places[0])
+        return self.source.text(factor).endswith((".size(-1)", ".shape[-1]"))
+
+    def _names_last_size(self, name: ast.Name) -> bool:
+        """`d = q.size(-1)`, `d = math.sqrt(q.shape[-1])`, or the last of `b, h, n, d = q.shape`."""
+        around = self.source.parents[name]
+        if isinstance(around, ast.Assign):
+            return self._is_root_of_size(around.value)
+        statement = self.source.parents[around]
+        if not isinstance(around, ast.Tuple) or not isinstance(statement, ast.Assign):
+            return False
+        return around.elts[-1] is name and self.source.text(statement.value).endswith((".shape", ".size()"))
 
     def _follow(self, node: ast.expr) -> ast.expr | None:
         """The second product, from the first one up through what is done with the scores."""
@@ -390,7 +433,8 @@ class _WrittenAttention:
         """Notes what a step does to the scores; False for one that has no place in fused attention."""
         if isinstance(step, ast.BinOp):
             other = step.right if step.left is scores else step.left
-            return self._combines(step.op, self.source.text(other))
+            is_divisor = isinstance(step.op, ast.Div) and step.right is scores
+            return not is_divisor and self._combines(step.op, other)
         call = self.source.parents[step]
         if isinstance(step, ast.Attribute):  # a method: the call around it says what it does
             return isinstance(call, ast.Call) and call.func is step
@@ -412,10 +456,11 @@ class _WrittenAttention:
             return len(given) == 2 and self._masks(self._kept(given[0]))
         return name in _CASTS
 
-    def _combines(self, operator: ast.operator, other: str) -> bool:
+    def _combines(self, operator: ast.operator, other: ast.expr) -> bool:
         if isinstance(operator, ast.Mult | ast.Div):
+            self.factors.append((operator, other))
             return self.mask is None and not self.is_softmax_seen  # the mask would be scaled with the scores
-        return isinstance(operator, ast.Add) and not self.is_softmax_seen and self._masks(other)
+        return isinstance(operator, ast.Add) and not self.is_softmax_seen and self._masks(self.source.text(other))
 
     def _masks(self, text: str) -> bool:
         is_first, self.mask = self.mask is None, text
@@ -459,7 +504,7 @@ class _WrittenAttention:
             return None
         self.gone += gone
         if isinstance(following, ast.AugAssign) and reads[0] is following.target:  # `scores *= scale`
-            return reads[0] if self._combines(following.op, self.source.text(following.value)) else None
+            return reads[0] if self._combines(following.op, following.value) else None
         is_written = isinstance(following, ast.Assign) and bool(_names(following.targets[0], name, ast.Store))
         return reads[0] if is_written or self._first_read(following, name)[0] is None else None
 
@@ -478,7 +523,7 @@ class _WrittenAttention:
         if not isinstance(test, ast.Compare) or not is_test or len(branch.body) != 1:
             return False
         if isinstance(inner, ast.AugAssign):
-            is_known = self._combines(inner.op, self.source.text(inner.value))
+            is_known = self._combines(inner.op, inner.value)
         elif isinstance(inner, ast.Assign) and len(scores := _names(inner.value, name)) == 1:
             inside = self.source.parents[scores[0]]
             is_known = self._passes(inner.value, inside if isinstance(inside, ast.Attribute) else scores[0])

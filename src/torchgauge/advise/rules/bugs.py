@@ -107,9 +107,12 @@ def _in_training_only(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
     found = evidence.call_of(
         op, ("dropout", "dropout2d", "alpha_dropout", "batch_norm", "scaled_dot_product_attention")
     )
-    if found is None or not found[0].has_self(found[1]):
+    # A layer of such a name, `self.batch_norm(x)`, takes no mode.
+    if found is None or not found[0].has_self(found[1]) or not found[0].is_of_import(found[1].func):
         return None
     source, call = found
+    if called(call) == "batch_norm" and not _has_statistics(evidence, op, call):
+        return None
     if called(call) != "scaled_dot_product_attention":
         return source.edit(source.with_keyword(call, "training", "self.training", place=_TRAINING_PLACES[called(call)]))
     given = next((keyword.value for keyword in call.keywords if keyword.arg == "dropout_p"), None)
@@ -133,6 +136,22 @@ def _mode_set_at(evidence: Evidence, op: OpRecord) -> tuple[str, str | None]:
     return ("" if line is None else f"; {line} puts it in training mode"), line
 
 
+def _has_statistics(evidence: Evidence, op: OpRecord, call: ast.Call) -> bool:
+    """Whether a call of `batch_norm` that always trains is given running statistics, which it needs in evaluation."""
+    is_literal = any(isinstance(each, ast.Constant) for each in _given_mode(call))
+    return is_literal and (bool(_buffers(evidence, op)) or len(op.signature.inputs) == 5)
+
+
+def _buffers(evidence: Evidence, op: OpRecord) -> list[str]:
+    return [name for name in op.weights if name in evidence.params and evidence.params[name].is_buffer]
+
+
+def _given_mode(call: ast.Call) -> list[ast.expr]:
+    """The argument `training` of a function of torch.nn.functional, if it is given."""
+    place = _TRAINING_PLACES[called(call)]
+    return [*call.args[place : place + 1], *(each.value for each in call.keywords if each.arg == "training")]
+
+
 @rule("dropout-in-evaluation", family="bugs")
 def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     if evidence.is_train:
@@ -149,11 +168,10 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         # An author who writes `training=True` means it: the randomness of a pre-net, Monte Carlo dropout. Left out, it
         # is true by default, and forgotten.
         found = evidence.call_of(op, tuple(_TRAINING_PLACES))
-        if found is not None:
-            call, place = found[1], _TRAINING_PLACES[called(found[1])]
-            given = [*call.args[place : place + 1], *(each.value for each in call.keywords if each.arg == "training")]
-            if any(isinstance(each, ast.Constant) and each.value is True for each in given):
-                continue
+        if found is not None and any(
+            isinstance(each, ast.Constant) and each.value is True for each in _given_mode(found[1])
+        ):
+            continue
         cause, line = _mode_set_at(evidence, op)
         yield _bug(
             "dropout-in-evaluation",
@@ -202,11 +220,12 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             source, call = found
             function = source.enclosing(call, ast.FunctionDef)
             names = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} if function else set()
-            given = [*call.args[5:6], *(each.value for each in call.keywords if each.arg == "training")]
             # The function's caller chooses the statistics, as meta-learning does those of an episode.
-            if any(isinstance(each, ast.Name) and each.id in names for each in given):
+            if any(isinstance(each, ast.Name) and each.id in names for each in _given_mode(call)):
                 continue
         cause, line = _mode_set_at(evidence, op)
+        if kind.startswith("BatchNorm") and not _buffers(evidence, op):
+            cause = "; build this layer with track_running_stats=True, and collect them in training mode"
         yield _bug(
             "batch-statistics-in-evaluation",
             op,
