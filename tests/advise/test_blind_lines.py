@@ -3,6 +3,8 @@ classes and on other models."""
 
 from __future__ import annotations
 
+import ast
+from textwrap import indent
 from typing import Any
 
 import numpy
@@ -15,6 +17,7 @@ from tests.advise.fault_classes import Does, ids, x
 from tests.advise.planted import gain_of, said, seen
 from torchgauge import analyze, load
 from torchgauge.advise import Advice
+from torchgauge.advise.variables import functions, unassigned
 
 
 def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
@@ -402,3 +405,121 @@ def test_an_attention_named_as_torchs_does_not_get_its_arguments() -> None:
     [found] = of_rule(MultiheadAttention(), "attention-by-hand", x(8, 96, 64))
 
     assert "need_weights" not in (found.code or "")
+
+
+# --- edits that run
+
+
+class Normed(nn.Module):
+    """A norm without running statistics: a layer, or the function with and without those that it could use."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.form, self.weight, self.bias = form, nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+        self.register_buffer("mean", torch.zeros(8))
+        self.register_buffer("spread", torch.ones(8))
+        self.batch_norm = nn.BatchNorm2d(8, track_running_stats=False)
+
+    def forward(self, h: Tensor) -> Tensor:
+        if self.form == "layer":
+            return self.batch_norm(h)
+        if self.form == "no statistics":
+            return F.batch_norm(h, None, None, self.weight, self.bias, True)
+        return F.batch_norm(h, self.mean, self.spread, self.weight, self.bias, True)  # type: ignore[arg-type]
+
+
+def test_a_norm_without_statistics_gets_no_mode_to_paste() -> None:
+    [layer], [bare], [kept] = (
+        of_rule(Normed(form).eval(), "batch-statistics-in-evaluation", x(4, 8, 6, 6))
+        for form in ("layer", "no statistics", "statistics")
+    )
+
+    assert layer.code is None
+    assert "track_running_stats=True" in layer.recommendation
+    assert bare.code is None
+    assert "+        return F.batch_norm(h, self.mean, self.spread, self.weight, self.bias, self.training)" in str(
+        kept.code
+    )
+
+
+def by_attribute(self: Any, h: Tensor) -> Tensor:
+    q, k, v = (part.unflatten(-1, (4, 16)).transpose(1, 2) for part in self.makes(h).chunk(3, -1))
+    scores = q @ k.transpose(-2, -1)
+    scores /= self.width**0.5
+    weights = torch.softmax(scores, -1)
+    return (weights @ v).transpose(1, 2).flatten(2)
+
+
+def by_shape(self: Any, h: Tensor) -> Tensor:
+    q, k, v = (part.unflatten(-1, (4, 16)).transpose(1, 2) for part in self.makes(h).chunk(3, -1))
+    *_, width = q.shape
+    weights = torch.softmax(q @ k.transpose(-2, -1) / width**0.5, -1)
+    return (weights @ v).transpose(1, 2).flatten(2)
+
+
+def freed(self: Any, h: Tensor) -> Tensor:
+    q, k, v = (part.unflatten(-1, (4, 16)).transpose(1, 2) for part in self.makes(h).chunk(3, -1))
+    if self.width:
+        scores = q @ k.transpose(-2, -1) * self.width**-0.5
+        mixed = torch.softmax(scores, -1) @ v
+    else:
+        scores, mixed = q, v
+    del scores
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def test_fused_attention_has_the_scale_as_it_is_written() -> None:
+    parts = {"makes": nn.Linear(64, 192), "width": 16}
+    [attribute], [shape] = (
+        of_rule(Does(f, **parts), "attention-by-hand", x(2, 256, 64)) for f in (by_attribute, by_shape)
+    )
+
+    assert "scale=1 / (self.width**0.5)" in str(attribute.code)
+    assert "scaled_dot_product_attention" in str(shape.code)
+    assert "scale=" not in str(shape.code)
+
+
+def test_an_edit_leaves_no_variable_unassigned() -> None:
+    [found] = of_rule(Does(freed, makes=nn.Linear(64, 192), width=16), "attention-by-hand", x(2, 256, 64))
+
+    assert found.code is None
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = a\nreturn y", set()),
+        ("y = a\ndel y\nreturn y", {"y"}),
+        ("if a:\n    y = a\nreturn y", {"y"}),
+        ("if a:\n    y = a\nelse:\n    raise ValueError\nreturn y", {"ValueError"}),
+        ("for y in a:\n    z = y\nreturn z", {"z"}),
+        ("try:\n    y = a\nexcept OSError as e:\n    print(e)\nreturn y", {"print", "y"}),
+        ("with a as y:\n    y += 1\nreturn [z for z in y]", set()),
+        ("y += a\nreturn (lambda z: z + y)", {"y"}),
+        ("import os.path\ndef y(b):\n    return b, c\nreturn y, os", {"c"}),
+    ],
+)
+def test_variables_that_a_path_does_not_assign(body: str, expected: set[str]) -> None:
+    [function, *_] = functions(ast.parse(f"def f(a):\n{indent(body, '    ')}"))
+
+    assert unassigned(function) == expected
+
+
+# --- copies for each sample
+
+
+def by_position(self: Any, h: Tensor) -> Tensor:
+    return torch.tanh(h[:, :, None] @ self.weight)
+
+
+def by_repeating(self: Any, h: Tensor) -> Tensor:
+    return torch.tanh(h + self.weight[None].repeat(len(h), 1, 1))
+
+
+def test_copies_of_a_weight_for_each_sample_are_not_made_before() -> None:
+    matrices = Does(by_position, weight=nn.Parameter(x(200, 32, 48))).eval()
+    table = Does(by_repeating, weight=nn.Parameter(x(200, 32))).eval()
+
+    for model, covered in ((matrices, "broadcast-matmul"), (table, "repeated-operand")):
+        assert of_rule(model, covered, x(8, 200, 32))
+        assert of_rule(model, "recomputed-weight", x(8, 200, 32)) == []

@@ -210,17 +210,8 @@ def _times_repeated(evidence: Evidence, joined: _Joined, at: int) -> float:
 
 @rule("broadcast-matmul", family="copies")
 def broadcast_matmul(evidence: Evidence) -> Iterator[Advice]:
-    """A matmul that copies one operand for each matrix of the other, to make batches of equal size."""
-    for copy in evidence.flow.named("aten::clone"):
-        product = evidence.flow.only_reader(copy)
-        if product is None or product.op not in _PRODUCTS:
-            continue
-        if (product.source, product.module) != (copy.source, copy.module) or copy.source is None:
-            continue  # somebody's own copy, as of keys for the heads that share them
-        read, made = copy.signature.inputs[0], copy.signature.outputs[0]
-        times = made.numel / max(read.distinct_numel, 1)
-        if times < _LEAST_TIMES:
-            continue
+    for copy, product, times in _copied_operands(evidence):
+        made = copy.signature.outputs[0]
         copied, multiplied = evidence.share([copy]).value, evidence.share([product]).value
         whole = max(copied + multiplied, 1e-12)
         yield Advice(
@@ -238,18 +229,45 @@ def broadcast_matmul(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+def _copied_operands(evidence: Evidence) -> Iterator[tuple[OpRecord, OpRecord, float]]:
+    """Copies that a matmul makes of one operand for each matrix of the other, to have batches of equal size; with the
+    product, and how many times it is copied."""
+    for copy in evidence.flow.named("aten::clone"):
+        product = evidence.flow.only_reader(copy)
+        if product is None or product.op not in _PRODUCTS:
+            continue
+        if (product.source, product.module) != (copy.source, copy.module) or copy.source is None:
+            continue  # somebody's own copy, as of keys for the heads that share them
+        times = copy.signature.outputs[0].numel / max(copy.signature.inputs[0].distinct_numel, 1)
+        if times >= _LEAST_TIMES:
+            yield copy, product, times
+
+
+def copies_by_sample(evidence: Evidence) -> set[int]:
+    """Copies that are as many as a batch has samples, or as a matmul needs: of a weight, another batch needs others, so
+    they cannot be made before."""
+    own = {copy.index for copy in evidence.flow.named(*_REPEATING) if _is_by_sample(evidence, copy)}
+    return own | {copy.index for copy, _, _ in _copied_operands(evidence)}
+
+
+def _is_by_sample(evidence: Evidence, copy: OpRecord) -> bool:
+    small, samples = _before_repeating(copy) or (), evidence.capture.samples
+    return bool(small) and samples > 1 and small[0] == 1 and copy.signature.outputs[0].shape[0] == samples
+
+
 @rule("repeated-operand", family="copies", least_time=REWRITTEN)
 def repeated_operand(evidence: Evidence) -> Iterator[Advice]:
     """A tensor that is repeated in memory for ops that broadcast it by themselves."""
     for copy in evidence.flow.named("aten::repeat", "aten::expand_copy", "aten::clone"):
         read, made = copy.signature.inputs[0], copy.signature.outputs[0]
         times, small = made.numel / max(read.distinct_numel, 1), _before_repeating(copy)
-        # `recomputed-weight` and `recomputed-constant` cover what does not depend on the inputs.
+        # `recomputed-weight` and `recomputed-constant` cover what does not depend on the inputs or on their number.
+        is_constant = copy.index in evidence.dataflow.constants
         if (
             times < _LEAST_TIMES
             or small is None
             or evidence.flow.is_result(copy)
-            or copy.index in evidence.dataflow.constants
+            or (is_constant and not (copy.weights and _is_by_sample(evidence, copy)))
         ):
             continue
         # Functions of one tensor can be computed before it is repeated.

@@ -9,6 +9,7 @@ from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import LEAST_TIME, rule
+from torchgauge.advise.rules.broadcast import copies_by_sample
 from torchgauge.advise.rules.loops import is_recurrent_layer
 from torchgauge.advise.rules.norms import written_norms
 from torchgauge.facts import FREE, OpRecord
@@ -80,7 +81,10 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
     if evidence.is_train:
         return
     restoring = {op.index for op in evidence.restoring}
-    for module, ops in _constant_groups(evidence, from_weights=True):
+    by_sample = copies_by_sample(evidence)
+    for module, group in _constant_groups(evidence, from_weights=True):
+        # `broadcast-matmul` and `repeated-operand` cover copies whose number is that of the samples.
+        ops = [op for op in group if op.index not in by_sample]
         weights = sorted({weight for op in ops for weight in op.weights})
         # `weight-cast` covers lone casts; quantized weights are unpacked on purpose.
         if all(op.op == "aten::_to_copy" for op in ops) or any(op.index in restoring for op in ops):
