@@ -212,9 +212,9 @@ def test_the_code_of_places_counts_each_edit_once() -> None:
 
     assert "places" not in shown(merged_changes([whole, whole, None, None]))  # it changes the whole model
     assert "places" not in shown(merged_changes([one, one, one]))
-    assert "# 1 of 2 places" in shown(merged_changes([one, one, None]))
-    assert "# 2 of 3 places" in shown(merged_changes([one, other, one, None]))
-    assert "# 1 of 3 places" in shown(merged_changes([named, named, None, None]))
+    assert "# covers 1 of 2 places" in shown(merged_changes([one, one, None]))
+    assert "# covers 2 of 3 places" in shown(merged_changes([one, other, one, None]))
+    assert "# covers 1 of 3 places" in shown(merged_changes([named, named, None, None]))
 
 
 def shown(change: Patch | SourceEdit | None) -> str:

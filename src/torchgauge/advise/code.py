@@ -100,7 +100,7 @@ def merged_changes(found: Sequence[Patch | SourceEdit | None]) -> Patch | Source
     others = len(found) - max(len(patches), len(edits))
     is_for_all = len(patches) >= len(edits) and any(not patch.rows for patch in patches)
     is_partial = bool(others) and not is_for_all
-    note = f"# {covered} of {covered + others} places; the others have no such code" if is_partial else ""
+    note = f"# covers {covered} of {covered + others} places" if is_partial else ""
     if len(patches) >= len(edits):
         groups: dict[tuple[str, str, tuple[str, ...]], Patch] = {}
         for patch in patches:

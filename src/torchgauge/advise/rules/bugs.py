@@ -26,7 +26,7 @@ _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
 # Where these functions take `training` without its name.
 _TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_norm": 5}
-_TRAINED = "evaluation gives something else at every call, and something worse"
+_TRAINED = "results in evaluation are random and less accurate"
 
 
 def _bug(

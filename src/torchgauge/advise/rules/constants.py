@@ -97,7 +97,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             change=_settled(evidence, module),
             expected_gain=evidence.share(ops).gain(0.9, 1.0, "these ops go away"),
             # One pass does not show what the model keeps for the next.
-            risk="for inference only; nothing is gained where the model keeps it after its first call",
+            risk="for inference only; no gain if the model already caches it",
             confidence="medium",
         )
 
