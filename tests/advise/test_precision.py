@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.planted import said, seen
-from torchgauge.advise import Advice, Gain, Where
+from tests.advise.planted import on_cuda, said, seen
+from torchgauge import analyze
+from torchgauge.advise import Advice, Gain, Machine, Where
 from torchgauge.advise.code import Source
 from torchgauge.advise.host_values import HostUse, host_uses
 from torchgauge.advise.registry import LEAST_PREDICTED_TIME, load_rules, ranked
+from torchgauge.hardware import Peaks
 
 
 def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
@@ -160,6 +162,25 @@ class Heads(nn.Module):
 def test_values_of_another_size_have_no_fused_kernel_on_a_cpu() -> None:
     assert of_rule(Heads(16), "attention-by-hand", x(2, 256, 64))
     assert of_rule(Heads(32), "attention-by-hand", x(2, 256, 64)) == []
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_short_sequences_do_not_fill_the_blocks_of_a_fused_kernel_on_cuda(is_named: bool) -> None:
+    """As predicted for a device that is named, and by the peaks of one that the model is on."""
+
+    def found(samples: int, tokens: int, dtype: torch.dtype = torch.float32) -> bool:
+        model, given = Heads(16).to(dtype), x(samples, tokens, 64).to(dtype)
+        if is_named:
+            rows = analyze(model.eval(), inputs=given, on="h200", progress=False).advice
+            return any(row["rule"] == "attention-by-hand" for row in rows)
+        peaks = Peaks("a GPU", {"float32": 67e12, "float64": 34e12, "bfloat16": 989e12}, 4.8e12)
+        evidence = on_cuda(seen(model, inputs=given), Machine(peaks, matmul_tf32=False, convolution_tf32=True))
+        return any(row.rule == "attention-by-hand" for row in said(evidence))
+
+    assert not found(4096, 16)
+    assert found(16, 512)
+    assert found(16, 512, torch.bfloat16)
+    assert not found(16, 512, torch.float64)  # there is no fused kernel for it
 
 
 def test_what_fused_attention_asks_for_is_said() -> None:
