@@ -121,6 +121,25 @@ def test_parameters_that_only_training_reads_are_not_called_useless() -> None:
     assert "inference does not read it" in found.recommendation
 
 
+@pytest.mark.parametrize("hands_out", [True, False])
+def test_a_table_that_the_caller_reads_is_not_called_useless(hands_out: bool) -> None:
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.layer = nn.Embedding(500, 64), nn.Linear(64, 64)
+
+        def forward(self, embedded: Tensor) -> Tensor:
+            return torch.relu(self.layer(embedded))
+
+    class Around(Decoder):
+        def get_input_embeddings(self) -> nn.Module:
+            return self.tokens
+
+    found = of_rule(Around() if hands_out else Decoder(), "unused-parameters", x(2, 8, 64))
+
+    assert bool(found) is not hands_out
+
+
 def routed(self: Any, a: Tensor) -> Tensor:
     """A router of zeros: every token chooses the same experts."""
     chosen = (a @ self.router).topk(2, -1)[1]

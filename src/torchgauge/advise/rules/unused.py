@@ -30,7 +30,7 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
     for place, params in groups.items():
         nbytes = sum(param.spec.nbytes for param in params)
         share = min(nbytes / max(evidence.totals.param_bytes, 1), 1.0)
-        if share < _LEAST_SHARE or _is_routed(evidence, place):
+        if share < _LEAST_SHARE or _is_routed(evidence, place) or _is_looked_up_outside(evidence, place):
             continue
         is_module = place in evidence.modules
         thing = "module" if is_module else "parameter"
@@ -67,6 +67,13 @@ def _is_routed(evidence: Evidence, place: str) -> bool:
     kind = evidence.modules[place].type
     siblings = (record for record in evidence.capture.modules if record.parent == parent.path)
     return any(record.calls and record.type == kind for record in siblings)
+
+
+def _is_looked_up_outside(evidence: Evidence, place: str) -> bool:
+    """The table of a model that was given embeddings in place of tokens, and that hands its table to the caller."""
+    if place not in evidence.modules or evidence.modules[place].type != "Embedding" or evidence.model is None:
+        return False
+    return not evidence.flow.of_category("embedding") and evidence.model.has(place, "get_input_embeddings")
 
 
 @rule("zero-parameters", family="unused")
