@@ -67,9 +67,9 @@ _MACS_PER_SCORE = (80, 200)
 _PASSES = 6
 # The fused kernels of CUDA by type, the queries and keys of their blocks, which short sequences do not fill, and the
 # part of the peak that whole blocks reach. A head of fewer features than `_HEAD` takes as long, in a product one of
-# fewer than `_DEPTH`, and passes over the scores reach this part of the bandwidth. From kernels measured on an H200
-# with 20 to 512 tokens and 16 to 64 features. Other types have no fused kernel. Which of two kernels is called depends
-# on the version of torch.
+# fewer than `_DEPTH`, and passes over the scores reach this part of the bandwidth. Read off what the tables of the H200
+# predict for 9 shapes of 20 to 512 tokens and 16 to 64 features; not measured apart from them. Other types have no
+# fused kernel. Which of two kernels is called depends on the version of torch.
 _CUDA_KERNELS = {
     "float32": (("efficient",), 64, 0.43),
     "float16": (("cudnn", "flash"), 128, 0.27),
