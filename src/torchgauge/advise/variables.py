@@ -1,4 +1,4 @@
-"""Variables of a function in somebody's code: where they are assigned, and where they are read without."""
+"""Variables of a function in a user's code: where they are assigned, and where they are read unassigned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# They have variables for themselves; that of `:=` is assigned where it is read.
+# These have their own variables; the target of `:=` is assigned where it is read.
 _SCOPES = (ast.comprehension, ast.NamedExpr, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

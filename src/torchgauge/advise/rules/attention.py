@@ -53,7 +53,7 @@ _FAST_PATHS = {"aten::_native_multi_head_attention": "num_head", "aten::_transfo
 _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
 # From so many keys on a CPU's fused kernel saves up to the whole of what it spares; measured with one thread, 16 to 128
 # features a head: at 64 keys 6 to 30 % of attention, at 128 0 to 41 %, at 256 11 to 80 %.
-_LONG = 128
+_KEYS_FOR_FULL_GAIN = 128
 _RISK = "attention weights are no longer returned; a mask or a bias must be passed as attn_mask"
 _RISK_OF_MASK = (
     "attention weights are no longer returned; with a boolean attn_mask a query whose keys are all masked gives 0"
@@ -66,16 +66,16 @@ _MACS_PER_SCORE = (80, 200)
 # On a GPU: times that the scores are read or written.
 _PASSES = 6
 # The fused kernels of CUDA by type, the queries and keys of their blocks, which short sequences do not fill, and the
-# part of the peak that whole blocks reach. A head of fewer features than `_HEAD` takes as long, in a product one of
-# fewer than `_DEPTH`, and passes over the scores reach this part of the bandwidth. Read off what the tables of the H200
-# predict for 9 shapes of 20 to 512 tokens and 16 to 64 features; not measured apart from them. Other types have no
-# fused kernel. Which of two kernels is called depends on the version of torch.
+# share of the peak that full blocks reach. Smaller heads than `_LEAST_HEAD_SIZE` take as long as that size, shallower
+# products than `_LEAST_DEPTH` as long as that depth, and passes over the scores reach `_REACHED_BANDWIDTH` of the
+# bandwidth. Read off what the tables of the H200 predict for 9 shapes of 20 to 512 tokens and 16 to 64 features; not
+# measured separately. Other types have no fused kernel. Which of two kernels is called depends on the version of torch.
 _CUDA_KERNELS = {
     "float32": (("efficient",), 64, 0.43),
     "float16": (("cudnn", "flash"), 128, 0.27),
     "bfloat16": (("cudnn", "flash"), 128, 0.27),
 }
-_HEAD, _DEPTH, _REACHED_BANDWIDTH = 64, 32, 0.6
+_LEAST_HEAD_SIZE, _LEAST_DEPTH, _REACHED_BANDWIDTH = 64, 32, 0.6
 
 
 @rule("attention-by-hand", family="fusion")
@@ -119,7 +119,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=whole.gain(
                 # A CPU's fused kernel multiplies in blocks, which for short sequences takes longer than two products.
                 (0.5 if evidence.is_cuda else 0.35) * spared,
-                min((1.0 if evidence.is_cuda or scores.shape[-1] >= _LONG else 0.6) * spared, 1.0),
+                min((1.0 if evidence.is_cuda or scores.shape[-1] >= _KEYS_FOR_FULL_GAIN else 0.6) * spared, 1.0),
                 "the passes over the scores between the two products go away",
                 fewer_calls=max(0.0, 1 - calls / (len(copies) + len(ops))),
             ),
@@ -199,8 +199,8 @@ def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRe
 
 
 def _time_on_cuda(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord], copies: Sequence[OpRecord]) -> float:
-    """Of the fused kernel, in parts of the time of the ops that it takes the place of: as predicted for the device that
-    is named, else by its blocks. 0 where the device is not known, 1 where there is no such kernel."""
+    """The time of the fused kernel as a share of the ops that it replaces: predicted for the named device, otherwise
+    from its blocks. 0 if the device is unknown, 1 if it has no such kernel."""
     made, scores = ops[0].signature.outputs[0], softmax.signature.outputs[0]
     known = _CUDA_KERNELS.get(ops[0].signature.dtype or "")
     if known is None or not made.numel:
@@ -239,13 +239,13 @@ def _time_in_blocks(
         return 0.0
     scores_s = 2 * rows * -(-queries // block) * -(-keys // block) * block**2 / (reached * peak)  # for each feature
     seconds, products = evidence.times.seconds, ((ops[0], _inner_size(ops[0])), (ops[-1], _value_size(ops)))
-    fused_s = sum(scores_s * -(-width // _HEAD) * _HEAD for _, width in products)
+    fused_s = sum(scores_s * -(-width // _LEAST_HEAD_SIZE) * _LEAST_HEAD_SIZE for _, width in products)
     before_s = sum(seconds.get(op.index, 0.0) for op in (*copies, *ops))
     if not evidence.op_times:
         before_s = sum(seconds.get(op.index, 0.0) / _REACHED_BANDWIDTH for op in (*copies, *ops[1:-1]))
         # Products go in blocks as well, which their bytes and FLOP do not say.
         before_s += sum(
-            max(seconds.get(product.index, 0.0), scores_s * max(width, _DEPTH)) for product, width in products
+            max(seconds.get(product.index, 0.0), scores_s * max(width, _LEAST_DEPTH)) for product, width in products
         )
     return fused_s / before_s if before_s else 0.0
 
