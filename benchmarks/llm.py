@@ -3,7 +3,7 @@
     python benchmarks/llm.py --predict predictions.json                      # on any machine, no GPU needed
     python benchmarks/llm.py --device cuda --predictions predictions.json -o measured.json
     python benchmarks/llm.py --beside measured.json                          # with the hosts that it saw, here
-    python benchmarks/llm.py --table measured.json                           # the table of docs/llm.md
+    python benchmarks/llm.py --table measured.json                           # the table of docs/llm-accuracy.md
 
 The first three models are those that the model of time was corrected on; `--set fresh` and `--set third` are three
 others each, predicted (benchmarks/llm_predictions*.json) before any of them ran. Weights are random, of the published

@@ -1,4 +1,4 @@
-"""A third of the planted faults, written before the rules and run when these were done: see docs/advice.md."""
+"""A third of the planted faults, written before the rules and run when these were done: see docs/advice-corpus.md."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ LAUNCH: Bound = "launch"
 # The device whose kernels are in the package.
 _ORIGIN = "h200"
 # Half of a 90 % interval in octaves, where no held-out kernels say better; by family what the H200's kernels say about
-# the published tables of other devices (benchmarks/forecast_transfer.py, docs/forecast.md). Published attention is a
-# whole layer, with kernels that torch does not run: where nothing of torch's says how much, it is taken as very unsure.
+# the published tables of other devices (benchmarks/forecast_transfer.py, docs/forecast-accuracy.md). Published
+# attention is a whole layer, with kernels that torch does not run: its figures are given a wide interval.
 _UNSURE = {MEASURED: 0.25, PUBLISHED: 0.35, CARRIED: 0.6, DATA_SHEET: 1.0}
 _UNSURE_BY_FAMILY = {
     (PUBLISHED, "matmul"): 0.5, (PUBLISHED, "attention"): 1.55, (CARRIED, "matmul"): 0.35, (CARRIED, "attention"): 0.7,
