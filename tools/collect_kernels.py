@@ -11,6 +11,8 @@
     python tools/collect_kernels.py fifth -o more.jsonl.xz           here: layers of models that no list had
     python tools/collect_kernels.py sixth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
                                                                      here: measured layers in other ways, drawn sizes
+    python tools/collect_kernels.py eighth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
+                                                                     here: short convolutions again, other batches
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
     python tools/collect_kernels.py table benchmarks/kernel_times.jsonl.xz          here: the table of the package
     python tools/collect_kernels.py energy benchmarks/forecast_work.json benchmarks/forecast_measured/proof.jsonl
@@ -56,6 +58,7 @@ def main() -> int:
             "fourth",
             "fifth",
             "sixth",
+            "eighth",
             "gather",
             "table",
             "energy",
@@ -87,6 +90,9 @@ def main() -> int:
     if args.phase == "sixth":
         times = import_module("kernel_tables").read_times(*args.paths)
         return write_calls(import_module("kernel_layers").sixth_draw(times), args.output)
+    if args.phase == "eighth":
+        rows = import_module("kernel_tables").measured_rows(*args.paths)
+        return write_calls(import_module("kernel_layers").eighth_draw(rows), args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS,

@@ -8,8 +8,10 @@ configurations. No layer is from a model of `forecast_models.PROOFS`.
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from math import prod
@@ -34,6 +36,7 @@ from kernel_draws import (  # type: ignore[import-not-found]
     image_convolution,
     long_attention,
     recurrent,
+    signature_of,
 )
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -43,6 +46,9 @@ TYPES = ("float32", "float32", *HALF_TYPES)
 RECORDED_BATCH = 2
 # What a call may take: the device has 139 GiB, and workers share it.
 MOST_ELEMENTS, MOST_PRODUCTS = 1 << 27, 4e11
+# Of the eighth list: kernels below the first were timed with the host's part (see `kernel_device.HEAD_START_CYCLES`),
+# kernels above the second take the device too long for a neighbour.
+SHORT_S, LONG_S = 40e-6, 1.5e-3
 
 
 class ConvolutionLayer(NamedTuple):
@@ -283,6 +289,58 @@ def sixth_draw(times: Sequence[Any]) -> list[dict[str, Any]]:
         listed.append(described(one, cold) | {"models": models})
     print(f"{len(layers)} layers, {len(listed)} calls", flush=True)
     return listed
+
+
+def eighth_draw(rows: Iterable[tuple[list[str], list[Any]]]) -> list[dict[str, Any]]:
+    """Measured convolutions of models: again where they are short, and with half or twice the batch where no such
+    neighbour was measured. `rows` are models and rows as `kernel_tables.gather` keeps them. Layers of many models
+    come first; a layer with its neighbours is in one place, so that a run that ends early has some of them whole."""
+    draw = Draw(9)
+    cells: dict[str, dict[int, tuple[list[str], list[Any]]]] = {}
+    for models, row in rows:
+        op, _, _, inputs, outputs, attributes, _, cold, _, _, _ = row
+        place = 1 if op == "aten::convolution_backward" else 0
+        has_views = any(stored is not None or index for *_, stored, index in (*inputs, *outputs))
+        if not op.startswith("aten::convolution") or not models or has_views or len(inputs) <= place:
+            continue
+        cell = json.dumps([op, [[spec[0][1:], *spec[1:]] for spec in inputs], attributes, cold])
+        cells.setdefault(cell, {})[inputs[place][0][0]] = (models, row)
+    order = sorted(cells.values(), key=lambda cell: draw.random.random() / max(len(one[0]) for one in cell.values()))
+    calls, later = [], []
+    for cell in order:
+        for batch, (models, row) in cell.items():
+            if row[9] < SHORT_S or draw.chance(0.1):
+                calls.append(rebatched(row, batch, batch) | {"models": models})
+            rungs = [rung for rung in (batch * 2, batch // 2) if 1 <= rung <= 256 and rung not in cell]
+            draw.random.shuffle(rungs)
+            if row[9] > LONG_S or len(rungs) + (batch == 1) < 2:
+                continue  # a neighbour was measured
+            calls.append(rebatched(row, batch, rungs[0]) | {"models": [UNNAMED]})
+            later += [rebatched(row, batch, rung) | {"models": [UNNAMED]} for rung in rungs[1:]]
+    print(f"{len(cells)} layers, {len(calls)} calls and {len(later)} more", flush=True)
+    return calls + later
+
+
+def rebatched(row: list[Any], batch: int, wanted: int) -> dict[str, Any]:
+    """A measured row as a call with another batch."""
+    known: dict[str, Any] = import_module("kernel_names").called(row)
+    is_backward = row[0] == "aten::convolution_backward"
+    outputs = [[shape, dense(shape, dtype)[1] if stride is None else stride, dtype]
+               for shape, dtype, stride, *_ in row[4]]  # fmt: skip
+    results = [number for number, flag in enumerate(row[5]["output_mask"]) if flag] if is_backward else [0]
+    if wanted != batch:
+        # Of the tensors of a gradient the first two have a batch, of its results the first.
+        for number in range(2 if is_backward else 1):
+            shape, stride, dtype = known["tensors"][number]
+            known["tensors"][number] = [[wanted, *shape[1:]], stride, dtype]
+        for place, number in enumerate(results):
+            if number == 0:
+                shape, stride, dtype = outputs[place]
+                outputs[place] = [[wanted, *shape[1:]], stride, dtype]
+    signature = signature_of(row[0], row[1], known["tensors"], known["args"], outputs)
+    cold = [flag == "1" for flag in row[7]]
+    cold += [False] * (len(known["tensors"]) - len(cold))
+    return known | {"dtype": known["tensors"][0][2], "cold": cold, "signature": asdict(signature)}
 
 
 def layer_of(signature: Any) -> ConvolutionLayer:

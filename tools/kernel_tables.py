@@ -10,7 +10,7 @@ import gzip
 import json
 import lzma
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from io import BytesIO
@@ -106,12 +106,7 @@ def gather(folders: Sequence[Path], output: Path) -> int:
     rows: list[list[Any]] = []
     for folder in folders:
         if folder.is_file():
-            with lzma.open(folder, "rt") as file:
-                known = json.loads(next(file))
-                for line in file:
-                    row = json.loads(line)
-                    row[8] = [known[number] for number in row[8]]
-                    rows.append(row)
+            rows += [[*row[:8], models, *row[9:]] for models, row in measured_rows(folder)]
             continue
         with gzip.open(folder / "signatures.jsonl.gz", "rt") as file:
             calls = [json.loads(line) for line in file]
@@ -141,6 +136,15 @@ def gather(folders: Sequence[Path], output: Path) -> int:
     output.write_bytes(lzma.compress("\n".join(lines).encode(), preset=6))
     print(f"{output}: {len(rows)} kernels, {output.stat().st_size:,} bytes")
     return 0
+
+
+def measured_rows(path: Path) -> Iterator[tuple[list[str], list[Any]]]:
+    """The models of each kernel of a file that `gather` made, and its row."""
+    with lzma.open(path, "rt") as file:
+        names = json.loads(next(file))
+        for line in file:
+            row = json.loads(line)
+            yield [names[number] for number in row[8]], row
 
 
 def read_times(path: Path) -> list[Timed]:

@@ -341,3 +341,28 @@ def product(rows: int, columns: int, depth: int) -> Signature:
     left, right, out = TensorSpec((rows, depth)), TensorSpec((depth, columns)), TensorSpec((rows, columns))
     cost = Cost(rows * columns * depth, 2 * rows * columns * depth, left.nbytes + right.nbytes, out.nbytes)
     return Signature("aten::mm", "", "matmul", "counted", (), (left, right), (out,), {}, cost, 0)
+
+
+def test_measured_convolutions_are_listed_again_and_with_another_batch(tools: Any) -> None:
+    def row(op: str, shapes: list[list[int]], made: list[list[int]], seconds: float, **more: Any) -> list[Any]:
+        specs = [[[shape, "float32", None, None, 0] for shape in several] for several in (shapes, made)]
+        settings = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "transposed": False, "groups": 1} | more
+        return [f"aten::{op}", "", "convolution", *specs, settings, [0, 0, 0], "0" * len(shapes), [], seconds, 0.0]
+
+    weight = [16, 8, 1, 1]
+    forward = {batch: row("convolution", [[batch, 8, 4, 4], weight], [[batch, 16, 4, 4]], 5e-6) for batch in (4, 8, 32)}
+    gradient = row(
+        "convolution_backward", [[2, 16, 4, 4], [2, 8, 4, 4], weight], [[2, 8, 4, 4], weight], 9e-5,
+        output_mask=[True, True, False],
+    )  # fmt: skip
+    rows = [(["resnet"], one) for one in (*forward.values(), gradient)]
+    calls = import_module("kernel_layers").eighth_draw(rows)
+    found = {(call["op"], call["tensors"][0][0][0]): call for call in calls}
+    # 4 and 8 are each other's neighbours; a long kernel is rarely measured again.
+    batches = {batch for op, batch in found if op == "aten::convolution"}
+    assert batches == {4, 8, 16, 32, 64}
+    other = found["aten::convolution_backward", 1]
+    assert [one["shape"][0] for one in other["signature"]["inputs"]] == [1, 1, 16]
+    assert [one["shape"] for one in other["signature"]["outputs"]] == [(1, 8, 4, 4), (16, 8, 1, 1)]
+    assert other["args"]["input"] == {"tensor": 1}
+    assert other["signature"]["cost"]["flops"] > 0
