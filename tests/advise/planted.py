@@ -73,7 +73,7 @@ def on_cuda(evidence: Evidence, machine: Machine | None = None) -> Evidence:
     return Evidence(there, machine=machine, model=evidence.model)
 
 
-def timed(evidence: Evidence, figures: dict[str, Any], ops: dict[int, dict[str, Any]] | None = None) -> Evidence:
+def timed(evidence: Evidence, figures: dict[str, Any], ops: dict[int, Any] | None = None) -> Evidence:
     """With measured figures."""
     capture = replace(evidence.capture, measured=Measured(cast(Any, {"latency": None} | figures), ops=ops or {}))
     return Evidence(capture, machine=evidence.machine, model=evidence.model)

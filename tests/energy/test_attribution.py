@@ -269,7 +269,7 @@ def test_whole_and_parts_of_a_model_survive_the_document() -> None:
     assert figures["idle_watts"] == pytest.approx(50.0)
     assert figures["net_joules"] == pytest.approx(0.0, abs=1e-6)
     assert figures["meters"][0]["used"] is True
-    rows = {index: row["energy_j"] for index, row in facts.ops.items()}
+    rows: dict[int, Any] = {index: row["energy_j"] for index, row in facts.ops.items()}
     assert facts.modules[""]["energy_j"] == pytest.approx(sum(rows.values()))
     assert figures["attribution"]["residue_j"] == pytest.approx(figures["joules"] - sum(rows.values()))
 

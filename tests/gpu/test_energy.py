@@ -99,7 +99,7 @@ def test_the_parts_explain_the_whole(measured: tuple[EnergyFacts, float]) -> Non
     assert attribution["method"] == "ops replayed", attribution
     assert all(row["is_graph"] for row in attribution["kinds"])
     assert attribution["explained_share"] == pytest.approx(1.0, abs=0.15)
-    assert facts.modules[""]["energy_j"] == pytest.approx(sum(row["energy_j"] for row in facts.ops.values()))
+    assert facts.modules[""]["energy_j"] == pytest.approx(sum(row["energy_j"] or 0.0 for row in facts.ops.values()))
 
 
 def test_temperature_and_clocks_are_told(measured: tuple[EnergyFacts, float]) -> None:

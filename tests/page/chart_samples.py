@@ -92,7 +92,7 @@ def part_of(view: View, name: str) -> Any:
 def roofed(roof: Roof = ROOF) -> View:
     """Every op takes twice what the roof allows."""
     capture = sample_capture()
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[int, Any] = {}
     for op in capture.ops:
         flops, moved = op.cost.flops, op.cost.bytes_read + op.cost.bytes_written
         if moved:

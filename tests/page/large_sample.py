@@ -51,8 +51,8 @@ def measured_large_view(blocks: int) -> View:
     """The same with a time and an energy of its own for every module and op, none with few digits."""
     capture = large_view(blocks).capture
     joules: Any = {"origin": MEASURED, "joules": 1 / 3, "reason": None, "meters": [], "notes": []}
-    ops = {op.index: _op_times(op.index) for op in capture.ops}
-    modules = {record.path: _module_times(place) for place, record in enumerate(capture.modules)}
+    ops: Any = {op.index: _op_times(op.index) for op in capture.ops}
+    modules: Any = {record.path: _module_times(place) for place, record in enumerate(capture.modules)}
     energy = EnergyFacts(
         joules,
         {path: {"energy_j": times["time_s"] * 7} for path, times in modules.items()},

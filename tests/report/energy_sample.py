@@ -53,12 +53,12 @@ def measured_energy(**changes: Any) -> View:
         "thermal": THERMAL,
         "attribution": {"method": "replayed", "explained_share": 1 / 1.1, "residue_j": whole - whole / 1.1},
     }
-    ops = {op.index: {"energy_j": OP_J} for op in capture.ops}
+    ops: dict[int, Any] = {op.index: {"energy_j": OP_J} for op in capture.ops}
     facts = EnergyFacts(cast(Any, {**blank(MEASURED), **known, **changes}), _module_energy(capture), ops)
     return _view(capture, completed(facts, _analysed(capture), CPU, PEAKS, Footprint(given_grid(360), 1.5)))
 
 
-def _module_energy(capture: Capture) -> dict[str, dict[str, Any]]:
+def _module_energy(capture: Capture) -> dict[str, Any]:
     def below(path: str, module: str) -> bool:
         return not path or module == path or module.startswith(f"{path}.")
 

@@ -64,10 +64,12 @@ def _settled(run: Analysis) -> Capture:
 
 def _measured(capture: Capture) -> Measured:
     more: dict[str, Any] = {"sweep": SWEEP, "threads": THREADS, "system": SYSTEM, "counters": COUNTERS}
-    ops = {op.index: op_row(op.cost.flops, op.cost.bytes_read + op.cost.bytes_written) for op in capture.ops}
+    ops: dict[int, Any] = {
+        op.index: op_row(op.cost.flops, op.cost.bytes_read + op.cost.bytes_written) for op in capture.ops
+    }
     times = {path: OP_S * count for path, count in _ops_below(capture).items()}
     own = {path: OP_S * sum(op.module == path for op in capture.ops) for path in times}
-    modules = {
+    modules: dict[str, Any] = {
         path: {"time_s": time, "self_time_s": own[path], "time_share": time / MEDIAN_S} for path, time in times.items()
     }
     return Measured(cast(Any, figures(capture) | more), modules, ops, _trace(capture))
@@ -102,7 +104,7 @@ def _energy(capture: Capture) -> EnergyFacts:
         "meters": [{"name": "NVML energy counter", "available": True}],
         "attribution": {"method": "replayed", "explained_share": 1 / 1.1, "residue_j": 0.1 * parts},
     }  # fmt: skip
-    modules = {path: {"energy_j": OP_J * count} for path, count in _ops_below(capture).items()}
+    modules: dict[str, Any] = {path: {"energy_j": OP_J * count} for path, count in _ops_below(capture).items()}
     facts = EnergyFacts(
         cast(Any, {**blank(MEASURED), **known}), modules, {op.index: {"energy_j": OP_J} for op in capture.ops}
     )

@@ -111,7 +111,7 @@ def test_module_times_of_a_machine_that_changed_are_not_trusted() -> None:
     capture = measured_view().capture
     assert told in " ".join(render(View(capture)).split())
     assert capture.measured is not None
-    steady = {path: {**row, "time_share": row["time_s"] / 0.047} for path, row in capture.measured.modules.items()}
+    steady: Any = {path: {**row, "time_share": row["time_s"] / 0.047} for path, row in capture.measured.modules.items()}
     measured = dataclasses.replace(capture.measured, modules=steady)
     assert "Those runs took" not in render(View(dataclasses.replace(capture, measured=measured)))
 
@@ -119,7 +119,7 @@ def test_module_times_of_a_machine_that_changed_are_not_trusted() -> None:
 def test_a_device_without_known_limits_says_how_to_measure_them() -> None:
     view = measured_view()
     assert view.capture.measured is not None
-    ops = {index: {**row, "roof_share": None} for index, row in view.capture.measured.ops.items()}
+    ops: Any = {index: {**row, "roof_share": None} for index, row in view.capture.measured.ops.items()}
     unknown = dataclasses.replace(view.capture.measured, ops=ops)
     text = render(View(dataclasses.replace(view.capture, measured=unknown)))
     assert "torchgauge system --calibrate" in text

@@ -25,6 +25,7 @@ from torchgauge.measure.module_times import inclusive_sums
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import EstimatedEnergy
     from torchgauge.facts.document_types import Range as RangeRow
+    from torchgauge.facts.measurements import RowEnergy
 
 PICO = 1e-12
 # A multiplier of 53 bits of significand against 24: at least twice, at most (53 / 24)² as much.
@@ -190,7 +191,7 @@ class Estimate:
     def value(self) -> float:
         return self.joules.value
 
-    def range_of(self, share: float) -> dict[str, float]:
+    def range_of(self, share: float) -> RowEnergy:
         """The members of a row that has this share of the value."""
         scale = share / self.value if self.value else 0.0
         return {

@@ -3,13 +3,13 @@
 Everything that lists figures derives from it: columns of tables, budget keys, comparisons, figures of the page, types
 of Parquet columns, attributes of the XML schema, sums of folded blocks, loggers, the reference of JSON keys. A new
 figure of a module or an op is a row here and the code that computes it: `of_call` for what adds up over ops, else
-`facts/rows.py`; a measured one is a member of `Measured.modules` or `Measured.ops` under its key, a predicted one of
-`PredictedTimes`.
+`facts/rows.py`; a measured one is a member of `MeasuredModule` or `MeasuredOp` under its key, a predicted one of
+`PredictedRow`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -302,7 +302,9 @@ def keys_known(level: str, *known: Known) -> tuple[str, ...]:
 Members = Mapping[str, Any]
 
 
-def members_known(row: Members, level: str, *known: Known) -> Members | None:
-    """The members of a row that are known under these conditions; None where none of them is."""
-    members = {key: row.get(key) for key in keys_known(level, *known)}
-    return members if any(value is not None for value in members.values()) else None
+def members_known(rows: Iterable[Members], name: str, level: str, *known: Known) -> dict[Any, Any]:
+    """The members of rows that are known under these conditions, by what the rows are named by; without the rows that
+    have none of them. The caller knows their type."""
+    keys = keys_known(level, *known)
+    found = {row[name]: {key: row.get(key) for key in keys} for row in rows}
+    return {key: members for key, members in found.items() if any(value is not None for value in members.values())}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypedDict, cast
 
-from torchgauge.facts.figures import ENERGY, INFERENCE, MEASURED, MODULES, OPS, PROFILE, Members, members_known
+from torchgauge.facts.figures import ENERGY, INFERENCE, MEASURED, MODULES, OPS, PROFILE, members_known
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Document, EnergyFigures, Measurements
@@ -33,14 +33,43 @@ class TraceRecord:
     memory: tuple[tuple[int, int, int], ...] = ()
 
 
+class MeasuredModule(TypedDict, total=False):
+    """The measured figures of a module; `self_time_s` is without the modules below it."""
+
+    time_s: float
+    self_time_s: float
+    time_share: float | None
+
+
+class MeasuredOp(TypedDict, total=False):
+    """The measured figures of an op. `roof_share` is the least time that the device needs over the time taken."""
+
+    time_s: float
+    cpu_time_s: float
+    kernels: list[str]
+    flops_per_s: float | None
+    bytes_per_s: float | None
+    roof_share: float | None
+    bound: str | None
+
+
+class RowEnergy(TypedDict, total=False):
+    """The joules of a module or an op: measured, or estimated with a range."""
+
+    energy_j: float | None
+    estimated_energy_j: float | None
+    estimated_energy_low_j: float | None
+    estimated_energy_high_j: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What real runs took. `figures` is the document's `measurements`; `modules` (by path) and `ops` (by index) are the
-    measured members of their rows; `trace` is one profiled run, None where none was kept."""
+    """What real runs took. `figures` is the document's `measurements`; `modules` are by path, `ops` by index; `trace`
+    is one profiled run, None where none was kept."""
 
     figures: Measurements
-    modules: Mapping[str, Members] = field(default_factory=dict)
-    ops: Mapping[int, Members] = field(default_factory=dict)
+    modules: Mapping[str, MeasuredModule] = field(default_factory=dict)
+    ops: Mapping[int, MeasuredOp] = field(default_factory=dict)
     trace: TraceRecord | None = None
 
 
@@ -74,8 +103,8 @@ def measured_from_document(document: Document) -> Measured | None:
         )
     return Measured(
         figures=figures,
-        modules={row["path"]: found for row in document["modules"] if (found := members_known(row, MODULES, *TIMED))},
-        ops={row["index"]: found for row in document["ops"] if (found := members_known(row, OPS, *TIMED))},
+        modules=members_known(document["modules"], "path", MODULES, *TIMED),
+        ops=members_known(document["ops"], "index", OPS, *TIMED),
         trace=trace,
     )
 
@@ -88,12 +117,11 @@ def trace_member(measured: Measured | None) -> dict[str, object] | None:
 
 @dataclass(frozen=True, slots=True)
 class EnergyFacts:
-    """What a run consumes. `figures` is the document's `energy`; `modules` (by path) and `ops` (by index) are the
-    members of their rows: `energy_j` measured, `estimated_energy_j` estimated with its range."""
+    """What a run consumes. `figures` is the document's `energy`; `modules` are by path, `ops` by index."""
 
     figures: EnergyFigures
-    modules: Mapping[str, Members] = field(default_factory=dict)
-    ops: Mapping[int, Members] = field(default_factory=dict)
+    modules: Mapping[str, RowEnergy] = field(default_factory=dict)
+    ops: Mapping[int, RowEnergy] = field(default_factory=dict)
 
 
 UNAVAILABLE: Final = "unavailable"
@@ -110,8 +138,8 @@ def energy_from_document(document: Document) -> EnergyFacts | None:
         return None
     return EnergyFacts(
         figures=figures,
-        modules={row["path"]: found for row in document["modules"] if (found := members_known(row, MODULES, ENERGY))},
-        ops={row["index"]: found for row in document["ops"] if (found := members_known(row, OPS, ENERGY))},
+        modules=members_known(document["modules"], "path", MODULES, ENERGY),
+        ops=members_known(document["ops"], "index", OPS, ENERGY),
     )
 
 

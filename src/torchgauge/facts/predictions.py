@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from torchgauge.facts.figures import MODULES, OPS, PREDICTION, Members, members_known
+from torchgauge.facts.figures import MODULES, OPS, PREDICTION, members_known
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Document
@@ -190,21 +190,31 @@ def forecast_row(facts: ForecastFacts) -> dict[str, object]:
     return row | {"per_sample": facts.per_sample, "ops": list(facts.ops), "modules": list(facts.modules)}
 
 
+class PredictedRow(TypedDict, total=False):
+    """The predicted figures of a module or an op; the bound is that of an op."""
+
+    predicted_time_s: float
+    predicted_low_s: float
+    predicted_high_s: float
+    predicted_device_s: float
+    predicted_energy_j: float | None
+    predicted_roof_share: float | None
+    predicted_bound: Bound | None
+    predicted_source: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class PredictedTimes:
-    """Of an analysis, for the first device whose time was predicted: the members of its rows, `predicted_time_s` with
-    its interval among them; of modules by path, of ops by index."""
+    """Of an analysis, for the first device whose time was predicted: of modules by path, of ops by index."""
 
-    modules: Mapping[str, Members]
-    ops: Mapping[int, Members]
+    modules: Mapping[str, PredictedRow]
+    ops: Mapping[int, PredictedRow]
 
 
 def predicted_from_document(document: Document) -> PredictedTimes | None:
     if not document.get("forecast"):
         return None
     return PredictedTimes(
-        modules={
-            row["path"]: found for row in document["modules"] if (found := members_known(row, MODULES, PREDICTION))
-        },
-        ops={row["index"]: found for row in document["ops"] if (found := members_known(row, OPS, PREDICTION))},
+        modules=members_known(document["modules"], "path", MODULES, PREDICTION),
+        ops=members_known(document["ops"], "index", OPS, PREDICTION),
     )

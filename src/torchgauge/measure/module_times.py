@@ -14,6 +14,7 @@ from torch.jit import ScriptModule
 from torchgauge.capture.calls import intercept_calls
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.facts import OpRecord
+from torchgauge.facts.measurements import MeasuredModule
 from torchgauge.measure.latency import middle_half, nearest
 from torchgauge.measure.profile import OpTime
 from torchgauge.source.exported.plain_program import is_plain
@@ -168,7 +169,7 @@ def _is_within(path: str, folder: str) -> bool:
     return not folder or path == folder or path.startswith(f"{folder}.")
 
 
-def module_rows(own: Mapping[str, float], total: float) -> dict[str, dict[str, float | None]]:
+def module_rows(own: Mapping[str, float], total: float) -> dict[str, MeasuredModule]:
     """A module's time is its own plus that of the modules below its path, as all its figures are: a list that is never
     called has its members' time. Modules in which nothing was called are left out."""
     return {

@@ -14,7 +14,6 @@ import psutil
 import torch
 
 from torchgauge.facts import Measured, OpRecord, TraceRecord, blank_measurements
-from torchgauge.facts.figures import Members
 from torchgauge.hardware import Peaks
 from torchgauge.measure.latency import Budget, nearest
 from torchgauge.measure.module_times import (
@@ -32,6 +31,7 @@ from torchgauge.measure.subject import Subject, TrainingStep
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Measurements, Memory, Moment, Pattern, Profile
+    from torchgauge.facts.measurements import MeasuredModule, MeasuredOp
 
 PROFILED_RUNS = 5
 _PARTS_SHARE = 0.3
@@ -63,8 +63,8 @@ class Measurement:
     plan: MeasurementPlan
     step: TrainingStep | None = None
     figures: Measurements = field(default_factory=blank_measurements)
-    modules: Mapping[str, Members] = field(default_factory=dict)
-    op_rows: dict[int, Members] = field(default_factory=dict)
+    modules: Mapping[str, MeasuredModule] = field(default_factory=dict)
+    op_rows: dict[int, MeasuredOp] = field(default_factory=dict)
     trace: TraceRecord | None = None
     watch: ModuleWatch | None = None
 

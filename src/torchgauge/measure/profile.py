@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from torchgauge.capture.calls import intercept_calls
 from torchgauge.facts import FREE, OpRecord
-from torchgauge.facts.figures import Members
+from torchgauge.facts.measurements import MeasuredOp
 from torchgauge.hardware import Peaks, Roof, allows_tf32
 from torchgauge.hardware.devices import LAUNCH
 
@@ -293,7 +293,7 @@ def op_times(runs: Sequence[Mapping[int, Joined]], *, on_device: bool) -> dict[i
     return times
 
 
-def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: float) -> Members:
+def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: float) -> MeasuredOp:
     """The measured members of an op's row; `least_s` is the time of an op that does nothing."""
     cost = op.signature.cost
     moved = cost.bytes_read + cost.bytes_written

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 
 from torchgauge.facts import OpRecord, PredictedTimes
+from torchgauge.facts.predictions import PredictedRow
 from torchgauge.predict.time import OpTime
 
 
@@ -55,7 +56,7 @@ def _matched(ops: Sequence[OpRecord], timed: Sequence[OpTime]) -> Iterator[tuple
         yield last, row
 
 
-def _members(rows: Sequence[OpTime], *, is_module: bool = False) -> dict[str, float | str | None]:
+def _members(rows: Sequence[OpTime], *, is_module: bool = False) -> PredictedRow:
     joules = [row.energy_j for row in rows if row.energy_j is not None]
     device_s = sum(row.device_s for row in rows)
     roof_s = sum((row.roof_share or 0.0) * row.device_s for row in rows)
@@ -64,13 +65,13 @@ def _members(rows: Sequence[OpTime], *, is_module: bool = False) -> dict[str, fl
     for row in rows:
         if row.device_s:
             sources[row.source] = sources.get(row.source, 0.0) + row.device_s
-    return {
+    members: PredictedRow = {
         "predicted_time_s": sum(row.time_s for row in rows),
         "predicted_low_s": sum(row.low_s for row in rows),
         "predicted_high_s": sum(row.high_s for row in rows),
         "predicted_device_s": device_s,
         "predicted_energy_j": sum(joules) if joules else None,
         "predicted_roof_share": roof_s / device_s if device_s else None,
-        **({} if is_module else {"predicted_bound": longest.bound}),
         "predicted_source": max(sources, key=lambda name: sources[name]) if sources else None,
     }
+    return members if is_module else {**members, "predicted_bound": longest.bound}

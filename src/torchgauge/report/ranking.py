@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
-from torchgauge.facts.figures import ESTIMATED, Members
+from torchgauge.facts.figures import ESTIMATED
 from torchgauge.facts.measurements import energy_of, measurements_of
+
+if TYPE_CHECKING:
+    from torchgauge.facts.measurements import MeasuredOp, RowEnergy
 
 
 def is_estimated(view: View) -> bool:
@@ -18,11 +21,11 @@ def is_estimated(view: View) -> bool:
     return energy is not None and energy["origin"] == ESTIMATED
 
 
-def energy_key(view: View) -> str:
+def energy_key(view: View) -> Literal["estimated_energy_j", "energy_j"]:
     return "estimated_energy_j" if is_estimated(view) else "energy_j"
 
 
-def own_energy(node: Node, rows: Mapping[str, Members], key: str) -> float:
+def own_energy(node: Node, rows: Mapping[str, RowEnergy], key: Literal["estimated_energy_j", "energy_j"]) -> float:
     """Without the modules below."""
     below = sum(rows.get(child.path, {}).get(key) or 0.0 for child in node.children)
     return (rows.get(node.path, {}).get(key) or 0.0) - below
@@ -75,19 +78,17 @@ def rate(entry: TopModules | TopOps, amount: int) -> float | None:
 
 
 def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
-    total = _whole(view, by)
-    rows: Mapping[str, Members] = {}
-    if by != BY_FLOPS:
-        facts = view.capture.measured if by == BY_TIME else view.capture.energy
-        rows = facts.modules if facts else {}
+    total, measured, energy = _whole(view, by), view.capture.measured, view.capture.energy
+    times = measured.modules if measured else {}
+    joules = energy.modules if energy else {}
     groups: dict[Hashable, list[tuple[Node, float]]] = {}
     for node in view.tree.walk():
         if by == BY_FLOPS:
             value: float = node.own.flops
         elif by == BY_TIME:
-            value = rows.get(node.path, {}).get("self_time_s") or 0.0
+            value = times.get(node.path, {}).get("self_time_s") or 0.0
         else:
-            value = own_energy(node, rows, energy_key(view))
+            value = own_energy(node, joules, energy_key(view))
         if value > (_ROUNDING * total if by == BY_ENERGY else 0):
             # Counts are equal or not; measured values never quite are.
             likeness = (node.own.flops, node.own.macs) if by == BY_FLOPS else None
@@ -114,28 +115,31 @@ def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
 
 def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
     """Ops that do nothing are left out; by time or energy those without a figure."""
-    total, ops = _whole(view, by), view.capture.ops
-    rows: Mapping[int, Members] = {}
+    total, ops, key = _whole(view, by), view.capture.ops, energy_key(view)
+    times: Mapping[int, MeasuredOp] = {}
     if by == BY_FLOPS:
         ranked_ops = [op for op in ops if op.cost.flops or op.cost.bytes_read or op.cost.bytes_written]
         values: dict[int, float] = {op.index: op.cost.flops for op in ranked_ops}
     else:
-        facts, key = (view.capture.measured, "time_s") if by == BY_TIME else (view.capture.energy, energy_key(view))
-        rows = facts.ops if facts else {}
-        ranked_ops = [op for op in ops if rows.get(op.index, {}).get(key)]
-        values = {op.index: rows[op.index][key] for op in ranked_ops}
+        if by == BY_TIME:
+            times = view.capture.measured.ops if view.capture.measured else {}
+            values = {index: row.get("time_s") or 0.0 for index, row in times.items()}
+        else:
+            joules = view.capture.energy.ops if view.capture.energy else {}
+            values = {index: row.get(key) or 0.0 for index, row in joules.items()}
+        ranked_ops = [op for op in ops if values.get(op.index)]
     ranked = []
     for calls in equal_calls(ranked_ops):
         signature, sums, value = calls[0].signature, Sums.over(calls), sum(values[op.index] for op in calls)
-        measured = [rows[op.index] for op in calls] if by == BY_TIME else []
+        timed = [times[op.index] for op in calls] if times else []
         # The least time the device needs for all calls over the time they took.
         known = [
-            (row["roof_share"] * row["time_s"], row["time_s"]) for row in measured if row.get("roof_share") is not None
+            (share * row["time_s"], row["time_s"]) for row in timed if (share := row.get("roof_share")) is not None
         ]
         # The bound of the calls that together take the most time.
-        bounds: Counter[str | None] = Counter()
-        for row in measured:
-            bounds[row.get("bound")] += row["time_s"]
+        bounds: dict[str | None, float] = {}
+        for row in timed:
+            bounds[row.get("bound")] = bounds.get(row.get("bound"), 0.0) + row["time_s"]
         ranked.append(
             TopOps(
                 op=signature.op,
@@ -149,7 +153,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
                 flops=sums.flops,
                 bytes_moved=sums.bytes_read + sums.bytes_written,
                 roof_share=sum(least for least, _ in known) / sum(taken for _, taken in known) if known else None,
-                bound=bounds.most_common(1)[0][0] if bounds else None,
+                bound=max(bounds, key=lambda bound: bounds[bound], default=None),
             )
         )
     return _largest(ranked, by, limit)
