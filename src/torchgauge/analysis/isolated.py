@@ -21,6 +21,7 @@ from torchgauge.lazy import collector_paused
 
 if TYPE_CHECKING:
     from torchgauge.isolation.channel import Message
+    from torchgauge.isolation.limits import Limits
     from torchgauge.isolation.process import Service
 
 Found = TypeVar("Found", bound=Analysis)
@@ -94,21 +95,18 @@ def read_analysis(
 ) -> Found:
     """What `job(**options)` finds, done by a process without rights."""
     from torchgauge.facts.document import capture_from_document
-    from torchgauge.isolation import limits_for, run_isolated
+    from torchgauge.isolation import limits_for
 
     limits = limits_for(paths, memory_limit, time_limit)
-    is_new = prepare_reader(paths, torch=needs_torch, weights=options.get("weights") is not False)
-    services = reader_services()
-    if on_row is not None:
-        services["row"] = lambda message: on_row(json.loads(message.payload))
-    text = run_isolated(
+    text = run_reader(
         partial(_document, job, dict(options), sends_rows=on_row is not None),
-        limits=limits,
-        subject=paths[0],
-        services=services,
-        importers=package_importers(),
-        needs_fresh_process=not is_new and needs_fresh_torch(options.get("mode"), options.get("device")),
-        is_torch_unused=is_new,
+        paths,
+        limits,
+        torch=needs_torch,
+        weights=options.get("weights") is not False,
+        mode=options.get("mode"),
+        device=options.get("device"),
+        services={} if on_row is None else {"row": lambda message: on_row(json.loads(message.payload))},
     )
     if len(text) * _OBJECTS_PER_BYTE > limits.memory_bytes:
         raise LimitError(f"'{paths[0]}' {limits.describe('memory')}")
@@ -142,20 +140,12 @@ def read_data(
     mode: str | None = None,
 ) -> Any:
     """What `job()` returns, plain data, done by a process without rights."""
-    from torchgauge.isolation import limits_for, run_isolated
+    from torchgauge.isolation import limits_for
 
     limits = limits_for(paths, memory_limit, time_limit)
-    is_new = prepare_reader(paths, torch=needs_torch, weights=not needs_torch)
-    text = run_isolated(
-        partial(_plain, job),
-        limits=limits,
-        subject=paths[0],
-        services=reader_services(),
-        importers=package_importers(),
-        needs_fresh_process=not is_new and needs_fresh_torch(mode, None),
-        is_torch_unused=is_new,
+    return json.loads(
+        run_reader(partial(_plain, job), paths, limits, torch=needs_torch, weights=not needs_torch, mode=mode)
     )
-    return json.loads(text)
 
 
 def _plain(job: Callable[[], Any]) -> bytes:
@@ -164,19 +154,37 @@ def _plain(job: Callable[[], Any]) -> bytes:
     return json_line(job()).encode()
 
 
-def needs_fresh_torch(mode: str | None, device: Any) -> bool:
-    """The autograd engine has threads and CUDA a context: neither survives a fork."""
-    return mode == "train" or str(device).startswith("cuda")
+def run_reader(
+    job: Callable[[], bytes],
+    paths: list[str],
+    limits: Limits,
+    *,
+    torch: bool,
+    weights: bool,
+    mode: str | None = None,
+    device: object = None,
+    writable: Sequence[str] = (),
+    services: Mapping[str, Service] | None = None,
+) -> bytes:
+    """What `job()` returns, done by a process without rights that reads these files; `writable` are the files that this
+    process writes for it."""
+    from torchgauge.isolation import run_isolated
 
-
-def reader_services() -> dict[str, Service]:
-    """What this process does for a reader of files."""
-    return {"compile": _compile_kernel, "accelerator": _name_accelerator, "loaded": _note_loaded}
-
-
-def package_importers() -> dict[str, Callable[[], object]]:
-    """How this process imports what a reader may need and cannot import, by name."""
-    return {"numba": _load_kernels, **{name: partial(_import_quietly, name) for name in _PACKAGES}}
+    is_new = prepare_reader(paths, torch=torch, weights=weights)
+    # The autograd engine has threads and CUDA a context: neither survives a fork.
+    survives_fork = mode != "train" and not str(device).startswith("cuda")
+    own = {"compile": _compile_kernel, "accelerator": _name_accelerator, "loaded": _note_loaded}
+    return run_isolated(
+        job,
+        limits=limits,
+        subject=paths[0],
+        writable=writable,
+        services={**own, **(services or {})},
+        # What a reader may need and cannot import.
+        importers={"numba": _load_kernels, **{name: partial(_import_quietly, name) for name in _PACKAGES}},
+        needs_fresh_process=not is_new and not survives_fork,
+        is_torch_unused=is_new,
+    )
 
 
 def _import_quietly(package: str) -> None:

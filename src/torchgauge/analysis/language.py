@@ -206,12 +206,17 @@ def llm(
         raise UsageError(f"context must be a positive number, not {context}")
     if prefix < 0 or (context is not None and prefix >= context):
         raise UsageError("prefix must be shorter than the context, and not negative")
-    settings = Settings(chosen_dtype(dtype), execution, _adapter(adapter))
+    kind, _, rest = (adapter or "lora").partition(":")
+    rank, _, pattern = rest.partition(":")
+    if kind != "lora" or (rest and not rank.isdigit()) or rank == "0":
+        raise UsageError(f"an adapter is lora or lora:RANK:PATTERN, such as lora:16:*q_proj.weight, not '{adapter}'")
+    trained = None if adapter is None else (int(rank or _LORA[0]), pattern or _LORA[1])
+    settings = Settings(chosen_dtype(dtype), execution, trained)
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(target).__name__
     devices = [] if on is None else [on] if isinstance(on, str) else list(on)
     drafts = None if speculative is None else Speculative.parse(speculative)
     asked = Asked(context, many, tuple(devices), weights_dtype, cache_dtype, page_size, drafts, prefix)
-    opening = partial(_Model, target, code, allow_pickle, progress)
+    model = _Model(target, code, allow_pickle, progress)
     if needs_isolation(target, allow_pickle):
         read = partial(
             read_data,
@@ -220,23 +225,17 @@ def llm(
             time_limit=time_limit,
             needs_torch=True,
         )
-        whole = partial(read, partial(_read_document, opening, name, asked, settings))
-        result = Llm(name, asked, partial(_ask_reader, read, opening), settings, whole)
+
+        def ask(settings: Settings, points: Sequence[Point], devices: Sequence[str], *, describes: bool) -> Answer:
+            question = partial(model, settings, points, devices, describes=describes)
+            return conform(read(question), Answer, "what was found in the file")
+
+        result = Llm(name, asked, ask, settings, partial(read, partial(_read_document, model, name, asked, settings)))
     else:
-        result = Llm(name, asked, opening(), settings)
+        result = Llm(name, asked, model, settings)
     if not lazy:
         result.facts  # noqa: B018 - a target that cannot be read is refused here
     return result
-
-
-def _adapter(asked: str | None) -> tuple[int, str] | None:
-    if asked is None:
-        return None
-    kind, _, rest = asked.partition(":")
-    rank, _, pattern = rest.partition(":")
-    if kind != "lora" or (rest and not rank.isdigit()) or rank == "0":
-        raise UsageError(f"an adapter is lora or lora:RANK:PATTERN, such as lora:16:*q_proj.weight, not '{asked}'")
-    return int(rank or _LORA[0]), pattern or _LORA[1]
 
 
 @dataclass(frozen=True)
@@ -258,28 +257,9 @@ class Ask(Protocol):
     ) -> Answer: ...
 
 
-def _ask_reader(
-    read: Callable[[Callable[[], Answer]], object],
-    opening: Callable[[], _Model],
-    settings: Settings,
-    points: Sequence[Point],
-    devices: Sequence[str],
-    *,
-    describes: bool,
-) -> Answer:
-    question = partial(_read_answer, opening, settings, points, devices, describes)
-    return conform(read(question), Answer, "what was found in the file")
-
-
-def _read_answer(
-    opening: Callable[[], _Model], settings: Settings, points: Sequence[Point], devices: Sequence[str], describes: bool
-) -> Answer:
-    return opening()(settings, points, devices, describes=describes)
-
-
-def _read_document(opening: Callable[[], _Model], name: str, asked: Asked, settings: Settings) -> LlmFacts:
+def _read_document(model: _Model, name: str, asked: Asked, settings: Settings) -> LlmFacts:
     """In a reader: the file is opened once for all of it."""
-    return Llm(name, asked, opening(), settings).to_dict()
+    return Llm(name, asked, model, settings).to_dict()
 
 
 class _Model:

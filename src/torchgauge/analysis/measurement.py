@@ -46,14 +46,6 @@ def measurements_asked(
     return MeasureOptions(profile, sweeps, settings, (*notes, *settings.notes))
 
 
-def model_device(subject: object) -> torch.device | None:
-    """The device of a live model: by default it is measured there."""
-    from torch.nn import Module
-
-    tensors = [*subject.parameters(), *subject.buffers()] if isinstance(subject, Module) else []
-    return next((tensor.device for tensor in tensors if not tensor.is_meta), None)
-
-
 def measure_runs(
     source: Source,
     asked: MeasureOptions,

@@ -6,17 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchgauge.analysis.advice import ModelInMemory, Opened, check_verify, expected_times, verify_advice
 from torchgauge.analysis.isolated import needs_isolation, read_analysis
-from torchgauge.analysis.measurement import (
-    asked_footprint,
-    complete_energy,
-    measure_runs,
-    measurements_asked,
-    model_device,
-)
+from torchgauge.analysis.measurement import asked_footprint, complete_energy, measure_runs, measurements_asked
 from torchgauge.analysis.options import (
     Depth,
     chosen_device,
@@ -35,7 +29,7 @@ from torchgauge.errors import InputError, TorchgaugeError, UsageError, errors_as
 from torchgauge.facts import COMPILED, Capture, EnergyFacts
 from torchgauge.facts.experts import dense_warnings
 from torchgauge.lazy import collector_paused
-from torchgauge.progress import stage
+from torchgauge.progress import Progress, stage
 from torchgauge.source.target_check import check_target
 
 if TYPE_CHECKING:
@@ -130,67 +124,43 @@ def analyze(
     if verify:
         check_verify(advice)
     emitted = asked_footprint(carbon, carbon_intensity, pue, carbon_rate, profile=profile)
-    is_measured = inference or profile or sweep is not None
     chosen_run = chosen_execution(execution, target)
-    is_compiled = chosen_run == COMPILED
+    runs = Runs(inference or profile or sweep is not None, verify, chosen_run == COMPILED)
     settings, asked = None, None
-    if is_measured or verify:
+    if runs.are_real:
         from torchgauge.measure.settings import read_settings
 
         settings = read_settings(
             threads=threads, budget_s=budget_s, profile_level=profile_level, memory_fraction=memory_fraction
         )
-    if is_measured and settings is not None:
-        asked = measurements_asked(target, profile, sweep, settings, is_compiled=is_compiled)
-    # What runs the model's code for more than its ops.
-    is_run = is_measured or verify or is_compiled
+    if runs.measured and settings is not None:
+        asked = measurements_asked(target, profile, sweep, settings, is_compiled=runs.compiled)
     if needs_isolation(target, allow_pickle):
-        found = read_file(options, is_measured=is_run)
-        if not is_run:
+        found = read_file(options, is_measured=any(runs))
+        if not any(runs):
             return found
     from torchgauge.capture import Request
-    from torchgauge.source import GivenInputs, resolve
+    from torchgauge.source import GivenInputs
 
     given = GivenInputs(input_size, inputs, kwargs, chosen_dtype(dtype), batch, seq, specs)
     with errors_as_torchgauge(stored_path(target)):
         # With torch loaded a collection takes about 50 ms, and a first analysis triggers many.
         is_live = not isinstance(target, str | os.PathLike)
         with stage("analysing", shown=progress) as tell, collector_paused() if is_live else nullcontext():
-            source = resolve(unwrapped(target), code=code, allow_pickle=allow_pickle, progress=tell)
-            if silence:
-                from torchgauge.advise import check_names
-
-                # A target's own file may bring rules, so their names are known only now.
-                check_names(silence)
-            # Weights without code run nowhere.
-            place = None if source.model is None else device
-            if source.model is not None and not device and is_run:
-                place = model_device(source.model)
-            asked_device = chosen_device(place)
-            pretended, remarks = pretended_device(asked_device, is_run=is_measured or verify)
-            if needs_isolation(target, allow_pickle):
-                remarks = (*remarks, MEASURED_OUTSIDE if is_measured or verify else COMPILED_OUTSIDE)
-            source = replace(source, warnings=(*source.warnings, *remarks))
-            if is_compiled:
-                from torchgauge.compiled import require_code
-
-                require_code(source)
-            if is_measured or verify:
-                from torchgauge.source.real_model import runs_allowed
-
-                source = runs_allowed(source)
+            opened = Opened(unwrapped(target), code, allow_pickle)
+            source, asked_device, pretended = open_source(opened, target, silence, device, runs, tell)
             request = Request(asked_device, given.dtype, mode == "train", source.build_real)
             capture, traced = static_run(source, given, replace(request, device=pretended))
         metered: EnergyFacts | None = None
         if asked is not None:
-            runs = None
-            if is_compiled:
+            compiled = None
+            if runs.compiled:
                 from torchgauge.compiled import CompiledRuns, root_options
 
-                runs = CompiledRuns(request, root_options(target))
-            measured, metered = measure_runs(source, asked, progress, traced, request, given, runs)
-            capture = replace(capture, measured=measured, compiled=runs.facts if runs is not None else None)
-        if is_compiled and traced is not None and capture.compiled is None:
+                compiled = CompiledRuns(request, root_options(target))
+            measured, metered = measure_runs(source, asked, progress, traced, request, given, compiled)
+            capture = replace(capture, measured=measured, compiled=compiled.facts if compiled is not None else None)
+        if runs.compiled and traced is not None and capture.compiled is None:
             capture = add_compiled(capture, source, traced, target, request, progress, is_asked=execution is not None)
         if profile or emitted is not None:
             capture = replace(capture, energy=complete_energy(capture, metered, emitted))
@@ -204,11 +174,61 @@ def analyze(
     if advice:
         found = add_advice(found, source, on, silence, progress, all_advice=all_advice)
     if verify and settings is not None:
-        opened = Opened(unwrapped(target), code, allow_pickle)
         verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)
         count = len(found.capture.advice)
         found = found.with_remarks(advice=verified[:count], options=verified[count:], plan=plan)
     return found
+
+
+class Runs(NamedTuple):
+    """What runs the model's code for more than its ops."""
+
+    measured: bool
+    verified: bool
+    compiled: bool
+
+    @property
+    def are_real(self) -> bool:
+        return self.measured or self.verified
+
+
+def open_source(
+    opened: Opened,
+    target: object,
+    silence: Sequence[str],
+    device: torch.device | str | None,
+    runs: Runs,
+    progress: Progress,
+) -> tuple[Source, torch.device, torch.device]:
+    """The source, with the right to run for real where that was asked for; the device of real runs, and the one that
+    the tensors of the static pass claim."""
+    from torchgauge.source import resolve
+
+    source = resolve(opened.target, code=opened.code, allow_pickle=opened.allow_pickle, progress=progress)
+    if silence:
+        from torchgauge.advise import check_names
+
+        # A target's own file may bring rules, so their names are known only now.
+        check_names(silence)
+    # Weights without code run nowhere; by default a live model runs where it is.
+    place = None if source.model is None else device
+    if source.model is not None and not device and any(runs):
+        tensors = (*source.model.parameters(), *source.model.buffers())
+        place = next((tensor.device for tensor in tensors if not tensor.is_meta), None)
+    asked = chosen_device(place)
+    pretended, remarks = pretended_device(asked, is_run=runs.are_real)
+    if needs_isolation(target, opened.allow_pickle):
+        remarks = (*remarks, MEASURED_OUTSIDE if runs.are_real else COMPILED_OUTSIDE)
+    source = replace(source, warnings=(*source.warnings, *remarks))
+    if runs.compiled:
+        from torchgauge.compiled import require_code
+
+        require_code(source)
+    if runs.are_real:
+        from torchgauge.source.real_model import runs_allowed
+
+        source = runs_allowed(source)
+    return source, asked, pretended
 
 
 def add_compiled(

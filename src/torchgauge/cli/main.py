@@ -92,24 +92,22 @@ def run_command(args: argparse.Namespace) -> int:
 
 def run_isolated_command(args: argparse.Namespace, reader: Reader) -> int:
     """The whole command by a process without rights: it prints, and this one writes the files that were asked for."""
-    from torchgauge.analysis.isolated import needs_fresh_torch, package_importers, prepare_reader, reader_services
-    from torchgauge.isolation import limits_for, run_isolated
+    from torchgauge.analysis.isolated import run_reader
+    from torchgauge.isolation import limits_for
     from torchgauge.source.target_check import check_target
 
     limits = limits_for(reader.paths, args.memory_limit, args.time_limit)
     for path in reader.paths:
         check_target(path)  # an empty file or a picture is refused before torch is imported
-    is_new = prepare_reader(reader.paths, torch=reader.torch, weights=reader.weights)
-    status = run_isolated(
+    status = run_reader(
         partial(isolated_command, args),
-        limits=limits,
-        subject=reader.paths[0],
+        reader.paths,
+        limits,
+        torch=reader.torch,
+        weights=reader.weights,
+        mode=getattr(args, "mode", None),
+        device=getattr(args, "device", None),
         writable=args.outputs,
-        services=reader_services(),
-        importers=package_importers(),
-        needs_fresh_process=not is_new
-        and needs_fresh_torch(getattr(args, "mode", None), getattr(args, "device", None)),
-        is_torch_unused=is_new,
     )
     return int(status)
 

@@ -27,7 +27,7 @@ from torchgauge.facts.document_types import (
     Scan,
     Tensor,
 )
-from torchgauge.facts.files import adapter_from_document, stored_from_document, training_from_document
+from torchgauge.facts.files import AdapterRecord, TrainingRecord, stored_from_document
 from torchgauge.facts.measurements import energy_from_document, measured_from_document
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord, Structure
 from torchgauge.facts.op import Cost, OpRecord, Signature
@@ -109,6 +109,7 @@ def _capture(document: Document) -> Capture:
         readers = given.get("readers")
         places = None if readers is None else tuple((op, place) for op, place in readers)
         inputs.append(InputRecord(given["name"], _spec(given), given["inferred"], places))
+    training, adapter = document.get("training"), document.get("adapter")
     metadata = {str(name): str(value) for name, value in target.get("metadata", {}).items()}
     return Capture(
         target=TargetRecord(target["name"], target["kind"], target["format"], tuple(target["files"]), metadata),
@@ -142,8 +143,8 @@ def _capture(document: Document) -> Capture:
         advice=tuple(document.get("advice", ())),
         options=tuple(document.get("options", ())),
         plan=document.get("plan"),
-        training=training_from_document(document),
-        adapter=adapter_from_document(document),
+        training=None if training is None else make_record(TrainingRecord, training),
+        adapter=None if adapter is None else make_record(AdapterRecord, adapter),
         fit=tuple(read_records(document.get("fit", []), FitFacts, "fit")),
         forecast=tuple(document.get("forecast", ())),
         predicted=predicted_from_document(document),

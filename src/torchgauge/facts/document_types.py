@@ -24,12 +24,10 @@ Pair = Annotated[list[int], Rule(lambda pair: len(pair) == 2, "a pair of whole n
 Interval = Annotated[list[float], Rule(lambda pair: len(pair) == 2, "two numbers")] | None
 
 
-def _same_length(spec: Tensor) -> bool:
-    stride = spec.get("stride")
-    return stride is None or len(stride) == len(spec["shape"])
-
-
-_STRIDES = Rule(_same_length, "a tensor with as many strides as sizes")
+_STRIDES = Rule(
+    lambda spec: spec.get("stride") is None or len(spec["stride"]) == len(spec["shape"]),
+    "a tensor with as many strides as sizes",
+)
 
 
 def _together(*keys: str) -> Rule:
@@ -273,16 +271,16 @@ class Quantization(TypedDict, total=False):
     bytes_after: BytesAfter | None
 
 
-def _has_edges(histogram: Bins) -> bool:
-    return len(histogram["edges"]) == len(histogram["counts"]) + 1 and histogram["edges"] == sorted(histogram["edges"])
-
-
 class Bins(TypedDict):
     edges: list[float]
     counts: list[Count]
 
 
-Histogram = Annotated[Bins, Rule(_has_edges, "a histogram: one edge more than counts, in order")] | None
+_EDGES = Rule(
+    lambda bins: len(bins["edges"]) == len(bins["counts"]) + 1 and bins["edges"] == sorted(bins["edges"]),
+    "a histogram: one edge more than counts, in order",
+)
+Histogram = Annotated[Bins, _EDGES] | None
 
 
 class Pruning(TypedDict, total=False):
@@ -329,11 +327,10 @@ _SPREAD = _together(
 )  # fmt: skip
 
 
-def _has_shown_quantiles(row: Spread) -> bool:
-    return row.get("mean") is None or {"0.001", "0.5", "0.999"} <= (row.get("quantiles") or {}).keys()
-
-
-_QUANTILES = Rule(_has_shown_quantiles, "an object with the quantiles 0.001, 0.5 and 0.999 of its values")
+_QUANTILES = Rule(
+    lambda row: row.get("mean") is None or {"0.001", "0.5", "0.999"} <= (row.get("quantiles") or {}).keys(),
+    "an object with the quantiles 0.001, 0.5 and 0.999 of its values",
+)
 
 
 class Lines(TypedDict):
@@ -1147,11 +1144,10 @@ class CompiledRow(TypedDict):
     joined_s: Figure
 
 
-def _have_graphs(compiled: CompiledRow) -> bool:
-    return all(kernel["graph"] < len(compiled["graphs"]) for kernel in compiled["kernels"])
-
-
-_OF_A_GRAPH = Rule(_have_graphs, "kernels of the graphs that are there")
+_OF_A_GRAPH = Rule(
+    lambda compiled: all(kernel["graph"] < len(compiled["graphs"]) for kernel in compiled["kernels"]),
+    "kernels of the graphs that are there",
+)
 
 
 class Common(TypedDict):
@@ -1206,8 +1202,8 @@ class Document(Common):
     compiled: NotRequired[Annotated[CompiledRow, _OF_A_GRAPH] | None]
 
 
-def _has_run(document: Document) -> bool:
-    return document["capture"]["mode"] is not None or not document["ops"]
-
-
-ANALYSIS = Annotated[Document, Rule(_has_run, "a document whose ops were seen in a run, fake or real")]
+_RUN = Rule(
+    lambda document: document["capture"]["mode"] is not None or not document["ops"],
+    "a document whose ops were seen in a run, fake or real",
+)
+ANALYSIS = Annotated[Document, _RUN]

@@ -119,9 +119,6 @@ class Figure:
     def short(self) -> str:
         return self.heading or self.title
 
-    def is_in(self, use: Use) -> bool:
-        return use not in self.left_out and self.range_of is None
-
 
 _ALL = (TOTALS, MODULES, OPS)
 # The order of the rows is that of the keys in every document.
@@ -278,7 +275,11 @@ def figures_of(level: str) -> tuple[Figure, ...]:
 @cache
 def shown_in(use: Use, level: str) -> tuple[Figure, ...]:
     """The numbers and texts of a level that a use shows, also such as only follow from others."""
-    return tuple(figure for figure in FIGURES if level in figure.levels and figure.unit.is_scalar and figure.is_in(use))
+    return tuple(
+        figure
+        for figure in FIGURES
+        if level in figure.levels and figure.unit.is_scalar and use not in figure.left_out and figure.range_of is None
+    )
 
 
 @cache

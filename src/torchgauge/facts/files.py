@@ -233,19 +233,9 @@ def training_member(found: TrainingRecord | None) -> dict[str, object] | None:
     }
 
 
-def training_from_document(document: Common) -> TrainingRecord | None:
-    row = document.get("training")
-    return None if row is None else make_record(TrainingRecord, row)
-
-
 def adapter_member(found: AdapterRecord | None) -> dict[str, object] | None:
     if found is None:
         return None
     facts = {name: getattr(found, name) for name in AdapterRecord.__slots__}
     shares = {"trainable_share": found.trainable_share, "share_of_adapted": found.share_of_adapted}
     return facts | {"targets": list(found.targets), "settings": dict(found.settings)} | shares
-
-
-def adapter_from_document(document: Common) -> AdapterRecord | None:
-    row = document.get("adapter")
-    return None if row is None else make_record(AdapterRecord, row)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypedDict, cast
 
-from torchgauge.facts.figures import ENERGY, INFERENCE, MEASURED, MODULES, OPS, PROFILE, members_known
+from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PROFILE, members_known
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Document, EnergyFigures, Measurements
@@ -81,12 +81,6 @@ def blank_measurements() -> Measurements:
     }  # fmt: skip
 
 
-def total_time(measured: Measured | None) -> float | None:
-    """The median of the undisturbed runs; never a sum of parts."""
-    latency = measured.figures.get("latency") if measured else None
-    return latency["median_s"] if latency else None
-
-
 def measured_from_document(document: Document) -> Measured | None:
     figures = document.get("measurements")
     if figures is None:
@@ -109,12 +103,6 @@ def measured_from_document(document: Document) -> Measured | None:
     )
 
 
-def trace_member(measured: Measured | None) -> dict[str, object] | None:
-    """A profiled run as the document has it: the rows of its record."""
-    trace = measured.trace if measured else None
-    return {name: getattr(trace, name) for name in trace.__slots__} if trace else None
-
-
 @dataclass(frozen=True, slots=True)
 class EnergyFacts:
     """What a run consumes. `figures` is the document's `energy`; `modules` are by path, `ops` by index."""
@@ -125,11 +113,6 @@ class EnergyFacts:
 
 
 UNAVAILABLE: Final = "unavailable"
-
-
-def total_energy(energy: EnergyFacts | None) -> float | None:
-    """Joules of one run where a meter measured them; never a sum of parts, never an estimate."""
-    return energy.figures["joules"] if energy and energy.figures["origin"] == MEASURED else None
 
 
 def energy_from_document(document: Document) -> EnergyFacts | None:

@@ -98,11 +98,6 @@ def fit_row(facts: FitFacts, suggestions: Suggestions | None = None) -> dict[str
     return row | (suggestions or {})
 
 
-def short_fit_row(facts: FitFacts) -> dict[str, object]:
-    """As the JSON of an analysis has it: without the course of a step."""
-    return {key: value for key, value in fit_row(facts).items() if key not in ("timeline", "course")}
-
-
 class OpForecast(TypedDict):
     """`time_s` is what the op adds to the run, `device_s` what its kernels take."""
 

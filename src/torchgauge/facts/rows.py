@@ -13,6 +13,7 @@ from torchgauge.facts.figures import (
     ENERGY,
     FILES,
     INFERENCE,
+    MEASURED,
     MODULES,
     OPS,
     PREDICTION,
@@ -23,7 +24,6 @@ from torchgauge.facts.figures import (
     keys_known,
 )
 from torchgauge.facts.files import file_totals
-from torchgauge.facts.measurements import total_energy, total_time
 from torchgauge.facts.module import InputRecord, ParamRecord, Structure
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.peak_memory import memory_at_peak
@@ -98,7 +98,12 @@ def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Ro
         **{key: sum(size for _, size in sizes) if is_step_known else None for key, sizes in kept.items()},
         "total_bytes": peak.total if peak else None,
     }
-    found = {"time_s": total_time(capture.measured), "energy_j": total_energy(capture.energy)}
+    # Of whole runs, never sums of parts: the median of the undisturbed ones, and what a meter measured.
+    latency = capture.measured.figures.get("latency") if capture.measured else None
+    joules = (
+        capture.energy.figures["joules"] if capture.energy and capture.energy.figures["origin"] == MEASURED else None
+    )
+    found = {"time_s": latency["median_s"] if latency else None, "energy_j": joules}
     return _row(TOTALS, static, found, has_code=capture.has_code)
 
 

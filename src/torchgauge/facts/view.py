@@ -12,13 +12,12 @@ from torchgauge.facts.capture import SCHEMA_VERSION, Capture
 from torchgauge.facts.compiled import compiled_member
 from torchgauge.facts.experts import Mixture, find_mixtures
 from torchgauge.facts.files import adapter_member, pickle_member, training_member
-from torchgauge.facts.measurements import trace_member
 from torchgauge.facts.module import ArchitectureRecord
-from torchgauge.facts.predictions import short_fit_row
+from torchgauge.facts.predictions import fit_row
 from torchgauge.facts.quantized import WeightSize, quantization_member, weight_sizes
 from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
 from torchgauge.facts.tree import Node, Sums, build_tree
-from torchgauge.facts.weights import against_member, summary_member, weight_ops, weight_rows
+from torchgauge.facts.weights import weight_ops, weight_rows
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, Plan
@@ -102,8 +101,11 @@ class View:
     @cached_property
     def weight_summary(self) -> Row | None:
         """The figures of all weights together; None where no values were read."""
-        summary = summary_member(self.capture.statistics)
-        return None if summary is None else Row(summary)
+        found = self.capture.statistics
+        if found is None:
+            return None
+        failures = [{"name": name, "reason": reason} for name, reason in found.failures]
+        return Row({**found.summary, "failures": failures, "scan": dict(found.scan)})
 
     @cached_property
     def measurements(self) -> Row | None:
@@ -159,7 +161,8 @@ class View:
     def members(self) -> dict[str, Callable[[], object]]:
         """The members of the JSON document in their order, each computed when it is called. Rows of weights come
         one by one, since a file may hold a million tensors."""
-        capture = self.capture
+        capture, statistics = self.capture, self.capture.statistics
+        trace = capture.measured.trace if capture.measured else None
         members: dict[str, Callable[[], Any]] = {
             "schema_version": lambda: SCHEMA_VERSION,
             "tool": lambda: {"name": "torchgauge", "version": capture.version},
@@ -199,16 +202,16 @@ class View:
             "weights": lambda: (
                 map(dict, self.weights)
                 if "weights" in self.__dict__
-                else weight_rows(capture.stored, capture.params, capture.statistics)
+                else weight_rows(capture.stored, capture.params, statistics)
             ),
             "quantization": lambda: self.quantization and dict(self.quantization),
             "weight_summary": lambda: self.weight_summary and dict(self.weight_summary),
-            "against": lambda: against_member(capture.statistics),
+            "against": lambda: statistics.against.copy() if statistics and statistics.against else None,
             "pickle": lambda: pickle_member(capture.stored),
             "training": lambda: training_member(capture.training),
             "adapter": lambda: adapter_member(capture.adapter),
             "measurements": lambda: self.measurements and dict(self.measurements),
-            "trace": lambda: trace_member(capture.measured),
+            "trace": lambda: {name: getattr(trace, name) for name in trace.__slots__} if trace else None,
             "energy": lambda: self.energy and dict(self.energy),
             "advice": lambda: [dict(row) for row in self.advice],
             "options": lambda: [dict(row) for row in self.options],
@@ -217,7 +220,11 @@ class View:
             "weight_ops": lambda: weight_ops(capture.ops, self.weights, capture.params) if capture.ops else [],
         }
         if capture.fit:
-            members["fit"] = lambda: [short_fit_row(facts) for facts in capture.fit]
+            # Without the course of a step.
+            members["fit"] = lambda: [
+                {key: value for key, value in fit_row(facts).items() if key not in ("timeline", "course")}
+                for facts in capture.fit
+            ]
         if capture.forecast:
             members["forecast"] = lambda: [dict(row) for row in capture.forecast]
         return members

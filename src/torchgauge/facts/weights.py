@@ -59,17 +59,6 @@ def weight_rows(
         yield {**weight_row(tensor), **figures.get(tensor.name, {})}
 
 
-def summary_member(statistics: WeightStatistics | None) -> dict[str, object] | None:
-    if statistics is None:
-        return None
-    failures = [{"name": name, "reason": reason} for name, reason in statistics.failures]
-    return {**statistics.summary, "failures": failures, "scan": dict(statistics.scan)}
-
-
-def against_member(statistics: WeightStatistics | None) -> Against | None:
-    return None if statistics is None or statistics.against is None else statistics.against.copy()
-
-
 def statistics_from_document(document: Common) -> WeightStatistics | None:
     """None where no values were read."""
     summary = document.get("weight_summary")
