@@ -11,6 +11,8 @@
     python tools/collect_kernels.py fifth -o more.jsonl.xz           here: layers of models that no list had
     python tools/collect_kernels.py sixth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
                                                                      here: measured layers in other ways, drawn sizes
+    python tools/collect_kernels.py seventh -o more.jsonl.xz         here: drawn ops that only stream their tensors,
+                                                                     convolutions of signals and volumes
     python tools/collect_kernels.py eighth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
                                                                      here: short convolutions again, other batches
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
@@ -58,6 +60,7 @@ def main() -> int:
             "fourth",
             "fifth",
             "sixth",
+            "seventh",
             "eighth",
             "gather",
             "table",
@@ -90,6 +93,8 @@ def main() -> int:
     if args.phase == "sixth":
         times = import_module("kernel_tables").read_times(*args.paths)
         return write_calls(import_module("kernel_layers").sixth_draw(times), args.output)
+    if args.phase == "seventh":
+        return write_calls(seventh_list(import_module("kernel_streamed").seventh_draw()), args.output)
     if args.phase == "eighth":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
         return write_calls(import_module("kernel_layers").eighth_draw(rows), args.output)
@@ -180,6 +185,17 @@ def fourth_list(listed: Path, times: Path, output: Path) -> int:
     calls.sort(key=lambda pair: pair[0])
     print(f"{len(left)} of the list, {len(calls) - len(left)} drawn")
     return write_calls([call for _, call in calls], output)
+
+
+def seventh_list(streamed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Streamed ops, and among them convolutions of signals and volumes."""
+    draws: Any = import_module("kernel_draws")
+    draw = draws.Draw(10)
+    convolutions = import_module("kernel_layers").seventh_convolutions(draw, 4000)
+    order = [(place / len(streamed), call) for place, call in enumerate(streamed)]
+    order += [(draw.random.random(), call) for call in convolutions]
+    order.sort(key=lambda pair: pair[0])
+    return [call for _, call in order]
 
 
 def chosen(calls: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:

@@ -201,7 +201,7 @@ def limits(call: dict[str, Any]) -> dict[int, int]:
         return value["tensor"] if isinstance(value, dict) and "tensor" in value else None
 
     found: dict[int | None, int] = {}
-    if op == "embedding":
+    if op in ("embedding", "_embedding_bag", "_embedding_bag_forward_only"):
         found[number("indices")] = shape("weight")[0]
     elif op == "embedding_dense_backward":
         found[number("indices")] = int(args["num_weights"])
@@ -298,10 +298,36 @@ def through_torch(call: Call, name: str) -> Callable[[int], Any]:
             return gradient(*kept[copy])
 
         return backward
-    if name.endswith("_attention_backward") or name == "_cudnn_rnn_backward":
-        for bound in call.bound:
+    for bound in call.bound:
+        if name.endswith("_attention_backward") or name == "_cudnn_rnn_backward":
             bound.update(kept_by_forward(name.removesuffix("_backward"), bound))
+        elif "max_pool" in name and name.endswith("_backward"):
+            bound["indices"] = places_of_maxima(name, bound)
+        elif name.startswith("grid_sampler"):
+            bound["grid"] = near_identity(bound["grid"])
+        elif name.startswith("_embedding_bag"):
+            bags, count = len(bound["offsets"]), len(bound["indices"])
+            bound["offsets"] = torch.arange(bags, device=call.device) * max(count // bags, 1)
+        elif name == "bernoulli" or name.startswith("binary_cross_entropy"):
+            bound |= {key: value.abs().clamp_(max=1) for key, value in bound.items() if key in ("self", "target")}
     return call
+
+
+def places_of_maxima(name: str, bound: dict[str, Any]) -> Tensor:
+    """As the forward op gives them: random ones would all write to the same few places."""
+    op = getattr(torch.ops.aten, name.removesuffix("_backward")).default
+    given = {argument.name: bound[argument.name] for argument in op._schema.arguments if argument.name in bound}
+    if name.startswith("adaptive"):
+        dims = int(name.partition("pool")[2][0])
+        given["output_size"] = list(bound["grad_output"].shape[-dims:])
+    return op(**given)[1]
+
+
+def near_identity(grid: Tensor) -> Tensor:
+    """Places close to those of the pixels, as models sample them: random ones would miss every cache."""
+    sides = grid.shape[1:-1]
+    along = torch.meshgrid(*(torch.linspace(-1, 1, side, device=grid.device) for side in sides), indexing="ij")
+    return (torch.stack(along[::-1], -1) + 0.03 * torch.randn(grid.shape, device=grid.device)).to(grid.dtype)
 
 
 def kept_by_forward(name: str, bound: dict[str, Any]) -> dict[str, Any]:

@@ -291,6 +291,56 @@ def sixth_draw(times: Sequence[Any]) -> list[dict[str, Any]]:
     return listed
 
 
+def seventh_convolutions(draw: Draw, count: int) -> list[dict[str, Any]]:
+    """Convolutions of signals and volumes, and transposed ones: the lists before have hardly any."""
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        layer, batch, dtype = other_convolution(draw), draw.pick((1, 1, 2, 4, 8, 8, 16, 32)), draw.pick(TYPES)
+        work = batch * prod(layer.image) * prod(layer.kernel) * layer.channels * layer.made // layer.groups
+        if work <= MOST_PRODUCTS / 4:
+            found += [described(one, cold_flags(one, draw)) for one in convolution_calls(draw, layer, batch, dtype)]
+    return found
+
+
+def other_convolution(draw: Draw) -> ConvolutionLayer:
+    """Of a signal (speech, waveforms, series), of a volume (video, medical images), or transposed."""
+    pick = draw.pick
+    dims, is_transposed = pick(((1, False), (1, False), (1, False), (3, False), (3, False), (3, False), (3, False),
+                                (1, True), (2, True), (3, True)))  # fmt: skip
+    channels = pick((1, 3, 3, 8, 16, 24, 32, 32, 48, 64, 64, 80, 96, 128, 128, 192, 256, 256, 320, 384, 512, 768, 1024))
+    made = pick((channels, channels, 2 * channels, max(channels // 2, 1), pick((16, 32, 64, 128, 256, 512))))
+    groups = 1
+    image: tuple[int, ...]
+    stride: tuple[int, ...]
+    if dims == 1:
+        length, wide = draw.size(4, 16, pick((1, 1, 8))), pick((1, 3, 3, 3, 5, 7, 8, 10, 11, 15, 16, 31, 41))
+        image, kernel = (length,), (wide,)
+        stride, dilation = (pick((1, 1, 1, 2, 2, 4, 5)),), (pick((1, 1, 1, 1, 2, 3, 5, 9)),)
+        if channels > 8 and draw.chance(0.25):
+            made, groups = channels, pick((channels, channels, 4 if channels % 4 == 0 else 1))
+    else:
+        side = pick((4, 7, 8, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128))
+        depth = pick((1, 2, 4, 8, 8, 16, 16, 32, 64, side))
+        image = (depth, side, side) if dims == 3 else (side, side)
+        kernel = pick(((3, 3, 3), (3, 3, 3), (3, 3, 3), (1, 3, 3), (3, 1, 1), (1, 1, 1), (1, 7, 7), (3, 7, 7),
+                       (5, 5, 5), (7, 7, 7), (2, 2, 2)))[-dims:]  # fmt: skip
+        steps = pick((1, 1, 1, 2))
+        stride = tuple(steps if wide > 1 or draw.chance(0.3) else 1 for wide in kernel)
+        dilation = (1,) * dims
+        if channels > 8 and draw.chance(0.1):
+            made = groups = channels
+    if is_transposed:
+        step = pick((2, 2, 2, 4, 5, 8)) if dims == 1 else 2
+        wide = pick((step, 2 * step, step + 1))
+        return ConvolutionLayer(image, channels, made, (wide,) * dims, (step,) * dims, ((wide - step) // 2,) * dims,
+                                (1,) * dims, True, (0,) * dims, 1, draw.chance(0.6))  # fmt: skip
+    room = tuple(apart * (wide - 1) // 2 for wide, apart in zip(kernel, dilation, strict=True))
+    padding = room if draw.chance(0.85) else (0,) * dims
+    image = tuple(max(size, apart * (wide - 1) + 1) for size, wide, apart in zip(image, kernel, dilation, strict=True))
+    return ConvolutionLayer(image, channels, made, kernel, stride, padding, dilation, False, (0,) * dims, groups,
+                            draw.chance(0.5))  # fmt: skip
+
+
 def eighth_draw(rows: Iterable[tuple[list[str], list[Any]]]) -> list[dict[str, Any]]:
     """Measured convolutions of models: again where they are short, and with half or twice the batch where no such
     neighbour was measured. `rows` are models and rows as `kernel_tables.gather` keeps them. Layers of many models

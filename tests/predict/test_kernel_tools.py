@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import warnings
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from torchgauge.errors import FormatError
 from torchgauge.facts import Cost, Signature, TensorSpec
@@ -366,3 +368,24 @@ def test_measured_convolutions_are_listed_again_and_with_another_batch(tools: An
     assert [one["shape"] for one in other["signature"]["outputs"]] == [(1, 8, 4, 4), (16, 8, 1, 1)]
     assert other["args"]["input"] == {"tensor": 1}
     assert other["signature"]["cost"]["flops"] > 0
+
+
+def test_drawn_functions_become_the_calls_that_a_forecast_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    streamed, device = import_module("kernel_streamed"), import_module("kernel_device")
+    parts = (streamed.batch_norm, streamed.resampling, streamed.pooling, streamed.reduction)
+    monkeypatch.setattr(streamed, "PARTS", tuple((part, 12) for part in parts))
+    calls = streamed.seventh_draw()
+    names = {call["op"] for call in calls}
+    assert {"aten::native_batch_norm", "aten::native_batch_norm_backward", "aten::_fused_rms_norm"} <= names
+    assert any(name.startswith("aten::upsample") for name in names)
+    for call in calls:
+        signature = call["signature"]
+        assert len(signature["inputs"]) == len(call["tensors"]) == len(call["cold"])
+        if "_fused_" not in call["op"] and sum(np.prod(shape) for shape, _, _ in call["tensors"]) < 1e5:
+            # The call gives what the trace says it does.
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made = device.Call(call | {"cold": []}, "meta")()
+            shapes = [list(one.shape) for one in (made if isinstance(made, tuple | list) else [made])]
+            assert list(signature["outputs"][0]["shape"]) == shapes[0]
