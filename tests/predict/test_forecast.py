@@ -376,3 +376,26 @@ def test_steps_of_recurrent_layers_wait_for_the_host_unless_they_are_in_a_graph(
     assert times["eager"].time_s > 1.2 * times["graph"].time_s
     twice = forecast(model, on="h200", inputs=torch.empty(8, 800, 512, device="meta"), execution="graph")
     assert twice.time_s == pytest.approx(2 * times["graph"].time_s, rel=0.2)
+
+
+@pytest.mark.parametrize("mode", ["inference", "train"])
+def test_norms_and_cells_are_the_fused_kernels_of_cuda(mode: str) -> None:
+    class Cells(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.lstm, self.gru = nn.RMSNorm(64), nn.LSTMCell(64, 64), nn.GRUCell(64, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden, _ = self.lstm(self.norm(x))
+            return self.gru(x, hidden)
+
+    with torch.device("meta"):
+        model = Cells()
+    found = forecast(model, on="h200", inputs=given(16, 64), execution="graph", mode=mode)
+    ops = [op["op"] for op in found.ops]
+    names = ["aten::_fused_rms_norm", "aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell"]
+    assert [op for op in ops if op in names] == names
+    backward = ["aten::_thnn_fused_gru_cell_backward", "aten::_thnn_fused_lstm_cell_backward_impl",
+                "aten::_fused_rms_norm_backward"]  # fmt: skip
+    assert [op for op in ops if op in backward] == (backward if mode == "train" else [])
+    assert not {"aten::rsqrt", "aten::sigmoid_"} & set(ops)

@@ -218,6 +218,10 @@ class FakeRun(TorchDispatchMode):
             return spec
         return self.specs.get(spec.shape, spec.stride, dtype, self.device, spec.sparse)
 
+    def _is_decomposed(self, func: Op) -> bool:
+        """Whether the op is recorded as the ops that it consists of."""
+        return is_composite(func)
+
     def __torch_dispatch__(
         self, func: Op, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Arguments | None = None
     ) -> object:
@@ -316,7 +320,7 @@ class FakeRun(TorchDispatchMode):
         if body is not None:
             with self:
                 return body(*call.args, **call.kwargs)
-        if is_composite(call.func):
+        if self._is_decomposed(call.func):
             with self:
                 return call.func.decompose(*call.args, **call.kwargs)  # type: ignore[attr-defined]
         if call.info.changes_metadata:

@@ -2,7 +2,8 @@
 
 A CPU build of torch cannot trace a backward pass of `cuda` tensors. So the trace runs on the CPU, and what torch would
 do differently on the device is put in where the model calls it: the attention kernel that would be chosen and what it
-saves, dropout with its mask of one byte, cuDNN's recurrent layers, fused RMS norm, and CUDA's lists of autocast.
+saves, dropout with its mask of one byte, cuDNN's recurrent layers, fused cells and RMS norm, and CUDA's lists of
+autocast.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _pop_mode_temporarily
 
 from torchgauge.predict.workspaces import Chip
 from torchgauge.registry import Registry
@@ -286,10 +288,60 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
-    fused = getattr(torch.ops.aten, "_fused_rms_norm", None)  # torch 2.8
-    if fused is None or (weight is not None and weight.dtype != input.dtype):
+    # Torch 2.8; the composite runs for weights of another type and for channels_last (`rms_norm_symint` of
+    # aten/src/ATen/native/layer_norm.cpp).
+    is_last = input.dim() in (4, 5) and not input.is_contiguous() and input.stride(1) == 1
+    is_fused = hasattr(torch.ops.aten, "_fused_rms_norm") and not is_last
+    if not is_fused or (weight is not None and weight.dtype != input.dtype):
         return func(input, normalized_shape, weight, eps)
-    return fused(input, list(normalized_shape), weight, eps)[0]
+    apply: Function = _FusedRMSNorm.apply
+    return cast(torch.Tensor, apply(input, weight, list(normalized_shape), eps))
+
+
+class _FusedRMSNorm(torch.autograd.Function):
+    """CPU builds of torch take the fused op apart before a trace could see it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: torch.Tensor, weight: torch.Tensor | None, shape: list[int], eps: float | None
+    ) -> torch.Tensor:
+        made, sums = _as_one_op(torch.ops.aten._fused_rms_norm.default, input, shape, weight, eps)
+        ctx.save_for_backward(input, weight, sums)
+        ctx.shape = shape
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        input, weight, sums = ctx.saved_tensors
+        wanted = list(ctx.needs_input_grad[:2])
+        op = torch.ops.aten._fused_rms_norm_backward.default
+        return (*_as_one_op(op, gradients[0], input, ctx.shape, sums, weight, wanted), None, None)
+
+
+def _as_one_op(op: Any, *args: object) -> Any:
+    with _pop_mode_temporarily() as mode:
+        return mode.__torch_dispatch__(op, (), args, {})
+
+
+@handles("lstm_cell", "gru_cell")
+def cell(
+    mode: CudaKernels,
+    func: Function,
+    input: torch.Tensor,
+    hx: Any,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+) -> object:
+    """Two products and one kernel for all else (`LSTMCell` and `GRUCell` of aten/src/ATen/native/RNN.cpp)."""
+    if mode.autocast is not None and torch.is_autocast_enabled("cpu"):
+        return func(input, hx, w_ih, w_hh, b_ih, b_hh)
+    state = hx[0] if func.__name__ == "lstm_cell" else hx
+    gates = input.matmul(w_ih.t()), state.matmul(w_hh.t())
+    if func.__name__ == "lstm_cell":
+        return torch.ops.aten._thnn_fused_lstm_cell(*gates, hx[1], b_ih, b_hh)[:2]
+    return torch.ops.aten._thnn_fused_gru_cell(*gates, hx, b_ih, b_hh)[0]
 
 
 _RNN_MODES = {"lstm": 2, "gru": 3, "rnn_tanh": 1, "rnn_relu": 0}

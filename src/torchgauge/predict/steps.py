@@ -27,7 +27,7 @@ from torchgauge.capture.fake_run import FakeRun, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, Storage, make_fake
 from torchgauge.capture.isolation import prepared
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.op_call import FakeCall
+from torchgauge.capture.op_call import FakeCall, Op
 from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import Output, Plan, Planner
@@ -247,6 +247,48 @@ def fused_rms_norm(arguments: OpArguments, specs: Specs) -> Returned:
     return _dense(specs, spec, spec.shape), _dense(specs, spec, shape, torch.float32)
 
 
+@cuda_rule("aten::_fused_rms_norm_backward")
+def fused_rms_norm_backward(arguments: OpArguments, specs: Specs) -> Returned:
+    data, weight = arguments.tensor("input"), arguments.optional_tensor("weight")
+    wanted = arguments.numbers("output_mask")
+    return (
+        _dense(specs, data, data.shape) if wanted[0] else None,
+        _dense(specs, data, weight.shape) if weight is not None and wanted[1] else None,
+    )
+
+
+@cuda_rule("aten::_thnn_fused_lstm_cell")
+def fused_lstm_cell(arguments: OpArguments, specs: Specs) -> Returned:
+    """New states, and the gates for a backward pass."""
+    cell, gates = arguments.tensor("cx"), arguments.tensor("input_gates")
+    state = _dense(specs, cell, cell.shape)
+    return state, state, _dense(specs, gates, gates.shape)
+
+
+@cuda_rule("aten::_thnn_fused_lstm_cell_backward_impl")
+def fused_lstm_cell_backward(arguments: OpArguments, specs: Specs) -> Returned:
+    cell, gates = arguments.tensor("cx"), arguments.tensor("workspace")
+    bias = _dense(specs, gates, gates.shape[1:]) if arguments.flag("has_bias") else None
+    return _dense(specs, gates, gates.shape), _dense(specs, cell, cell.shape), bias
+
+
+@cuda_rule("aten::_thnn_fused_gru_cell")
+def fused_gru_cell(arguments: OpArguments, specs: Specs) -> Returned:
+    """A new state, and five values of each unit for a backward pass."""
+    state = arguments.tensor("hx")
+    batch, units = state.shape
+    return _dense(specs, state, state.shape), _dense(specs, state, (batch, 5 * units))
+
+
+@cuda_rule("aten::_thnn_fused_gru_cell_backward")
+def fused_gru_cell_backward(arguments: OpArguments, specs: Specs) -> Returned:
+    state = arguments.tensor("grad_hy")
+    batch, units = state.shape
+    gates = _dense(specs, state, (batch, 3 * units))
+    bias = _dense(specs, state, (3 * units,)) if arguments.flag("has_bias") else None
+    return gates, gates, _dense(specs, state, state.shape), bias, bias
+
+
 @cuda_rule("aten::_cudnn_rnn")
 def cudnn_rnn(arguments: OpArguments, specs: Specs) -> Returned:
     """The result is kept time first, as cuDNN has it; `reserve` is what training keeps."""
@@ -268,6 +310,9 @@ def cudnn_rnn(arguments: OpArguments, specs: Specs) -> Returned:
 _MATMULS = frozenset(
     f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm", "linear")
 )
+
+
+_FUSED_RMS_NORM = getattr(getattr(torch.ops.aten, "_fused_rms_norm", None), "default", None)  # torch 2.8
 
 
 class CudaRun(FakeRun):
@@ -327,6 +372,10 @@ class CudaRun(FakeRun):
             tape += [(self._next + place, -1) for place in range(len(phase))]
         tape += [(number, -1) for number in early]
         return built
+
+    def _is_decomposed(self, func: Op) -> bool:
+        """Fused RMS norm is composite in a CPU build, and a kernel in a CUDA build."""
+        return func is not _FUSED_RMS_NORM and super()._is_decomposed(func)
 
     @property
     def keeps_nothing(self) -> bool:
