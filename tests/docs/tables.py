@@ -46,7 +46,8 @@ def options_table(command: str) -> str:
     parser = subparsers()[command]
     rows = []
     for group in parser._action_groups:
-        shown = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
+        shown = [action for action in group._group_actions if action.help is not argparse.SUPPRESS]
+        shown = [action for action in shown if not isinstance(action, argparse._HelpAction)]
         rows += [(_spelling(action), _meaning(action)) for action in shown]
     lines = ["| option | meaning |", "|---|---|", *(f"| {option} | {meaning} |" for option, meaning in rows)]
     return "\n".join(lines) + "\n"
@@ -69,14 +70,16 @@ def _escaped(text: str) -> str:
 
 
 def columns_table(_: str) -> str:
-    rows = [f"| `{name}` | {_escaped(column.title)} |" for name, column in COLUMNS.items()]
-    return "\n".join(["| column | heading |", "|---|---|", *rows]) + "\n"
+    meanings = {figure.key: figure.meaning for figure in figures_of("modules")}
+    rows = [f"| `{name}` | {_escaped(column.title)} | {_escaped(meanings[name])} |" for name, column in COLUMNS.items()]
+    return "\n".join(["| column | heading | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
 def limits_table(_: str) -> str:
-    needs = {None: "", "inference": "measured, as by `--inference`", "profile": "measured, as by `--profile`"}
-    rows = [f"| `{name}` | {needs[key.needs]} |" for name, key in KEYS.items()]
-    return "\n".join(["| key | |", "|---|---|", *rows]) + "\n"
+    meanings = {figure.key: figure.meaning for figure in figures_of("totals")}
+    needs = {None: "", "inference": ", as with `--inference`", "profile": ", as with `--profile`"}
+    rows = [f"| `{name}` | {_escaped(meanings[name])}{needs[key.needs]} |" for name, key in KEYS.items()]
+    return "\n".join(["| key | meaning |", "|---|---|", *rows]) + "\n"
 
 
 def keys_table(level: str) -> str:

@@ -35,14 +35,14 @@ from torchgauge.report.registry import ANALYSIS, find_format
 if TYPE_CHECKING:
     from torchgauge.analysis import Analysis
 
-SUMMARY = "parameters, MACs, FLOPs, memory of a model, per module and per op; its measured time on request"
+SUMMARY = "parameters, MACs, FLOPs and memory, per module and op; time and energy on request"
 DESCRIPTION = """\
-Analyse a model without doing its arithmetic; with --inference run it as well,
-and measure.
+Count parameters, MACs, FLOPs and memory of a model without computing anything.
+With --inference, also run the model and measure it.
 
 TARGET is one of
   a file                       TorchScript, torch.export, state dict, training
-                               checkpoint, safetensors; known by its content
+                               checkpoint, safetensors; detected by content
   a folder                     Hugging Face, sharded or distributed weights
   path/to/file.py:Name         a class, a factory or an instance
   package.module:Name          the same, of a package that can be imported
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group("compiling").add_argument(
         "--execution",
         choices=EXECUTIONS,
-        help="compiled: the graphs, breaks and kernels that torch.compile makes of it (default: eager)",
+        help="compiled: show the graphs, breaks and kernels of torch.compile (default: eager)",
     )
     add_measuring_options(parser)
     add_carbon_options(parser)
@@ -80,33 +80,35 @@ def isolated_reader(args: argparse.Namespace) -> Reader:
 
 def add_advice_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("advice", "what to change in the model, where there is evidence")
-    group.add_argument("--no-advice", dest="advice", action="store_false", help="leave it out")
+    group.add_argument("--no-advice", dest="advice", action="store_false", help="omit the advice")
     group.add_argument(
         "--all-advice",
         action="store_true",
-        help="show all advice, however small the gain",
+        help="show all advice, even if the gain is small",
     )
-    group.add_argument("--silence", action="append", default=[], metavar="RULE", help="repeatable; skip this rule")
+    group.add_argument(
+        "--silence", action="append", default=[], metavar="RULE", help="repeatable; omit the advice of this rule"
+    )
     group.add_argument(
         "--verify",
         action="store_true",
-        help="apply each to a copy of the model and measure (TORCHGAUGE_VERIFY_BUDGET: seconds for each; default: 4)",
+        help="measure each gain on a copy of the model (TORCHGAUGE_VERIFY_BUDGET: seconds for each; default: 4)",
     )
 
 
 def add_carbon_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("carbon", "CO2e of the measured energy (--profile), otherwise of the estimate")
     group.add_argument(
-        "--carbon", metavar="CC", help="country of the grid: DE, FR, US, …, EU, WORLD (with --profile the default)"
+        "--carbon", metavar="CC", help="country of the grid: DE, FR, US, …, EU, WORLD (the default with --profile)"
     )
     group.add_argument(
         "--carbon-intensity", type=float, metavar="G", help="carbon intensity of the grid, grams of CO2e per kWh"
     )
     group.add_argument(
-        "--pue", type=float, metavar="P", help="the data centre's power usage effectiveness (default: 1)"
+        "--pue", type=float, metavar="P", help="power usage effectiveness (PUE) of the data centre (default: 1)"
     )
     group.add_argument(
-        "--carbon-rate", type=float, metavar="R", help="samples per second, for the grams per year (default: 1)"
+        "--carbon-rate", type=float, metavar="R", help="samples per second, to compute grams per year (default: 1)"
     )
 
 
@@ -140,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
         )
     deliver_view(found, args, options)
     if args.verify and not (found.advice or found.options or found.plan or args.quiet):
-        print("torchgauge: there is no advice, so there was nothing to verify", file=sys.stderr)
+        print("torchgauge: nothing to verify: there is no advice for this model", file=sys.stderr)
     return max(print_failures(found), print_measuring_failures(found), print_verifying_failure(found))
 
 

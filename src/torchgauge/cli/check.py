@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from torchgauge.analysis.budgets import TargetBudget
     from torchgauge.report.budgets import BudgetReport, Limit
 
-SUMMARY = "check a model against a budget, for CI: exit status 3 and the modules that exceed it"
+SUMMARY = "check a model against a budget, for CI; exit status 3 if a limit is broken"
 DESCRIPTION = """\
 Check a model against limits such as --max params=30M --max time_s=10ms
 --max peak_activation_bytes=200MB.
 
 Limits are also read from [tool.torchgauge.budgets] in the pyproject.toml of the
-working directory or above it; a table [tool.torchgauge.budgets."TARGET"] in it
-is for that target alone, and may say how it is analysed: input, batch, seq,
-dtype, device, mode, as. Without TARGET, every target that has such a table is
-checked. Figures that limits need are measured: time_s as by --inference,
-energy_j as by --profile. With --on h200, predicted_time_s and
-fit.h200.used_bytes are figures too.
+working directory or above it. A table [tool.torchgauge.budgets."TARGET"] is for
+that target only, and can set how it is analysed: input, batch, seq, dtype,
+device, mode, as. Without TARGET, every target that has such a table is checked.
+A limit on time_s measures the model as --inference does, one on energy_j as
+--profile does. With --on h200, limits on predicted_time_s and
+fit.h200.used_bytes are possible too.
 
 200MB is 200,000,000 bytes, 200MiB is 209,715,200.
 Exit status: 0 within the limits, 3 a limit is exceeded, 1 a figure is unknown.

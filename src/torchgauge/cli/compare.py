@@ -31,7 +31,7 @@ from torchgauge.cli.weights import add_depth_options, depth_arguments
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import COMPARISON
 
-SUMMARY = "models or saved runs side by side: structure, parameters, MACs, memory, time, energy, weights"
+SUMMARY = "models or saved runs side by side: structure, figures, weights"
 DESCRIPTION = """\
 Compare models, files or saved runs (.json) with the first of them. The options
 apply to every target that is not a saved run.

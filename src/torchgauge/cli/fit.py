@@ -18,13 +18,13 @@ from torchgauge.cli.target_options import (
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FIT
 
-SUMMARY = "will it fit: predicted GPU memory by class, with a verdict and what to change"
+SUMMARY = "will it fit on a GPU: predicted memory, a verdict and what to change"
 DESCRIPTION = """\
-Predict the memory that a model takes on a GPU, in inference or training,
-without that GPU: what tensors allocate, what torch's allocator reserves, what
-the device shows as used, each with bounds. Devices are named (h200, a100, l4,
-rtx4090), sized (24GiB) or present ("this").
-Exit status 0 whatever the verdict.
+Predict how much memory a model takes on a GPU, in inference or training,
+without that GPU: allocated by tensors, reserved by torch's allocator and used
+on the device, each with bounds. A device is a name (h200, a100, l4, rtx4090), a
+size (24GiB) or this machine's GPU ("this"). --on takes several, by commas.
+The exit status is 0 whatever the verdict.
 """
 RESULT = FIT
 
@@ -32,26 +32,41 @@ RESULT = FIT
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a target as in analyze")
     group = parser.add_argument_group("fit")
-    group.add_argument("--on", action="append", metavar="DEVICE", help="repeatable, commas too (default: h200)")
-    group.add_argument("--optimizer", default="adamw", metavar="NAME", help="adamw, adam, sgd, adafactor, …")
-    group.add_argument("--fused", action="store_true", default=None, help="the optimizer's fused implementation")
-    group.add_argument("--amp", choices=("bf16", "fp16"), help="autocast")
     group.add_argument(
-        "--checkpoint", metavar="NAME", help="run modules again in backward: blocks, a path pattern or a class; none"
+        "--on", action="append", metavar="DEVICE", help="h200, a100, 24GiB, this, …; repeatable (default: h200)"
+    )
+    group.add_argument(
+        "--optimizer", default="adamw", metavar="NAME", help="adamw, adam, sgd, adafactor, … (default: adamw)"
+    )
+    group.add_argument("--fused", action="store_true", default=None, help="use the optimizer's fused implementation")
+    group.add_argument("--amp", choices=("bf16", "fp16"), help="run under autocast")
+    group.add_argument(
+        "--checkpoint",
+        metavar="NAME",
+        help="activation checkpointing of blocks, or of modules by path pattern or class",
     )
     group.add_argument("--accumulate", type=positive, default=1, metavar="N", help="backward passes per step")
     group.add_argument(
-        "--frozen", action="append", default=[], metavar="PATTERN", help="repeatable: parameters that are not trained"
+        "--frozen", action="append", default=[], metavar="PATTERN", help="repeatable; do not train these parameters"
     )
-    group.add_argument("--lora", metavar="RANK:PATTERN", help="adapters on linear layers: 8:*q_proj.weight")
-    group.add_argument("--channels-last", action="store_true", help="images and their weights channels last")
-    group.add_argument("--expandable-segments", action="store_true", help="as in PYTORCH_CUDA_ALLOC_CONF")
-    group.add_argument("--execution", choices=("eager", "graph"), default="eager", help="graph: as a CUDA graph")
+    group.add_argument(
+        "--lora", metavar="RANK:PATTERN", help="LoRA adapters on linear layers, such as 8:*q_proj.weight"
+    )
+    group.add_argument("--channels-last", action="store_true", help="inputs and weights in channels-last memory format")
+    group.add_argument(
+        "--expandable-segments", action="store_true", help="expandable_segments:True of PYTORCH_CUDA_ALLOC_CONF"
+    )
+    group.add_argument(
+        "--execution", choices=("eager", "graph"), default="eager", help="graph: a CUDA graph (default: eager)"
+    )
     group.add_argument("--torch-version", metavar="V", help="kernels of this release (default: the installed one)")
     group.add_argument(
-        "--no-remedies", dest="remedies", action="store_false", help="skip the largest batch and what to change: faster"
+        "--no-remedies",
+        dest="remedies",
+        action="store_false",
+        help="do not search for the largest batch and for remedies (faster)",
     )
-    add_target_options(parser, several_batches=True, several_lengths=True)
+    add_target_options(parser, batches="batch sizes, such as 1,8,32", has_device=False)
 
 
 def isolated_reader(args: argparse.Namespace) -> Reader:

@@ -17,12 +17,12 @@ from torchgauge.cli.target_options import (
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FORECAST
 
-SUMMARY = "predicted time and energy on other devices, with intervals"
+SUMMARY = "predicted time and energy on a GPU, with intervals"
 DESCRIPTION = """\
-Predict how long a run of a model takes on a GPU and at what energy, without
-that GPU: for several devices and batches, with 90 % intervals, what bounds it,
-and whether it fits. Devices are named (h200, a100, l4, rtx4090); "this" is the
-present machine as "torchgauge system --calibrate" measured it.
+Predict how much time and energy a run of a model takes on a GPU, without that
+GPU: for several devices and batch sizes, with 90 % intervals, what bounds it,
+and whether it fits. A device is a name (h200, a100, l4, rtx4090) or "this": the
+present machine, as "torchgauge system --calibrate" measured it.
 """
 RESULT = FORECAST
 
@@ -30,21 +30,30 @@ RESULT = FORECAST
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a target as in analyze")
     group = parser.add_argument_group("forecast")
-    group.add_argument("--on", action="append", metavar="DEVICE", help="repeatable, commas too (default: h200)")
+    group.add_argument(
+        "--on", action="append", metavar="DEVICE", help="h200, a100, this, …; repeatable (default: h200)"
+    )
     group.add_argument(
         "--execution",
         choices=("eager", "graph", "compiled"),
         default="eager",
-        help="graph: a CUDA graph that is replayed; compiled: with the kernels that Inductor fuses (default: eager)",
+        help="graph: a CUDA graph; compiled: torch.compile with Inductor (default: eager)",
     )
-    group.add_argument("--optimizer", default="adamw", metavar="NAME", help="of --mode train: adamw, sgd, …")
-    group.add_argument("--amp", choices=("bf16", "fp16"), help="autocast")
-    group.add_argument("--channels-last", action="store_true", help="images and their weights channels last")
     group.add_argument(
-        "--price", action="append", default=[], metavar="DEVICE=MONEY", help="repeatable: price of an hour, h200=3.2"
+        "--optimizer", default="adamw", metavar="NAME", help="for --mode train: adamw, sgd, … (default: adamw)"
+    )
+    group.add_argument("--amp", choices=("bf16", "fp16"), help="run under autocast")
+    group.add_argument("--channels-last", action="store_true", help="inputs and weights in channels-last memory format")
+    group.add_argument(
+        "--price",
+        action="append",
+        default=[],
+        metavar="DEVICE=MONEY",
+        help="repeatable; price of an hour, such as h200=3.2",
     )
     group.add_argument("--torch-version", metavar="V", help="kernels of this release (default: the installed one)")
-    add_target_options(parser, several_batches=True, several_lengths=True)
+    batches = "batch sizes, such as 1,8,32; auto: the one with the highest throughput"
+    add_target_options(parser, batches=batches, has_device=False)
 
 
 def isolated_reader(args: argparse.Namespace) -> Reader:

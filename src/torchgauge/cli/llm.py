@@ -12,7 +12,7 @@ from torchgauge.progress import import_torch
 from torchgauge.report.registry import LLM
 from torchgauge.units import parse_sizes
 
-SUMMARY = "language models: prefill, decode, cache, and what fits"
+SUMMARY = "language models: cost of prefill and decode, cache size, what fits"
 DESCRIPTION = """\
 Report what a language model is, what a prompt and a token cost, what its
 cache holds and what fits on a GPU, without that GPU. The model is run on
@@ -25,19 +25,33 @@ RESULT = LLM
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a target as in analyze, or a GGUF file")
     group = parser.add_argument_group("llm")
-    group.add_argument("--context", type=positive, metavar="N", help="tokens in the cache (default: 8192 or the limit)")
-    group.add_argument("--concurrent", default="1,8,64", metavar="A,B", help="sequences at a time (default: 1,8,64)")
-    group.add_argument("--on", action="append", metavar="DEVICE", help="repeatable, commas too: adds times")
-    group.add_argument("--weights-dtype", metavar="T", help="matrices of layers stored as bf16, fp8, int8, int4, …")
-    group.add_argument("--cache-dtype", metavar="T", help="cache kept as bf16, fp8, int8, int4")
-    group.add_argument("--adapter", metavar="lora[:RANK[:PATTERN]]", help="with low-rank adapters, not merged")
-    group.add_argument("--page-size", type=positive, default=16, metavar="N", help="tokens of a page (default: 16)")
     group.add_argument(
-        "--speculative", metavar="N[:RATE]", help="drafted tokens that a step checks, and how many are accepted: 4:0.7"
+        "--context", type=positive, metavar="N", help="tokens in the cache (default: 8192, or the model's limit)"
     )
-    group.add_argument("--prefix", type=positive, default=0, metavar="N", help="tokens that all sequences share")
-    group.add_argument("--dtype", metavar="T", help="type of the parameters: bfloat16, …")
-    group.add_argument("--as", dest="code", metavar="TARGET", help="the code of a bare state dict")
+    group.add_argument(
+        "--concurrent", default="1,8,64", metavar="A,B", help="numbers of concurrent sequences (default: 1,8,64)"
+    )
+    group.add_argument(
+        "--on", action="append", metavar="DEVICE", help="predict times on this device: h200, a100, this, …; repeatable"
+    )
+    group.add_argument(
+        "--weights-dtype", metavar="T", help="store the matrices of the layers as bf16, fp8, int8, int4, …"
+    )
+    group.add_argument("--cache-dtype", metavar="T", help="store the cache as bf16, fp8, int8 or int4")
+    group.add_argument("--adapter", metavar="lora[:RANK[:PATTERN]]", help="add LoRA adapters, not merged")
+    group.add_argument(
+        "--page-size", type=positive, default=16, metavar="N", help="tokens per cache page (default: 16)"
+    )
+    group.add_argument(
+        "--speculative",
+        metavar="N[:RATE]",
+        help="speculative decoding: drafted tokens per step and the share that is accepted, 4:0.7",
+    )
+    group.add_argument(
+        "--prefix", type=positive, default=0, metavar="N", help="length of a prompt prefix that all sequences share"
+    )
+    group.add_argument("--dtype", metavar="T", help="type of the parameters, such as bfloat16")
+    group.add_argument("--as", dest="code", metavar="TARGET", help="the code for a bare state dict")
 
 
 def isolated_reader(args: argparse.Namespace) -> Reader:

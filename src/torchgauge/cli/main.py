@@ -210,7 +210,7 @@ def command_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.Argum
 
 def add_common_options(parser: argparse.ArgumentParser, suffixes: str) -> None:
     parser.add_argument_group("safety", "nothing in a file is executed").add_argument(
-        "--allow-pickle", action="store_true", help="unpickle a stored module, after printing what this will run"
+        "--allow-pickle", action="store_true", help="unpickle a stored module, after printing what it will run"
     )
     group = parser.add_argument_group("output")
     formats = f"repeatable; format by suffix: {suffixes}"

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from torchgauge.measure.calibrate import Calibrated
     from torchgauge.report.layout import Line
 
-SUMMARY = "what this machine offers: processor, memory, torch and its backends, devices, sensors, counters, meters"
+SUMMARY = "what can be measured here: devices, peak rates, sensors, counters, energy meters"
 RESULT = SYSTEM
-DESCRIPTION = "Show what this machine offers to torch, and what can be measured on it."
+DESCRIPTION = "Show the devices of this machine and what can be measured on it."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrate",
         action="store_true",
-        help="measure and save each device's matmul rate per dtype, its copy bandwidth and, for forecast, its kernels",
+        help="measure and save the matmul rates, the copy bandwidth and, for forecast, the kernels of each device",
     )
     parser.add_argument(
         "--kernel-seconds",
         type=float,
         default=100.0,
         metavar="S",
-        help="time for the kernels of all devices together (default: 100)",
+        help="time for measuring kernels, for all devices together (default: 100)",
     )
 
 

@@ -10,14 +10,13 @@ from torchgauge.cli.output import show_progress
 from torchgauge.progress import import_torch
 
 
-def add_target_options(
-    parser: argparse.ArgumentParser, *, several_batches: bool = False, several_lengths: bool = False
-) -> None:
+def add_target_options(parser: argparse.ArgumentParser, *, batches: str | None = None, has_device: bool = True) -> None:
+    """`batches`: the help of --batch for a command that takes several batch sizes and sequence lengths."""
     files = parser.add_argument_group("files")
     files.add_argument(
-        "--as", dest="code", metavar="TARGET", help="the code of a bare state dict: file.py:Name, timm:NAME, …"
+        "--as", dest="code", metavar="TARGET", help="the code for a bare state dict: file.py:Name, timm:NAME, …"
     )
-    inputs = parser.add_argument_group("inputs", "inferred where the model declares them")
+    inputs = parser.add_argument_group("inputs", "inferred from the model if not given")
     inputs.add_argument(
         "--input",
         dest="inputs",
@@ -26,19 +25,24 @@ def add_target_options(
         metavar="[NAME=]DIMS[:DTYPE]",
         help="repeatable: 1x3x224x224, ids=1x128:int64",
     )
-    if several_batches:
-        inputs.add_argument("--batch", metavar="N,N", help="batch sizes: 1,8,32; of forecast also auto")
+    if batches is not None:
+        inputs.add_argument("--batch", metavar="N,N", help=batches)
+        inputs.add_argument("--seq", metavar="N,N", help="sequence lengths, such as 512,2048")
     else:
         inputs.add_argument("--batch", type=positive, metavar="N", help="batch size of inferred inputs")
-    if several_lengths:
-        inputs.add_argument("--seq", metavar="N,N", help="sequence lengths: 512,2048")
-    else:
         inputs.add_argument("--seq", type=positive, metavar="N", help="sequence length of inferred inputs")
-    inputs.add_argument("--dtype", metavar="T", help="type of floating inputs: float32, bfloat16, …")
+    inputs.add_argument(
+        "--dtype", metavar="T", help="type of floating-point inputs and parameters: float32, bfloat16, …"
+    )
     run = parser.add_argument_group("run")
-    run.add_argument("--device", metavar="D", help="device to analyse for and to measure on (default: cpu)")
+    # Commands that predict take --on instead; they accept --device only to say so.
+    device_help = "device to analyse for and to measure on (default: cpu)" if has_device else argparse.SUPPRESS
+    run.add_argument("--device", metavar="D", help=device_help)
     run.add_argument(
-        "--mode", choices=("inference", "train"), default="inference", help="train: forward, backward, optimizer step"
+        "--mode",
+        choices=("inference", "train"),
+        default="inference",
+        help="train: forward, backward and optimizer step (default: inference)",
     )
 
 
@@ -99,7 +103,7 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=A,B,C",
         help="repeatable; measure over batch, seq, dtype or threads: batch=1,2,4,8",
     )
-    group.add_argument("--threads", type=positive, metavar="N", help="torch's threads (TORCHGAUGE_THREADS)")
+    group.add_argument("--threads", type=positive, metavar="N", help="number of torch's threads (TORCHGAUGE_THREADS)")
     group.add_argument(
         "--budget",
         type=float,
@@ -125,7 +129,7 @@ def add_prediction_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DEVICE",
-        help="repeatable: predict memory and time there, as fit and forecast do",
+        help="repeatable; also predict memory and time on this device, like fit and forecast",
     )
 
 
@@ -143,9 +147,11 @@ def measuring_arguments(args: argparse.Namespace) -> dict[str, Any]:
 
 def add_table_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     table = parser.add_argument_group("report")
-    table.add_argument("--depth", type=int, metavar="N", help="levels of the module tree (default: what fits a page)")
+    table.add_argument(
+        "--depth", type=int, metavar="N", help="levels of the module tree (default: as many as fit on a page)"
+    )
     table.add_argument("--columns", metavar="A,B", help="columns of the module tree, such as params,macs,calls")
-    table.add_argument("--sort", metavar="KEY", help="order siblings by this column, the largest first")
+    table.add_argument("--sort", metavar="KEY", help="sort siblings by this column, the largest first")
     return table
 
 

@@ -14,15 +14,15 @@ from torchgauge.report.registry import SCAN, find_format
 if TYPE_CHECKING:
     from torchgauge.facts.figures import Members
 
-SUMMARY = "statistics of every tensor of a checkpoint file or folder, or what changed against another"
+SUMMARY = "statistics of every tensor of a checkpoint, or what changed against another one"
 DESCRIPTION = """\
 Read every tensor of a checkpoint once: distribution, norms, entropy, and what
 pruning and quantization would cost. Nothing in the file is executed, and a file
 may be larger than memory.
 
 PATH is a state dict or training checkpoint (torch.save), safetensors,
-TorchScript or exported program, known by its content, or a folder of sharded or
-distributed weights.
+TorchScript or an exported program, detected by content, or a folder of sharded
+or distributed weights.
 """
 RESULT = SCAN
 
@@ -30,18 +30,16 @@ RESULT = SCAN
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a checkpoint file or folder")
     parser.add_argument(
-        "--as", dest="code", metavar="TARGET", help="the code of the weights: file.py:Name, timm:NAME, …"
+        "--as", dest="code", metavar="TARGET", help="the code for these weights: file.py:Name, timm:NAME, …"
     )
     add_depth_options(parser, "on; with --against off")
     work = parser.add_argument_group("work")
     work.add_argument(
         "--threads", type=positive, metavar="N", help="threads for reading and counting (default: all cores)"
     )
-    work.add_argument(
-        "--dask", metavar="ADDRESS|local:N", help="a Dask scheduler, or local:N for N processes on this machine"
-    )
+    work.add_argument("--dask", metavar="ADDRESS|local:N", help="use a Dask cluster, or N processes on this machine")
     work.add_argument("--resume", action="store_true", help="resume an interrupted scan")
-    parser.add_argument("--against", metavar="B", help="compare with the checkpoint B: the largest change first")
+    parser.add_argument("--against", metavar="B", help="compare with the checkpoint B; the largest change comes first")
 
 
 def isolated_reader(args: argparse.Namespace) -> Reader:
@@ -58,7 +56,7 @@ def add_depth_options(parser: argparse.ArgumentParser, default: str) -> None:
         action=argparse.BooleanOptionalAction,
         help="spectral norms, quantization by channel and group, structured pruning (default: up to 2 GiB)",
     )
-    group.add_argument("--spectrum", action="store_true", help="all singular values: rank, low-rank potential")
+    group.add_argument("--spectrum", action="store_true", help="compute all singular values: rank, low-rank potential")
 
 
 def depth_arguments(args: argparse.Namespace) -> dict[str, Any]:
