@@ -151,7 +151,7 @@ def test_quiet_prints_nothing_and_still_writes(
     [
         (["--columns", "params,colour"], "there is no column 'colour'; choose from: path,"),
         (["--sort", "colour"], "there is no column 'colour'"),
-        (["--depth", "-1"], "depth of -1"),
+        (["--depth", "-1"], "depth must be at least 0"),
         (["-o", "r.docx"], "'r.docx': the name must end in one of: .csv, "),
     ],
 )

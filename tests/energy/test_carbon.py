@@ -76,9 +76,9 @@ def test_codes_and_names_are_taken_in_any_case(text: str, code: str) -> None:
 
 
 def test_an_unknown_code_is_answered_with_near_ones() -> None:
-    with pytest.raises(UsageError, match=r"no electricity figures for 'DX'; near are DE \(Germany\), DK"):
+    with pytest.raises(UsageError, match=r"no electricity figures for 'DX'. Did you mean DE \(Germany\), DK"):
         grid_of("DX")
-    with pytest.raises(UsageError, match=r"near are DE \(Germany\)"):
+    with pytest.raises(UsageError, match=r"Did you mean DE \(Germany\)"):
         grid_of("Germny")
     with pytest.raises(UsageError, match="ISO 3166-1"):
         grid_of("")

@@ -77,7 +77,9 @@ class Speculative:
         except ValueError:
             found = cls(0, 0)
         if found.drafts < 1 or not 0 <= found.acceptance <= 1:
-            raise UsageError(f"speculative is a number of tokens and the share that is accepted, 4:0.7, not '{asked}'")
+            raise UsageError(
+                f"speculative must be N:RATE (drafted tokens, share accepted), such as 4:0.7, not '{asked}'"
+            )
         return found
 
     @property
@@ -209,7 +211,7 @@ def llm(
     kind, _, rest = (adapter or "lora").partition(":")
     rank, _, pattern = rest.partition(":")
     if kind != "lora" or (rest and not rank.isdigit()) or rank == "0":
-        raise UsageError(f"an adapter is lora or lora:RANK:PATTERN, such as lora:16:*q_proj.weight, not '{adapter}'")
+        raise UsageError(f"adapter must be lora or lora:RANK:PATTERN, such as lora:16:*q_proj.weight, not '{adapter}'")
     trained = None if adapter is None else (int(rank or _LORA[0]), pattern or _LORA[1])
     settings = Settings(chosen_dtype(dtype), execution, trained)
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(target).__name__

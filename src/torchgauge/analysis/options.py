@@ -29,7 +29,7 @@ def chosen_device(device: torch.device | str | None) -> torch.device:
     try:
         chosen = torch.device(device or "cpu")
     except RuntimeError as error:
-        raise InputError(f"no device '{device}': {str(error).splitlines()[0]}") from error
+        raise InputError(f"no device '{device}'; name one of torch's, such as cpu, cuda, cuda:1 or mps") from error
     # Code that keeps something per device (cuDNN's RNNs) wants its number.
     return torch.device("cuda", 0) if chosen.type == "cuda" and chosen.index is None else chosen
 

@@ -71,6 +71,8 @@ class RunOptions:
         from torchgauge.predict.steps import Setting
 
         is_training = self.mode == "train"
+        if isinstance(self.optimizer, str):  # a wrong name is refused in inference too
+            make_optimizer(self.optimizer)
         return Setting(
             library_of(find_device("h200"), self.torch_version),  # `Run` takes that of each device
             train=is_training,
@@ -120,7 +122,7 @@ class RunOptions:
                 pickle.dumps(self.loss)
             except Exception as error:
                 raise UsageError(
-                    f"a file is read in another process, which loss= must be sent to: define it in a module ({error})"
+                    f"loss= cannot be sent to the process that reads the file ({error}): define it in a module"
                 ) from error
         return read_data(
             job,
@@ -168,7 +170,7 @@ def as_lora(asked: str | tuple[int, str] | None) -> tuple[int, str] | None:
             return int(rank), str(pattern)
     except (TypeError, ValueError):
         pass
-    raise UsageError(f"lora is RANK:PATTERN, such as 8:*q_proj.weight, not '{asked}'")
+    raise UsageError(f"lora must be RANK:PATTERN, such as 8:*q_proj.weight, not '{asked}'")
 
 
 @dataclass

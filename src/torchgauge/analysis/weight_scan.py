@@ -150,5 +150,7 @@ def _open_index(place: str, tell: Progress) -> Index:
     from torchgauge.checkpoint import open_checkpoint
 
     if not os.path.exists(place):
-        raise TargetError(f"there is no file '{place}'")
+        is_code = ":" in os.path.basename(place)
+        hint = "; weights reads checkpoints: for code, use torchgauge analyze" if is_code else ""
+        raise TargetError(f"there is no file '{place}'{hint}")
     return open_checkpoint(place, progress=tell)

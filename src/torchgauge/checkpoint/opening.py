@@ -41,7 +41,7 @@ def _open(place: str, report: Progress, *, is_base: bool = False) -> Index:
     try:
         found = find_format(FOLDERS, place)
         if found is None:
-            empty = f"{place} is {describe_folder(place)}: none of its files is a PyTorch checkpoint"
+            empty = f"{place} is {describe_folder(place)}; expected a folder with a PyTorch checkpoint"
             raise unrelated_files(place) or FormatError(empty)
         index = with_trainer_files(found.opens(place, report), place)
         return index if is_base else with_adapter(index, place, open_base)

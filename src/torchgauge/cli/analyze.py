@@ -26,6 +26,7 @@ from torchgauge.cli.target_options import (
     files_to_isolate,
     limit_arguments,
     measuring_arguments,
+    number,
     target_arguments,
 )
 from torchgauge.cli.weights import add_depth_options, depth_arguments
@@ -102,13 +103,13 @@ def add_carbon_options(parser: argparse.ArgumentParser) -> None:
         "--carbon", metavar="CC", help="country of the grid: DE, FR, US, …, EU, WORLD (the default with --profile)"
     )
     group.add_argument(
-        "--carbon-intensity", type=float, metavar="G", help="carbon intensity of the grid, grams of CO2e per kWh"
+        "--carbon-intensity", type=number, metavar="G", help="carbon intensity of the grid, grams of CO2e per kWh"
     )
     group.add_argument(
-        "--pue", type=float, metavar="P", help="power usage effectiveness (PUE) of the data centre (default: 1)"
+        "--pue", type=number, metavar="P", help="power usage effectiveness (PUE) of the data centre (default: 1)"
     )
     group.add_argument(
-        "--carbon-rate", type=float, metavar="R", help="samples per second, to compute grams per year (default: 1)"
+        "--carbon-rate", type=number, metavar="R", help="samples per second, to compute grams per year (default: 1)"
     )
 
 

@@ -100,5 +100,5 @@ def prices(texts: list[str]) -> dict[str, float]:
         try:
             found[device.strip()] = float(money)
         except ValueError:
-            raise UsageError(f"--price is DEVICE=MONEY, such as h200=3.2, not '{text}'") from None
+            raise UsageError(f"--price must be DEVICE=MONEY, such as h200=3.2, not '{text}'") from None
     return found

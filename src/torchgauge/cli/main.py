@@ -14,10 +14,11 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import takewhile
 from types import ModuleType
+from typing import NoReturn
 
 from torchgauge import __version__
 from torchgauge.cli import analyze, check, compare, completion, demo, fit, forecast, llm, system, weights
-from torchgauge.cli.target_options import Reader
+from torchgauge.cli.target_options import Reader, number
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, unexpected
 from torchgauge.report.registry import suffix_help
 
@@ -68,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             drop_stdout()
         raise
     with reported_errors(args) as outcome:
+        if args.command in OPENING_FILES:
+            check_limits(args.memory_limit, args.time_limit)
         # Commands without this read no files themselves, or each file separately.
         isolated_reader = getattr(COMMANDS[args.command], "isolated_reader", None)
         reader: Reader | None = isolated_reader(args) if isolated_reader is not None else None
@@ -88,6 +91,14 @@ def run_command(args: argparse.Namespace) -> int:
         status: int = COMMANDS[args.command].run(args)
     sys.stdout.flush()
     return status
+
+
+def check_limits(memory_limit: str | None, time_limit: float | None) -> None:
+    """Malformed limits are refused even where no file is read."""
+    if memory_limit is not None or time_limit is not None:
+        from torchgauge.isolation import limits_for
+
+        limits_for([], memory_limit, time_limit)
 
 
 def run_isolated_command(args: argparse.Namespace, reader: Reader) -> int:
@@ -174,8 +185,15 @@ def drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong and where the help is, without the usage, which takes a screen."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(UsageError.exit_status, f"{self.prog}: error: {message}\nSee {self.prog} --help\n")
+
+
+def build_parser() -> Parser:
+    parser = Parser(
         prog="torchgauge",
         description="Everything worth knowing about a PyTorch model.",
         epilog=EPILOG,
@@ -230,7 +248,7 @@ def add_limit_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--time-limit",
-        type=float,
+        type=number,
         metavar="SECONDS",
         help="time limit for reading (default: 300, more for large files)",
     )

@@ -106,13 +106,13 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--threads", type=positive, metavar="N", help="number of torch's threads (TORCHGAUGE_THREADS)")
     group.add_argument(
         "--budget",
-        type=float,
+        type=number,
         metavar="S",
         help="seconds to spend on undisturbed runs (TORCHGAUGE_BUDGET; default: 10)",
     )
     group.add_argument(
         "--memory-fraction",
-        type=float,
+        type=number,
         metavar="F",
         help="fraction of the CUDA device's memory to use, 0 to 1 (TORCHGAUGE_MEMORY_FRACTION)",
     )
@@ -156,7 +156,17 @@ def add_table_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
 
 
 def positive(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not '{text}'")
     return value
+
+
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not '{text}'") from None

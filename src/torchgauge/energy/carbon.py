@@ -128,8 +128,9 @@ def grid_of(code: str) -> Grid:
     close = [names[name] for name in get_close_matches(asked.lower(), names, n=3)]
     same = [grid for key, grid in table.items() if asked and key[0] == asked[0].upper() and len(asked) == 2]
     near = ", ".join(f"{grid.code} ({grid.country})" for grid in (close or same)[:12])
-    hint = f"near are {near}" if near else "codes are ISO 3166-1 alpha-2, as DE, FR, US, or EU and WORLD"
-    raise UsageError(f"no electricity figures for '{code}'; {hint}, or give --carbon-intensity G")
+    codes = "Codes are ISO 3166-1 alpha-2, such as DE, FR or US, and EU and WORLD."
+    hint = f"Did you mean {near}?" if near else codes
+    raise UsageError(f"no electricity figures for '{code}'. {hint} Or give --carbon-intensity G")
 
 
 @cache

@@ -144,12 +144,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         known = self.threads is None or (isinstance(self.threads, int) and 1 <= self.threads <= MOST_THREADS)
-        _require(known, "threads", THREADS, f"at least 1 and at most {MOST_THREADS}", self.threads)
+        _require(known, "threads", THREADS, f"a whole number from 1 to {MOST_THREADS}", self.threads)
         fraction = self.memory_fraction
         in_range = fraction is None or (isinstance(fraction, int | float) and 0 < fraction <= 1)
-        _require(in_range, "memory_fraction", MEMORY_FRACTION, "above 0 and at most 1", fraction)
+        _require(in_range, "memory_fraction", MEMORY_FRACTION, "a number above 0 and at most 1", fraction)
         in_range = isinstance(self.budget_s, int | float) and 0 < self.budget_s < float("inf")
-        _require(in_range, "budget_s", BUDGET, "seconds, above 0", self.budget_s)
+        _require(in_range, "budget_s", BUDGET, "a number of seconds above 0", self.budget_s)
         known = self.profile_level is None or self.profile_level in LEVELS
         _require(known, "profile_level", PROFILE_LEVEL, f"one of {', '.join(LEVELS)}", self.profile_level)
 

@@ -73,7 +73,7 @@ def parse_sweeps(given: str | Sequence[str] | Mapping[str, Iterable[Any]] | None
             sweeps.append(Sweep(str(key), tuple(names)))
         return tuple(sweeps)
     if not isinstance(given, Sequence):
-        raise UsageError(f"a sweep is KEY=a,b,c or a dict as {{'batch': [1, 2, 4]}}; not {given!r}")
+        raise UsageError(f"a sweep is KEY=a,b,c or a dict such as {{'batch': [1, 2, 4]}}, not {given!r}")
     return tuple(map(_parse, given))
 
 
@@ -81,7 +81,7 @@ def _parse(text: str) -> Sweep:
     key, equals, values = text.partition("=")
     parts = [part.strip() for part in values.split(",") if part.strip()]
     if not equals:
-        raise UsageError(f"a sweep is KEY=a,b,c, as batch=1,2,4; not '{text}'")
+        raise UsageError(f"write a sweep as KEY=a,b,c, such as batch=1,2,4, not '{text}'")
     key = key.strip()
     return Sweep(key, tuple(parts if key == DTYPE else [int(part) if part.isdecimal() else part for part in parts]))
 

@@ -116,9 +116,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.depth is not None and self.depth < 0:
-            raise UsageError(
-                f"a depth of {self.depth} shows nothing; give 0 for the model alone, 1 for its children, …"
-            )
+            raise UsageError(f"depth must be at least 0 (0: the model alone, 1: its children, …), not {self.depth}")
         for name in (*self.columns, *([self.sort] if self.sort else [])):
             if name not in COLUMNS:
                 raise UsageError(f"there is no column '{name}'; choose from: {', '.join(COLUMNS)}")

@@ -97,7 +97,8 @@ def find_timm(name: str) -> Recipe:
     architecture, _, tag = name.partition(".")
     known = timm.list_models()
     if architecture not in known:
-        raise TargetError(f"timm has no model '{name}'.{did_you_mean(architecture, known)}")
+        hint = did_you_mean(architecture, known) or " timm.list_models() lists them."
+        raise TargetError(f"timm has no model '{name}'.{hint}")
     tags = [entry.partition(".")[2] for entry in timm.list_pretrained(f"{architecture}.*")] if tag else []
     if tag and tag not in tags:
         raise TargetError(f"timm's model '{architecture}' has no weights '{tag}'.{did_you_mean(tag, tags)}")
@@ -109,7 +110,8 @@ def find_torchvision(name: str) -> Recipe:
     models = import_optional("torchvision.models", "a torchvision: target")
     known = models.list_models()
     if name.lower() not in known:
-        raise TargetError(f"torchvision has no model '{name}'.{did_you_mean(name, known)}")
+        hint = did_you_mean(name, known) or " torchvision.models.list_models() lists them."
+        raise TargetError(f"torchvision has no model '{name}'.{hint}")
     builder = models.get_model_builder(name)
     taken = inspect.signature(builder).parameters
     settings = {key: value for key, value in _SETTINGS.items() if key in taken}

@@ -121,7 +121,7 @@ def _build(module: ModuleType, name: str, place: str) -> nn.Module:
         return found
     if not callable(found):
         raise TargetError(
-            f"'{name}' in '{place}' is a {type(found).__name__}: neither a model nor code that builds one"
+            f"'{name}' in '{place}' is of type {type(found).__name__}: neither a model nor code that builds one"
         )
     needed = _needed_arguments(found)
     if needed:
@@ -135,7 +135,9 @@ def _build(module: ModuleType, name: str, place: str) -> nn.Module:
     except (Exception, SystemExit) as error:
         raise _failed(f"'{name}' in '{place}' failed while it built the model", error) from error
     if not isinstance(model, nn.Module):
-        raise TargetError(f"'{name}' in '{place}' returned a {type(model).__name__}, not a torch.nn.Module")
+        raise TargetError(
+            f"'{name}' in '{place}' returned an object of type {type(model).__name__}, not a torch.nn.Module"
+        )
     return model
 
 
