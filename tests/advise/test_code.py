@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 import importlib
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -325,3 +327,25 @@ def test_a_file_is_parsed_as_often_for_many_layers_as_for_few(tmp_path: Path, mo
         assert "dropout-in-evaluation" in {row["rule"] for row in found.advice}
         counts.append(sum(parsed))
     assert counts[0] == counts[1] > 0
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="the patch program")
+def test_patch_applies_the_diff_of_a_file_with_carriage_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    text = (
+        "import torch\nfrom torch import nn\n\n\nclass Block(nn.Module):\n    def forward(self, q, k, v):\n"
+        "        scores = q @ k.transpose(-2, -1) / 4\n        return scores.softmax(-1) @ v\n"
+    )
+    file = tmp_path / "carriage_returns.py"
+    file.write_bytes(text.replace("\n", "\r\n").encode())
+    block = importlib.import_module("carriage_returns").Block().eval()
+
+    found = torchgauge.analyze(block, inputs=tuple(torch.randn(2, 4, 128, 16) for _ in range(3))).advice[0]
+    assert found["code_kind"] == "edit"
+    subprocess.run(["patch", file.name], input=f"{found['code']}\n".encode(), cwd=tmp_path, check=True)
+
+    after = file.read_bytes()
+    assert b"scaled_dot_product_attention" in after
+    assert after.count(b"\n") == after.count(b"\r\n")

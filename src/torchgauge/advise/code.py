@@ -86,7 +86,8 @@ class SourceEdit:
         """A diff, as `patch` takes it: the lines that change, without context."""
         lines = [self.note] if self.note else []
         for edit in self.files:
-            before, after = (text.decode().splitlines() for text in (edit.before, edit.after))
+            # Only these end a line for `patch`, and a carriage return before them is part of the line.
+            before, after = (text.decode().removesuffix("\n").split("\n") for text in (edit.before, edit.after))
             lines += unified_diff(before, after, edit.file, edit.file, lineterm="", n=0)
         return "\n".join(lines)
 
@@ -364,6 +365,9 @@ class Source:
         """None where nothing changes, or where the file would not compile, use a name it does not have, or read a
         variable that it no longer assigns."""
         wanted = tuple(dict.fromkeys(spans))
+        if b"\r\n" in self._text:
+            ends = [span.new.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n") for span in wanted]
+            wanted = tuple(replace(span, new=new) for span, new in zip(wanted, ends, strict=True))
         if wanted not in self._edits:
             edit = FileEdit(self.file, self._text, wanted)
             try:

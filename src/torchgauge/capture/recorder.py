@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import re
 import sys
+import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -357,8 +357,16 @@ def source_text(name: str) -> str | None:
     nor imported it: a path that only a file names is not opened."""
     files = [file for file, reported in _known.items() if reported == name]
     opened = _ran.union(getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    texts = ["".join(linecache.getlines(file)) for file in files if file in opened and Path(file).is_file()]
-    return texts[0] or None if len(files) == len(texts) == 1 else None
+    if len(files) != 1 or files[0] not in opened or not Path(files[0]).is_file():
+        return None
+    try:
+        with open(files[0], "rb") as start:
+            encoding, _ = tokenize.detect_encoding(start.readline)
+        # Line ends stay as they are: a diff has to match them.
+        with open(files[0], encoding=encoding, newline="") as text:
+            return text.read() or None
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
 
 
 def is_python_library(file: str) -> bool:

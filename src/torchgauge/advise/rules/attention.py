@@ -54,10 +54,9 @@ _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
 # From so many keys on a CPU's fused kernel saves up to the whole of what it spares; measured with one thread, 16 to 128
 # features a head: at 64 keys 6 to 30 % of attention, at 128 0 to 41 %, at 256 11 to 80 %.
 _KEYS_FOR_FULL_GAIN = 128
-_RISK = "attention weights are no longer returned; a mask or a bias must be passed as attn_mask"
-_RISK_OF_MASK = (
-    "attention weights are no longer returned; with a boolean attn_mask a query whose keys are all masked gives 0"
-)
+_RISK = "attention weights are not returned; pass a mask or bias as attn_mask"
+_RISK_OF_MASK = "with a boolean attn_mask a query whose keys are all masked gives 0"
+_RISK_OF_SUM = "pass what is added to the scores as attn_mask; weights are not returned"
 # Shorter sequences gain nothing from scores that stay in the cache.
 _LEAST_KEYS = 1024
 # On a CPU the softmax of a score, and the passes over it, take as long as so many multiplications (low, high); measured
@@ -106,13 +105,14 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
         # The function chooses a kernel before it calls one, and makes numbers of a boolean mask.
         hides = [step for step in ops[1:-1] if step.op.rstrip("_") in ("aten::masked_fill", "aten::where")]
         calls = 1 if evidence.is_cuda else 2 + bool(hides)
+        adds = any(step.op.rstrip("_") == "aten::add" and len(step.signature.inputs) > 1 for step in ops[1:-1])
         yield Advice(
             rule="attention-by-hand",
             where=Where(op.module, tuple(step.index for step in ops)),
             evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
             recommendation="use scaled_dot_product_attention with enable_gqa=True, and keys and values not repeated"
             if shares_keys
-            else "use scaled_dot_product_attention on contiguous q, k and v: the scores are never written to memory"
+            else "use scaled_dot_product_attention on contiguous q, k and v: no scores in memory"
             if is_turned
             else "use scaled_dot_product_attention: the scores are never written to memory",
             change=None if shares_keys else _change(evidence, op, ops),
@@ -123,7 +123,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
                 "the passes over the scores between the two products go away",
                 fewer_calls=max(0.0, 1 - calls / (len(copies) + len(ops))),
             ),
-            risk=_RISK_OF_MASK if hides else _RISK,
+            risk=_RISK_OF_MASK if hides else _RISK_OF_SUM if adds else _RISK,
             confidence="high",
         )
 
@@ -163,7 +163,7 @@ def attention_fast_path(evidence: Evidence) -> Iterator[Advice]:
             recommendation=f"{' and '.join(wanted)}: {keys:,} × {keys:,} scores are written to memory",
             change=hook if evidence.is_cuda else without,
             expected_gain=evidence.share([op]).gain(low, high, "the passes over the scores go away"),
-            risk="rounding differs in the last digits; the fast path is off for every layer of this process",
+            risk="the fast path is off for every layer of this process; rounding differs",
             confidence="medium",
         )
 

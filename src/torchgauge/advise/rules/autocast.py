@@ -21,7 +21,7 @@ NEAR_ROOF, MEMORY_SHARE = 0.5, 0.5
 _WHOLE = (
     "model = model.to(torch.bfloat16); inputs = [x.to(torch.bfloat16) if x.is_floating_point() else x for x in inputs]"
 )
-_WHOLE_RISK = "unlike autocast this also runs norms and sums in 16 bits: compare the outputs"
+_WHOLE_RISK = "norms and sums also run in 16 bits, unlike autocast: compare outputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def autocast_bf16(evidence: Evidence) -> Iterator[Advice]:
         recommendation="run products and convolutions in bfloat16: tensor cores are faster there",
         change=Patch('with torch.autocast("cuda", dtype=torch.bfloat16):\n    output = model(*inputs)'),
         expected_gain=found.gain(evidence),
-        risk="8 bits of mantissa: compare the outputs; models bound by launches gain nothing",
+        risk="8 bits of mantissa: compare outputs; no gain if launches are the limit",
         confidence="low" if evidence.waits_for_host else "medium",
     )
 

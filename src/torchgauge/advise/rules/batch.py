@@ -57,7 +57,7 @@ def batch_at_knee(evidence: Evidence) -> Iterator[Advice]:
         recommendation="use larger batches: weights are read once per batch, so each sample takes less time",
         change=None,
         expected_gain=Gain("time_s", 0.5 * gain, gain, "roofline: time per sample at the knee, and now"),
-        risk="each batch takes longer and needs more memory: throughput improves, latency does not",
+        risk="each batch takes longer and needs more memory: latency does not improve",
         confidence="medium",
     )
 

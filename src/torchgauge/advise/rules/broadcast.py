@@ -91,7 +91,7 @@ def repeated_part(evidence: Evidence) -> Iterator[Advice]:
             rule="repeated-part",
             where=Where(first.layer.module, tuple(call.layer.index for call in calls)),
             evidence={"rounds": len(calls), "channels": sum(parts), "same_channels": sum(parts[at] for at in same)},
-            recommendation="split this layer's weight: part of its input is the same in each round: multiply it once",
+            recommendation="split this layer's weight and multiply the part that is the same in each round once",
             change=None,
             expected_gain=evidence.share([op for call in calls for op in (call.cat, call.layer)]).gain(
                 0.4 * saved, saved, "the product with the part that stays the same"
@@ -396,7 +396,7 @@ def weighted_differences(evidence: Evidence) -> Iterator[Advice]:
             recommendation="use matmul(weight, x) - weight.sum() * centre: this writes out all differences",
             change=None,
             expected_gain=evidence.share(ops).gain(0.5, 0.95, "the passes over the differences and products"),
-            risk="rounding differs: digits are lost where the differences are much smaller than the tensors",
+            risk="digits are lost where the differences are much smaller than the tensors",
             confidence="high",
         )
 

@@ -232,7 +232,7 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             f"use running statistics in evaluation: with those of the batch, a sample's result depends on the others"
             f"{cause}",
             _in_training_only(evidence, op),
-            "a model that was only ever used like this may need its statistics collected first",
+            "the statistics may have to be collected first, in training mode",
             line,
             buffers=list(op.weights),
         )

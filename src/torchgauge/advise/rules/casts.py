@@ -42,7 +42,7 @@ def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
             recommendation="leave out the cast there and back: nothing is computed in between",
             change=evidence.without_calls([before, op], CASTS) if len(spared) == 2 else None,
             expected_gain=evidence.share(spared).gain(1.0, 1.0, "the copies go away"),
-            risk="values are not rounded to the narrower type any more" if there.itemsize < back.itemsize else "none",
+            risk="values are no longer rounded to the narrower type" if there.itemsize < back.itemsize else "none",
             confidence="high",
         )
 

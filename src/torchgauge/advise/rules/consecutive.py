@@ -65,7 +65,7 @@ def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=evidence.share([first, second]).gain(
                 0.75 * saved, saved, "one product in place of two, and the tensor between them"
             ),
-            risk="for inference only: training two layers differs; rounding differs in the last digits",
+            risk="for inference only; rounding differs in the last digits",
             confidence="high",
         )
 

@@ -42,7 +42,7 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=evidence.share([op]).gain(
                 0.9 if op.signature.inputs[0].stride is None else 0.5, 1.0, "the copy's pass over memory goes away"
             ),
-            risk="code outside the forward pass that writes into the copy would then write into the original",
+            risk="what writes into the copy later would then write into the original",
             confidence=confidence,
         )
 

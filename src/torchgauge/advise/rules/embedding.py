@@ -37,7 +37,7 @@ def embedding_dominated(evidence: Evidence) -> Iterator[Advice]:
             recommendation="shrink the table first: rows in 8 or 16 bits, or a narrow table and a linear layer",
             change=_narrow(evidence, table),
             expected_gain=Gain("param_bytes", low, high, "rows in 16 bits to rows in 8 bits with a scale each"),
-            risk="rare rows suffer first: evaluate on rare tokens; a narrow table has to be trained",
+            risk="rare tokens suffer first: evaluate them; a narrow table needs training",
             confidence="medium",
         )
 

@@ -57,7 +57,7 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
                 kept * unchosen,
                 "the products of experts that were not chosen, less the gathering of tokens by expert",
             ),
-            risk="gathering tokens by expert makes shapes depend on data: small batches may be faster dense",
+            risk="shapes then depend on data; small batches may be faster as they are",
             confidence="high",
         )
 
@@ -89,7 +89,7 @@ def idle_experts(evidence: Evidence) -> Iterator[Advice]:
             min(idle, 1.0),
             "half of the idle experts' bytes (8 bits for 16) to all of them (elsewhere)",
         ),
-        risk="routing is assumed to be balanced; experts fetched on demand add latency whenever the choice changes",
+        risk="fetching experts on demand adds latency; balanced routing is assumed",
         confidence="low",
     )
 
@@ -122,7 +122,7 @@ def expert_imbalance(evidence: Evidence) -> Iterator[Advice]:
                 min(share * (1 - even / max(loads)), 1.0),
                 "where experts run side by side all wait for the busiest; nothing where they run one after another",
             ),
-            risk="these inputs are one sample: look at the load over real data before training anything",
+            risk="this is the load of one input: look at real data before you train",
             confidence="low",
         )
 
@@ -143,7 +143,7 @@ def starved_experts(evidence: Evidence) -> Iterator[Advice]:
             recommendation="remove these experts: their weights, or their rows of the router, are close to zero",
             change=None,
             expected_gain=Gain("param_bytes", 0.0, share, "the bytes of these experts, if none of them is ever chosen"),
-            risk="a row of zeros still scores 0, which may win: count the choices over real data first",
+            risk="a row of zeros scores 0, which may win: count choices on real data",
             confidence="medium",
         )
 

@@ -43,7 +43,7 @@ def narrower_type(evidence: Evidence) -> Iterator[Advice]:
             "        state[name] = tensor.to(narrow)  # then save the state"
         ),
         expected_gain=Gain(quantity, share, share, "half of their bytes"),
-        risk="values do not change; a model loaded this way also computes in that type unless converted back",
+        risk="a model loaded this way computes in that type unless converted back",
         confidence="high",
     )
 

@@ -12,7 +12,7 @@ from torchgauge.advise.rules.folding import LINEAR_OPS
 from torchgauge.facts import OpRecord
 
 _PRODUCTS = LINEAR_OPS | {"aten::bmm", "aten::baddbmm"}
-_RISK = "compiling takes time at the first call and at every new shape"
+_RISK = "compiling takes time for every new shape"
 
 
 @rule("linear-activation", family="fusion", option="compile")
@@ -42,7 +42,7 @@ def linear_activation(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=evidence.share([op]).gain(
                 0.0 if evidence.is_cuda else 0.3, 1.0, "the activation's pass over its input and output"
             ),
-            risk=_RISK if evidence.is_cuda else f"for inference under torch.no_grad() only; {_RISK}",
+            risk=_RISK if evidence.is_cuda else f"only under torch.no_grad(); {_RISK}",
             confidence="medium",
         )
 
@@ -72,7 +72,7 @@ def conv_bn_activation(evidence: Evidence) -> Iterator[Advice]:
                 1.0,
                 "the activation's pass over its input and output, without the batch norm's",
             ),
-            risk=f"for inference under torch.no_grad() only; {_RISK}",
+            risk=f"only under torch.no_grad(); {_RISK}",
             confidence="medium",
         )
 

@@ -160,9 +160,9 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
         work = share.value if is_cast else share.value * (1 - share.calls)
         low, high = low + least * work, high + most * work
     first, how = wide[0], "half of the bytes, twice the rate, no casts"
-    words = "keep this in float32: a float64 tensor, or a call of double(), widens all that follows from it"
+    words = "keep this in float32: a float64 tensor, or double(), widens all that follows from it"
     if all(op.op in _CASTS for op in wide):
-        words = "make this tensor in float32: it is made in float64, as NumPy does, and converted at every call"
+        words = "make this tensor in float32: it is made in float64, as by NumPy, and cast at every call"
     yield Advice(
         rule="double-precision",
         where=Where(first.module, tuple(op.index for op in wide)),

@@ -66,7 +66,7 @@ def kv_cache(evidence: Evidence) -> Iterator[Advice]:
             0.75 * share,
             "half to three quarters of the cache (a half or a quarter of its bits), in addition to this run's peak",
         ),
-        risk="long contexts lose precision first; a quantized cache is unpacked at every step, which takes time",
+        risk="long contexts lose precision first; unpacking the cache takes time",
         confidence="medium",
     )
 

@@ -29,7 +29,7 @@ _GAPS = 1.1
 _UNSURE_ODDS = 2.2
 # With gradients enabled the backward pass would be captured too, which fails for cuDNN's recurrent layers.
 _GRAPH = "with torch.no_grad():\n    model = torch.cuda.make_graphed_callables(model, inputs)"
-_GRAPH_RISK = "shapes and addresses are fixed; no branches on data, no transfers inside"
+_GRAPH_RISK = "shapes are fixed; no branches on data and no transfers inside"
 
 
 @rule("launch-bound", family="launch")
@@ -64,7 +64,7 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
         recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",
         change=change,
         expected_gain=_without_idle(evidence, idle, whole),
-        risk=_GRAPH_RISK if returns_tensors else f"{_GRAPH_RISK}; return tensors only, as with use_cache=False",
+        risk=_GRAPH_RISK if returns_tensors else "shapes are fixed; return tensors only, as with use_cache=False",
         confidence="high",
     )
 

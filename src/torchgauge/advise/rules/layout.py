@@ -52,7 +52,7 @@ def channels_last(evidence: Evidence) -> Iterator[Advice]:
             share / 2,
             "converting the layout reads and writes each input and output of the convolutions once more",
         ),
-        risk="ops without a channels_last kernel convert it back; check the output strides",
+        risk="ops without a channels_last kernel convert it back: check strides",
         confidence="high" if converted else "medium",
     )
 
@@ -107,7 +107,7 @@ def strided_access(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=evidence.share([op]).gain(
                 0.1 * access.wasted, 0.5 * access.wasted, "the traffic that reading out of order adds", fewer_calls=0.0
             ),
-            risk="the copy may only move elsewhere: the producer should write contiguous output",
+            risk="the copy may only move elsewhere",
             confidence="medium",
         )
 

@@ -32,10 +32,10 @@ _LEAST_CALLS = 0.3
 _GATE = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
 _WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}
-_GROUPED = "use one convolution with groups=batch: the loop takes one sample after the other, with its own weights"
+_GROUPED = "use one convolution with groups=batch: the loop runs one for each sample and its weights"
 # Measured with one thread: a convolution in groups takes as long as the loop (0.8 to 1.2 of it), windows and a product
 # half of it; from about 60,000 elements of windows a sample on, their copies take as long as the loop.
-_UNFOLDED = "unfold the windows and use one einsum: the loop takes one sample after the other, with its own weights"
+_UNFOLDED = "unfold the windows and use one einsum: the loop runs once for each sample and its weights"
 _MOST_UNFOLDED = 60_000
 _JOINS = {"aten::cat", "aten::stack"}
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
@@ -77,12 +77,12 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         if not _is_of_small_ops(evidence, loop):
             continue
         if len({op.weights for op in loop.products}) > 1:
-            words = "stack the weights of these layers and use torch.bmm: each takes its own part of one tensor"
+            words = "stack the weights of these layers and use torch.bmm: each reads one part of a tensor"
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
             continue
         words = "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other"
         if _reduces_selected(evidence, loop):
-            words = "use index_add or scatter_reduce for all samples at once: the loop selects the rows of each in turn"
+            words = "use index_add or scatter_reduce for all samples: the loop selects the rows of each in turn"
         if (advice := _samples_advice(evidence, loop, words)) is not None:
             yield advice
 
@@ -236,7 +236,7 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
     for ops in tables.values():
         if len({op.weights for op in ops}) == len(ops) >= LEAST_STEPS:
             loop = with_body(evidence, ops)
-            words = "join these tables into one and add an offset to each column's indices: one lookup in place of many"
+            words = "join these tables and add an offset to each column's indices: one lookup in place of many"
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
     for loop in product_loops(evidence, _whole, one_weight=False):
         names, first = {op.weights for op in loop.products}, {op.index for op in loop.products}
@@ -247,10 +247,11 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
         is_near, apart = max(first) - min(first) <= _MOST_PER_ROUND * loop.rounds, _side_by_side(loop)
         if not is_near and len(apart) < _LEAST_APART * len(loop.body):
             continue
-        rest = [op for op in apart if op.cost.macs and op.weights and op.index not in first]
-        words = "merge these layers into one: they read the same tensor one after the other"
+        shared = _whole(evidence, loop.products[0])
+        rest = [op for op in apart if op.cost.macs and op.weights and _whole(evidence, op) != shared]
+        words = "make one layer of these, with their weights joined, and split its result: all read one tensor"
         if len(rest) >= loop.rounds - 1:
-            words = "stack the weights of these networks and use torch.bmm: all of them read the same tensor"
+            words = "join the first weights of these networks into one layer and use torch.bmm for the rest"
         yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
 
 
@@ -267,7 +268,7 @@ def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gai
         recommendation=words,
         change=None,
         expected_gain=gain,
-        risk="rounding differs in the last digits; one op needs the memory of all rounds at once",
+        risk="one op needs the memory of all rounds at once; rounding differs",
         confidence="medium",
     )
 

@@ -55,6 +55,6 @@ def low_rank(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=whole_gain(
                 evidence, saved, saved, "two factors instead of one matrix; multiplications fall alike"
             ),
-            risk="small layers may get slower with two kernels; the error of the outputs is not measured: evaluate",
+            risk="evaluate the outputs: only the error of the weight is measured",
             confidence="high" if rank * 4 <= full_rank else "medium",
         )

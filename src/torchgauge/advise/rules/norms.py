@@ -52,7 +52,7 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
             recommendation=norm.words,
             change=_torch_norm(evidence, norm),
             expected_gain=evidence.share(ops).one_pass(spared, len(ops)),
-            risk="rounding differs in the last digits; keep a cast to float32 inside the norm",
+            risk="rounding differs; keep a cast to float32 inside the norm",
             confidence="high",
         )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
@@ -17,6 +18,8 @@ _LEAST_TIMES = 2
 _LEAST_PARTS, _MOST_TENSORS = 8, 4
 # Of a tensor that is written part by part, what must have been written so.
 _WHOLE = 0.9
+_PARTS = "use one reshape, or one index: a loop in Python joins the parts one by one"
+_WINDOWS = "use Tensor.unfold: a loop in Python joins these windows one by one"
 
 
 @rule("repeated-table", family="copies")
@@ -58,18 +61,29 @@ def joined_parts(evidence: Evidence) -> Iterator[Advice]:
         if not is_of_parts or len(known) > _MOST_TENSORS or min(known.values()) < _LEAST_PARTS // 2:
             continue
         whole = sum({base[0]: base[1].numel for base in bases if base is not None}.values())
-        if whole != joined.signature.outputs[0].numel:
-            continue
         makers = {base for base in known if isinstance(base, int)}
         near = [op for base in makers for op in views.get(base, ()) if op.index < joined.index]
-        yield _advice(evidence, joined, [*near, joined], len(bases))
+        is_sliding = len(known) == 1 and _are_windows(near[-len(bases) :], joined)
+        if whole != joined.signature.outputs[0].numel and not is_sliding:
+            continue
+        yield _advice(evidence, joined, [*near, joined], len(bases), _WINDOWS if is_sliding else _PARTS)
     for (_, module), writes in _writes(evidence).items():
         parts = [evidence.dataflow.reads_part(op, 1) for op in writes]
         written = sum(op.signature.outputs[0].numel for op in writes)
         target = evidence.dataflow.base(writes[0], 0)
         is_whole = target is not None and written >= _WHOLE * target[1].numel
         if len(writes) >= _LEAST_PARTS and None not in parts and len(set(parts)) <= _MOST_TENSORS and is_whole:
-            yield _advice(evidence, writes[0], writes, len(writes), module)
+            yield _advice(evidence, writes[0], writes, len(writes), _PARTS, module)
+
+
+def _are_windows(views: Sequence[OpRecord], joined: OpRecord) -> bool:
+    """Whether these are the parts that are joined, slices of one length along one dimension at a regular step."""
+    given = [op.signature.attributes for op in views if op.op == "aten::slice" and op.source == joined.source]
+    spans = [(int(each["start"] or 0), int(each["end"])) for each in given if isinstance(each.get("end"), int)]
+    if len(spans) != len(joined.signature.inputs) or len({each.get("dim") for each in given}) != 1:
+        return False
+    steps = {after[0] - before[0] for before, after in pairwise(spans)}
+    return len(steps) == 1 and min(steps) > 0 and len({end - start for start, end in spans}) == 1
 
 
 def _writes(evidence: Evidence) -> dict[tuple[str | None, str], list[OpRecord]]:
@@ -81,13 +95,15 @@ def _writes(evidence: Evidence) -> dict[tuple[str | None, str], list[OpRecord]]:
     return groups
 
 
-def _advice(evidence: Evidence, at: OpRecord, ops: list[OpRecord], parts: int, module: str | None = None) -> Advice:
+def _advice(
+    evidence: Evidence, at: OpRecord, ops: list[OpRecord], parts: int, words: str, module: str | None = None
+) -> Advice:
     fewer = 1 - 2 / parts
     return Advice(
         rule="joined-parts",
         where=Where(at.module if module is None else module, (at.index,)),
         evidence={"parts": parts},
-        recommendation="use one stack and reshape, or one index: a loop in Python puts the parts together one by one",
+        recommendation=words,
         change=None,
         expected_gain=evidence.share(ops).gain(0.5 * fewer, fewer, f"one copy in place of {parts} parts"),
         risk="none",

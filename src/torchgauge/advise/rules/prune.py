@@ -64,14 +64,14 @@ def unstructured_pruning(evidence: Evidence) -> Iterator[Advice]:
                 _IMPORT,
             ),
             expected_gain=whole_gain(evidence, saved, saved, "values and indices in compressed rows (CSR)"),
-            risk="memory only: sparse products of this density are slower than dense ones on CPUs and GPUs",
+            risk="saves memory only: sparse products of this density are slower",
             confidence="medium",
         )
 
 
 @rule("two-four-sparsity", family="pruning")
 def two_four_sparsity(evidence: Evidence) -> Iterator[Advice]:
-    speed = "sparse tensor cores (NVIDIA, from Ampere on) run it up to twice as fast in 16 bits and less"
+    speed = "NVIDIA's sparse tensor cores run it up to twice as fast in 16 bits"
     slow = "it saves memory; this device gains no time"
     for matrix in matrices(evidence):
         energy, shape = matrix.figure("pruning", "two_four_energy"), matrix.row.shape
@@ -90,7 +90,7 @@ def two_four_sparsity(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=whole_gain(
                 evidence, 0.0, saved, "half of the values and two bits of index; nothing if kept dense"
             ),
-            risk="the error of the weights is measured, that of the outputs is not: evaluate, or fine-tune so",
+            risk="evaluate the outputs, or fine-tune: only the weights' error is measured",
             confidence="medium" if evidence.is_cuda else "low",
         )
 
@@ -125,8 +125,7 @@ def structured_pruning(evidence: Evidence) -> Iterator[Advice]:
                 expected_gain=whole_gain(
                     evidence, saved, 2 * saved, "this matrix, at most as much again in a neighbouring layer"
                 ),
-                risk="smaller dense matrices are faster everywhere; evaluate, and keep sizes multiples of 8 for tensor "
-                "cores",
+                risk="evaluate; keep sizes multiples of 8 for tensor cores",
                 confidence="medium",
             )
             break
@@ -154,6 +153,6 @@ def dead_rows(evidence: Evidence) -> Iterator[Advice]:
             recommendation=words,
             change=None,
             expected_gain=whole_gain(evidence, saved, 2 * saved, "these rows, at most as much again in the next layer"),
-            risk="none for the outputs, if the biases of these rows are added to those of the next layer",
+            risk="none, if the biases of these rows are added to those of the next layer",
             confidence="high",
         )

@@ -36,10 +36,7 @@ _WORDS = {
     "group128": "one scale per 128",
 }
 _CONFIGS = {"int8": "Int8WeightOnlyConfig", "int4": "Int4WeightOnlyConfig", "fp8_e4m3": "Float8WeightOnlyConfig"}
-_RISK = (
-    "the error of the weights is measured, that of the outputs is not: evaluate; weights are unpacked before they are "
-    "multiplied, so where arithmetic is the limit (large batches) time and energy may rise"
-)
+_RISK = "evaluate the outputs; where arithmetic is the limit it may be slower"
 
 
 @dataclass(frozen=True, slots=True)

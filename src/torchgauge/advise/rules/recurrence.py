@@ -42,8 +42,8 @@ _POINTWISE = ("elementwise", "activation", "copy")
 # Rows of a product that take as long to multiply as its weight takes to read: a core does about 15 FLOP for a byte that
 # it gets from memory, and a row is half a FLOP for each byte of the weight.
 _ROWS = 30
-_NOT_FED_BACK = "where a result is fed back, as in generation, the loop stays; all steps' inputs must fit in memory"
-_OTHER_RESET = "torch's GRU applies its reset gate after the product, not before it: train again"
+_NOT_FED_BACK = "not where a result is fed back, as in generation"
+_OTHER_RESET = "torch's GRU applies its reset gate after the product: train again"
 # So far back a term of a sum is followed to the term before.
 _MOST_ANCESTORS = 500
 # Elements of sigmoids and tanhs may differ by a round from what a formula says.
@@ -72,7 +72,7 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             words = f"use torch.nn.{layer} for the loop over time steps: one call for all"
             found = loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, [*through, *feeds]))
             resets_first = layer == "GRU" and _scales_before_products(through)
-            yield replace(found, risk=f"{_OTHER_RESET}; {found.risk}" if resets_first else _NOT_FED_BACK)
+            yield replace(found, risk=_OTHER_RESET if resets_first else _NOT_FED_BACK)
             covered |= {op.index for op in feeds}
     for loop, words in _outside_the_state(evidence, recurrent):
         if covered.isdisjoint(op.index for op in loop.products):
@@ -327,6 +327,6 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             ),
             risk="rounding differs in the last digits"
             if is_sum
-            else "compiling unrolls the loop for each length; a parallel scan rounds differently",
+            else "compiling unrolls the loop for each length; a scan rounds differently",
             confidence="medium",
         )

@@ -60,8 +60,7 @@ def in_place_before_skip(evidence: Evidence) -> Iterator[Advice]:
                 if is_switched
                 else None,
                 expected_gain=None,
-                risk="weights trained with the overwritten input expect it: train again, or add the activation of the "
-                "input explicitly",
+                risk="trained weights expect this: train again, or add the activated input",
                 confidence="high",
                 kind="bug",
             )

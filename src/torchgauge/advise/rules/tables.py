@@ -46,7 +46,7 @@ def table_from_list(evidence: Evidence) -> Iterator[Advice]:
             recommendation="make this table once, as a buffer: each call copies it from a Python list",
             change=None,
             expected_gain=Gain("time_s", 0.0 if is_hidden else min(low, _MOST), min(high, _MOST), how),
-            risk="a buffer has a fixed size: make it for the largest shape, or keep one for each shape",
+            risk="a buffer has a fixed size: make it for the largest shape",
             confidence="medium",
         )
 

@@ -77,7 +77,7 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
             else "pad this to a multiple of 64: tensor cores read rows in multiples of 8 elements",
             change=Patch(PAD, ("path",), ((module,),), PADDED_LINEAR) if is_linear else None,
             expected_gain=evidence.share([op]).gain(least, most, how, fewer_calls=0.0),
-            risk="the padding must be masked or sliced off; a checkpoint does not fit without padding",
+            risk="mask or slice off the padding; checkpoints must be padded too",
             confidence="medium",
         )
 

@@ -95,7 +95,7 @@ def idle_cores(evidence: Evidence) -> Iterator[Advice]:
             busy * (1 - threads / wanted),
             "assumed: more threads reach the efficiency measured with these",
         ),
-        risk="several processes on one machine share its cores: then fewer threads each are right",
+        risk="with several processes on the machine, fewer threads each are right",
         confidence="low" if len(rows) < 2 else "medium",
     )
 

@@ -39,7 +39,7 @@ def tied_weights(evidence: Evidence) -> Iterator[Advice]:
                 ((module, name, original),),
             ),
             expected_gain=Gain("param_bytes", share, share, "the bytes of the copy"),
-            risk="none for inference; in further training they stay equal, which they did not have to before",
+            risk="none for inference; further training keeps them equal",
             confidence="high",
         )
 

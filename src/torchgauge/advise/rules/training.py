@@ -37,7 +37,7 @@ def optimizer_state(evidence: Evidence) -> Iterator[Advice]:
                 min(0.75 * share, 1.0),
                 "the state in 16 bits to the state in 8 bits",
             ),
-            risk="this assumes AdamW, other optimizers may keep less; watch the loss over the first steps",
+            risk="AdamW is assumed, others may keep less; watch the loss at the start",
             confidence="medium",
         )
 
@@ -61,7 +61,7 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
                 "handles = [p.register_post_accumulate_grad_hook(step) for p in optimizers]"
             ),
             expected_gain=Gain("peak_activation_bytes", 0.5 * saved, saved, "all gradients except the largest"),
-            risk="gradients cannot be clipped by their common norm, nor accumulated over several batches",
+            risk="no clipping by the common norm, no accumulation over several batches",
             confidence="medium",
         )
 

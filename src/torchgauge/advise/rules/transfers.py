@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from torchgauge.advise.code import called
 from torchgauge.advise.dataflow import RANDOM, VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.host_values import HostUse, host_uses
@@ -29,6 +30,8 @@ _SIZES = {
     "aten::unique_consecutive", "aten::bincount",
 }  # fmt: skip
 _PACK = "aten::_pack_padded_sequence"
+# Calls that give a number of a tensor to Python.
+_READ_CALLS = ("item", "tolist", "int", "float", "bool")
 
 
 class Remedy(NamedTuple):
@@ -39,13 +42,14 @@ class Remedy(NamedTuple):
     risk: str
 
 
+# Both get the call that the host waits for in place of {}.
 _SELECTING = Remedy(
-    "keep shapes fixed (torch.where): the host waits for nonzero, unique and x[mask]",
-    "keep shapes fixed, no nonzero or x[mask]",
+    "keep shapes fixed, as with torch.where: the host waits for the number of rows of this {}",
+    "keep shapes fixed, without {}",
     "entries that are left out now are computed too",
 )
 _READING = Remedy(
-    "keep this value on the device: the host waits for .item(), .cpu(), bool(), print",
+    "keep this value on the device: the host waits for {}",
     "keep this value on the device",
     "what Python computes with the value must be written in tensor ops",
 )
@@ -193,11 +197,12 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
         gain = _waiting(evidence, op) if is_measured else on_gpu
         known = {"op": op.op, "ops_before": op.index, **shares}
         if remedy is not None:
-            yield _host_advice(remedy, then, Where(op.module, (op.index,)), known, gain)
+            yield _host_advice(remedy, _call(evidence, op), then, Where(op.module, (op.index,)), known, gain)
     for read, remedy in zip(reads, remedies[len(asking) :], strict=True):
         known = {"call": read.call, **shares}
         if remedy is not None:
-            yield _host_advice(remedy, then, Where(read.module, source=read.source), known, on_gpu)
+            call = "print" if read.call == "print" else f".{read.call}()"
+            yield _host_advice(remedy, call, then, Where(read.module, source=read.source), known, on_gpu)
 
 
 def host_waits(evidence: Evidence) -> bool:
@@ -262,12 +267,31 @@ def _lengths_of(evidence: Evidence, pack: OpRecord) -> int | None:
     return None if made is None else made.index
 
 
-def _host_advice(remedy: Remedy, then: str | None, where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
+def _call(evidence: Evidence, op: OpRecord) -> str:
+    """What the code at this line calls that the host waits for."""
+    if op.op == "aten::index":
+        return "x[mask]"
+    if op.op not in VALUE_READS:
+        return op.op.removeprefix("aten::").strip("_").removesuffix("2")
+    if op.op == "aten::equal":
+        return "torch.equal"
+    place = evidence.code_at(op)
+    calls = {called(call) for call in place[0].calls(place[1], *_READ_CALLS)} if place is not None else set()
+    if len(calls) == 1:
+        name = calls.pop()
+        return f"{name}()" if name in ("int", "float", "bool") else f".{name}()"
+    return "its number"
+
+
+def _host_advice(
+    remedy: Remedy, call: str, then: str | None, where: Where, known: Mapping[str, Any], gain: Gain
+) -> Advice:
+    words = (remedy.words if then is None else f"{remedy.short}; {then}").replace("{}", call)
     return Advice(
         rule="host-wait",
         where=where,
         evidence=known,
-        recommendation=remedy.words if then is None else f"{remedy.short}; {then}",
+        recommendation=words,
         change=None,
         expected_gain=gain,
         risk=remedy.risk,

@@ -35,10 +35,10 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
         is_module = place in evidence.modules
         thing = "module" if is_module else "parameter"
         if evidence.is_train:
-            words = f"remove the {thing}: this training step does not use it"
+            words = f"remove this {thing}: this training step does not use it"
             risk = "other inputs or another method may use it"
         else:
-            words = f"leave the {thing} out of what is deployed: inference does not read it"
+            words = f"leave this {thing} out for inference: this call does not read it"
             risk = "other inputs, another method or training may use it"
         yield Advice(
             rule="unused-parameters",
@@ -110,11 +110,10 @@ def zero_parameters(evidence: Evidence) -> Iterator[Advice]:
                 evidence.model.made_at(name) if evidence.model is not None else None,
             ),
             evidence={"parameters": sorted(names)[:8], "bytes": nbytes, "ops_without_effect": len(idle)},
-            recommendation="this parameter is zero, so its branch adds nothing: usual before training; in a trained "
-            "model load it, train it or remove the branch",
+            recommendation="load or train this parameter, or remove its branch: it is zero, so the branch adds nothing",
             change=None,
             expected_gain=Gain("param_bytes", min(nbytes / whole, 1.0), min(nbytes / whole, 1.0), "what it makes idle"),
-            risk="none: the output does not depend on these parameters as they are",
+            risk="none for this output; other code may set the parameter",
             confidence="medium",
         )
 

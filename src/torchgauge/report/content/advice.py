@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from torchgauge.facts import View
-from torchgauge.report.layout import shorten
 from torchgauge.report.model import Block, Code, Item, Listing, Section, Text, Topic, more, notes
 from torchgauge.report.options import Options
 from torchgauge.units import (
@@ -33,8 +32,8 @@ CODE_LINES_BESIDE = 2
 _NO_FIGURES = ("places", "count")
 # A longer list shows only its length.
 _LISTED_VALUES = 4
-# Columns for the path of a module: rule, number of places and line of code must fit on one line of 80 with it.
-_LONGEST_PATH = 30
+# Rule, place and line of code go on one line of a terminal, after the number of the advice.
+_COLUMNS = 80 - len("10. ")
 
 _DEVICES = {"cuda": "a GPU", "this": "this GPU"}
 _LESS = {
@@ -101,13 +100,18 @@ def gain_text(gain: Gain | None) -> str:
     return f"{lead} {format_bytes(nbytes)} {less} ({span or percent})"
 
 
-def place_text(row: Advice, longest: int | None = None) -> str:
-    """`layer1.0.bn1 and 52 more, resnet.py:155`; with `longest`, a longer path loses its middle."""
+def place_text(row: Advice, columns: int | None = None) -> str:
+    """`layer1.0.bn1 and 52 more, resnet.py:155`; a path that does not fit the columns loses its first parts."""
     where, count = row["where"], row["evidence"].get("count", 1)
     name = where["weight"] or where["module"] or "the model"
-    name = name if longest is None else shorten(name, longest)
-    several = f"{name} and {format_exact(count - 1)} more" if count > 1 else name
-    return f"{several}, {where['source']}" if where.get("source") else several
+    behind = f" and {format_exact(count - 1)} more" if count > 1 else ""
+    behind += f", {where['source']}" if where.get("source") else ""
+    if columns is not None and len(name) + len(behind) > columns:
+        parts = name.split(".")
+        fitting = [".".join(parts[at:]) for at in range(1, len(parts))]
+        last = next((each for each in fitting if 1 + len(each) + len(behind) <= columns), parts[-1])
+        name = f"…{last}" if len(parts) > 1 else name
+    return f"{name}{behind}"
 
 
 def figure_text(name: str, value: object) -> str | None:
@@ -230,7 +234,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     below: list[Section] = []
     for number, row in enumerate(shown, start=1):
         gain = row["expected_gain"]
-        facts = [("", f"{row['rule']} at {place_text(row, _LONGEST_PATH)}")]
+        lead = f"{row['rule']} at "
+        facts = [("", f"{lead}{place_text(row, _COLUMNS - len(lead))}")]
         if gain is not None and gain["low"] != gain["high"]:  # else it is counted
             facts.append(("", gain.get("basis", "predicted")))
         after = [] if row["risk"] == "none" else [("risk", str(row["risk"]))]
