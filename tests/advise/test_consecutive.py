@@ -77,6 +77,37 @@ def test_two_layers_without_an_activation_are_merged(model: nn.Module, given: Te
     check_code(found, model, (given,))
 
 
+def over_time_and_electrodes(stride: int, padding: int, *between: nn.Module, behind: int = 0) -> nn.Sequential:
+    """A convolution along the last dimension, then one across the other."""
+    first = nn.Conv2d(2, 24, (1, 9), (1, stride), (0, padding), bias=not behind)
+    return nn.Sequential(first, *between, nn.Conv2d(24, 24, (12, 3), padding=(behind, 0)), nn.ELU())
+
+
+@pytest.mark.parametrize(("stride", "padding", "behind"), [(1, 0, 0), (2, 3, 0), (1, 4, 2)])
+def test_convolutions_along_two_dimensions_are_merged(stride: int, padding: int, behind: int) -> None:
+    model, given = over_time_and_electrodes(stride, padding, behind=behind).eval(), x(4, 2, 12, 200)
+
+    (found,) = of_rule(model, "consecutive-layers", given)
+
+    assert found.evidence["layers"] == ["0", "1"]
+    assert found.code is not None
+    check_code(found, model, (given,))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        over_time_and_electrodes(1, 0, nn.ELU()),
+        # Zeros that the second pads are not what the first makes of zeros: it has a bias.
+        nn.Sequential(nn.Conv2d(2, 24, (1, 9)), nn.Conv2d(24, 24, (12, 1), padding=(2, 0))),
+        nn.Sequential(nn.Conv2d(16, 16, 3), nn.Conv2d(16, 16, 3)),  # one kernel of 5×5 costs more
+    ],
+    ids=["an activation between", "padding behind a bias", "two kernels of 3×3"],
+)
+def test_other_convolutions_in_a_row_stay(model: nn.Module) -> None:
+    assert not of_rule(model.eval(), "consecutive-layers", x(4, len(model[0].weight[0]), 12, 200))  # type: ignore[index, arg-type]
+
+
 def test_the_merged_layer_gives_the_same_result() -> None:
     model, given, _ = MERGED[2]
     (found,) = of_rule(model.eval(), "consecutive-layers", given)

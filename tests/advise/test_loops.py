@@ -33,7 +33,7 @@ def test_tables_of_one_width_are_joined() -> None:
     tables = nn.ModuleList(nn.Embedding(8, 16) for _ in range(12))
     [found] = advised(Does(looked_up, tables=tables), ids(32, 12), rule="parallel-linears")
 
-    assert found.recommendation.startswith("join these tables into one")
+    assert found.recommendation.startswith("join these tables")
     assert found.evidence["rounds"] == 12
     one = Does(joined, table=nn.Embedding(96, 16), offsets=8 * torch.arange(12))
     assert not advised(one, ids(32, 12), rule="parallel-linears")

@@ -49,15 +49,32 @@ def windows(self: Any, h: Tensor) -> Tensor:
     return torch.stack([h[at : at + 4] for at in range(12)])
 
 
+def irregular_windows(self: Any, h: Tensor) -> Tensor:
+    h = self.odd(h)
+    return torch.stack([h[at : at + 4] for at in (0, 1, 2, 4, 5, 6, 8, 9, 10, 12)])
+
+
 LAYERS = {"even": nn.Linear(8, 8), "odd": nn.Linear(8, 8)}
 
 
 @pytest.mark.parametrize(
     ("forward", "is_found"),
-    [(zipped, True), (zipped_by_writing, True), (zipped_at_once, False), (layers_joined, False), (windows, False)],
+    [
+        (zipped, True),
+        (zipped_by_writing, True),
+        (zipped_at_once, False),
+        (layers_joined, False),
+        (windows, True),
+        (irregular_windows, False),
+    ],
 )
 def test_a_loop_that_only_puts_parts_together_is_found(forward: Callable[..., Tensor], is_found: bool) -> None:
     assert ("joined-parts" in rules_of(Does(forward, **LAYERS), x(16, 8))) == is_found
+
+
+def test_windows_are_unfolded() -> None:
+    (found,) = (each for each in said(seen(Does(windows, **LAYERS), inputs=(x(16, 8),))) if each.rule == "joined-parts")
+    assert "Tensor.unfold" in found.recommendation
 
 
 def copied(self: Any, h: Tensor) -> Tensor:

@@ -92,8 +92,11 @@ def masked(self: Any, a: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (Does(asking, flag=torch.tensor(1.0)), "keep this value on the device"),
-        (Does(selecting, layer=nn.Linear(8, 8)), "keep shapes fixed (torch.where)"),
+        (Does(asking, flag=torch.tensor(1.0)), "keep this value on the device: the host waits for .item()"),
+        (
+            Does(selecting, layer=nn.Linear(8, 8)),
+            "keep shapes fixed, as with torch.where: the host waits for the number of rows of this nonzero",
+        ),
         (
             Does(masked, encoder=nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1)),
             "say whether the mask is causal",
@@ -118,7 +121,7 @@ def test_parameters_that_only_training_reads_are_not_called_useless() -> None:
     model = Does(noisy, weight=nn.Parameter(x(64, 64)), sigma=nn.Parameter(x(64, 64)))
     (found,) = of_rule(model, "unused-parameters", x(2, 64))
 
-    assert "inference does not read it" in found.recommendation
+    assert "this call does not read it" in found.recommendation
 
 
 @pytest.mark.parametrize("hands_out", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.dataflow import same_axis
@@ -14,18 +15,36 @@ from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
 from torchgauge.facts import OpRecord
 
 _PRODUCTS = {"aten::mm", "aten::bmm"}
+CONVOLUTIONS = {"Conv1d", "Conv2d", "Conv3d"}
 
 # Of the multiply-adds of the two, what must go away. Less does not pay for another weight in the checkpoint.
 _LEAST_SAVED = 0.25
+# Positions from which on the multiply-adds take longer than to read the weight once.
+_MANY_ROWS = 64
 # Verification runs the same lines.
 MERGE = """\
 layer, after = model.get_submodule(first), model.get_submodule(second)
-weight = after.weight.flatten(1)
 if layer.bias is not None or after.bias is not None:
-    bias = 0 if layer.bias is None else weight @ layer.bias
+    bias = 0 if layer.bias is None else after.weight @ layer.bias
     layer.bias = torch.nn.Parameter((bias + (0 if after.bias is None else after.bias)).detach())
-merged = (weight @ layer.weight.flatten(1)).reshape(-1, *layer.weight.shape[1:])
-layer.weight = torch.nn.Parameter(merged.detach())
+layer.weight = torch.nn.Parameter((after.weight @ layer.weight).detach())
+model.set_submodule(second, torch.nn.Identity())
+"""
+# The kernel of two convolutions in a row is the convolution of their kernels.
+MERGE_CONVOLUTIONS = """\
+layer, after = model.get_submodule(first), model.get_submodule(second)
+kernel, flipped = layer.weight.transpose(0, 1), after.weight.flip(*range(2, after.weight.dim()))
+steps = [s * d if k > 1 else 1 for k, s, d in zip(layer.kernel_size, layer.stride, after.dilation)]
+edges, n = [(k - 1) * step for k, step in zip(after.kernel_size, steps)], len(steps)
+weight = torch.convolution(kernel, flipped, None, [1] * n, edges, steps, False, [0] * n, 1).transpose(0, 1)
+stride = [a * b for a, b in zip(layer.stride, after.stride)]
+sizes = zip(layer.kernel_size, layer.stride, layer.dilation, after.dilation)
+dilation = [a if k > 1 else s * b for k, s, a, b in sizes]
+merged = type(layer)(*weight.shape[1::-1], weight.shape[2:], stride, padding, dilation)
+bias = 0 if layer.bias is None else after.weight.flatten(2).sum(2) @ layer.bias
+bias = weight.new_zeros(len(weight)) + bias + (0 if after.bias is None else after.bias)
+merged.weight, merged.bias = torch.nn.Parameter(weight.detach()), torch.nn.Parameter(bias.detach())
+model.set_submodule(first, merged.eval())
 model.set_submodule(second, torch.nn.Identity())
 """
 
@@ -47,12 +66,13 @@ def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
         found = _merged_from(first, second, place)
         if found is None:
             continue
-        # The merged layer is the one of the two that keeps its kernel, with other channels: its multiply-adds and its
-        # weight, which takes the time of layers of few rows, change alike.
+        # Multiply-adds and weight change alike. Of layers of few rows the weight is what takes time.
         kept, factor = found
         macs, both = int(kept.cost.macs * factor), first.cost.macs + second.cost.macs
         elements = [_weight_elements(evidence, op) for op in (first, second)]
-        saved = min(1 - macs / both, 1 - _weight_elements(evidence, kept) * factor / sum(elements))
+        saved = 1 - macs / both
+        if both < _MANY_ROWS * sum(elements):
+            saved = min(saved, 1 - _weight_elements(evidence, kept) * factor / sum(elements))
         if saved < _LEAST_SAVED:
             continue
         merged.add(second.index)
@@ -131,8 +151,8 @@ def _channels(op: OpRecord) -> int:
 
 
 def _merged_from(first: OpRecord, second: OpRecord, place: int) -> tuple[OpRecord, float] | None:
-    """The layer whose kernel the merged one has, and how many times its weight is as large; None where the two are not
-    one layer."""
+    """The layer whose output or whose kernel the merged one keeps, and how many times its multiply-adds that one has;
+    None where the two are not one layer."""
     made, read, given = first.signature.outputs[0], second.signature.inputs[place], second.signature.attributes
     axis = same_axis(1 if second.category == "convolution" else len(read.shape) - 1, read, made)
     if axis != (1 if first.category == "convolution" else len(made.shape) - 1) or read.numel != made.numel:
@@ -142,19 +162,47 @@ def _merged_from(first: OpRecord, second: OpRecord, place: int) -> tuple[OpRecor
     middle = _channels(first)
     if second.op in LINEAR_OPS or is_pointwise_convolution(second):
         return first, _channels(second) / middle
-    # Zeros that the second pads lie behind the bias of the first.
-    is_shifted = any(given.get("padding") or ()) and len(first.signature.inputs) > 2
-    if not is_pointwise_convolution(first) or is_shifted or given.get("transposed") or read.shape != made.shape:
+    if second.category != "convolution" or first.category != "convolution" or read.shape != made.shape:
         return None
-    return second, first.signature.inputs[0].shape[1] / middle
+    kernel = _merged_kernel(first, second)
+    if kernel is None or given.get("transposed") or first.signature.attributes.get("transposed"):
+        return None
+    elements = first.signature.inputs[0].shape[1] * prod(kernel)
+    return second, elements / (middle * prod(second.signature.inputs[1].shape[2:]))
+
+
+def _merged_kernel(first: OpRecord, second: OpRecord) -> list[int] | None:
+    """The size of the kernel that does what two convolutions do; None where no convolution does: zeros that the second
+    pads lie behind the bias of the first, and around what its kernel has made of its own padding."""
+    known, given = first.signature.attributes, second.signature.attributes
+    names = ("stride", "padding", "dilation")
+    if any(not isinstance(each.get(name), list) for each in (known, given) for name in names):
+        return None
+    found = []
+    sizes = zip(first.signature.inputs[1].shape[2:], second.signature.inputs[1].shape[2:], strict=True)
+    for at, (one, other) in enumerate(sizes):
+        stride, padding, dilation = (known[name][at] for name in names)
+        if given["padding"][at] and (one > 1 or padding or len(first.signature.inputs) > 2):
+            return None
+        if one > 1 and other > 1 and dilation > 1:
+            return None
+        found.append(one + (other - 1) * (stride * given["dilation"][at] if one > 1 else 1))
+    return found
 
 
 def _merge(evidence: Evidence, first: OpRecord, second: OpRecord) -> Patch | None:
-    """For two layers that run once, of which the second reads one position; the first keeps its stride and padding."""
+    """For two layers of torch's that run once, both linear or both convolutions of one number of dimensions."""
     records = [evidence.modules[op.module] for op in (first, second)]
     is_once = all(record.calls == 1 for record in records)
-    is_same = first.category == second.category and not first.signature.attributes.get("transposed")
-    is_pointwise = second.op in LINEAR_OPS or is_pointwise_convolution(second)
-    if not is_once or not is_same or not is_pointwise:
+    if not is_once or len({record.type for record in records}) > 1 or first.signature.attributes.get("transposed"):
         return None
-    return Patch(MERGE, ("first", "second"), ((first.module, second.module),), "model.eval()")
+    if records[0].type == "Linear":
+        return Patch(MERGE, ("first", "second"), ((first.module, second.module),), "model.eval()")
+    if records[0].type not in CONVOLUTIONS:
+        return None
+    known, given = first.signature.attributes, second.signature.attributes
+    edges = zip(known["padding"], known["stride"], given["padding"], strict=True)
+    padding = tuple(own + stride * behind for own, stride, behind in edges)
+    return Patch(
+        MERGE_CONVOLUTIONS, ("first", "second", "padding"), ((first.module, second.module, padding),), "model.eval()"
+    )

@@ -37,7 +37,7 @@ def optimizer_state(evidence: Evidence) -> Iterator[Advice]:
                 min(0.75 * share, 1.0),
                 "the state in 16 bits to the state in 8 bits",
             ),
-            risk="AdamW is assumed, others may keep less; watch the loss at the start",
+            risk="watch the loss at the start; optimizers other than AdamW may keep less",
             confidence="medium",
         )
 

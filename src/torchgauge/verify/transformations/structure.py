@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from torchgauge.advise.activations import FUNCTIONS
 from torchgauge.advise.code import Patch
-from torchgauge.advise.rules.consecutive import MERGE
+from torchgauge.advise.rules.consecutive import MERGE, MERGE_CONVOLUTIONS
 from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR
 from torchgauge.advise.rules.tensor_cores import PAD, PADDED_LINEAR
 from torchgauge.facts import FREE
@@ -55,18 +55,25 @@ def into_layers_behind(trial: Trial) -> Applied:
 @transformation("consecutive-layers")
 def merged_layers(trial: Trial) -> Applied:
     calls = {record.path: record.calls for record in trial.capture.modules}
-    pairs = []
+    linear, convolutions = [], []
     for place in trial.places:
         paths = [str(path) for path in place["evidence"]["layers"]]
         first, second = (trial.module(path) for path in paths)
-        is_known = type(first) is nn.Linear
-        if isinstance(second, _ConvNd) and type(first) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
-            is_known = (set(second.kernel_size), set(second.stride), set(second.padding)) == ({1}, {1}, {0})
-        if type(second) is type(first) and is_known and all(calls[path] == 1 for path in paths):
-            pairs.append((paths[0], paths[1]))
-    if not pairs:
+        if type(first) is not type(second) or any(calls[path] != 1 for path in paths):
+            continue
+        if type(first) is nn.Linear:
+            linear.append((paths[0], paths[1]))
+        elif isinstance(first, nn.Conv1d | nn.Conv2d | nn.Conv3d) and isinstance(second, _ConvNd):
+            edges = [each.padding for each in (first, second) if isinstance(each.padding, tuple)]
+            if len(edges) == 2:  # "same" is a word
+                padding = tuple(p + s * q for p, s, q in zip(edges[0], first.stride, edges[1], strict=True))
+                convolutions.append((paths[0], paths[1], padding))
+    if not linear and not convolutions:
         raise NotApplicableError("the layers are not plain modules of one kind that run once")
-    return Applied(f"for first, second in {literal(pairs)}:\n{indent(MERGE, '    ')}", places=len(pairs))
+    parts = [f"for first, second in {literal(linear)}:\n{indent(MERGE, '    ')}"] if linear else []
+    if convolutions:
+        parts.append(f"for first, second, padding in {literal(convolutions)}:\n{indent(MERGE_CONVOLUTIONS, '    ')}")
+    return Applied("\n".join(parts), places=len(linear) + len(convolutions))
 
 
 def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:
