@@ -270,6 +270,7 @@ class _Outcome:
     reason: str | None
     results: tuple[int, ...]
     held: tuple[HeldTensor, ...] = ()
+    kept: tuple[int, ...] = ()
     step: StepMemory | None = None
     second: SecondCall = field(default_factory=SecondCall)
 
@@ -280,7 +281,9 @@ def _outcome(output: object, run: FakeRun | RealRun, request: Request, reason: s
     results = tuple(sorted(writer for writer in writers if writer is not None and writer >= 0))  # without inputs
     recorder = run.recorder
     held = () if request.train else held_tensors(recorder.ops, results, recorder.ledger.released)
-    return _Outcome(reason, results, held)
+    alive = (op for op, nbytes in recorder.ledger.live_of.items() if nbytes and op >= 0)
+    kept = () if request.train else tuple(sorted(set(alive).difference(results)))
+    return _Outcome(reason, results, held, kept)
 
 
 def _finished(
@@ -306,6 +309,7 @@ def _finished(
         host_reads=recorder.host_reads,
         growing=outcome.second.growing,
         first_call_ops=outcome.second.first_call_ops,
+        kept_ops=outcome.kept,
         held=outcome.held,
         number_arguments=tuple(name for name, value in arguments.items() if _holds_numbers(value)),
     )

@@ -104,8 +104,9 @@ class RunRecord:
 
     `results` are the ops that wrote what the model gives back. `step` is None for inference, and for training runs in
     files of versions that did not record it. `first_call_ops` are those that a second call did not repeat: the model
-    keeps their results. `held` are tensors of loops that inference keeps though nothing reads them again.
-    `number_arguments` are names of arguments that hold numbers outside of tensors."""
+    keeps their results. `kept_ops` allocated what is there after a call of inference though the model does not give it
+    back: an attribute or the caller holds it. `held` are tensors of loops that inference keeps though nothing reads
+    them again. `number_arguments` are names of arguments that hold numbers outside of tensors."""
 
     mode: str | None
     reason: str | None
@@ -117,6 +118,7 @@ class RunRecord:
     host_reads: tuple[HostRead, ...] = ()
     growing: tuple[GrowingAttribute, ...] = ()
     first_call_ops: tuple[int, ...] = ()
+    kept_ops: tuple[int, ...] = ()
     held: tuple[HeldTensor, ...] = ()
     number_arguments: tuple[str, ...] = ()
 

@@ -127,6 +127,7 @@ def _capture(document: Document) -> Capture:
             host_reads=tuple(make_record(HostRead, read) for read in run.get("host_reads", ())),
             growing=tuple(make_record(GrowingAttribute, attribute) for attribute in run.get("growing", ())),
             first_call_ops=tuple(run.get("first_call_ops", ())),
+            kept_ops=tuple(run.get("kept_ops", ())),
             held=tuple(make_record(HeldTensor, tensor) for tensor in run.get("held", ())),
             number_arguments=tuple(run.get("number_arguments", ())),
         ),

@@ -125,6 +125,7 @@ class Run(TypedDict):
     host_reads: NotRequired[list[HostReadRow]]
     growing: NotRequired[list[GrowingRow]]
     first_call_ops: NotRequired[list[int]]
+    kept_ops: NotRequired[list[int]]
     held: NotRequired[list[HeldRow]]
     number_arguments: NotRequired[Texts]
 

@@ -191,6 +191,7 @@ class View:
                 }
                 | ({"growing": [asdict(row) for row in capture.run.growing]} if capture.run.growing else {})
                 | ({"first_call_ops": list(capture.run.first_call_ops)} if capture.run.first_call_ops else {})
+                | ({"kept_ops": list(capture.run.kept_ops)} if capture.run.kept_ops else {})
                 | ({"number_arguments": list(capture.run.number_arguments)} if capture.run.number_arguments else {})
                 | ({"held": [asdict(held) for held in capture.run.held]} if capture.run.held else {})
             ),

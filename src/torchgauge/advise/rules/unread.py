@@ -1,0 +1,80 @@
+"""Work whose result nothing reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+
+from torchgauge.advise.dataflow import RANDOM
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.registry import REWRITTEN, rule
+from torchgauge.facts import OpRecord
+
+# Of the largest of several places: less, as the states that a recurrent layer also returns, is not worth naming.
+_LEAST_PART = 0.02
+
+
+@rule("unread-result", family="unused", least_time=REWRITTEN)
+def unread_result(evidence: Evidence) -> Iterator[Advice]:
+    """Ops that lead to nothing: not to a result, an attribute, a number that Python asks for, or a tensor that is
+    written in place. Reported by the outermost module that does nothing else, else by line."""
+    dead = unread_ops(evidence)
+    if not dead:
+        return
+    ops, unread = Counter[str](), Counter[str]()
+    for op in evidence.flow.steps:
+        for path in _around(op):
+            ops[path] += 1
+            unread[path] += op.index in dead
+    groups: dict[tuple[str, str | None], list[OpRecord]] = {}
+    for op in evidence.flow.steps:
+        if op.index not in dead:
+            continue
+        whole = next((path for path in _around(op) if ops[path] == unread[path]), None)
+        if whole is not None:
+            groups.setdefault((whole, evidence.call_line(whole)), []).append(op)
+        elif evidence.library_of(op) is None:  # a library computes for all its users
+            groups.setdefault((op.module, evidence.line_of(op.index)), []).append(op)
+    shares = {place: evidence.share(found) for place, found in groups.items()}
+    least = _LEAST_PART * max((share.value for share in shares.values()), default=0.0)
+    for (module, line), found in groups.items():
+        share = shares[module, line]
+        if share.value < least:
+            continue
+        yield Advice(
+            rule="unread-result",
+            where=Where(module, tuple(op.index for op in found), source=line),
+            evidence={"ops": len(found), "macs": sum(op.cost.macs for op in found)},
+            recommendation="leave this out: nothing in this call reads its result",
+            change=None,
+            expected_gain=share.gain(0.9, 1.0, "these ops go away"),
+            risk="another mode, such as training, may read it",
+            confidence="high",
+        )
+
+
+def _around(op: OpRecord) -> Iterator[str]:
+    """The paths of the modules that an op runs in, the outermost first, without the model."""
+    return accumulate(op.module.split("."), lambda path, name: f"{path}.{name}") if op.module else iter(())
+
+
+def unread_ops(evidence: Evidence) -> frozenset[int]:
+    """The ops of inference whose results nothing reads, or only such ops. Those that draw random numbers change what
+    the next ones draw, and ops of extensions may do more than their results say."""
+    flow, run = evidence.flow, evidence.capture.run
+    if evidence.is_train or not flow.results or not evidence.dataflow.is_known:
+        return frozenset()
+    needed = {*flow.results, *run.kept_ops, *(made for read in run.host_reads for made in read.made_by or ())}
+    # Numbers that Python asks for, and views that are changed in place.
+    asking = (op for op in evidence.forward if not op.signature.outputs or op.op.endswith("_"))
+    needed.update(source for op in asking for source in op.producers)
+    dead = set[int]()
+    for op in reversed(flow.steps):
+        signature = op.signature
+        is_pure = op.op.startswith("aten::") and not op.op.endswith("_") and "out" not in (signature.overload or "")
+        is_pure = is_pure and bool(signature.outputs) and RANDOM not in signature.tags
+        if is_pure and op.index not in needed and all(user.index in dead for user in flow.users(op)):
+            dead.add(op.index)
+    return frozenset(dead)
