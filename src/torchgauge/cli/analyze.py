@@ -43,7 +43,7 @@ With --inference, also run the model and measure it.
 
 TARGET is one of
   a file                       TorchScript, torch.export, state dict, training
-                               checkpoint, safetensors; detected by content
+                               checkpoint, safetensors, GGUF (by content)
   a folder                     Hugging Face, sharded or distributed weights
   path/to/file.py:Name         a class, a factory or an instance
   package.module:Name          the same, of a package that can be imported
