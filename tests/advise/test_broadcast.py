@@ -107,14 +107,20 @@ def test_products_of_all_pairs_that_are_added_up_are_a_matmul() -> None:
     def weighted(_: Any, values: Tensor, weights: Tensor) -> Tensor:
         return (values * weights[..., None]).sum(1)
 
+    def one_by_one(_: Any, one: Tensor, other: Tensor) -> Tensor:
+        return (one * other).sum(-1)
+
     def outer(_: Any, one: Tensor, other: Tensor) -> Tensor:
         return (one[:, :, None] * other[:, None]).sum(1)
 
     (found,) = of_rule(Does(similarity), "product-then-sum", x(4, 50, 64), x(4, 60, 64))
 
     assert found.evidence["shape"] == [4, 50, 60, 64]
-    # One pass over the values is what a product would take too; the sum of an outer product factors otherwise.
-    assert of_rule(Does(weighted), "product-then-sum", x(4, 50, 64), x(4, 50)) == []
+    # A weighted sum is a product with one row. The sum of an outer product factors otherwise, and rows times rows, one
+    # by one, have no factor that is the same along a dimension.
+    (found,) = of_rule(Does(weighted), "product-then-sum", x(4, 50, 64), x(4, 50))
+    assert found.evidence["shape"] == [4, 50, 64]
+    assert of_rule(Does(one_by_one), "product-then-sum", x(4, 50, 64), x(4, 50, 64)) == []
     assert of_rule(Does(outer), "product-then-sum", x(4, 50, 64), x(4, 60, 64)) == []
 
 

@@ -1,0 +1,102 @@
+"""Zeros that are put around a tensor before a convolution, which can pad by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torchgauge.advise.code import Patch
+from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.record import Advice, Gain, Where
+from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.consecutive import CONVOLUTIONS
+from torchgauge.facts import OpRecord
+
+_PAD = "aten::constant_pad_nd"
+# The padded tensor is also converted to the layout of the kernel: with it the convolution above took 42 % less.
+_MOST_OF_ZEROS = 1.3
+_PADDING = """\
+model.get_submodule(second).padding = padding
+model.set_submodule(first, torch.nn.Identity())
+"""
+
+
+@rule("padding-before-convolution", family="copies")
+def padding_before_convolution(evidence: Evidence) -> Iterator[Advice]:
+    """The same number of zeros at both ends of each dimension, which only convolutions read: the whole tensor is copied
+    for them."""
+    for pad in evidence.flow.named(_PAD):
+        readers = evidence.flow.users(pad)
+        edges = _edges(pad)
+        if edges is None or not readers or evidence.flow.is_result(pad):
+            continue
+        if not all(_pads_by_itself(pad, reader, len(edges)) for reader in readers):
+            continue
+        yield Advice(
+            rule="padding-before-convolution",
+            where=Where(pad.module, (pad.index,)),
+            evidence={"padding": list(edges), "copied_bytes": pad.signature.outputs[0].nbytes},
+            recommendation="pass padding= to the convolution: a separate pad copies the whole tensor",
+            change=_patch(evidence, pad, readers, edges),
+            expected_gain=_gain(evidence, pad, readers, edges),
+            risk="none",
+            confidence="high",
+        )
+
+
+def _gain(evidence: Evidence, pad: OpRecord, readers: Sequence[OpRecord], edges: tuple[int, ...]) -> Gain:
+    """The copy goes away. A processor's convolution of images also leaves out the products with its own zeros: 5×5
+    with a dilation of 16 over 60 rows took 34 % less, where 32 % of the products are with zeros."""
+    copied = evidence.share([pad]).value
+    low, high = 0.7 * copied, copied
+    for reader in readers:
+        if not evidence.is_cuda and len(reader.signature.inputs[0].shape) > 3:
+            zeros = _zero_products(reader, edges) * evidence.share([reader]).value
+            low, high = low + 0.5 * zeros, high + _MOST_OF_ZEROS * zeros
+    touched = evidence.share([pad, *readers]).ops
+    return Gain("time_s", low, high, "the copy with zeros around it, and the products with these zeros", touched)
+
+
+def _zero_products(reader: OpRecord, edges: tuple[int, ...]) -> float:
+    """Of the products of a convolution, the share whose factor is one of the zeros at the edges."""
+    given, kernel, kept = reader.signature.attributes, reader.signature.inputs[1].shape[2:], 1.0
+    sizes, made = reader.signature.inputs[0].shape, reader.signature.outputs[0].shape
+    for from_last in range(1, len(edges) + 1):
+        zeros, length, outputs = edges[-from_last], sizes[-from_last], made[-from_last]
+        stride, padding, dilation = (given[name][-from_last] for name in ("stride", "padding", "dilation"))
+        starts = [stride * at - padding for at in range(outputs)]
+        read = [start + dilation * tap for start in starts for tap in range(kernel[-from_last])]
+        kept *= sum(zeros <= at < length - zeros for at in read) / max(len(read), 1)
+    return 1 - kept
+
+
+def _edges(pad: OpRecord) -> tuple[int, ...] | None:
+    """The zeros at each end of the last dimensions, in their order; None for other values and uneven ends."""
+    given, value = pad.signature.attributes.get("pad"), pad.signature.attributes.get("value")
+    if value or not isinstance(given, list | tuple) or len(given) % 2:
+        return None
+    pairs = [(int(given[at]), int(given[at + 1])) for at in range(0, len(given), 2)][::-1]
+    is_even = all(before == behind >= 0 for before, behind in pairs)
+    return tuple(before for before, _ in pairs) if is_even and any(map(any, pairs)) else None
+
+
+def _pads_by_itself(pad: OpRecord, reader: OpRecord, dimensions: int) -> bool:
+    """Whether it is a convolution of the padded tensor itself, over more dimensions than those that are padded."""
+    if reader.category != "convolution" or reader.signature.attributes.get("transposed"):
+        return False
+    read, made = reader.signature.inputs[0], pad.signature.outputs[0]
+    is_whole = reader.producers[0] == pad.index and read.shape == made.shape and reader.producers.count(pad.index) == 1
+    return is_whole and dimensions <= len(read.shape) - 2
+
+
+def _patch(evidence: Evidence, pad: OpRecord, readers: Sequence[OpRecord], edges: tuple[int, ...]) -> Patch | None:
+    """For a padding layer and a convolution of torch's that run once."""
+    first, second = (evidence.modules.get(op.module) for op in (pad, readers[0]))
+    if len(readers) > 1 or first is None or second is None or first.calls != 1 or second.calls != 1:
+        return None
+    is_plain = first.type.startswith(("ZeroPad", "ConstantPad")) and second.type in CONVOLUTIONS
+    own = readers[0].signature.attributes.get("padding")
+    if not is_plain or not isinstance(own, list) or len(own) < len(edges):
+        return None
+    around = (0,) * (len(own) - len(edges)) + edges
+    padding = tuple(zeros + more for zeros, more in zip(own, around, strict=True))
+    return Patch(_PADDING, ("first", "second", "padding"), ((pad.module, readers[0].module, padding),))
