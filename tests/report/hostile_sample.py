@@ -88,7 +88,7 @@ def _stored() -> StoredRecord:
     return StoredRecord(tensors, imports, tuple((name, name) for name in NAMES))
 
 
-def _figures(name: str) -> dict[str, Any]:
+def _figures(name: str) -> Any:
     return weight_figures(recommendations=[name]) | {name: 1}
 
 

@@ -25,7 +25,7 @@ QKV, UP, NORM = TensorSpec((12, 4)), TensorSpec((16, 4)), TensorSpec((4,))
 FILE = "model.safetensors"
 
 
-def figures(std: float = 0.1, *, sparsity: float = 0.0, int8_db: float | None = 40.0, **more: Any) -> dict[str, Any]:
+def figures(std: float = 0.1, *, sparsity: float = 0.0, int8_db: float | None = 40.0, **more: Any) -> Any:
     return {
         "nan": 0, "inf": 0, "subnormal": 0, "zeros": 0, "sparsity": sparsity, "near_zero": 0.01,
         "mean": 0.001, "std": std, "min": -3 * std, "max": 4 * std, "abs_max": 4 * std,
@@ -56,7 +56,7 @@ def stored_tensors() -> tuple[StoredTensor, ...]:
     return (*found, StoredTensor(f"{HOSTILE}.weight", QKV, QKV.nbytes, FILE, 0))
 
 
-def tensor_figures() -> dict[str, dict[str, Any]]:
+def tensor_figures() -> dict[str, Any]:
     found = {tensor.name: figures() for tensor in stored_tensors() if tensor.name.startswith("blocks")}
     found[f"blocks.{APART}.mlp.up.weight"] = figures(0.4, int8_db=22.0)
     found["blocks.0.attn.qkv.weight"] = figures(
@@ -70,14 +70,15 @@ def tensor_figures() -> dict[str, dict[str, Any]]:
 def statistics() -> WeightStatistics:
     kind = {"tensors": BLOCKS, "elements": BLOCKS * UP.numel, "bytes": BLOCKS * UP.nbytes, "dtypes": ["float32"]}
     outlier = {"name": f"blocks.{APART}.mlp.up.weight", "figure": "std", "value": 0.4, "median": 0.1, "score": None}
+    summary: Any = {
+        "total": {"tensors": 3 * BLOCKS, "not_unpacked": 1, **figures(nan=2)},
+        "by_module": [],
+        "by_kind": [{"kind": "mlp", **kind, **figures()}],
+        "outliers": [outlier],
+    }
     return WeightStatistics(
         tensors=tensor_figures(),
-        summary={
-            "total": {"tensors": 3 * BLOCKS, "not_unpacked": 1, **figures(nan=2)},
-            "by_module": [],
-            "by_kind": [{"kind": "mlp", **kind, **figures()}],
-            "outliers": [outlier],
-        },
+        summary=summary,
         failures=((f"{HOSTILE}.weight", "the file ends early"),),
         scan={"bytes": 1 << 20, "seconds": 0.5, "deep": False},
     )

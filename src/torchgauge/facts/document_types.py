@@ -501,11 +501,16 @@ class Scanned(TypedDict, total=False):
     resumed_tensors: Whole
 
 
-class Summary(TypedDict):
-    total: NotRequired[Annotated[Total, _SPREAD, _QUANTILES]]
-    by_module: NotRequired[list[Annotated[ModuleGroup, _SPREAD]]]
-    by_kind: NotRequired[list[Annotated[KindGroup, _SPREAD]]]
-    outliers: NotRequired[list[Outlier]]
+class Aggregated(TypedDict, total=False):
+    """The figures of the whole, of modules and of kinds of layers, and tensors unlike their siblings."""
+
+    total: Annotated[Total, _SPREAD, _QUANTILES]
+    by_module: list[Annotated[ModuleGroup, _SPREAD]]
+    by_kind: list[Annotated[KindGroup, _SPREAD]]
+    outliers: list[Outlier]
+
+
+class Summary(Aggregated):
     failures: list[Failure]
     scan: Scanned
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 from torchgauge.facts.figures import Members
 from torchgauge.facts.files import StoredRecord, StoredTensor, weight_row
@@ -17,7 +17,7 @@ from torchgauge.facts.op import FREE, OpRecord
 from torchgauge.facts.tensor import TensorSpec
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Against, Common
+    from torchgauge.facts.document_types import Against, Aggregated, Common, Scanned, ScannedTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class WeightStatistics:
     `failures` are tensors that could not be read, with the reason; `scan` says how the values were read; `against` is
     the comparison with another checkpoint."""
 
-    tensors: Mapping[str, Members]
-    summary: Members = field(default_factory=dict)
+    tensors: Mapping[str, ScannedTensor]
+    summary: Aggregated = field(default_factory=lambda: cast("Aggregated", {}))
     failures: tuple[tuple[str, str], ...] = ()
-    scan: Members = field(default_factory=dict)
+    scan: Scanned = field(default_factory=lambda: cast("Scanned", {}))
     against: Against | None = None
 
 
@@ -64,14 +64,15 @@ def statistics_from_document(document: Common) -> WeightStatistics | None:
     summary = document.get("weight_summary")
     if summary is None:
         return None
-    tensors = {}
+    tensors: dict[str, ScannedTensor] = {}
     for row in document["weights"]:
         figures = {key: value for key, value in row.items() if key not in _PLACE}
         if figures.keys() - {"duplicate_of"}:
-            tensors[row["name"]] = figures
+            tensors[row["name"]] = cast("ScannedTensor", figures)
+    whole = {key: value for key, value in summary.items() if key not in ("failures", "scan")}
     return WeightStatistics(
         tensors=tensors,
-        summary={key: value for key, value in summary.items() if key not in ("failures", "scan")},
+        summary=cast("Aggregated", whole),
         failures=tuple((row["name"], row["reason"]) for row in summary["failures"]),
         scan=summary["scan"],
         against=document.get("against"),

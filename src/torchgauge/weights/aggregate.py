@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from statistics import median
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from torchgauge.weights.symbols import FLOAT32, SYMBOLS
 from torchgauge.weights.tally import Tally, empty_tally, merge_tallies, tally_of_counts, to_float32_codes
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import KindGroup, ModuleGroup, Outlier, SizedGroup, Total
+    from torchgauge.facts.document_types import Aggregated, KindGroup, ModuleGroup, Outlier, SizedGroup, Total
 
 KINDS = (
     "attention", "mlp", "experts", "router", "convolution", "recurrent", "embedding", "norm", "head", "linear", "bias",
@@ -188,15 +188,6 @@ class _Group:
             figures["compressibility"] = 1 - needed / stored if count else None
         # Dequantized values are not stored, so there are no symbols to compute an entropy of.
         return {**figures, **NOT_STORED} if self.is_dequantized else figures
-
-
-class Aggregated(TypedDict, total=False):
-    """The figures of the whole, of modules and of kinds of layers, and tensors unlike their siblings."""
-
-    total: Total
-    by_module: list[ModuleGroup]
-    by_kind: list[KindGroup]
-    outliers: list[Outlier]
 
 
 class Aggregate:

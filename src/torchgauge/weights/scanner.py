@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from torchgauge.checkpoint import Entry, Index
 from torchgauge.facts import WeightStatistics
 from torchgauge.facts.figures import Members
 from torchgauge.progress import Progress
-from torchgauge.weights.aggregate import Aggregate, Aggregated, find_outliers
+from torchgauge.weights.aggregate import Aggregate, find_outliers
 from torchgauge.weights.journal import Journal, journal_path
 from torchgauge.weights.plan import Batch, Piece, TensorPlan, make_batches, plan_checkpoint, same_views
 from torchgauge.weights.reader import FileReader, Reader, stamp_files
@@ -36,7 +36,7 @@ from torchgauge.weights.tensors import (
 from torchgauge.weights.threads import Pending, Pool, Threads, in_order, single_blas_thread
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import ScannedTensor
+    from torchgauge.facts.document_types import Aggregated, Scanned, ScannedTensor
 
 # Receives the name and the figures of each tensor.
 OnRow = Callable[[str, "ScannedTensor"], None]
@@ -67,7 +67,7 @@ class ScanResult:
     """`rows` by name in index order, without unreadable tensors; `failures` are pairs of name and reason."""
 
     rows: dict[str, ScannedTensor] = field(default_factory=dict)
-    summary: Aggregated = field(default_factory=Aggregated)
+    summary: Aggregated = field(default_factory=lambda: cast("Aggregated", {}))
     failures: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     nbytes: int = 0
@@ -86,7 +86,7 @@ def weight_statistics(
 ) -> WeightStatistics:
     """Like `scan`, as the record that an analysis holds."""
     result = scan(index, request, progress=progress, on_row=on_row, reader=reader, recommend=recommend)
-    circumstances = {
+    circumstances: Scanned = {
         "bytes": result.nbytes,
         "seconds": result.seconds,
         "deep": request.deep,
