@@ -243,11 +243,11 @@ def add_compiled(
 ) -> Capture:
     """The capture with what torch.compile would make of the model. If it was not asked for and cannot be done, a
     warning says so."""
-    from torchgauge.compiled import compile_target, root_options
+    from torchgauge.compiled import compile_model, root_options
 
     try:
         with stage("compiling", shown=progress):
-            compiled = compile_target(source, traced.candidate, request, root_options(target))
+            compiled = compile_model(source.runnable, traced.candidate, request, root_options(target))
             return replace(capture, compiled=compiled)
     except TorchgaugeError as error:
         if is_asked:

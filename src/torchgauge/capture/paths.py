@@ -108,7 +108,10 @@ class ModulePaths:
     def path_of(self, module: AnyModule) -> str | None:
         """The path of a module of this model, which may be given as torch's inner object of a script module; None for
         a module of another model, whose ops belong to its caller."""
-        key = _key(module)
+        if isinstance(module, torch._C.ScriptModule):
+            key: Key = module
+        else:
+            key = module._c if isinstance(module, torch.jit.ScriptModule) else id(module)
         member = self._members.get(self._copies.get(key, key))
         return None if member is None else member.path
 
@@ -228,12 +231,3 @@ def type_name(module: AnyModule) -> str:
     if isinstance(module, torch.jit.ScriptModule | Inlined):
         return str(module.original_name or type(module).__name__)
     return str(module.__dict__.get("original_name") or type(module).__name__)
-
-
-def _key(module: AnyModule) -> Key:
-    if isinstance(module, torch._C.ScriptModule):
-        return module
-    if isinstance(module, torch.jit.ScriptModule):
-        inner: torch._C.ScriptModule = module._c
-        return inner
-    return id(module)

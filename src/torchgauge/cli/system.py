@@ -44,7 +44,9 @@ def run(args: argparse.Namespace) -> int:
     from torchgauge.energy.meter import list_meters
     from torchgauge.hardware import collect_system
     from torchgauge.isolation import barriers
-    from torchgauge.measure.calibrate import describe_machine
+    from torchgauge.measure.calibrate import peaks
+    from torchgauge.measure.counters import list_counters
+    from torchgauge.measure.sampler import list_quantities
     from torchgauge.report.layout import terminal_width
     from torchgauge.report.saving import write_whole
 
@@ -53,11 +55,14 @@ def run(args: argparse.Namespace) -> int:
     places = ["cpu", *(f"{device.kind}:{device.index}" for device in system.devices)]
     # Where there is no CUDA device, its meters say so.
     places += [] if any(device.kind == "cuda" for device in system.devices) else ["cuda"]
-    found = describe_machine(system) | {
+    found = {
+        "peaks": peaks(system),
+        "sensors": list_quantities(sum(device.kind == "cuda" for device in system.devices)),
+        "counters": list_counters(),
         "meters": list_meters(places),
         "calibration": [asdict(one) for one in calibrated],
+        "isolation": [asdict(barrier) | {"available": barrier.is_active} for barrier in barriers()],
     }
-    found["isolation"] = [asdict(barrier) | {"available": barrier.is_active} for barrier in barriers()]
     deliver(
         args,
         save=lambda path: write_whole(Path(path), FORMS[find_format(path, SYSTEM).name](system, found)),

@@ -1,14 +1,13 @@
 """Models as `torch.compile` runs them: Dynamo's graphs and breaks, Inductor's kernels, the modules they serve."""
 
 from torchgauge.compiled.inductor import Options, is_compiled, root_options
-from torchgauge.compiled.run import compile_model, compile_target, require_code
+from torchgauge.compiled.run import compile_model, require_code
 from torchgauge.compiled.timing import CompiledRuns, with_times
 
 __all__ = [
     "CompiledRuns",
     "Options",
     "compile_model",
-    "compile_target",
     "is_compiled",
     "require_code",
     "root_options",

@@ -31,14 +31,9 @@ _REAL_LIMIT_BYTES = 4 << 30
 _INDUCTOR = "inductor"
 
 
-def compile_target(source: Source, candidate: Candidate, request: Request, root: Options | None) -> Compiled:
+def compile_model(model: nn.Module, candidate: Candidate, request: Request, root: Options | None = None) -> Compiled:
     """Compile the model with these inputs and record the result; the generated code does not run. `root` are the
     options of a model that is compiled already."""
-    require_code(source)
-    return compile_model(source.runnable, candidate, request, root)
-
-
-def compile_model(model: nn.Module, candidate: Candidate, request: Request, root: Options | None = None) -> Compiled:
     require_compiler(request.device)
     with one_at_a_time, undisturbed(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -110,21 +110,15 @@ def remembered(device: str) -> Peaks | None:
         return None
     try:
         rates = {str(dtype): _rate(rate) for dtype, rate in dict(row["flops_per_s"]).items()}
-        source = f"measured {row['measured']}"
-        return Peaks(device, rates, _rate(row["bytes_per_s"]), None, source, _read_pace(row.get("pace")))
+        pace = None
+        # Older versions did not measure it.
+        if (known := row.get("pace")) is not None:
+            seconds = {key: _rate(known[key]) for key in ("call_s", "depthwise_s", "tanh_s", "gelu_s", "std_s")}
+            passes = {int(size): _rate(rate) for size, rate in dict(known["bytes_per_s"]).items()}
+            pace = Pace(**seconds, bytes_per_s=passes)
+        return Peaks(device, rates, _rate(row["bytes_per_s"]), None, f"measured {row['measured']}", pace)
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _read_pace(row: Any) -> Pace | None:
-    """None in older files, whose versions did not measure it."""
-    if row is None:
-        return None
-    passes = {int(size): _rate(rate) for size, rate in dict(row["bytes_per_s"]).items()}
-    call, depthwise, tanh, gelu, std = (
-        _rate(row[key]) for key in ("call_s", "depthwise_s", "tanh_s", "gelu_s", "std_s")
-    )
-    return Pace(call, depthwise, tanh, gelu, std, passes)
 
 
 def _rate(value: Any) -> float:

@@ -96,7 +96,12 @@ def drop_rights() -> None:
         _apply_landlock()
     _drop_capabilities()
     if _no_seccomp() is None:
-        _apply_filter(denies_writing=not has_landlock)
+        # The filter of system calls, for all threads of this process and permanently.
+        text = filter_program(denies_writing=not has_landlock)
+        program, number = _Program(len(text) // 8, text), _MACHINES[platform.machine()].seccomp
+        set_mode_filter, all_threads = 1, 1
+        if _libc().syscall(number, set_mode_filter, all_threads, ctypes.byref(program)) != 0:
+            raise OSError(ctypes.get_errno(), "seccomp")
 
 
 def _apply_landlock() -> None:
@@ -248,13 +253,3 @@ def filter_program(*, denies_writing: bool) -> bytes:
 
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
-
-
-def _apply_filter(*, denies_writing: bool) -> None:
-    """Apply the filter to all threads of this process, permanently. Raises OSError if the kernel refuses."""
-    text = filter_program(denies_writing=denies_writing)
-    program = _Program(len(text) // 8, text)
-    set_mode_filter, all_threads = 1, 1
-    number = _MACHINES[platform.machine()].seccomp
-    if _libc().syscall(number, set_mode_filter, all_threads, ctypes.byref(program)) != 0:
-        raise OSError(ctypes.get_errno(), "seccomp")

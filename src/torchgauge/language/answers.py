@@ -71,17 +71,9 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
     inside, model = language_part(whole)
     limit = Interface(model, question.context_limit).context_limit
     interface = Interface(model)
-    for point in question.points:
-        if point.tokens < 1 or point.batch < 1 or point.encoder_tokens < 0:
-            raise InputError("tokens and sequences must be at least 1")
-        if limit is not None and point.tokens > limit:
-            raise InputError(f"{point.tokens:,} tokens exceed the model's context limit of {limit:,} positions")
-        if point.prefix >= point.tokens:
-            raise InputError(f"a prefix of {point.prefix:,} tokens leaves nothing of a prompt of {point.tokens:,}")
-        if point.encoder_tokens and not interface.is_encoder_decoder:
-            raise InputError("encoder_tokens is for encoder-decoder models; this one has only a decoder")
+    _check_points(question.points, limit, interface)
 
-    def run(points: Sequence[Point], reduce: Reduce[T]) -> tuple[Seen, dict[Point, T]]:
+    def run(points: Sequence[Point], reduce: Reduce[T], positions: int | None = None) -> tuple[Seen, dict[Point, T]]:
         return observe(
             model,
             points,
@@ -89,7 +81,7 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
             dtype=question.dtype,
             adapter=question.adapter,
             fold=question.fold,
-            limit=limit,
+            limit=positions or limit,
             progress=progress,
             reduce=reduce,
         )
@@ -110,27 +102,20 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
         if per_token * tokens > MOST_OPS:
             tokens = max(int(MOST_OPS / per_token) // 512 * 512, 2 * _SOME)
         tokens = min(tokens, limit - 1) if limit and limit > 2 else tokens  # a step needs a position too
-        long = Point(tokens, 1, _probe_encoder(interface, tokens))
+
+        def prompt(tokens: int, positions: int | None = None) -> tuple[Point, Observed]:
+            point = Point(tokens, 1, _probe_encoder(interface, tokens))
+            return point, run([point], whole_observation, positions)[1][point]
+
         try:
-            _, wide = run([long], whole_observation)
+            long, wide = prompt(tokens)
         except ForwardError as error:
             if limit is None:
                 raise
-            # A table of positions may begin at an offset (RoBERTa) or be read ahead (ProphetNet): the last length that
-            # runs is looked for.
             seen.warnings.append(f"the config gives {limit:,} positions, but long prompts fail: {error}")
-            works, fails = some, tokens
-            while fails - works > 1:
-                limit = (works + fails) // 2
-                try:
-                    run([Point(limit, 1, _probe_encoder(interface, limit))], whole_observation)
-                    works = limit
-                except ForwardError:
-                    fails = limit
-            limit = works
-            long = Point(limit - 1, 1, _probe_encoder(interface, limit - 1))
-            _, wide = run([long], whole_observation)
-        result["model"] = _description(model, interface, seen, probed, probes, long, wide[long], limit)
+            limit = _longest_prompt(prompt, some, tokens)
+            long, wide = prompt(limit - 1)
+        result["model"] = _description(model, interface, seen, probed, probes, long, wide, limit)
         result["model"]["ops_per_token"] = per_token
         result["warnings"] = seen.warnings
         if inside:
@@ -147,6 +132,31 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
         found[point] = _extend(point, lambda points: run(points, facts.of_point)[1], shorter)
     result["points"] = [found[point] for point in question.points]
     return result
+
+
+def _check_points(points: Sequence[Point], limit: int | None, interface: Interface) -> None:
+    for point in points:
+        if point.tokens < 1 or point.batch < 1 or point.encoder_tokens < 0:
+            raise InputError("tokens and sequences must be at least 1")
+        if limit is not None and point.tokens > limit:
+            raise InputError(f"{point.tokens:,} tokens exceed the model's context limit of {limit:,} positions")
+        if point.prefix >= point.tokens:
+            raise InputError(f"a prefix of {point.prefix:,} tokens leaves nothing of a prompt of {point.tokens:,}")
+        if point.encoder_tokens and not interface.is_encoder_decoder:
+            raise InputError("encoder_tokens is for encoder-decoder models; this one has only a decoder")
+
+
+def _longest_prompt(prompt: Callable[[int, int], object], works: int, fails: int) -> int:
+    """The last length that runs, given as many positions: their table may begin at an offset (RoBERTa) or be read ahead
+    (ProphetNet)."""
+    while fails - works > 1:
+        middle = (works + fails) // 2
+        try:
+            prompt(middle, middle)
+            works = middle
+        except ForwardError:
+            fails = middle
+    return works
 
 
 def _probe_encoder(interface: Interface, tokens: int) -> int:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from threading import Timer
 from typing import Any
@@ -17,7 +17,6 @@ import psutil
 from torchgauge.capture.supported import death_text
 from torchgauge.errors import TorchgaugeError
 from torchgauge.hardware import Pace, Peaks, System, published_peaks, remember, remembered
-from torchgauge.measure import counters, sampler
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.rates import CALL, COPY, DEPTHWISE, GELU, PACE, PASSES, STD, TANH
 from torchgauge.progress import Progress
@@ -66,16 +65,12 @@ def calibrate(
             found.flops_per_s[part] = rate
     if found.bytes_per_s is None:
         raise TorchgaugeError(f"{device} cannot be measured: {found.absent.get(COPY, 'no answer')}")
-    remember(name, found.flops_per_s, found.bytes_per_s, found.measured, _pace(pace))
+    whole = None
+    if len(pace) == len(PACE):
+        call, depthwise, tanh, gelu, std = (1 / pace[part] for part in (CALL, DEPTHWISE, TANH, GELU, STD))
+        whole = Pace(call, depthwise, tanh, gelu, std, {size: pace[part] for part, size in PASSES.items()})
+    remember(name, found.flops_per_s, found.bytes_per_s, found.measured, whole)
     return found
-
-
-def _pace(rates: Mapping[str, float]) -> Pace | None:
-    """None where a part of it could not be measured."""
-    if len(rates) < len(PACE):
-        return None
-    call, depthwise, tanh, gelu, std = (1 / rates[part] for part in (CALL, DEPTHWISE, TANH, GELU, STD))
-    return Pace(call, depthwise, tanh, gelu, std, {size: rates[part] for part, size in PASSES.items()})
 
 
 def doubts(device: str) -> list[str]:
@@ -136,12 +131,6 @@ def _watch(probe: subprocess.Popen[str]) -> Timer:
     watch.daemon = True
     watch.start()
     return watch
-
-
-def describe_machine(system: System) -> dict[str, Any]:
-    """Plain JSON: peaks of the devices, quantities that can be sampled, counters that can be read."""
-    cuda = sum(device.kind == "cuda" for device in system.devices)
-    return {"peaks": peaks(system), "sensors": sampler.list_quantities(cuda), "counters": counters.list_counters()}
 
 
 def peaks(system: System) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from torchgauge.checkpoint.tensor_names import common_names
 from torchgauge.errors import UsageError
 from torchgauge.facts import ModuleRecord, ParamRecord, Row, View
 from torchgauge.facts.measurements import measurements_of
-from torchgauge.report.comparison.matching import Matching, match_modules, name_in_model
+from torchgauge.report.comparison.matching import Matcher, Matching, name_in_model
 from torchgauge.report.comparison.readings import (
     NO_READING,
     OPTIONAL,
@@ -135,7 +135,7 @@ def compare_views(views: Sequence[View], drifts: Sequence[Against | None] = ()) 
         raise UsageError("a comparison needs two analyses or more")
     views = with_common_names(views[0], views[1:])
     base, *others = views
-    matchings = [match_modules(base, other) for other in others]
+    matchings = [Matcher(base, other).match() for other in others]
     structures = [compare_structure(base, other, found) for other, found in zip(others, matchings, strict=True)]
     known = list(drifts) or [None] * len(others)
     weights = [

@@ -58,10 +58,6 @@ def _has_equal_values(mine: Row, theirs: Row) -> bool | None:
     return abs(mine.mean - theirs.mean) <= error * mine.std and abs(mine.l2 - theirs.l2) <= error * norms
 
 
-def match_modules(base: View, other: View) -> Matching:
-    return _Matcher(base, other).match()
-
-
 class _Side:
     """One model: its nodes, their parents, and equal subtrees by number."""
 
@@ -84,7 +80,9 @@ class _Side:
             self.kind[node.path] = numbers.setdefault(key, len(numbers))
 
 
-class _Matcher:
+class Matcher:
+    """Pairs the modules of two models that are one."""
+
     def __init__(self, base: View, other: View) -> None:
         numbers: dict[Hashable, int] = {}
         self.base, self.other = _Side(base, numbers), _Side(other, numbers)

@@ -15,7 +15,6 @@ from torchgauge.source.architecture.layers import (
     Blocks,
     Layer,
     Shapes,
-    distinct_layers,
     find_blocks,
     layers_of,
     of_kind,
@@ -74,7 +73,9 @@ class Evidence:
 
     @cached_property
     def has_attention(self) -> bool:
-        return "attention" in self.categories or any(layer.is_query for layer in distinct_layers(self.layers))
+        # The first of the layers of each kind and name stands for all.
+        distinct = {(layer.kind, layer.name): layer for layer in reversed(self.layers)}
+        return "attention" in self.categories or any(layer.is_query for layer in distinct.values())
 
 
 # (batch, length, heads, size), or (tokens, heads, size); all others have (batch, heads, length, size).

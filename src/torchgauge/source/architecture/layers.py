@@ -83,11 +83,6 @@ def layers_of(shapes: Shapes) -> list[Layer]:
     return layers
 
 
-def distinct_layers(layers: list[Layer]) -> list[Layer]:
-    """The first of the layers of each kind and name."""
-    return list({(layer.kind, layer.name): layer for layer in reversed(layers)}.values())
-
-
 def _kind(path: str, tensors: dict[str, Shape]) -> str:
     if "running_mean" in tensors:
         return "BatchNorm"

@@ -74,13 +74,9 @@ def lower(graph: torch._C.Graph, module_types: frozenset[str]) -> torch._C.Graph
 def module_types(script: Any) -> frozenset[str]:
     """The names of the classes of a script module and of everything inside it."""
     names = {script._type().str()}
-    for child in submodules(script):
-        names |= module_types(child)
+    for name, _ in torch._C.ModuleDict(script).items():
+        names |= module_types(script.getattr(name))
     return frozenset(names)
-
-
-def submodules(script: Any) -> list[Any]:
-    return [script.getattr(name) for name, _ in torch._C.ModuleDict(script).items()]
 
 
 def nodes_of(block: torch._C.Block | torch._C.Graph, *, subgraphs: bool = False) -> Iterator[torch._C.Node]:

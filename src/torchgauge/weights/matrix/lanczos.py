@@ -209,8 +209,9 @@ class Ritz:
 def largest_eigenvalue(
     operator: Callable[[Vector], Vector], length: int, *, tolerance: float, max_products: int = 300
 ) -> Ritz:
-    """Iterate until the residual is at most `tolerance` of the value. The start vector is deterministic."""
-    start, products, smallest = random_vector(length), 0, np.inf
+    """Iterate until the residual is at most `tolerance` of the value."""
+    # The same start every time, without touching the global generators.
+    start, products, smallest = np.random.default_rng(_SEED).standard_normal(length), 0, np.inf
     while True:
         ritz, start = _run(operator, start, tolerance, max_products - products)
         products, smallest = products + ritz.products, min(smallest, ritz.smallest)
@@ -241,8 +242,3 @@ def _run(
         basis[size] = image / off_diagonal[size - 1]
     ritz = Ritz(largest, 0.0 if is_invariant else residual, eigenvalue(*tridiagonal, 0), size)
     return ritz, np.asarray(direction @ basis[:size])
-
-
-def random_vector(length: int) -> Vector:
-    """The same vector every time, without touching the global generators."""
-    return np.random.default_rng(_SEED).standard_normal(length)
