@@ -48,7 +48,8 @@ class Writer(Protocol):
 
     def draft(self, final: Path) -> Draft: ...
 
-    def append(self, path: Path, data: bytes) -> None: ...
+    def append(self, path: Path, data: bytes) -> None:
+        """The folder is made where it is missing."""
 
     def remove(self, path: Path) -> None: ...
 
@@ -99,30 +100,13 @@ class LocalWriter:
         path.unlink(missing_ok=True)
 
 
-_writer: Writer = LocalWriter()
-
-
-def use_writer(writer: Writer) -> None:
-    global _writer
-    _writer = writer
-
-
-def open_draft(final: Path) -> Draft:
-    return _writer.draft(final)
-
-
-def append_file(path: Path, data: bytes) -> None:
-    """The folder is made where it is missing."""
-    _writer.append(path, data)
-
-
-def remove_file(path: Path) -> None:
-    _writer.remove(path)
+# An isolated reader puts its own in this place.
+writer: Writer = LocalWriter()
 
 
 def replace_file(final: Path, data: bytes | Iterable[bytes]) -> None:
     """A reader sees the old file or the new one, never half of it."""
-    draft = open_draft(final)
+    draft = writer.draft(final)
     try:
         for piece in (data,) if isinstance(data, bytes) else data:
             draft.write(piece)

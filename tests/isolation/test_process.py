@@ -183,7 +183,7 @@ def test_a_draft_that_is_not_finished_leaves_nothing(tmp_path: Path) -> None:
     final = tmp_path / "rows.jsonl"
 
     def begin() -> bytes:
-        cache.open_draft(final).write(b"half")
+        cache.writer.draft(final).write(b"half")
         return b""
 
     run_isolated(begin, limits=LIMITS, subject="x", writable=[final])
@@ -196,7 +196,7 @@ def test_only_journals_are_appended_to(name: str, tmp_path: Path, monkeypatch: p
 
     def append(path: Path) -> bytes:
         try:
-            cache.append_file(path, b"line\n")
+            cache.writer.append(path, b"line\n")
         except PermissionError:
             return b"refused"
         return b"appended"

@@ -288,8 +288,8 @@ class _Files:
                 "draft.write": lambda message: self._drafts[message.facts["path"]].write(message.payload),
                 "draft.commit": lambda message: self._drafts.pop(message.facts["path"]).commit(),
                 "draft.discard": lambda message: self._drafts.pop(message.facts["path"]).discard(),
-                "append": lambda message: cache.append_file(self._journal(message), message.payload),
-                "remove": lambda message: cache.remove_file(self._journal(message)),
+                "append": lambda message: cache.writer.append(self._journal(message), message.payload),
+                "remove": lambda message: cache.writer.remove(self._journal(message)),
                 "text": _write_text,
             }.items()
         }
@@ -302,7 +302,7 @@ class _Files:
         path = str(message.facts["path"])
         if path not in self._writable:
             raise PermissionError(errno.EACCES, "not one of the writable files")
-        self._drafts[path] = cache.open_draft(Path(path))
+        self._drafts[path] = cache.writer.draft(Path(path))
 
     def _journal(self, message: Message) -> Path:
         path = Path(str(message.facts["path"]))

@@ -71,7 +71,7 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
 
     try:
         end_with_parent()
-        cache.use_writer(_RemoteWriter(channel))
+        cache.writer = _RemoteWriter(channel)
         if forwards_text or not _has_file(sys.stdout):
             sys.stdout = _Forwarded(channel, "stdout")
         if forwards_text or not _has_file(sys.stderr):

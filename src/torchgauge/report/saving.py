@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from torchgauge.cache import Draft, open_draft, replace_file
+from torchgauge import cache
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import View
 from torchgauge.facts.figures import Members
@@ -29,7 +29,7 @@ def save_weights(view: View, path: str | Path, options: Options | None = None) -
 def write_whole(path: Path, content: str | bytes | Iterable[bytes]) -> None:
     """The file is replaced whole or left unchanged."""
     with reporting_failure(path):
-        replace_file(path, content.encode() if isinstance(content, str) else content)
+        cache.replace_file(path, content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
@@ -48,11 +48,11 @@ class RowStream:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._draft: Draft | None = None
+        self._draft: cache.Draft | None = None
 
     def __enter__(self) -> Self:
         with reporting_failure(self._path):
-            self._draft = open_draft(self._path)
+            self._draft = cache.writer.draft(self._path)
         return self
 
     def write(self, row: Members) -> None:

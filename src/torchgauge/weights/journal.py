@@ -15,8 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NotRequired, Self, TypedDict
 
-from torchgauge import __version__
-from torchgauge.cache import append_file, journal_folder, remove_file
+from torchgauge import __version__, cache
 from torchgauge.weights.reader import FileStamp
 from torchgauge.weights.tally import Tally, tally_from_json, tally_to_json
 from torchgauge.weights.tensors import TensorResult
@@ -33,7 +32,7 @@ def journal_path(path: str, stamps: dict[str, FileStamp], options: Iterable[obje
     """One journal per state of the files, options and version: after a change the scan starts anew."""
     files = sorted((os.path.realpath(file), stamp.size, stamp.mtime_ns) for file, stamp in stamps.items())
     identity = (os.path.realpath(path), files, list(options), __version__)
-    return journal_folder() / f"{blake2b(repr(identity).encode(), digest_size=16).hexdigest()}.jsonl"
+    return cache.journal_folder() / f"{blake2b(repr(identity).encode(), digest_size=16).hexdigest()}.jsonl"
 
 
 class _Line(TypedDict):
@@ -63,11 +62,11 @@ class Journal:
             with suppress(OSError):
                 for leftover in path.parent.glob("*.jsonl"):
                     if time.time() - leftover.stat().st_mtime > EXPIRES_AFTER_S:
-                        remove_file(leftover)
+                        cache.writer.remove(leftover)
                 if resume:
                     self._reader = path.open("rb")
                 else:
-                    remove_file(path)
+                    cache.writer.remove(path)
         if self._reader is not None:
             offset = 0
             for text in iter(self._reader.readline, b""):
@@ -116,7 +115,7 @@ class Journal:
         self.__exit__()
         if self._path is not None:
             with suppress(OSError):
-                remove_file(self._path)
+                cache.writer.remove(self._path)
 
     def _write(self, line: Mapping[str, object], tally: Tally) -> None:
         is_due = self._is_resumed or time.monotonic() - self._start >= WRITE_AFTER_S
@@ -126,7 +125,7 @@ class Journal:
             text = json.dumps({**line, "tally": tally_to_json(tally)}).encode()
             # The last line of the interrupted scan may be torn.
             separator = b"" if self._has_written or not self._path.exists() else b"\n"
-            append_file(self._path, separator + self._checksum(text) + b" " + text + b"\n")
+            cache.writer.append(self._path, separator + self._checksum(text) + b" " + text + b"\n")
             self._has_written = True
         except OSError:
             self._path = None  # disk full or folder not writable: scan on without a journal
