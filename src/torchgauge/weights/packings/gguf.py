@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchgauge.checkpoint import Entry
 from torchgauge.checkpoint.formats.gguf import BLOCKS
@@ -20,24 +19,6 @@ def gguf(entry: Entry, tensors: Tensors, read: ReadBytes) -> Packing | None:
     """None without the package, and for types that it cannot dequantize; then the statistics are of the bytes."""
     if entry.encoding is None or entry.big_endian:
         return None
-    dequantize = _dequantizer(entry.encoding)
-    if dequantize is None:
-        return None
-    values, nbytes = _SIZES[entry.encoding]
-    blocks_at_once = max(BLOCK_VALUES // values, 1)
-    shape = (*entry.spec.shape[:-1], entry.spec.shape[-1] // nbytes * values)
-
-    def blocks() -> Iterator[Block]:
-        total = entry.nbytes // nbytes
-        for start in range(0, total, blocks_at_once):
-            count = min(blocks_at_once, total - start)
-            data = np.frombuffer(read(entry, start * nbytes, count * nbytes), np.uint8).reshape(count, nbytes)
-            yield Block(np.ascontiguousarray(dequantize(data), np.float32).ravel(), data.ravel())
-
-    return Packing(f"gguf {entry.encoding}", 8, shape, blocks)
-
-
-def _dequantizer(encoding: str) -> Callable[[NDArray[np.uint8]], NDArray[np.float32]] | None:
     try:
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
@@ -47,12 +28,22 @@ def _dequantizer(encoding: str) -> Callable[[NDArray[np.uint8]], NDArray[np.floa
         if is_isolated():
             raise NeedsPackageError("gguf") from error
         raise
-    kind = GGMLQuantizationType.__members__.get(encoding)
+    kind = GGMLQuantizationType.__members__.get(entry.encoding)
     if kind is None:
         return None
-    _, nbytes = _SIZES[encoding]
+    values, nbytes = _SIZES[entry.encoding]
     try:
         dequantize(np.zeros((1, nbytes), np.uint8), kind)
     except (NotImplementedError, KeyError, ValueError):
         return None
-    return lambda data: dequantize(data, kind)
+    blocks_at_once = max(BLOCK_VALUES // values, 1)
+    shape = (*entry.spec.shape[:-1], entry.spec.shape[-1] // nbytes * values)
+
+    def blocks() -> Iterator[Block]:
+        total = entry.nbytes // nbytes
+        for start in range(0, total, blocks_at_once):
+            count = min(blocks_at_once, total - start)
+            data = np.frombuffer(read(entry, start * nbytes, count * nbytes), np.uint8).reshape(count, nbytes)
+            yield Block(np.ascontiguousarray(dequantize(data, kind), np.float32).ravel(), data.ravel())
+
+    return Packing(f"gguf {entry.encoding}", 8, shape, blocks)
