@@ -193,8 +193,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "compiled/inductor.py": {
         "hasattr(convert_frame, guards)": OWN,
         "fx.GraphModule": LIBRARY,
-        "getattr(place, name)": OWN,
-        "setattr(place, name, _in_thread(owner, original, replacement))": OWN,
         "subprocess.run([get_cpp_compiler(), '--version'], capture_output=True, check=True)": USER,
     },
     "energy/apple.py": {
@@ -204,11 +202,11 @@ REVIEWED: dict[str, dict[str, str]] = {
     "facts/files.py": {
         "getattr(found, name)": OWN,
     },
-    "facts/measurements.py": {
-        "getattr(trace, name)": OWN,
-    },
     "facts/predictions.py": {
         "getattr(facts, item.name)": DATACLASS,
+    },
+    "facts/view.py": {
+        "getattr(trace, name)": OWN,
     },
     "hardware/machine.py": {
         "subprocess.run(command, capture_output=True, text=True, timeout=2, check=False)": OWN,
@@ -409,6 +407,12 @@ REVIEWED: dict[str, dict[str, str]] = {
         "PathFinder.find_spec(fullname, path)": LIBRARY,
         "torch.ops.load_library": LIBRARY,
         "torch.ops.torchvision": LIBRARY,
+    },
+    "source/process_state.py": {
+        "getattr(place, name)": OWN,
+        "setattr(place, name, call)": OWN,
+        "setattr(place, name, original)": OWN,
+        "delattr(place, name)": OWN,
     },
     "source/python_code.py": {
         "Path(getattr(sys.modules[name], '__file__', None) or '')": USER,

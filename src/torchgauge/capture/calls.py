@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from torchgauge.capture.fake_tensor import DataDependent, Endless
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import UNKNOWN_LINE, Recorder, model_line
 from torchgauge.facts import Cost
+from torchgauge.source.process_state import replaced_here
 
 if TYPE_CHECKING:
     from torchgauge.capture.script.interpreter import Adopt, ScriptInterpreter
@@ -123,13 +124,11 @@ LOOP_LIMIT = 1 << 18
 def branches_followed(recorder: Recorder) -> Iterator[None]:
     """`torch.cond`, `while_loop`, `scan`, `map` and `associative_scan` run their functions directly, in this thread,
     for the block."""
-    ops: tuple[Any, ...] = (CondOp, WhileLoopOp, ScanOp, MapImpl, AssociativeScanOp)
-    before: tuple[Function, ...] = tuple(op.__call__ for op in ops)
-    owner = threading.get_ident()
+    turns = count()  # of all loops together: they may be nested
 
-    def cond(op: object, condition: object, yes: Function, no: Function, operands: Sequence[object] = ()) -> object:
-        if threading.get_ident() != owner:
-            return before[0](op, condition, yes, no, operands)
+    def cond(
+        _: object, op: object, condition: object, yes: Function, no: Function, operands: Sequence[object] = ()
+    ) -> object:
         recorder.budget.spend_steps()  # where branches are nested, each is priced anew for every one around it
         try:
             is_true = bool(condition)
@@ -143,60 +142,51 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
         return (yes if is_true else no)(*operands)
 
     def while_loop(
-        op: object, condition: Function, body: Function, carried: Sequence[object], additional: Sequence[object]
+        _: object, op: object, condition: Function, body: Function, carried: Sequence[object], fixed: Sequence[object]
     ) -> object:
-        if threading.get_ident() != owner:
-            return before[1](op, condition, body, carried, additional)
         values = tuple(carried)
         result: object = values
-        while bool(condition(*values, *additional)):
-            result = body(*values, *additional)
+        while bool(condition(*values, *fixed)):
+            result = body(*values, *fixed)
             values = tuple(tree_leaves(result))
             recorder.budget.spend_steps()
             if next(turns) > LOOP_LIMIT:
                 raise Endless(f"torch.while_loop ran {LOOP_LIMIT} times and did not end")
         return result
 
-    def scan(
-        op: object,
-        combine: Function,
-        init: Sequence[object],
-        xs: Sequence[Tensor],
-        additional_inputs: Sequence[object] = (),
-    ) -> object:
-        if threading.get_ident() != owner:
-            return before[2](op, combine, init, xs, additional_inputs)
-        carry, outputs, structure = list(init), list[list[Tensor]](), None
-        for step in range(xs[0].shape[0] if xs else 0):
-            results, structure = tree_flatten(combine(*carry, *(x[step] for x in xs), *additional_inputs))
-            carry = results[: len(carry)]
-            outputs.append(results[len(carry) :])
-        leaves = [*carry, *(torch.stack(each) for each in zip(*outputs, strict=True))]
-        return tuple(leaves) if structure is None else tree_unflatten(leaves, structure)
-
-    def map_(op: object, function: Function, xs: Sequence[Tensor], fixed: Sequence[object] = ()) -> object:
-        if threading.get_ident() != owner:
-            return before[3](op, function, xs, fixed)
-        flat = [tree_flatten(function(*(x[step] for x in xs), *fixed)) for step in range(xs[0].shape[0])]
-        columns = zip(*(leaves for leaves, _ in flat), strict=True)
-        return tree_unflatten([torch.stack(each) for each in columns], flat[0][1])
-
-    def associative_scan(op: object, combine: Function, xs: Sequence[Tensor], *rest: object) -> object:
-        """By halves, as torch's eager form does: pairs, the scan of the pairs, then the elements between."""
-        if threading.get_ident() != owner:
-            return before[4](op, combine, xs, *rest)
-        dim = next((value for value in rest if isinstance(value, int)), 0)  # torch 2.6 has one
-        fixed = next((value for value in rest if isinstance(value, tuple | list)), ())
-        return generic_associative_scan(lambda *pair: combine(*pair, *fixed), list(xs), dim)
-
-    turns = count()  # of all loops together: they may be nested
-    for op, replacement in zip(ops, (cond, while_loop, scan, map_, associative_scan), strict=True):
-        op.__call__ = replacement
-    try:
+    with ExitStack() as stack:
+        followed: dict[type, Function] = {
+            CondOp: cond, WhileLoopOp: while_loop, ScanOp: _scan, MapImpl: _map, AssociativeScanOp: _associative_scan
+        }  # fmt: skip
+        for kind, replacement in followed.items():
+            stack.enter_context(replaced_here(kind, "__call__", replacement))
         yield
-    finally:
-        for op, original in zip(ops, before, strict=True):
-            op.__call__ = original
+
+
+def _scan(
+    _: object, op: object, combine: Function, init: Sequence[object], xs: Sequence[Tensor],
+    additional_inputs: Sequence[object] = (),
+) -> object:  # fmt: skip
+    carry, outputs, structure = list(init), list[list[Tensor]](), None
+    for step in range(xs[0].shape[0] if xs else 0):
+        results, structure = tree_flatten(combine(*carry, *(x[step] for x in xs), *additional_inputs))
+        carry = results[: len(carry)]
+        outputs.append(results[len(carry) :])
+    leaves = [*carry, *(torch.stack(each) for each in zip(*outputs, strict=True))]
+    return tuple(leaves) if structure is None else tree_unflatten(leaves, structure)
+
+
+def _map(_: object, op: object, function: Function, xs: Sequence[Tensor], fixed: Sequence[object] = ()) -> object:
+    flat = [tree_flatten(function(*(x[step] for x in xs), *fixed)) for step in range(xs[0].shape[0])]
+    columns = zip(*(leaves for leaves, _ in flat), strict=True)
+    return tree_unflatten([torch.stack(each) for each in columns], flat[0][1])
+
+
+def _associative_scan(_: object, op: object, combine: Function, xs: Sequence[Tensor], *rest: object) -> object:
+    """By halves, as torch's eager form does: pairs, the scan of the pairs, then the elements between."""
+    dim = next((value for value in rest if isinstance(value, int)), 0)  # torch 2.6 has one
+    fixed = next((value for value in rest if isinstance(value, tuple | list)), ())
+    return generic_associative_scan(lambda *pair: combine(*pair, *fixed), list(xs), dim)
 
 
 def _price(recorder: Recorder, branch: Function, operands: Sequence[object]) -> tuple[int, int, int]:

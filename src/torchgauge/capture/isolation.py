@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 import operator
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,7 +28,7 @@ from torchgauge.capture.copier import Copier, in_mode
 from torchgauge.capture.sharded import gather_parameters
 from torchgauge.errors import InputError, TorchgaugeError, first_line
 from torchgauge.source.modules import all_modules
-from torchgauge.source.process_state import hub_offline, rng_untouched
+from torchgauge.source.process_state import hub_offline, replaced_here, rng_untouched
 
 # Frames of torch and ours, at most, for one module in another.
 _FRAMES_OF_A_LEVEL = 6
@@ -111,17 +110,13 @@ def nesting(model: nn.Module) -> int:
 def _eager() -> Iterator[None]:
     """Compiled functions run as written. Parts of torch that are not loaded are left alone: loading takes a second."""
     flex = sys.modules.get("torch.nn.attention.flex_attention")
-    compile_, owner = torch.compile, threading.get_ident()
 
-    def uncompiled(model: Callable[..., object] | None = None, **options: Any) -> Callable[..., object]:
+    def uncompiled(_: object, model: Callable[..., object] | None = None, **options: Any) -> Callable[..., object]:
         """Code that compiles a function while the model runs (`torch.cond` does) gets the function itself."""
-        if threading.get_ident() != owner:
-            return compile_(model, **options)
-        return uncompiled if model is None else model
+        return (lambda function: function) if model is None else model
 
     with ExitStack() as stack:
-        stack.callback(setattr, torch, "compile", compile_)
-        torch.compile = uncompiled  # type: ignore[assignment]
+        stack.enter_context(replaced_here(torch, "compile", uncompiled))
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         if flex is not None:

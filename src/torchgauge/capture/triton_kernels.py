@@ -10,7 +10,6 @@ import ast
 import inspect
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
@@ -21,6 +20,7 @@ import torch
 from torchgauge.capture.op_call import Arguments, Op, OpCall, OpInfo
 from torchgauge.capture.structure import tensors_in
 from torchgauge.cost import find
+from torchgauge.source.process_state import replaced_here
 
 _WRAPPERS = ("triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional")
 # The classes of Triton that launch kernels: a kernel, wrappers that choose its settings, and the interpreter's kernels.
@@ -72,31 +72,26 @@ def triton_op_body(func: Op) -> Callable[..., object] | None:
 @contextmanager
 def launches_seen(launch: Launch, *, runs: bool) -> Iterator[None]:
     """Give direct launches of kernels in this thread to `launch`; with `runs` they also take place."""
-    owner = threading.get_ident()
     is_launching = False
 
-    def watched(original: Callable[..., object]) -> Callable[..., object]:
-        def run(kernel: Any, *args: object, **kwargs: object) -> object:
-            nonlocal is_launching
-            if threading.get_ident() != owner or is_launching or kwargs.get("warmup"):
-                return original(kernel, *args, **kwargs)
-            is_launching = True  # a wrapper launches the kernel that it holds
-            try:
-                given = dict(zip(_innermost(kernel).arg_names, args, strict=False))
-                given |= {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
-                launch(_describe(kernel, kernel, given))
-                return original(kernel, *args, **kwargs) if runs else None
-            finally:
-                is_launching = False
-
-        return run
+    def run(original: Callable[..., object], kernel: Any, *args: object, **kwargs: object) -> object:
+        nonlocal is_launching
+        if is_launching or kwargs.get("warmup"):
+            return original(kernel, *args, **kwargs)
+        is_launching = True  # a wrapper launches the kernel that it holds
+        try:
+            given = dict(zip(_innermost(kernel).arg_names, args, strict=False))
+            given |= {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
+            launch(_describe(kernel, kernel, given))
+            return original(kernel, *args, **kwargs) if runs else None
+        finally:
+            is_launching = False
 
     with ExitStack() as stack:
         for module, name in _LAUNCHERS:
             kind = getattr(sys.modules.get(module), name, None)  # where Triton is not loaded, nothing launches
             if kind is not None:
-                stack.callback(setattr, kind, "run", kind.run)
-                kind.run = watched(kind.run)
+                stack.enter_context(replaced_here(kind, "run", run))
         yield
 
 

@@ -14,7 +14,6 @@ import logging
 import re
 import subprocess
 import sys
-import threading
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from torchgauge.errors import InputError
 from torchgauge.facts.compiled import EXTERN, GENERATED, CompiledGraph, CompiledKernel, GraphBreak, Recompilation
 from torchgauge.nested import leaves
 from torchgauge.source.modules import all_modules
+from torchgauge.source.process_state import replaced_here
 
 Function = Callable[..., Any]  # of torch: its arguments are passed on unchanged
 
@@ -524,7 +524,7 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
     from torch._inductor import compile_fx, config, graph, scheduler
     from torch._inductor.codegen import cpp, triton
 
-    paths, owner = ModulePaths(model), threading.get_ident()
+    paths = ModulePaths(model)
     found = Recording(
         {id(module): path for module, path in paths.modules()}, {id(owned.tensor): owned.name for owned in paths.owned}
     )
@@ -546,9 +546,7 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
     ]
     with ExitStack() as stack:
         for place, name, replacement in replaced:
-            original = getattr(place, name)
-            stack.callback(*(setattr, place, name, original) if name in vars(place) else (delattr, place, name))
-            setattr(place, name, _in_thread(owner, original, replacement))
+            stack.enter_context(replaced_here(place, name, replacement))
         stack.callback(setattr, dynamo_utils, "_compilation_metrics", dynamo_utils._compilation_metrics)
         dynamo_utils._compilation_metrics = found.attempts
         stack.enter_context(_caches_kept())
@@ -564,17 +562,6 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
             # Which vector instructions there are is otherwise found by compiling a test, for seconds.
             stack.enter_context(config.patch({"cpp.vec_isa_ok": True, **dict.fromkeys(TUNING, False)}))
         yield found
-
-
-def _in_thread(owner: int, original: Function, replacement: Function) -> Function:
-    """The replacement in the thread that records, the original in all others. A function, so that a class binds it."""
-
-    def call(*args: object, **kwargs: object) -> object:
-        if threading.get_ident() == owner:
-            return replacement(original, *args, **kwargs)
-        return original(*args, **kwargs)
-
-    return call
 
 
 @contextmanager

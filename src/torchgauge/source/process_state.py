@@ -1,13 +1,16 @@
-"""State of the process that building or running a model may change: random generators, imports, the hub."""
+"""State of the process that building or running a model may change: random generators, imports, the hub; and functions
+that torchgauge replaces meanwhile."""
 
 from __future__ import annotations
 
 import importlib
 import random
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -72,3 +75,25 @@ def pretended_absent(*packages: str) -> Iterator[None]:
     finally:
         for name in hidden:
             sys.modules.pop(name, None)
+
+
+@contextmanager
+def replaced_here(place: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """In the block, calls of a function of a class or module go to `replacement`, with the original before their
+    arguments; those of other threads go to the original."""
+    original, owner = getattr(place, name), threading.get_ident()
+
+    def call(*args: object, **kwargs: object) -> Any:  # a function, so that a class binds it
+        if threading.get_ident() == owner:
+            return replacement(original, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    is_own = name in vars(place)
+    setattr(place, name, call)
+    try:
+        yield
+    finally:
+        if is_own:
+            setattr(place, name, original)
+        else:
+            delattr(place, name)
