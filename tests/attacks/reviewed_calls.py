@@ -97,6 +97,10 @@ REVIEWED: dict[str, dict[str, str]] = {
         "Path(file)": OWN,
         "Path(str(package.__file__))": OWN,
         "Path(os.__file__)": OWN,
+        # Only files that this process ran or imported.
+        "Path(files[0])": LIVE,
+        "open(files[0], 'rb')": LIVE,
+        "open(files[0], encoding=encoding, newline='')": LIVE,
     },
     "capture/script/operators.py": {
         "getattr(torch, name)": OWN,
@@ -275,11 +279,16 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "predict/kernels.py": {
         "torch.ops.aten._cudnn_rnn": OWN,
+        "torch.ops.aten._fused_rms_norm.default": OWN,
+        "torch.ops.aten._fused_rms_norm_backward.default": OWN,
         "torch.ops.aten._log_softmax": OWN,
         "torch.ops.aten._safe_softmax": OWN,
         "torch.ops.aten._softmax": OWN,
+        "torch.ops.aten._thnn_fused_gru_cell": OWN,
+        "torch.ops.aten._thnn_fused_lstm_cell": OWN,
     },
     "predict/steps.py": {
+        "torch.ops.aten": OWN,
         "model.get_submodule(parent)": PATHS,
         "setattr(model.get_submodule(parent), name, _Adapted(module, rank))": PATHS,
     },
