@@ -136,6 +136,9 @@ def check_indices(call: FakeCall) -> None:
         value = _known(index)
         if value is None or not value.numel():
             continue
+        least, most = value.aminmax()
+        if lowest <= int(least) and int(most) < size:
+            continue
         wrong = (value >= size) | (value < lowest)
         if allowed is not None:
             wrong &= value != allowed

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from torchgauge.capture import values
@@ -62,6 +63,7 @@ _OWN = ("aten::", "prims::", "prim::", "torchvision::", "higher_order::", "quant
 # Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
 _MOST_LENT_BYTES = 64 << 20
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
+_dispatch_mode = torch._C._get_dispatch_mode
 
 
 class _Id(int):
@@ -226,9 +228,9 @@ class FakeRun(TorchDispatchMode):
         self, func: Op, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Arguments | None = None
     ) -> object:
         kwargs = kwargs or {}
-        if torch._C._get_dispatch_mode(_FAKE) is not None:
+        if _dispatch_mode(_FAKE) is not None:
             return func(*args, **kwargs)  # torch itself asks for the shape of a result, as DTensor does
-        is_higher_order = not isinstance(func, torch._ops.OpOverload)
+        is_higher_order = not isinstance(func, OpOverload)
         if is_higher_order and is_wrapped_launch(func):
             # The functional form writes to copies of what the kernel writes to, and gives them back.
             clone, given = torch.ops.aten.clone.default, kwargs["kwargs"]
@@ -258,26 +260,28 @@ class FakeRun(TorchDispatchMode):
             key.append(self.device)  # where a tensor made from nothing is made
         if func is _LSTM_BACKWARD:
             key.append(tuple(fake.requires_grad for fake in tensors))  # see `OpCall.wanted`
-        facts: dict[str, object] = {}
-        if is_higher_order and op_info(func).name in FLEX_OPS:
-            facts["computed_scores"] = self._computed_scores(OpCall(func, op_info(func), args, kwargs, tensors))
-            key.append(facts["computed_scores"])
+        scores: int | None = None
+        is_flex = is_higher_order and op_info(func).name in FLEX_OPS
+        if is_flex:
+            scores = self._computed_scores(OpCall(func, op_info(func), args, kwargs, tensors))
+            key.append(scores)
         known = tuple(key)
         plan = self._shared.get(known) or self._plans.get(known)
-        info = op_info(func) if plan is None else plan.info
-        if info.name in INDEXING:
-            check_indices(OpCall(func, info, args, kwargs, tensors))
         if plan is None:
-            return self._first_time(OpCall(func, info, args, kwargs, tensors, facts), known)
+            facts = {"computed_scores": scores} if is_flex else {}
+            return self._first_time(OpCall(func, op_info(func), args, kwargs, tensors, facts), known)
+        if plan.is_watched and plan.info.name in INDEXING:
+            check_indices(OpCall(func, plan.info, args, kwargs, tensors))
         built = self._replay(plan, tensors)
-        if plan.follows or all(fake.value is not None for fake in tensors):
+        if plan.follows or _have_values(tensors):
             values.follow(
                 self.knowledge, OpCall(func, plan.info, args, kwargs, tensors), built, plan.signature.cost.macs
             )
-        elif plan.info.name in values.ROUTERS:
-            values.assume_balanced(self, OpCall(func, plan.info, args, kwargs, tensors), built)
-        elif self.assume and plan.info.name in values.FINITE_CHECKS:
-            values.assume_finite(self, OpCall(func, plan.info, args, kwargs, tensors), built)
+        elif plan.is_watched:
+            if plan.info.name in values.ROUTERS:
+                values.assume_balanced(self, OpCall(func, plan.info, args, kwargs, tensors), built)
+            elif self.assume and plan.info.name in values.FINITE_CHECKS:
+                values.assume_finite(self, OpCall(func, plan.info, args, kwargs, tensors), built)
         return built
 
     def launch(self, call: OpCall[torch.Tensor]) -> None:
@@ -310,6 +314,8 @@ class FakeRun(TorchDispatchMode):
         return scores
 
     def _first_time(self, call: FakeCall, key: PlanKey) -> object:
+        if call.info.name in INDEXING:
+            check_indices(call)
         if values.looks(call):
             # Its result depends on values: answered from known ones, or assumed where that is asked for.
             try:
@@ -367,7 +373,7 @@ class FakeRun(TorchDispatchMode):
         for position in plan.writes:
             recorder.note_write(tensors[position])
             tensors[position].storage_.writer = len(recorder.ops)
-        recorder.record(plan.signature, _names(tensors), producers)
+        recorder.record(plan.signature, _weights(tensors), producers)
         return built
 
     def _build(self, output: Output, tensors: list[FakeTensor]) -> FakeTensor:
@@ -395,7 +401,7 @@ class FakeRun(TorchDispatchMode):
         fake.spec = spec
         if fake.value is not None:
             call.func(fake.value, *call.args[1:], **call.kwargs)
-        self.recorder.record(plan.signature, _names(call.tensors), (fake.storage_.writer,))
+        self.recorder.record(plan.signature, _weights(call.tensors), (fake.storage_.writer,))
         return fake
 
     def _resize_outputs(self, call: FakeCall) -> bool:
@@ -501,8 +507,16 @@ def _read(items: Iterable[Any], key: list[object], tensors: list[FakeTensor]) ->
             key.append(_Id.of(value))  # generators, packed weights, callables of higher-order ops
 
 
-def _names(tensors: list[FakeTensor]) -> tuple[str, ...]:
-    return tuple([fake.storage_.name for fake in tensors if fake.storage_.name])
+def _weights(tensors: list[FakeTensor]) -> tuple[str, ...]:
+    """The names of the parameters and buffers among them."""
+    return tuple([name for fake in tensors if (name := fake.storage_.name)])
+
+
+def _have_values(tensors: list[FakeTensor]) -> bool:
+    for fake in tensors:  # noqa: SIM110 - a generator takes twice as long, for every op
+        if fake.value is None:
+            return False
+    return True
 
 
 # Fake tensors in place of a model's tensors for the length of a run; `untouched` puts the originals back.

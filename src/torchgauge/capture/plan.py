@@ -14,10 +14,12 @@ from typing import cast
 
 import torch
 
+from torchgauge.capture.argument_checks import INDEXING
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, dtype_name
 from torchgauge.capture.op_call import Arguments, FakeCall, Op, OpCall, OpInfo, Relation, Return, SomeTensor
 from torchgauge.capture.shape_rules import find_rule
 from torchgauge.capture.structure import map_tensors, tensors_in
+from torchgauge.capture.values import FINITE_CHECKS, ROUTERS
 from torchgauge.cost import Call, Work, assess
 from torchgauge.cost.registry import Assessment, find, find_kernel, price
 from torchgauge.facts import COUNTED, Signature, TensorSpec, tensor_specs
@@ -49,6 +51,8 @@ class Plan:
     follows: bool
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    # Whether it has indices to check, or a result that may have to be assumed.
+    is_watched: bool
 
 
 _NEW_MEMORY = (-1, False)
@@ -115,7 +119,8 @@ class Planner:
         reads = tuple(ids.index(id(fake)) for fake in call.read)
         written = set(map(id, call.written))
         written_positions = tuple(index for index, fake in enumerate(call.tensors) if id(fake) in written)
-        return Plan(signature, result, info, follows, reads, written_positions)
+        is_watched = info.name in INDEXING or info.name in ROUTERS or info.name in FINITE_CHECKS
+        return Plan(signature, result, info, follows, reads, written_positions, is_watched)
 
     def _infer(self, call: FakeCall) -> object:
         rule = find_rule(call.info.name, call.info.tags)

@@ -61,9 +61,9 @@ class Signature:
         return next((spec.dtype for spec in specs if spec.is_arithmetic), specs[0].dtype if specs else None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes five times as long to make, and there is one for every op
 class OpRecord:
-    """One op call, in the order of execution."""
+    """One op call, in the order of execution. Not to be changed."""
 
     index: int
     signature: Signature

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -38,25 +39,36 @@ def memory_at_peak(capture: Capture) -> MemoryUse | None:
     """
     if not capture.has_code or (capture.run.train and capture.run.step is None):
         return None
-    return max(memory_over_run(capture), key=lambda use: use.total)
+    # Parameters, buffers and the state of the optimizer are the same all the time: the rest decides.
+    step, ops = capture.run.step, capture.ops
+    rest = [op.live_bytes for op in ops]
+    if step is not None:
+        rest = list(map(operator.sub, rest, _allocated(step.optimizer_state, len(ops))))
+    most = max(rest, default=0)
+    moment = 1 + rest.index(most) if most > capture.input_bytes else 0
+    return next(memory_over_run(capture, [moment]))
 
 
-def memory_over_run(capture: Capture) -> Iterator[MemoryUse]:
-    """Before the first op, then after each one."""
+def memory_over_run(capture: Capture, moments: Iterable[int] | None = None) -> Iterator[MemoryUse]:
+    """Before the first op, then after each one; or at `moments`, which are numbers of ops that have run."""
     parameters = next(record.param_bytes for record in capture.modules if record.path == "")
-    buffers = sum(param.nbytes for param in capture.params if param.is_buffer)
+    buffers = sum([param.nbytes for param in capture.params if param.is_buffer])
     step, ops = capture.run.step, capture.ops
     state = sum(nbytes for _, nbytes in step.optimizer_state) if step else 0
-    yield MemoryUse(None, parameters, buffers, capture.input_bytes, 0, state)
     gradients = _allocated(step.gradients if step else (), len(ops))
     state_so_far = _allocated(step.optimizer_state if step else (), len(ops))
-    for op, held, first in zip(ops, gradients, state_so_far, strict=True):
-        yield MemoryUse(op, parameters, buffers, op.live_bytes - held - first, held, state)
+    for moment in range(len(ops) + 1) if moments is None else moments:
+        if moment:
+            op, held = ops[moment - 1], gradients[moment - 1]
+            activations = op.live_bytes - held - state_so_far[moment - 1]
+            yield MemoryUse(op, parameters, buffers, activations, held, state)
+        else:
+            yield MemoryUse(None, parameters, buffers, capture.input_bytes, 0, state)
 
 
-def _allocated(allocations: tuple[Allocation, ...], ops: int) -> Iterator[int]:
+def _allocated(allocations: tuple[Allocation, ...], ops: int) -> list[int]:
     """By op, the bytes allocated until then."""
     by_op = [0] * ops
     for op, nbytes in allocations:
         by_op[max(op, 0)] += nbytes
-    return accumulate(by_op)
+    return list(accumulate(by_op))

@@ -94,7 +94,7 @@ def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Ro
         "param_bytes": root.param_bytes,
         "bits_per_weight": size.bits_per_weight,
         "buffer_bytes": sum(param.nbytes for param in capture.params if param.is_buffer),
-        "peak_activation_bytes": max(capture.input_bytes, *(op.live_bytes for op in capture.ops), 0),
+        "peak_activation_bytes": max([capture.input_bytes, *[op.live_bytes for op in capture.ops]]),
         **{key: sum(size for _, size in sizes) if is_step_known else None for key, sizes in kept.items()},
         "total_bytes": peak.total if peak else None,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from torchgauge.facts.capture import Capture
@@ -96,12 +95,17 @@ def build_tree(capture: Capture) -> Node:
         if node.record.parent is not None:
             _nearest(nodes, node.record.parent).children.append(nodes[path])
     # Equal calls share a signature, whose figures are worked out once.
-    signatures = {id(op.signature): op.signature for op in capture.ops}
-    figures = {key: [(name, of_call(call)) for name, of_call in _OF_CALL] for key, call in signatures.items()}
-    for (module, signature), times in Counter((op.module, id(op.signature)) for op in capture.ops).items():
+    figures = {
+        key: [of_call(call) for _, of_call in _OF_CALL]
+        for key, call in {id(op.signature): op.signature for op in capture.ops}.items()
+    }
+    ran_in: dict[str, list[list[int]]] = {}
+    for op in capture.ops:
+        ran_in.setdefault(op.module, []).append(figures[id(op.signature)])
+    for module, calls in ran_in.items():
         own = _nearest(nodes, module).own
-        for name, figure in figures[signature]:
-            own[name] += times * figure
+        for name, column in zip(_ZEROS, zip(*calls, strict=True), strict=True):
+            own[name] += sum(column)
     return nodes[""]
 
 
