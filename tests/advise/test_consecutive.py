@@ -318,3 +318,30 @@ def test_a_bilinear_layer_with_one_vector_is_a_product_with_a_vector() -> None:
     assert found.where.module == "score"
     assert found.evidence["macs_saved_share"] > 0.9
     assert not of_rule(Does(of_pairs, score=nn.Bilinear(64, 64, 1)), "product-order", x(1, 500, 64))
+
+
+def polynomials(self: Any, nodes: Tensor, graph: Tensor) -> Tensor:
+    """Of Chebyshev, the first of which is the identity."""
+    terms = [torch.eye(graph.shape[0]), graph]
+    terms.append(2 * graph @ terms[-1] - terms[-2])
+    return self.out(torch.cat([torch.einsum("nm,bmc->bnc", term, nodes) for term in terms], -1))
+
+
+def without_the_first(self: Any, nodes: Tensor, graph: Tensor) -> Tensor:
+    second = 2 * graph @ graph - torch.eye(graph.shape[0])
+    both = [torch.einsum("nm,bmc->bnc", term, nodes) for term in (graph, second)]
+    return self.out(torch.cat([nodes, *both], -1))
+
+
+def changed(self: Any, nodes: Tensor, graph: Tensor) -> Tensor:
+    """No longer the identity, or a part of it: rows that are chosen."""
+    weights = torch.eye(graph.shape[0])
+    weights[0] = 0.5
+    chosen = torch.eye(graph.shape[0])[:20]
+    return self.out(torch.cat([weights @ nodes, graph @ nodes, graph @ nodes], -1))[:, :20] + chosen @ nodes
+
+
+@pytest.mark.parametrize(("forward", "products"), [(polynomials, 1), (without_the_first, 0), (changed, 0)])
+def test_a_product_with_the_identity_is_left_out(forward: Any, products: int) -> None:
+    found = of_rule(Does(forward, out=nn.Linear(48, 16)), "identity-product", x(4, 100, 16), x(100, 100))
+    assert len(found) == products
