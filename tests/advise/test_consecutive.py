@@ -105,7 +105,7 @@ def test_convolutions_along_two_dimensions_are_merged(stride: int, padding: int,
     ids=["an activation between", "padding behind a bias", "two kernels of 3×3"],
 )
 def test_other_convolutions_in_a_row_stay(model: nn.Module) -> None:
-    assert not of_rule(model.eval(), "consecutive-layers", x(4, len(model[0].weight[0]), 12, 200))  # type: ignore[index, arg-type]
+    assert not of_rule(model.eval(), "consecutive-layers", x(4, len(model[0].weight[0]), 12, 200))  # type: ignore[index]
 
 
 def test_the_merged_layer_gives_the_same_result() -> None:

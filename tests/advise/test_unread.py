@@ -35,7 +35,7 @@ def mixed(q: Tensor, _: Tensor, __: Tensor) -> Tensor:
 
 
 def last_skip(self: Any, a: Tensor) -> Tensor:
-    skips = 0
+    skips = torch.zeros_like(a)
     for layer, skip in zip(self.layers, self.skips, strict=True):
         skips = skips + skip(a)
         a = torch.tanh(layer(a)) + a
