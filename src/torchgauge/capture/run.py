@@ -43,6 +43,7 @@ from torchgauge.facts import (
     RunRecord,
     StepMemory,
     TensorSpec,
+    is_within,
 )
 from torchgauge.lazy import collector_paused
 from torchgauge.nested import items_of
@@ -323,7 +324,7 @@ def _warnings(recorder: Recorder, paths: ModulePaths, step: StepMemory | None) -
     layers = [path for path in recorder.paths_with_numpy if is_linear(paths.module_at(path))]
     if layers:
         counted = {op.module for op in recorder.ops if op.cost.macs or op.status == UNCOUNTED}
-        layers = [path for path in layers if not any(not path or f"{at}.".startswith(f"{path}.") for at in counted)]
+        layers = [path for path in layers if not any(is_within(at, path) for at in counted)]
     if layers:
         names = ", ".join(f"'{path}' ({paths.type_at(path)})" for path in layers[:_NAMED_LAYERS])
         others = f" and {len(layers) - _NAMED_LAYERS} more" if len(layers) > _NAMED_LAYERS else ""

@@ -20,7 +20,7 @@ from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.structure import is_subclass
 from torchgauge.capture.training import gradient_roots
 from torchgauge.compiled.inductor import TUNING, UNTUNED, Options, Recording, compile_parts, recording, require_compiler
-from torchgauge.errors import ForwardError, InputError
+from torchgauge.errors import ForwardError, InputError, first_line
 from torchgauge.facts.compiled import Compiled
 from torchgauge.measure.subject import ready
 from torchgauge.source import Candidate, Source
@@ -41,7 +41,7 @@ def compile_model(model: nn.Module, candidate: Candidate, request: Request, root
         try:
             return run(_on_fakes, model, candidate, request, root)
         except Exception as error:  # the model's own code may raise anything where it meets a tensor without values
-            failure = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            failure = f"{type(error).__name__}: {first_line(error)}"
             let_go(error)
         nbytes = sum(parameter.nbytes for parameter in model.parameters())
         if nbytes > _REAL_LIMIT_BYTES:
@@ -49,7 +49,7 @@ def compile_model(model: nn.Module, candidate: Candidate, request: Request, root
         try:
             return run(_for_real, model, candidate, request, root, failure)
         except Exception as error:
-            raise ForwardError(f"compiling the model failed: {(str(error).strip().splitlines() or [''])[0]}") from error
+            raise ForwardError(f"compiling the model failed: {first_line(error)}") from error
 
 
 def require_code(source: Source) -> None:

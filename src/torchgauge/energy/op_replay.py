@@ -18,6 +18,7 @@ from torchgauge.capture.fake_tensor import dtype_name
 from torchgauge.capture.op_call import OpCall, op_info
 from torchgauge.capture.structure import map_tensors, storage_key, tensors_in
 from torchgauge.energy.attribution import Key, Spec
+from torchgauge.errors import first_line
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.subject import Subject
 
@@ -126,7 +127,7 @@ def prepare(calls: Calls, seconds_each: float, device: torch.device) -> Play | A
         graph = _graph(calls, count, device)
     # An op may fail outside its model: out of memory, a kernel that needs another state.
     except (RuntimeError, TypeError, ValueError) as error:
-        return Absent(f"cannot be run by itself: {(str(error).splitlines() or [type(error).__name__])[0]}")
+        return Absent(f"cannot be run by itself: {first_line(error)}")
     return play if graph is None else replace(play, run=graph, is_graph=True)
 
 

@@ -42,7 +42,7 @@ from torchgauge.facts.figures import (
 )
 from torchgauge.facts.files import AdapterRecord, PickleImport, StoredRecord, StoredTensor, TrainingRecord
 from torchgauge.facts.measurements import EnergyFacts, Measured, TraceRecord, blank_measurements
-from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
+from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord, is_within
 from torchgauge.facts.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
 from torchgauge.facts.predictions import (
     Bounds,
@@ -150,6 +150,7 @@ __all__ = [
     "fit_row",
     "forecast_row",
     "is_contiguous",
+    "is_within",
     "tensor_specs",
     "weight_ops",
     "windowed_elements",

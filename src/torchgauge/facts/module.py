@@ -12,6 +12,11 @@ from torchgauge.facts.tensor import TensorSpec
 Structure = Any
 
 
+def is_within(path: str, outer: str) -> bool:
+    """Whether the path is that of the module `outer` or of something in it; everything is in the root."""
+    return not outer or path == outer or path.startswith(f"{outer}.")
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleRecord:
     """A module of the model, whether it was called or not; `path` is "" for the root.

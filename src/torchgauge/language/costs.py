@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from torchgauge.facts import FREE, ParamRecord
+from torchgauge.facts import FREE, ParamRecord, is_within
 from torchgauge.language.passes import Pass
 
 FIGURES = ("macs", "flops", "bytes_read", "bytes_written")
@@ -88,7 +88,7 @@ def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] 
 def starred(path: str, layers: list[str]) -> str:
     """`model.layers.*.mlp` for the module of a layer: equal layers are reported together."""
     for layer in layers:
-        if path == layer or path.startswith(f"{layer}."):
+        if is_within(path, layer):
             return f"{layer.rpartition('.')[0]}.*{path[len(layer) :]}"
     return path
 

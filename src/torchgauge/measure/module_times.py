@@ -13,7 +13,7 @@ from torch.jit import ScriptModule
 
 from torchgauge.capture.calls import intercept_calls
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.facts import OpRecord
+from torchgauge.facts import OpRecord, is_within
 from torchgauge.facts.measurements import MeasuredModule
 from torchgauge.measure.latency import middle_half, nearest
 from torchgauge.measure.profile import OpTime
@@ -138,7 +138,7 @@ def script_roots(model: nn.Module) -> list[str]:
     """The script modules that are in no other, and exported programs: what is inside them is called without us."""
     members = ModulePaths(model).members
     scripts = [m.path for m in members if isinstance(m.module, ScriptModule) or is_plain(m.module)]
-    return [path for path in scripts if not any(path != other and _is_within(path, other) for other in scripts)]
+    return [path for path in scripts if not any(path != other and is_within(path, other) for other in scripts)]
 
 
 def own_times(
@@ -150,7 +150,7 @@ def own_times(
     for op in ops:
         if op.index not in times:
             continue
-        root = next((path for path in roots if _is_within(op.module, path)), None)
+        root = next((path for path in roots if is_within(op.module, path)), None)
         if op.phase != FORWARD:
             _add(found, op.module, op.phase, times[op.index].time_s)
         elif root is not None and op.module != root:
@@ -163,10 +163,6 @@ def _add(times: OwnTimes, path: str, phase: str, seconds: float) -> None:
     """Under a profiler the parts may take longer than the whole did without it; no time is negative."""
     phases = times.setdefault(path, {})
     phases[phase] = max(0.0, phases.get(phase, 0.0) + seconds)
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return not folder or path == folder or path.startswith(f"{folder}.")
 
 
 def module_rows(own: Mapping[str, float], total: float) -> dict[str, MeasuredModule]:

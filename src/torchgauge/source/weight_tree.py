@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchgauge.checkpoint import Index, Role
-from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, StoredTensor
+from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, StoredTensor, is_within
 from torchgauge.lazy import collector_paused
 from torchgauge.source.source import Source
 from torchgauge.source.state_names import model_entries
@@ -122,7 +122,7 @@ def module_types(source: Source) -> Mapping[str, str]:
     prefix = source.index.model_prefix.rstrip(".")
     types: dict[str, str] = {}
     for module in source.index.modules:
-        if not prefix or module.path == prefix or module.path.startswith(f"{prefix}."):
+        if is_within(module.path, prefix):
             path = module.path.removeprefix(prefix).removeprefix(".") if prefix else module.path
             types[path] = module.type.rpartition(".")[2]
     return types
