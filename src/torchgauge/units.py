@@ -114,6 +114,11 @@ def format_value(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
+def format_names(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
 def format_rate(value: float | None) -> str:
     return "-" if value is None else f"{format_count(value)}/s"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from torchgauge.analysis.measurement import nothing_to_run
 from torchgauge.cache import kernel_file
 from torchgauge.errors import TorchgaugeError, UsageError
-from torchgauge.facts import Capture
+from torchgauge.facts import Capture, enclosing_paths
 from torchgauge.progress import steps
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ class ModelInMemory:
 
     def _around(self, path: str) -> list[nn.Module | None]:
         """The model, the modules that a module is in, and the module; None where the model has none of the name."""
-        parts = path.split(".") if path else []
-        return [self._modules.get(".".join(parts[:count])) for count in range(len(parts) + 1)]
+        return [self._modules.get(each) for each in enclosing_paths(path)]
 
     def is_triangle(self, name: str) -> bool:
         """Whether it is a causal mask: true, 1 or 0.0 up to the diagonal, beyond false, 0 or -inf; or the opposite, of

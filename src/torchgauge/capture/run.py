@@ -50,6 +50,7 @@ from torchgauge.nested import items_of
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import holds_foreign, mark_foreign
 from torchgauge.source.candidate import forward_signature
+from torchgauge.units import format_names
 
 # A registry model that looks at its data is built once more with real parameters up to this size.
 _REBUILD_LIMIT_BYTES = 4 << 30
@@ -326,9 +327,8 @@ def _warnings(recorder: Recorder, paths: ModulePaths, step: StepMemory | None) -
         counted = {op.module for op in recorder.ops if op.cost.macs or op.status == UNCOUNTED}
         layers = [path for path in layers if not any(is_within(at, path) for at in counted)]
     if layers:
-        names = ", ".join(f"'{path}' ({paths.type_at(path)})" for path in layers[:_NAMED_LAYERS])
-        others = f" and {len(layers) - _NAMED_LAYERS} more" if len(layers) > _NAMED_LAYERS else ""
-        recorder.warn(f"computed outside torch (numpy), so their MACs are not counted: {names}{others}")
+        names = format_names([f"'{path}' ({paths.type_at(path)})" for path in layers], _NAMED_LAYERS)
+        recorder.warn(f"computed outside torch (numpy), so their MACs are not counted: {names}")
     if step is not None:
         recorder.warn(f"the optimizer step is {step.optimizer} with torch's defaults")
     return tuple(recorder.warnings)

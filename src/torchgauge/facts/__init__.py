@@ -42,7 +42,14 @@ from torchgauge.facts.figures import (
 )
 from torchgauge.facts.files import AdapterRecord, PickleImport, StoredRecord, StoredTensor, TrainingRecord
 from torchgauge.facts.measurements import EnergyFacts, Measured, TraceRecord, blank_measurements
-from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord, is_within
+from torchgauge.facts.module import (
+    ArchitectureRecord,
+    InputRecord,
+    ModuleRecord,
+    ParamRecord,
+    enclosing_paths,
+    is_within,
+)
 from torchgauge.facts.op import CATEGORIES, COUNTED, FREE, UNCOUNTED, Cost, OpRecord, Signature
 from torchgauge.facts.predictions import (
     Bounds,
@@ -145,6 +152,7 @@ __all__ = [
     "build_tree",
     "capture_from_document",
     "contiguous_stride",
+    "enclosing_paths",
     "figures_of",
     "find_mixtures",
     "fit_row",

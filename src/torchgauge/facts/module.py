@@ -17,6 +17,12 @@ def is_within(path: str, outer: str) -> bool:
     return not outer or path == outer or path.startswith(f"{outer}.")
 
 
+def enclosing_paths(path: str) -> list[str]:
+    """The root (""), the modules that a module or tensor is in from the outermost on, and the path itself."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[:end]) for end in range(len(parts) + 1)]
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleRecord:
     """A module of the model, whether it was called or not; `path` is "" for the root.

@@ -22,6 +22,7 @@ from torchgauge.checkpoint.single_file import open_file, open_files, sniff_file
 from torchgauge.checkpoint.training import merge_training
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
+from torchgauge.units import format_names
 
 _INDEX_SUFFIX = ".index.json"
 _FAVOURITES = ("model", "pytorch_model", "diffusion_pytorch_model", "adapter_model", "consolidated")
@@ -65,10 +66,7 @@ def open_sharded(folder: str, progress: Progress) -> Index:
     shards = sorted(set(places.values()))
     missing = [shard for shard in shards if not os.path.isfile(os.path.join(folder, shard))]
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise FormatError(
-            f"{folder}: {name} lists files that are missing: {', '.join(missing[:3])}{more}; download them"
-        )
+        raise FormatError(f"{folder}: {name} lists files that are missing: {format_names(missing, 3)}; download them")
     parts = open_files(folder, shards, progress)
     stored = {entry.name for part in parts for entry in part.entries}
     absent = [tensor for tensor in places if tensor not in stored]

@@ -33,6 +33,7 @@ from torchgauge.checkpoint.zip_archive import (
 )
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
+from torchgauge.units import format_names
 
 _CHECKED_BYTES = 2**26
 _PICKLE_SUFFIXES = (".pkl", ".pickle", ".pt", ".joblib")
@@ -269,8 +270,7 @@ def open_cut_archive(source: ByteSource) -> Index:
             raise FormatError(
                 f"{source.label}: the data of all tensors is missing at its end; is the download complete?"
             )
-        more = f" and {len(lost) - _NAMED_TENSORS:,} more" if len(lost) > _NAMED_TENSORS else ""
-        names = f" ({', '.join(map(printable, lost[:_NAMED_TENSORS]))}{more})" if lost else ""
+        names = f" ({format_names([*map(printable, lost)], _NAMED_TENSORS)})" if lost else ""
         warning = (
             f"{source.label}: the end of the file is missing, and with it {len(lost):,} of "
             f"{len(index.entries):,} tensors{names}; is the download complete?"

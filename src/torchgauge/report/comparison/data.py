@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint.tensor_names import common_names
 from torchgauge.errors import UsageError
-from torchgauge.facts import ModuleRecord, ParamRecord, Row, View
+from torchgauge.facts import ModuleRecord, ParamRecord, Row, View, enclosing_paths
 from torchgauge.facts.measurements import measurements_of
 from torchgauge.report.comparison.matching import Matcher, Matching, name_in_model
 from torchgauge.report.comparison.readings import (
@@ -80,9 +80,8 @@ def _from_names(view: View) -> View:
     held: defaultdict[str, list[ParamRecord]] = defaultdict(list)
     for param in capture.params:
         # From the root down, so that a module comes after the one it is in.
-        parts = param.module.split(".") if param.module else []
-        for count in range(len(parts) + 1):
-            held[".".join(parts[:count])].append(param)
+        for path in enclosing_paths(param.module):
+            held[path].append(param)
     modules = [next(record for record in capture.modules if record.path == "")]
     for path, params in held.items():
         if path:

@@ -23,7 +23,7 @@ from torchgauge.report.model import (
     texts,
 )
 from torchgauge.report.options import Options
-from torchgauge.units import format_bytes, format_exact, format_percent, format_seconds
+from torchgauge.units import format_bytes, format_exact, format_names, format_percent, format_seconds
 
 _MOST_OPS, _MOST_MODULES = 6, 3
 _BRIEF, _LONG = 8, 50
@@ -109,7 +109,7 @@ def _kernels(compiled: Compiled, shown: int) -> Table:
     rows = []
     for group in ranked[:shown]:
         ops = [op.removeprefix("aten::") for op in group.first.ops]
-        fused = ", ".join(ops[:_MOST_OPS]) + (f" and {len(ops) - _MOST_OPS} more" if len(ops) > _MOST_OPS else "")
+        fused = format_names(ops, _MOST_OPS)
         paths = sorted(group.modules, key=lambda path: -group.modules[path])
         served = ", ".join(path or "(root)" for path in paths[:_MOST_MODULES])
         others = f" and {len(paths) - _MOST_MODULES} more" if len(paths) > _MOST_MODULES else ""

@@ -19,6 +19,7 @@ from torchgauge.units import (
     format_count,
     format_exact,
     format_joules,
+    format_names,
     format_percent,
     format_seconds,
     format_shape,
@@ -382,7 +383,6 @@ def note_texts(view: View) -> list[str]:
     found += run.warnings
     unused = unused_modules(view)
     if unused:
-        names = ", ".join(f"{node.path} ({format_count(node.record.params)} params)" for node in unused[:_NAMED_UNUSED])
-        others = f" and {len(unused) - _NAMED_UNUSED} more" if len(unused) > _NAMED_UNUSED else ""
-        found.append(f"Never used in this run: {names}{others}")
+        names = [f"{node.path} ({format_count(node.record.params)} params)" for node in unused]
+        found.append(f"Never used in this run: {format_names(names, _NAMED_UNUSED)}")
     return found

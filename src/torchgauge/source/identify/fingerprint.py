@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
 from torchgauge.checkpoint.tensor_names import is_optional
+from torchgauge.facts import enclosing_paths
 from torchgauge.source.state_names import Shape
 
 _BYTES = 8
@@ -28,8 +29,7 @@ class Sums:
         for name, shape in shapes.items():
             if not is_optional(name):
                 value = hash_text(f"{name} {'x'.join(map(str, shape))}")
-                parts = name.split(".")
-                for path in [".".join(parts[:end]) for end in range(len(parts) + 1)]:
+                for path in enclosing_paths(name):
                     self._sums[path] += value
 
     @property

@@ -9,6 +9,7 @@ from torch import nn
 
 from torchgauge.source.building import Recipe
 from torchgauge.source.state_names import LISTED_NAMES
+from torchgauge.units import format_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +39,12 @@ class Match:
             which = f"all tensors except {len(self.unused)} that it does not use (such as '{self.unused[0]}')"
         parts = [f"the code is inferred: names and shapes of {which} match {self.target}", *self.remarks]
         if self.twins:
-            parts.append(f"these have the same tensors and may compute something else: {_listed(self.twins)}")
+            twins = format_names(self.twins, LISTED_NAMES)
+            parts.append(f"these have the same tensors and may compute something else: {twins}")
         if self.assumed:
             values = ", ".join(f"{name} {value}" for name, value in self.assumed.items())
             parts.append(f"assumed, not determined by shapes: {values}")
         config, names = self.defaults
         if names:
-            parts.append(f"defaults of {config}, not determined by any tensor: {_listed(names)}")
+            parts.append(f"defaults of {config}, not determined by any tensor: {format_names(names, LISTED_NAMES)}")
         return "; ".join(parts)
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
-    return ", ".join(names[:LISTED_NAMES]) + more

@@ -18,10 +18,9 @@ from torch.jit._trace import TracerWarning
 from torchgauge import capture
 from torchgauge.capture.recorder import describe_value
 from torchgauge.compat.fvcore.nn.jit_handles import Handle
-from torchgauge.compat.fvcore.nn.parameter_count import with_owners
 from torchgauge.compat.observed import FunctionCall, Observer, OpCall, observe, own_error, require_module
 from torchgauge.errors import TorchgaugeError
-from torchgauge.facts import TensorSpec
+from torchgauge.facts import TensorSpec, enclosing_paths
 
 CONVOLUTIONS = frozenset(
     ("aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d", "aten::conv_transpose2d",
@@ -352,7 +351,7 @@ class JitModelAnalysis:
                     unsupported[name][node.kind()] += 1
                 else:
                     counts[name] += counted
-        owners = {owner for name in found.called for owner in with_owners(name)} if self._is_owned else set()
+        owners = {owner for name in found.called for owner in enclosing_paths(name)} if self._is_owned else set()
         self._stats = Statistics(counts, unsupported, names - found.called - owners)
         if self._enable_warn_unsupported_ops:
             for op, times in unsupported[""].items():
@@ -400,7 +399,7 @@ class JitModelAnalysis:
         return self._ancestor_mode == "owner"
 
     def _ancestors(self, node: Node) -> set[str]:
-        return set(with_owners(node.scopes[-1])) if self._is_owned else {"", *node.scopes}
+        return set(enclosing_paths(node.scopes[-1])) if self._is_owned else {"", *node.scopes}
 
     def _count(self, node: Node) -> Counter[str] | None:
         """The counts of the op by name; None where nothing counts it."""

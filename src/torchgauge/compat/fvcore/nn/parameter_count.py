@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from torch import nn
 
+from torchgauge.facts import enclosing_paths
+
 
 def parameter_count(model: nn.Module) -> defaultdict[str, int]:
     """Elements by the name of a parameter or a module; those of the whole model under "". A shared parameter counts
     once, under its first name."""
     found: defaultdict[str, int] = defaultdict(int)
     for name, parameter in model.named_parameters():
-        for owner in with_owners(name):
+        for owner in enclosing_paths(name):
             found[owner] += parameter.numel()
     return found
 
@@ -78,12 +80,6 @@ def scaled(count: float, units: str = "PTGMK") -> tuple[float, str]:
     """The count in the largest unit of which it is more than a tenth; the unit is "" if there is none."""
     unit = next((unit for unit in units if abs(count) > _UNITS[unit] / 10), "")
     return count / _UNITS.get(unit, 1), unit
-
-
-def with_owners(name: str) -> list[str]:
-    """The model (""), every owner from the outermost to the innermost, and the name itself."""
-    parts = name.split(".") if name else []
-    return [".".join(parts[:end]) for end in range(len(parts) + 1)]
 
 
 def members(owner: str, names: Iterable[str]) -> list[str]:

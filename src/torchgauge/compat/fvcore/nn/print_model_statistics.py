@@ -18,8 +18,8 @@ from torchgauge.compat.fvcore.nn.parameter_count import (
     parameter_shapes,
     pipe_table,
     scaled,
-    with_owners,
 )
+from torchgauge.facts import enclosing_paths
 
 Numbers = dict[str, dict[str, Any]]
 Texts = dict[str, dict[str, str]]
@@ -119,7 +119,7 @@ def _remove_zero_statistics(
     kept = {name: figures.copy() for name, figures in statistics.items() if any(figures.values())}
     kept |= {name: statistics[name].copy() for name in force_keep or {""} if name in statistics}
     if require_trivial_children:
-        for name in sorted(statistics, key=lambda name: len(with_owners(name)), reverse=True):
+        for name in sorted(statistics, key=lambda name: len(enclosing_paths(name)), reverse=True):
             if name not in kept and members(name, kept):
                 kept[name] = statistics[name].copy()
     return {name: kept[name] for name in statistics if name in kept}
