@@ -194,4 +194,4 @@ def _price(recorder: Recorder, branch: Function, operands: Sequence[object]) -> 
     with recorder.rehearsal() as ops:
         branch(*operands)
         total = sum((op.cost for op in ops()), Cost())
-    return total.macs, total.flops, total.bytes_read + total.bytes_written
+    return total.macs, total.flops, total.bytes_moved

@@ -229,7 +229,7 @@ def estimate_energy(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
         # TF32 is for matrix work only.
         mac_j = technology.mac_j("tf32" if known.tf32 and dtype == "float32" else dtype)
         other_j = technology.operation_j(dtype).scaled(max(cost.flops - 2 * cost.macs, 0))
-        moved_j = technology.byte_j().scaled(cost.bytes_read + cost.bytes_written)
+        moved_j = technology.byte_j().scaled(cost.bytes_moved)
         by_op[op.index] = moved_j.plus(mac_j.scaled(cost.macs)).plus(other_j)
     work = Range(sum(one.low for one in by_op.values()), sum(one.high for one in by_op.values()))
     power = power_of(known.watts, known.kind, known.cores)

@@ -30,6 +30,10 @@ class Cost:
     bytes_read: int = 0
     bytes_written: int = 0
 
+    @property
+    def bytes_moved(self) -> int:
+        return self.bytes_read + self.bytes_written
+
     def __add__(self, other: Cost) -> Cost:
         return Cost(
             self.macs + other.macs,

@@ -138,7 +138,7 @@ _CALL_FIGURES = [(figure.key, figure.of_call) for figure in figures_of(OPS) if f
 
 def op_row(op: OpRecord, capture: Capture) -> Row:
     signature = op.signature
-    moved = signature.cost.bytes_read + signature.cost.bytes_written
+    moved = signature.cost.bytes_moved
     static = {
         **_UNMEASURED[OPS],
         "index": op.index,

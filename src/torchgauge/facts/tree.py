@@ -27,6 +27,10 @@ class Sums(dict[str, int]):
         except KeyError:
             raise AttributeError(f"'{key}' does not add up over ops; these do: {', '.join(self)}") from None
 
+    @property
+    def bytes_moved(self) -> int:
+        return self["bytes_read"] + self["bytes_written"]
+
     def count(self, call: Signature) -> None:
         for key, of_call in _OF_CALL:
             self[key] += of_call(call)

@@ -296,7 +296,7 @@ def op_times(runs: Sequence[Mapping[int, Joined]], *, on_device: bool) -> dict[i
 def op_figures(op: OpRecord, time: OpTime, peaks: Peaks | None, *, least_s: float) -> MeasuredOp:
     """The measured members of an op's row; `least_s` is the time of an op that does nothing."""
     cost = op.signature.cost
-    moved = cost.bytes_read + cost.bytes_written
+    moved = cost.bytes_moved
     # torch has a switch for matmuls and another for cuDNN's convolutions and RNNs.
     tf32 = allows_tf32("convolution" if op.signature.category in ("convolution", "recurrent") else "matmul")
     rate = peaks.rate(op.signature.dtype, tf32=tf32) if peaks else None

@@ -107,7 +107,7 @@ def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
                 share=share_of(value, total),
                 macs=own.macs,
                 flops=own.flops,
-                bytes_moved=own.bytes_read + own.bytes_written,
+                bytes_moved=own.bytes_moved,
             )
         )
     return _largest(ranked, by, limit)
@@ -151,7 +151,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
                 is_counted=signature.status != UNCOUNTED,
                 macs=sums.macs,
                 flops=sums.flops,
-                bytes_moved=sums.bytes_read + sums.bytes_written,
+                bytes_moved=sums.bytes_moved,
                 roof_share=sum(least for least, _ in known) / sum(taken for _, taken in known) if known else None,
                 bound=max(bounds, key=lambda bound: bounds[bound], default=None),
             )

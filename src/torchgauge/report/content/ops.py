@@ -164,7 +164,6 @@ def _slices(view: View, key: Callable[[OpRecord], str]) -> list[Slice]:
         groups.setdefault(key(op), Sums()).count(op.signature)
     totals, slices = view.totals, []
     for name, sums in groups.items():
-        moved = sums.bytes_read + sums.bytes_written
         slices.append(
             Slice(
                 name=name,
@@ -172,10 +171,10 @@ def _slices(view: View, key: Callable[[OpRecord], str]) -> list[Slice]:
                 uncounted=sums.uncounted_ops,
                 macs=sums.macs,
                 flops=sums.flops,
-                bytes_moved=moved,
+                bytes_moved=sums.bytes_moved,
                 macs_share=share_of(sums.macs, totals.macs),
                 flops_share=share_of(sums.flops, totals.flops),
-                bytes_share=share_of(moved, totals.bytes_read + totals.bytes_written),
+                bytes_share=share_of(sums.bytes_moved, totals.bytes_read + totals.bytes_written),
             )
         )
     return slices
@@ -238,7 +237,7 @@ def coverage(view: View) -> Coverage:
     for op in view.capture.ops:
         if op.status == UNCOUNTED:
             calls[op.op] += 1
-            moved[op.op] += op.cost.bytes_read + op.cost.bytes_written
+            moved[op.op] += op.cost.bytes_moved
     totals = view.totals
     return Coverage(
         counted=statuses["counted"],

@@ -109,7 +109,7 @@ def _host_slices(view: View, trace: TraceRecord, ranges: list[ModuleRange]) -> l
             shapes = ", ".join(format_shape(spec.shape) for spec in op.signature.inputs)
             facts = {"op": op.index, "module": op.module, "inputs": shapes}
             if op.status == COUNTED:
-                facts |= {"flops": op.cost.flops, "bytes": op.cost.bytes_read + op.cost.bytes_written}
+                facts |= {"flops": op.cost.flops, "bytes": op.cost.bytes_moved}
         calls.append(_slice(trace.names[name], "op", start, duration, HOST, thread, facts))
     # Of two that start together the longer one is the outer one; the sort is stable: a module is around its op.
     return sorted([*modules, *calls], key=lambda event: (event["ts"], -event["dur"]))

@@ -52,7 +52,7 @@ def distribution(view: View, options: Options) -> dict[str, object] | None:
             params=params.get(kind, 0),
             macs=sum(node.own.macs for node in members),
             flops=sum(node.own.flops for node in members),
-            bytes_moved=sum(node.own.bytes_read + node.own.bytes_written for node in members),
+            bytes_moved=sum(node.own.bytes_moved for node in members),
             time_s=sum(times.get(node.path, {}).get("self_time_s") or 0.0 for node in members) if times else None,
             energy=sum(own_energy(node, joules, energy_key(view)) for node in members) if joules else None,
         )
@@ -137,11 +137,13 @@ def roofline(view: View, options: Options) -> dict[str, object] | None:
     # By powers of two of FLOPs per byte: how many ops, FLOPs and bytes lie there.
     bins: dict[int, dict[str, int]] = {}
     for op in view.capture.ops:
-        if op.status == COUNTED and op.cost.flops and _moved(op):
-            found = bins.setdefault(floor(log2(op.cost.flops / _moved(op))), {"ops": 0, "flops": 0, "bytes": 0})
+        if op.status == COUNTED and op.cost.flops and op.cost.bytes_moved:
+            found = bins.setdefault(
+                floor(log2(op.cost.flops / op.cost.bytes_moved)), {"ops": 0, "flops": 0, "bytes": 0}
+            )
             found["ops"] += 1
             found["flops"] += op.cost.flops
-            found["bytes"] += _moved(op)
+            found["bytes"] += op.cost.bytes_moved
     histogram = [{"low": 2.0**power, "high": 2.0 ** (power + 1), **bins[power]} for power in sorted(bins)]
     if not histogram:
         return None
@@ -179,7 +181,7 @@ def device_peaks(view: View) -> DevicePeaks | None:
             least_s = (row.get("roof_share") or 0.0) * (row.get("time_s") or 0.0)
             if least_s:
                 flops.setdefault(op.signature.dtype or "", []).append(op.cost.flops / least_s)
-                moved.append(_moved(op) / least_s)
+                moved.append(op.cost.bytes_moved / least_s)
         rates = {dtype: rate for dtype, found in flops.items() if (rate := _agreed(found))}
         bandwidth = _agreed(moved)
         if not bandwidth:
@@ -238,8 +240,7 @@ def _predicted_dots(view: View) -> list[Dot]:
     for calls in equal_calls(op for op in view.capture.ops if rows.get(op.index, {}).get("predicted_device_s")):
         signature, sums = calls[0].signature, Sums.over(calls)
         seconds = sum(rows[op.index]["predicted_device_s"] for op in calls)
-        moved = sums.bytes_read + sums.bytes_written
-        if not sums.flops or not moved:
+        if not sums.flops or not sums.bytes_moved:
             continue
         longest = max((rows[op.index] for op in calls), key=lambda row: row["predicted_device_s"])
         found.append(
@@ -248,7 +249,7 @@ def _predicted_dots(view: View) -> list[Dot]:
                 category=signature.category,
                 shapes=format_shapes([list(spec.shape) for spec in signature.inputs]),
                 calls=len(calls),
-                intensity=sums.flops / moved,
+                intensity=sums.flops / sums.bytes_moved,
                 flops_per_s=sums.flops / seconds,
                 time_s=seconds,
                 share=seconds / whole,
@@ -258,7 +259,3 @@ def _predicted_dots(view: View) -> list[Dot]:
             )
         )
     return sorted(found, key=lambda dot: -dot.time_s)[:_MOST_DOTS]
-
-
-def _moved(op: OpRecord) -> int:
-    return op.cost.bytes_read + op.cost.bytes_written
