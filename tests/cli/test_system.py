@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import torch
 from tests.report.sample import ENVIRONMENT
 from torchgauge.cli import main
 from torchgauge.cli.system import offer_lines, peaks_text, system_lines, system_text
-from torchgauge.hardware import Device, System, collect_environment, cpu_name, parse_cpuinfo
+from torchgauge.hardware import Device, Peaks, System, collect_environment, cpu_name, parse_cpuinfo
+from torchgauge.measure import DevicePeaks, Instrument
 from torchgauge.report import line_width, plain
 
 
@@ -62,14 +64,14 @@ def test_sensors_and_counters_are_there_or_say_why_not(capsys: pytest.CaptureFix
 
 
 def test_a_sensor_shows_what_it_resolves_and_an_absent_one_why() -> None:
-    sensor = {
+    sensor: Instrument = {
         "name": "cuda_power_w", "device": "cuda:0", "available": True, "reason": None, "source": "NVML",
         "update_period_s": 1.0, "resolution": 0.001, "resolution_unit": "W",
     }  # fmt: skip
     assert (
         plain(offer_lines(sensor, 100)).strip().split(maxsplit=2)[2] == "every 1.00 s, in steps of 0.001 W, from NVML"
     )
-    absent = {"name": "cycles", "available": False, "reason": "no such event"}
+    absent: Instrument = {"name": "cycles", "available": False, "reason": "no such event"}
     assert plain(offer_lines(absent, 100)).strip().split(maxsplit=1) == ["cycles", "absent: no such event"]
 
 
@@ -78,17 +80,17 @@ def test_the_lines_fit_the_terminal() -> None:
         ENVIRONMENT, physical_cores=2, logical_cores=4, available_memory_bytes=2**30, backends={}, devices=()
     )
     reason = "the processor, or the virtual machine around it, does not offer this event"
-    row = {"name": "cycles", "available": False, "reason": reason}
+    row: Instrument = {"name": "cycles", "available": False, "reason": reason}
     lines = system_lines(system, {"counters": [row]}, 80)
     assert max(map(line_width, lines)) <= 80
     assert reason in " ".join(plain(lines).split())
 
 
 def test_peaks_are_shown_with_their_source_or_as_unknown() -> None:
-    peaks = {"flops_per_s": {"float32": 67e12, "int8": 2e15}, "bytes_per_s": 4.8e12, "source": "a datasheet"}
-    row = {"device": "cuda:0", "name": "A GPU", "published": peaks, "measured": None}
+    peaks = Peaks("A GPU", {"float32": 67e12, "int8": 2e15}, 4.8e12, None, "a datasheet")
+    row = DevicePeaks("cuda:0", "A GPU", published=peaks, measured=None)
     assert peaks_text(row) == "cuda:0: float32 67.0 TFLOP/s, int8 2.00 POP/s, memory 4.80 TB/s (a datasheet)"
-    assert "unknown; torchgauge system --calibrate" in peaks_text(row | {"published": None})
+    assert "unknown; torchgauge system --calibrate" in peaks_text(replace(row, published=None))
 
 
 def test_calibrating_measures_remembers_and_shows(

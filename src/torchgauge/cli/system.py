@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from torchgauge.cli.output import check_outputs, deliver, show_progress
 from torchgauge.progress import import_torch, stage
@@ -15,12 +14,24 @@ from torchgauge.report.registry import SYSTEM, find_format
 
 if TYPE_CHECKING:
     from torchgauge.hardware import System
-    from torchgauge.measure.calibrate import Calibrated
+    from torchgauge.measure.absence import Instrument
+    from torchgauge.measure.calibrate import Calibrated, DevicePeaks
     from torchgauge.report.layout import Line
 
 SUMMARY = "what can be measured here: devices, peak rates, sensors, counters, energy meters"
 RESULT = SYSTEM
 DESCRIPTION = "Show the devices of this machine and what can be measured on it."
+
+
+class Machine(TypedDict, total=False):
+    """What this machine offers; the meters, sensors and counters that it lacks are listed with the reason."""
+
+    peaks: list[DevicePeaks]
+    sensors: list[Instrument]
+    counters: list[Instrument]
+    meters: list[Instrument]
+    calibration: list[Calibrated]
+    isolation: list[Instrument]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,13 +66,16 @@ def run(args: argparse.Namespace) -> int:
     places = ["cpu", *(f"{device.kind}:{device.index}" for device in system.devices)]
     # Where there is no CUDA device, its meters say so.
     places += [] if any(device.kind == "cuda" for device in system.devices) else ["cuda"]
-    found = {
+    found: Machine = {
         "peaks": peaks(system),
         "sensors": list_quantities(sum(device.kind == "cuda" for device in system.devices)),
         "counters": list_counters(),
         "meters": list_meters(places),
-        "calibration": [asdict(one) for one in calibrated],
-        "isolation": [asdict(barrier) | {"available": barrier.is_active} for barrier in barriers()],
+        "calibration": calibrated,
+        "isolation": [
+            {"name": one.name, "prevents": one.prevents, "reason": one.reason, "available": one.is_active}
+            for one in barriers()
+        ],
     }
     deliver(
         args,
@@ -89,22 +103,26 @@ def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
         return found
 
 
-def system_json(system: System, found: Mapping[str, Any]) -> str:
+def system_json(system: System, found: Machine) -> str:
     from torchgauge import __version__
     from torchgauge.facts import SCHEMA_VERSION
 
     tool = {"name": "torchgauge", "version": __version__}
-    document = {"schema_version": SCHEMA_VERSION, "tool": tool} | asdict(system) | dict(found)
+    rows = [asdict(row) for row in found["peaks"]]
+    for peaks in (row[kind] for row in rows for kind in ("published", "measured") if row[kind]):
+        del peaks["pace"]  # of single ops: it serves the advice, and is not a peak
+    lists = {**found, "peaks": rows, "calibration": [asdict(one) for one in found["calibration"]]}
+    document = {"schema_version": SCHEMA_VERSION, "tool": tool} | asdict(system) | lists
     return json.dumps(document, indent=1) + "\n"
 
 
-def system_text(system: System, found: Mapping[str, Any]) -> str:
+def system_text(system: System, found: Machine) -> str:
     from torchgauge.report.layout import PLAIN_WIDTH, plain
 
     return plain(system_lines(system, found, PLAIN_WIDTH))
 
 
-def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[Line]:
+def system_lines(system: System, found: Machine, width: int) -> list[Line]:
     from torchgauge.report.layout import Span, wrap
     from torchgauge.units import format_bytes, format_exact, visible
 
@@ -132,11 +150,16 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
         facts.append(("Devices", "none except the CPU"))
     facts += [("Peaks", peaks_text(row)) for row in found.get("peaks", ())]
     for row in found.get("calibration", ()):
-        facts += [("Missing", f"{row['device']} {part}: {reason}") for part, reason in row["absent"].items()]
-        facts += [("Note", note) for note in row["notes"]]
+        facts += [("Missing", f"{row.device} {part}: {reason}") for part, reason in row.absent.items()]
+        facts += [("Note", note) for note in row.notes]
     lines = [line for name, value in facts for line in wrap(visible(value), width, lead=(Span(f"{name:<10}"),))]
-    for title in ("Sensors", "Counters", "Meters", "Isolation"):
-        rows = found.get(title.lower(), ())
+    lists = {
+        "Sensors": found.get("sensors", ()),
+        "Counters": found.get("counters", ()),
+        "Meters": found.get("meters", ()),
+        "Isolation": found.get("isolation", ()),
+    }
+    for title, rows in lists.items():
         lines += [(), (Span(title, "heading"),)] if rows else []
         lines += [line for row in rows for line in offer_lines(row, width)]
     return lines
@@ -145,22 +168,22 @@ def system_lines(system: System, found: Mapping[str, Any], width: int) -> list[L
 FORMS = {"json": system_json, "text": system_text}
 
 
-def peaks_text(row: Mapping[str, Any]) -> str:
+def peaks_text(row: DevicePeaks) -> str:
     from torchgauge.units import format_count
 
     known = []
-    for peaks in (row["published"], row["measured"]):
+    for peaks in (row.published, row.measured):
         if peaks:
             rates = [
                 f"{dtype} {format_count(rate)}{'OP' if dtype == 'int8' else 'FLOP'}/s"
-                for dtype, rate in peaks["flops_per_s"].items()
+                for dtype, rate in peaks.flops_per_s.items()
             ]
-            rates += [f"memory {format_count(peaks['bytes_per_s'])}B/s"] if peaks["bytes_per_s"] else []
-            known.append(f"{', '.join(rates)} ({peaks['source']})")
-    return f"{row['device']}: {'; '.join(known) or 'unknown; torchgauge system --calibrate measures them'}"
+            rates += [f"memory {format_count(peaks.bytes_per_s)}B/s"] if peaks.bytes_per_s else []
+            known.append(f"{', '.join(rates)} ({peaks.source})")
+    return f"{row.device}: {'; '.join(known) or 'unknown; torchgauge system --calibrate measures them'}"
 
 
-def offer_lines(row: Mapping[str, Any], width: int) -> list[Line]:
+def offer_lines(row: Instrument, width: int) -> list[Line]:
     """A sensor, a counter or a barrier: its resolution, or why it is missing."""
     from torchgauge.report.layout import Span, wrap
     from torchgauge.units import format_bytes, format_count, format_seconds, format_value, visible

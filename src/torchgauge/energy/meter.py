@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from torchgauge.measure.absence import Absent
+from torchgauge.measure.absence import Absent, Instrument
 from torchgauge.registry import Registry
 
 if TYPE_CHECKING:
@@ -147,14 +147,14 @@ class Unwrapped:
         return self._turned_j + raw_j
 
 
-def list_meters(devices: Iterable[str]) -> list[dict[str, object]]:
+def list_meters(devices: Iterable[str]) -> list[Instrument]:
     """Of the devices by torch's names, as rows of `torchgauge system`; a meter of the whole machine is there once."""
-    rows: dict[tuple[str, str], dict[str, object]] = {}
+    rows: dict[tuple[str, str], Instrument] = {}
     for device in devices:
         with meters_of(device) as found:
             for meter in found:
                 row = describe_meter(meter)
-                shown: dict[str, object] = {
+                shown: Instrument = {
                     "name": row["name"],
                     "device": row["covers"],
                     "available": row["available"],

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.measure.absence import Absent
-    from torchgauge.measure.calibrate import DTYPES, ProbeDiedError, doubts
+    from torchgauge.measure.absence import Absent, Instrument
+    from torchgauge.measure.calibrate import DTYPES, DevicePeaks, ProbeDiedError, doubts
     from torchgauge.measure.counters import GENERAL, Counted, counting, list_counters, memory_events, tally
     from torchgauge.measure.latency import (
         Budget,
@@ -85,21 +85,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COPY", "DTYPES", "GENERAL", "MOST_NUMBERS", "MOST_POINTS", "RAW", "RUN", "Absent", "Budget", "Count", "Counted",
-    "Device", "DeviceKernel", "Event", "FloatEvent", "HostEvent", "HostWatch", "MeasurementPlan", "ModuleWatch",
-    "OpTime", "ProbeDiedError", "Processor", "Profiled", "Quantity", "Sampler", "Samples", "Series", "Settings",
-    "Subject", "Sweep", "Timed", "Value", "align", "allocation_peak", "applied", "batch_size", "buffer_bytes",
-    "counting", "cuda_quantities", "decode", "device_module_times", "doubts", "float_events", "fragmentation",
-    "inclusive_sums", "join", "last_cache_bytes", "list_counters", "list_quantities", "matmul", "measure",
-    "median_interval", "memory_events", "middle_half", "module_paths", "nearest", "nvml_device", "opened", "outcome",
-    "parse_processor", "parse_sweeps", "percentile", "process_quantities", "processor_quantities", "profile_runs",
-    "read_settings", "ready", "rebatched", "refusal", "relative_half_width", "require_device", "sampling",
-    "serial_share", "serial_shares", "split_runs", "tally", "thread_count", "thread_counts", "time_modules",
+    "Device", "DeviceKernel", "DevicePeaks", "Event", "FloatEvent", "HostEvent", "HostWatch", "Instrument",
+    "MeasurementPlan", "ModuleWatch", "OpTime", "ProbeDiedError", "Processor", "Profiled", "Quantity", "Sampler",
+    "Samples", "Series", "Settings", "Subject", "Sweep", "Timed", "Value", "align", "allocation_peak", "applied",
+    "batch_size", "buffer_bytes", "counting", "cuda_quantities", "decode", "device_module_times", "doubts",
+    "float_events", "fragmentation", "inclusive_sums", "join", "last_cache_bytes", "list_counters", "list_quantities",
+    "matmul", "measure", "median_interval", "memory_events", "middle_half", "module_paths", "nearest", "nvml_device",
+    "opened", "outcome", "parse_processor", "parse_sweeps", "percentile", "process_quantities", "processor_quantities",
+    "profile_runs", "read_settings", "ready", "rebatched", "refusal", "relative_half_width", "require_device",
+    "sampling", "serial_share", "serial_shares", "split_runs", "tally", "thread_count", "thread_counts", "time_modules",
     "time_runs", "trace_of", "uncounted_work",
 ]  # fmt: skip
 
 _HOMES = {
-    "absence": ("Absent",),
-    "calibrate": ("DTYPES", "ProbeDiedError", "doubts"),
+    "absence": ("Absent", "Instrument"),
+    "calibrate": ("DTYPES", "DevicePeaks", "ProbeDiedError", "doubts"),
     "counters": ("Counted", "GENERAL", "counting", "list_counters", "memory_events", "tally"),
     "latency": (
         "Budget", "Timed", "median_interval", "middle_half", "nearest", "percentile", "relative_half_width",

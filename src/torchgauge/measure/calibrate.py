@@ -8,9 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from threading import Timer
-from typing import Any
 
 import psutil
 
@@ -133,24 +132,28 @@ def _watch(probe: subprocess.Popen[str]) -> Timer:
     return watch
 
 
-def peaks(system: System) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class DevicePeaks:
     """Published and measured side by side; neither if unknown."""
+
+    device: str
+    name: str
+    published: Peaks | None
+    measured: Peaks | None
+
+
+def peaks(system: System) -> list[DevicePeaks]:
     devices = [
         ("cpu", "cpu", system.environment.cpu),
         *((device.kind, f"{device.kind}:{device.index}", device.name) for device in system.devices),
     ]
+    # Apple's processor and its GPU share a name: the table holds the GPU's rates, the memory the processor's.
     return [
-        {
-            "device": device,
-            "name": name,
-            # Apple's processor and its GPU share a name: the table holds the GPU's rates, the memory the processor's.
-            "published": None if kind == "cpu" else _plain(published_peaks(name)),
-            "measured": None if kind == "mps" else _plain(remembered(name)),
-        }
+        DevicePeaks(
+            device,
+            name,
+            published=None if kind == "cpu" else published_peaks(name),
+            measured=None if kind == "mps" else remembered(name),
+        )
         for kind, device, name in devices
     ]
-
-
-def _plain(found: Peaks | None) -> dict[str, Any] | None:
-    # The pace of single ops serves the advice; it is not a peak.
-    return None if found is None else {key: value for key, value in asdict(found).items() if key != "pace"}

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from torchgauge.measure.absence import Absent
+from torchgauge.measure.absence import Absent, Instrument
 from torchgauge.measure.perf_events import (
     HARDWARE,
     SOFTWARE,
@@ -35,7 +35,7 @@ from torchgauge.measure.perf_events import (
 )
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Counters, Meter
+    from torchgauge.facts.document_types import Counters
 
 DEVICES = Path("/sys/bus/event_source/devices")
 # By the names that Intel's server and client parts use.
@@ -240,7 +240,7 @@ def tally(readings: Sequence[tuple[Event, Count]], counted: Counted) -> None:
     counted.values = {name: value for name, value in counted.values.items() if _figure(name) not in counted.absent}
 
 
-def list_counters() -> list[Meter]:
+def list_counters() -> list[Instrument]:
     """Every counter, tried once: available, or why not."""
     with counting() as counted:
         pass

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from torchgauge.measure.absence import Absent
+from torchgauge.measure.absence import Absent, Instrument
 from torchgauge.measure.latency import busy_seconds
 from torchgauge.measure.nvml import THROTTLE_REASONS, Device, opened
 
@@ -53,7 +53,7 @@ class Quantity:
         except (OSError, NotImplementedError, psutil.Error) as error:
             return Absent(f"{self.source}: {error}" if str(error) else f"{self.source} reports no value")
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> Instrument:
         """Its resolution, or why it cannot be read here."""
         now = self.now()
         return {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
-from torchgauge.measure.absence import Absent
+from torchgauge.measure.absence import Absent, Instrument
 from torchgauge.measure.readings import (
     Quantity,
     Value,
@@ -313,11 +313,11 @@ def sampling(
             sampler.end()
 
 
-def list_quantities(cuda_devices: int) -> list[dict[str, object]]:
+def list_quantities(cuda_devices: int) -> list[Instrument]:
     """Everything that could be sampled here, with what it can resolve or why it is missing."""
     rows = [quantity.describe() for quantity in (*processor_quantities(), *process_quantities())]
     for index in range(max(1, cuda_devices)):
         with nvml_device(index) as device:
             found = [quantity.describe() for quantity in cuda_quantities(device)]
-        rows += [row | {"device": f"cuda:{index}"} for row in found] if cuda_devices else found
+        rows += [{**row, "device": f"cuda:{index}"} for row in found] if cuda_devices else found
     return rows
