@@ -22,9 +22,9 @@ from torchgauge.advise.op_time import (
     LeastTime,
     OpTimes,
     fresh_memory,
-    pass_rate,
     predicted_times,
 )
+from torchgauge.advise.processor import pass_rate
 from torchgauge.advise.registry import OPTIONS
 from torchgauge.capture.recorder import source_line
 from torchgauge.hardware import Pace, Peaks

@@ -19,12 +19,11 @@ from torchgauge.advise.op_time import (
     LeastTime,
     OpTimes,
     Queues,
-    call_pace,
     combined,
     fresh_memory,
-    gelu_seconds,
     predicted_times,
 )
+from torchgauge.advise.processor import call_pace, gelu_seconds
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
 from torchgauge.facts.experts import Mixture
@@ -317,13 +316,19 @@ class Evidence:
                 self.capture.ops, self.peaks, self.device, ran.threads, self.least_time, ran.cpu_cores, calls
             )
         seconds = {index: 0.0 if index in self.kept else time for index, time in seconds.items()}
-        return OpTimes(seconds, "predicted", self.time_s, fresh_s=fresh, call_pace=call_pace(self.peaks))
+        return OpTimes(
+            seconds,
+            "predicted",
+            self.time_s,
+            fresh_s=fresh,
+            call_pace=call_pace(self.peaks.pace if self.peaks else None),
+        )
 
     def gelu_s(self, elements: int) -> float:
         """Seconds of torch's GELU by tanh on a processor; 0 where op times were measured, and on other devices."""
         if self.device != "cpu" or self.op_times or self._predicted:
             return 0.0
-        return gelu_seconds(elements, self.peaks, self.capture.environment.threads)
+        return gelu_seconds(elements, self.peaks.pace if self.peaks else None, self.capture.environment.threads)
 
     def share(self, ops: Iterable[OpRecord]) -> Share:
         chosen, times = {op.index: op for op in ops}, self.times

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence
-from torchgauge.advise.op_time import DISPATCH_S
+from torchgauge.advise.processor import DISPATCH_S
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, ParamRecord, Row

@@ -1,0 +1,411 @@
+"""How long an op takes on a processor.
+
+The call, then the longest of three: the arithmetic at the rate that kernels reach, the passes over memory, and what
+functions take for each element. Convolutions add up what they do one after the other. The figures are from single ops
+(`benchmarks/cpu_ops.py`: 1,000 ops of random sizes) and from the whole times of 108 models (docs/advice-gains.md).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import log, log2, prod
+
+from torchgauge.facts import FREE, OpRecord, TensorSpec, contiguous_stride
+from torchgauge.hardware import Pace
+
+# What eager PyTorch takes on the host for an op that does next to nothing, and for a view. Measured with torch 2.13 on
+# an EPYC 9374F and an EPYC of 2 shared cores: 2 to 6 µs and 0.7 to 2 µs through nn.Module.
+DISPATCH_S, VIEW_S = 4e-6, 1.2e-6
+# A slice comes from Python's brackets, which torch takes apart first (2.6 µs for `x[:, :, 3:9]`).
+_SLICE_S = 2.2e-6
+# The processor that all figures below are of: one core of an EPYC with AVX2, in a virtual machine. Those of another are
+# scaled by what `hardware.Pace` has of it; without a calibration it is assumed, with its caches as they are here.
+REFERENCE = Pace(
+    call_s=1.25e-6, depthwise_s=85e-6, tanh_s=3.3e-9, gelu_s=3.5e-9, std_s=7.0e-9,
+    bytes_per_s={1 << 17: 45e9, 1 << 19: 60e9, 1 << 21: 74e9, 1 << 23: 74e9, 1 << 25: 22e9},
+)  # fmt: skip
+# Of the rate of a large product that kernels of a category reach; what is not listed is bound by memory.
+_REACHED = {"matmul": 0.89, "attention": 0.63, "recurrent": 0.6}
+# A product reaches half of that with so many terms in a sum, rows and columns: its kernel computes blocks, and loads
+# and stores each once. 248 products of 1 to 20,000 matrices; the factors are independent of each other.
+_HALF_DEPTH, _HALF_ROWS, _HALF_COLUMNS = 10.0, 8.0, 12.0
+# Of matrices with fewer multiplications than the first figure torch computes each element in a loop; others take so
+# many seconds each. Of the rate of a pass, what the reading of matrices reaches.
+_LEAST_MACS, _MATRIX_S, _MATRIX_PASS = 400, 0.15e-6, 0.4
+# Convolutions in groups of so many channels reach as much; with fewer than the second figure the kernel is that of
+# depthwise convolutions.
+_FULL_GROUP, _LEAST_GROUP, _REACHED_DEPTHWISE = 24, 8, 0.3
+# oneDNN computes 8 output channels at once (fewer than `_LEAST_OUTPUTS` take as long), and several neighbours in a row
+# of the image: rows of `_HALF_WIDTH` reach half of the rate, as do sums of `_HALF_TERMS`. It copies the image into that
+# order and the result back (passes over each), and the weights. 256 convolutions of one to three dimensions.
+_REACHED_CONVOLUTION, _REACHED_TRANSPOSED, _CHANNELS, _LEAST_OUTPUTS = 0.85, 0.51, 8, 14
+_HALF_WIDTH, _HALF_TERMS, _IMAGE_PASSES, _RESULT_PASSES, _NS_PER_WEIGHT = 1.9, 10.0, 2.6, 2.0, 0.43
+# Convolutions of 1 × 1 without stride are products, for which nothing is copied.
+_REACHED_POINTWISE, _HALF_INPUTS, _HALF_OUTPUTS, _HALF_PIXELS = 0.9, 8.0, 3.5, 13.0
+# Nanoseconds per element on one core, for what is computed element by element and not bound by memory: by op and by
+# category.
+_NS_PER_ELEMENT = {
+    "tanh": 3.3, "exp": 1.1, "log": 1.1, "sin": 1.7, "cos": 1.7, "erf": 1.5, "pow": 5.0, "sigmoid": 1.0, "silu": 1.0,
+    "gelu": 1.1, "softplus": 3.3, "elu": 2.5, "celu": 2.5, "mish": 7.4, "log_sigmoid_forward": 3.2, "glu": 1.6,
+    "expm1": 2.2, "log1p": 1.6, "log2": 8.0, "log10": 8.0, "tan": 2.8, "asin": 2.3, "acos": 2.4, "atan": 3.0,
+    "atan2": 3.1, "sinh": 3.0, "cosh": 2.8, "erfinv": 2.3, "sqrt": 0.6, "remainder": 1.7, "fmod": 1.5,
+    "native_batch_norm": 0.37, "var": 7.0, "std": 7.0, "var_mean": 7.0,
+    "native_layer_norm": 0.5, "native_group_norm": 0.5, "_fused_rms_norm": 0.5, "linalg_vector_norm": 0.13,
+    "max": 1.1, "min": 1.1, "argmax": 1.3, "argmin": 1.3, "logsumexp": 3.0,
+    "tril": 0.7, "triu": 0.7, "cumsum": 1.0, "where": 1.0, "masked_fill": 1.7, "constant_pad_nd": 0.4, "roll": 0.9,
+    "_weight_norm_interface": 0.8, "reflection_pad1d": 1.2, "replication_pad1d": 1.7, "reflection_pad2d": 0.3,
+    "replication_pad2d": 0.3, "reflection_pad3d": 0.4, "replication_pad3d": 0.4, "upsample_bicubic2d": 10.0,
+    "index": 1.2, "gather": 3.0, "scatter": 1.2, "embedding": 0.2, "topk": 8.0, "_euclidean_dist": 1.7,
+    "index_add": 0.8, "scatter_add": 0.8, "index_put": 0.8,
+    "bernoulli": 9.0, "native_dropout": 9.0, "rand": 3.7, "rand_like": 3.7, "uniform": 3.7, "randn": 4.0,
+    "randn_like": 4.0, "normal": 4.0, "exponential": 6.0, "_fft_r2c": 0.9, "_fft_c2r": 1.6, "_fft_c2c": 2.0,
+}  # fmt: skip
+_NS_BY_CATEGORY = {"softmax": 1.25, "resize": 2.5}
+# Of these, functions that torch takes from MKL, which is fast on processors of Intel; the others are torch's own vector
+# code, as that of its GELU. And kernels without vector code.
+_OF_MKL = {"tanh", "exp", "log", "sin", "cos", "erf", "tan", "asin", "acos", "atan", "sinh", "cosh", "expm1", "log1p"}
+_WITHOUT_VECTORS = {
+    "_weight_norm_interface", "pow", "var", "std", "var_mean", "tril", "triu", "cumsum", "where", "masked_fill",
+    "index", "gather", "scatter", "topk", "_euclidean_dist", "max", "min", "argmax", "argmin", "index_add",
+    "scatter_add", "bernoulli", "native_dropout", "rand", "rand_like", "uniform", "randn", "randn_like", "normal",
+    "exponential", "mish", "log_sigmoid_forward",
+}  # fmt: skip
+# Functions of complex numbers call the C library for each (50 to 86 for exp).
+_FUNCTIONS, _NS_OF_COMPLEX = {"exp", "log", "sin", "cos", "tanh", "pow", "sqrt", "rsqrt", "reciprocal"}, 50.0
+# A batch norm that computes its statistics, in two loops without vector code (2.6 for a weight of 512 × 4,608).
+_NS_BATCH_STATISTICS = 2.5
+# A copy of rows that lie apart, one that turns the innermost dimension around (0.7 to 1.5 for 11 shapes), and one whose
+# elements lie a multiple of 4 KiB apart, so that they share the few lines of one set of the cache (2.3 to 3.4).
+_NS_STRIDED_COPY, _NS_TURNED_COPY, _NS_ALIASED_COPY, _ALIASED_BYTES = 0.25, 1.0, 2.7, 4096
+# An operand of a sum or product whose innermost elements lie apart.
+_NS_TURNED_OPERAND = 0.6
+# For each row that a kernel goes through: ops with an operand that is repeated for every row, copies of parts, joined
+# tensors; sums, norms and maxima over rows; statistics.
+_NS_PER_ROW = {"elementwise": 6.0, "copy": 3.5, "reduction": 7.0, "softmax": 12.0}
+_NS_PER_ROW_OF = {
+    "max": 25.0, "min": 25.0, "argmax": 25.0, "argmin": 25.0, "amax": 25.0, "amin": 25.0, "native_layer_norm": 75.0,
+    "var": 100.0, "std": 100.0, "var_mean": 100.0, "logsumexp": 30.0, "index_add": 12.0, "scatter_add": 12.0,
+    "index_put": 12.0,
+}  # fmt: skip
+# A softmax of fewer elements than a vector holds calls the C library for each; one over another dimension than the
+# last goes through memory in steps.
+_VECTOR, _NS_SHORT_SOFTMAX, _NS_SOFTMAX_ACROSS = 8, 20.0, 1.9
+# A norm over another dimension than the last, an index into the last dimension, and a gather of whole rows.
+_NS_NORM_ACROSS, _NS_INDEX_LAST, _NS_GATHERED_ROWS = 3.0, 3.5, 0.35
+# A sort of rows, for each element and halving; rows that fit into few vectors are sorted by insertion.
+_NS_SORT, _NS_SHORT_SORT, _SHORT_ROW = 5.5, 2.0, 64
+# torch has no vector code for these: a mask of bools as numbers, comparisons, logic of masks that are broadcast;
+# integers as floats.
+_NS_OF_MASKS, _NS_OF_INTEGERS = 1.1, 0.7
+# A float32 tensor with one of float64 is widened element by element, 0.55 ns; twice this, as float64 takes twice the
+# time of float32 elsewhere.
+_NS_WIDENED = 0.27
+_COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
+_LOGIC = {"bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor"}
+# Numbers of 16 bits are widened and rounded again: functions of them take so many times as long, sums and products of
+# two so many nanoseconds.
+_NARROW_FUNCTIONS, _NS_NARROW = 1.5, 0.3
+# Of each result: what a maximum takes for an element of its window, and in one dimension, where torch has vector code;
+# an average, with each element of its window. An average over parts of any size takes as long for each element read.
+_NS_MAXIMUM, _NS_MAXIMUM_1D, _NS_AVERAGE, _NS_AVERAGED, _NS_ADAPTIVE = 4.0, 0.35, 8.0, 0.7, 1.1
+# Products with a sparse matrix: for each stored element and each column, and in coordinates for each stored element.
+_NS_SPARSE, _NS_COORDINATE = 0.3, 45.0
+# Seconds in addition to a call's: the layouts of a convolution, the statistics of a norm, the rows of a reduction, the
+# arguments of a factory, the hook of a weight norm, the Python of a linear layer (nn.Linear takes 7 to 9 µs in all),
+# and each step of a recurrent layer.
+_EXTRA_S = {"attention": 30e-6, "normalization": 6e-6, "reduction": 3e-6, "allocation": 3e-6}
+_EXTRA_POINTWISE_S, _EXTRA_CONVOLUTION_S, _EXTRA_DEPTHWISE_S = 10e-6, 46e-6, 130e-6
+_EXTRA_WEIGHT_NORM_S, _EXTRA_LINEAR_S, _STEP_S = 15e-6, 3e-6, 6e-6
+# Of the rate of a pass that is repeated, what one in a model reaches: other tensors have passed through the caches.
+_IN_A_MODEL = 0.6
+# Ops are shared out among threads from so many elements on.
+_ELEMENTS_PER_THREAD = 32768
+# Of these, the elements that are read are those of the result: rows of a table, parts of a tensor.
+_LOOKUPS = {"index", "gather", "embedding", "index_select"}
+# Of these, the elements that are added.
+_SCATTERS = {"index_add", "scatter_add", "index_put"}
+# With other exponents `pow` is a logarithm and an exponential; these are products and roots.
+_CHEAP_EXPONENTS = (2, 3, 0.5, -0.5, -1, -2)
+
+
+def op_seconds(op: OpRecord, flops_per_s: float, pace: Pace | None, threads: int) -> float:
+    """`flops_per_s` is the rate of a large product in the type of the op."""
+    pace = pace or REFERENCE
+    calls = pace.call_s / REFERENCE.call_s
+    if op.status == FREE:
+        return (_SLICE_S if op.op == "aten::slice" else VIEW_S) * calls
+    call_s = DISPATCH_S * calls + extra_seconds(op, pace)
+    if op.category == "convolution":
+        return call_s + _convolution(op, flops_per_s, pace, threads)
+    signature = op.signature
+    nbytes = signature.cost.bytes_read + signature.cost.bytes_written
+    passes = nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
+    functions = _functions(op, pace, threads)
+    if op.category == "matmul" and signature.inputs:
+        return call_s + max(_product(op, flops_per_s, pace), functions)
+    return call_s + max(signature.cost.flops / (flops_per_s * _REACHED.get(op.category, 0.5)), passes, functions)
+
+
+def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> float:
+    signature, cost = op.signature, op.signature.cost
+    nbytes, per_group = cost.bytes_read + cost.bytes_written, _group(op)
+    passes = nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
+    if len(signature.inputs) < 2 or not signature.outputs:
+        return max(cost.flops / (flops_per_s * _REACHED_CONVOLUTION), passes)
+    if per_group is not None:
+        full = min(per_group / _FULL_GROUP, 1.0) * 0.75
+        reached = _REACHED_DEPTHWISE if per_group < _LEAST_GROUP else full
+        return max(cost.flops / (flops_per_s * reached), passes)
+    image, weight, made = signature.inputs[0], signature.inputs[1], signature.outputs[0]
+    is_transposed = bool(signature.attributes.get("transposed"))
+    inside, outside = weight.shape[:2] if is_transposed else weight.shape[1::-1]
+    if is_pointwise(op):
+        pixels = max(prod(made.shape[2:]), 1)
+        blocks = (1 + _HALF_INPUTS / inside) * (1 + _HALF_OUTPUTS / outside) * (1 + _HALF_PIXELS / pixels)
+        return max(cost.flops * blocks / (flops_per_s * _REACHED_POINTWISE), passes)
+    computed = max(-(-outside // _CHANNELS) * _CHANNELS, _LEAST_OUTPUTS) / outside
+    reached = _REACHED_TRANSPOSED if is_transposed else _REACHED_CONVOLUTION
+    reached /= (1 + _HALF_WIDTH / max(made.shape[-1], 1)) * (1 + _HALF_TERMS / (inside * prod(weight.shape[2:])))
+    copied = _IMAGE_PASSES * image.nbytes + _RESULT_PASSES * made.nbytes
+    weights = weight.numel * _NS_PER_WEIGHT * 1e-9 * _speed("", pace) / max(threads, 1)
+    return cost.flops * computed / (flops_per_s * reached) + copied / (_IN_A_MODEL * pass_rate(pace, copied)) + weights
+
+
+def is_pointwise(op: OpRecord) -> bool:
+    """Whether a convolution is a product of a matrix with each pixel."""
+    stride = op.signature.attributes.get("stride") or (1,)
+    step = max(stride) if isinstance(stride, list | tuple) else stride
+    return prod(op.signature.inputs[1].shape[2:]) == 1 and step == 1
+
+
+def _product(op: OpRecord, flops_per_s: float, pace: Pace) -> float:
+    signature, cost = op.signature, op.signature.cost
+    sparse = next((spec for spec in signature.inputs if spec.is_sparse), None)
+    if sparse is not None and sparse.stored:
+        # In coordinates two numbers say where an element is; in rows one does.
+        in_coordinates = sparse.index_bytes >= 2 * 8 * sparse.stored
+        return (cost.macs * _NS_SPARSE + sparse.stored * _NS_COORDINATE * in_coordinates) * 1e-9
+    nbytes = cost.bytes_read + cost.bytes_written
+    passes = nbytes / (_MATRIX_PASS * pass_rate(pace, nbytes))
+    if not signature.outputs or len(signature.outputs[0].shape) < 2 or not signature.outputs[0].numel:
+        return max(cost.flops / (flops_per_s * _REACHED["matmul"]), passes)
+    *_, rows, columns = signature.outputs[0].shape
+    matrices = signature.outputs[0].numel // (rows * columns)
+    each = cost.macs / matrices
+    overhead = matrices * _MATRIX_S * pace.call_s / REFERENCE.call_s if matrices > 1 and each >= _LEAST_MACS else 0.0
+    if min(rows, columns) == 1:  # a vector's product is bound by memory
+        return overhead + passes
+    depth = each / (rows * columns)
+    blocks = (1 + _HALF_DEPTH / max(depth, 1.0)) * (1 + _HALF_ROWS / rows) * (1 + _HALF_COLUMNS / columns)
+    return overhead + max(cost.flops * blocks / (flops_per_s * _REACHED["matmul"]), passes)
+
+
+def _functions(op: OpRecord, pace: Pace, threads: int) -> float:
+    """What is computed for each element, and for each row that a kernel goes through."""
+    signature, name = op.signature, _name(op)
+    specs = (*signature.outputs, *(() if name in _LOOKUPS or op.category == "pooling" else signature.inputs[:1]))
+    if name in _SCATTERS:
+        specs = signature.inputs[-1:]
+    elements = max((spec.numel for spec in specs), default=0)
+    if op.category == "pooling" and "adaptive" in name and signature.inputs:
+        elements = signature.inputs[0].numel
+    sharing = min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
+    wide = 2.0 if signature.dtype == "float64" else 1.0
+    has_vectors = name not in _WITHOUT_VECTORS and op.category not in ("pooling", "sort", "resize")
+    is_complex, has_statistics = (signature.dtype or "").startswith("complex"), signature.attributes.get("training")
+    is_plain = not has_vectors or is_complex or (has_statistics and "batch_norm" in name)
+    speed = pace.std_s / REFERENCE.std_s if is_plain else _speed(name, pace)
+    rows = _rows(op, name) * pace.call_s / REFERENCE.call_s
+    return (elements * _ns_per_element(op, name) * wide * speed + rows) * 1e-9 / sharing
+
+
+def _speed(name: str, pace: Pace) -> float:
+    """Of vector code, in parts of the reference's."""
+    return pace.tanh_s / REFERENCE.tanh_s if name in _OF_MKL else pace.gelu_s / REFERENCE.gelu_s
+
+
+def call_pace(pace: Pace | None) -> float:
+    """What a call takes on a processor, in parts of the reference's."""
+    return (pace or REFERENCE).call_s / REFERENCE.call_s
+
+
+def gelu_seconds(elements: int, pace: Pace | None, threads: int) -> float:
+    """Of torch's GELU by tanh on a processor."""
+    return elements * (pace or REFERENCE).gelu_s / min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
+
+
+def pass_rate(pace: Pace, nbytes: float) -> float:
+    """Bytes per second of an op that reads and writes so many: between the sizes that were measured, on a line of
+    logarithms."""
+    known = sorted(pace.bytes_per_s.items())
+    for (small, fast), (large, slow) in pairwise(known):
+        if small < nbytes < large:
+            return fast * (slow / fast) ** (log(nbytes / small) / log(large / small))
+    return known[0][1] if nbytes <= known[0][0] else known[-1][1]
+
+
+def _name(op: OpRecord) -> str:
+    return op.op.removeprefix("aten::").removesuffix("_")
+
+
+def _group(op: OpRecord) -> int | None:
+    """The channels in a group of a convolution that has groups."""
+    if op.category != "convolution" or int(op.signature.attributes.get("groups") or 1) == 1:
+        return None
+    return op.signature.inputs[1].shape[1]
+
+
+def extra_seconds(op: OpRecord, pace: Pace | None = None) -> float:
+    """What a call takes in addition to its dispatch and the work per element."""
+    pace = pace or REFERENCE
+    calls = pace.call_s / REFERENCE.call_s
+    if op.category == "recurrent" and op.signature.inputs and len(op.signature.inputs[0].shape) > 2:
+        return calls * _STEP_S * max(op.signature.inputs[0].shape[:2])
+    if op.category == "convolution" and len(op.signature.inputs) > 1:
+        per_group = _group(op)
+        if per_group is not None and per_group < _LEAST_GROUP:
+            return _EXTRA_DEPTHWISE_S * pace.depthwise_s / REFERENCE.depthwise_s
+        return calls * (_EXTRA_POINTWISE_S if is_pointwise(op) else _EXTRA_CONVOLUTION_S)
+    if op.op == "aten::_weight_norm_interface":
+        return calls * _EXTRA_WEIGHT_NORM_S
+    if op.category == "matmul" and op.weights:
+        return calls * _EXTRA_LINEAR_S
+    return calls * _EXTRA_S.get(op.category, 0.0)
+
+
+def _rows(op: OpRecord, name: str) -> float:
+    """Nanoseconds for the rows that a kernel goes through one by one."""
+    signature = op.signature
+    if not signature.outputs or not signature.inputs:
+        return 0.0
+    first, made = signature.inputs[0], signature.outputs[0]
+    if name in ("cat", "stack"):
+        return _NS_PER_ROW["copy"] * _joined_runs(op)
+    each = _NS_PER_ROW_OF.get(name) or _NS_PER_ROW.get(op.category)
+    if each is None or not made.numel:
+        return 0.0
+    if op.category == "reduction":  # over other dimensions than the last, whole rows are added up
+        return each * made.numel if made.numel < first.numel and _is_over_last(op) else 0.0
+    if name in _SCATTERS:
+        return each * signature.inputs[-1].numel / max(signature.inputs[-1].shape[-1:] or (1,))
+    if op.category in ("softmax", "normalization"):
+        return each * first.numel / max(first.shape[-1:] or (1,))
+    inner = _inner_run(signature.inputs, made)
+    return 0.0 if inner >= made.numel else each * made.numel / inner
+
+
+def _inner_run(inputs: tuple[TensorSpec, ...], made: TensorSpec) -> int:
+    """The elements that a kernel goes through in one loop: over the last dimensions, as far as each operand is either
+    repeated along them or lies in even steps."""
+    run, wanted = 1, dict[int, int]()  # by operand, the step that goes on with the dimensions behind
+    for back in range(1, len(made.shape) + 1):
+        size = made.shape[-back]
+        if size == 1:
+            continue
+        steps = {}
+        for at, spec in enumerate(inputs):
+            is_repeated = back > len(spec.shape) or spec.shape[-back] == 1
+            strides = spec.stride or contiguous_stride(spec.shape)
+            steps[at] = 0 if is_repeated else strides[-back]
+        if wanted and steps != wanted:
+            return run
+        wanted = {at: step * size for at, step in steps.items()}
+        run *= size
+    return run
+
+
+def _joined_runs(op: OpRecord) -> int:
+    """Parts of memory that are copied one by one where tensors are joined."""
+    made, dim = op.signature.outputs[0], op.signature.attributes.get("dim") or 0
+    before = prod(made.shape[: int(dim) % max(len(made.shape), 1)])
+    return before * len(op.signature.inputs)
+
+
+def _ns_per_element(op: OpRecord, name: str) -> float:
+    attributes, inputs, outputs, made = (
+        op.signature.attributes, op.signature.inputs, op.signature.outputs, op.signature.dtype
+    )  # fmt: skip
+    if name == "pow" and attributes.get("exponent") in _CHEAP_EXPONENTS:
+        return 0.0
+    if name == "gelu" and attributes.get("approximate") == "tanh":
+        return REFERENCE.gelu_s * 1e9
+    if "batch_norm" in name and attributes.get("training"):
+        return _NS_BATCH_STATISTICS
+    if op.category == "pooling":
+        return _pooling(op, name)
+    if name in _FUNCTIONS and (made or "").startswith("complex"):
+        return _NS_OF_COMPLEX
+    special = _by_dimension(op, name)
+    if special is not None:
+        return special
+    known = _NS_PER_ELEMENT.get(name) or _NS_BY_CATEGORY.get(op.category) or 0.0
+    is_narrow = made in ("bfloat16", "float16") and op.category in ("elementwise", "activation")
+    if known or is_narrow or not inputs or not outputs:  # aten::equal gives a number to Python
+        return max(known * _NARROW_FUNCTIONS, _NS_NARROW) if is_narrow else known
+    first = inputs[0]
+    is_broadcast = all(spec.numel < outputs[0].numel for spec in inputs)
+    if name in _COMPARISONS and not first.is_floating:
+        return _NS_OF_INTEGERS
+    if name in _COMPARISONS or (name in _LOGIC and is_broadcast):
+        return _NS_OF_MASKS
+    if op.category == "elementwise":
+        is_masked = outputs[0].is_floating and any(spec.dtype == "bool" for spec in inputs)
+        is_widened = made == "float64" and any(spec.dtype == "float32" for spec in inputs)
+        is_turned = len({_step(spec) > 1 for spec in inputs if spec.numel > 1}) == 2
+        return _NS_OF_MASKS if is_masked else _NS_WIDENED if is_widened else _NS_TURNED_OPERAND if is_turned else 0.0
+    if op.category != "copy" or name in ("cat", "stack"):
+        return 0.0
+    if first.dtype != made and first.dtype in ("bool", "int64", "int32"):
+        return _NS_OF_MASKS if first.dtype == "bool" else _NS_OF_INTEGERS
+    step = _step(first)
+    if step <= 1:
+        return 0.0 if first.stride is None else _NS_STRIDED_COPY
+    return _NS_TURNED_COPY if step * first.itemsize % _ALIASED_BYTES else _NS_ALIASED_COPY
+
+
+def _step(spec: TensorSpec) -> int:
+    """Elements between two that are neighbours in the innermost dimension."""
+    return next((step for size, step in zip(spec.shape[::-1], (spec.stride or ())[::-1], strict=False) if size > 1), 1)
+
+
+def _is_over_last(op: OpRecord) -> bool:
+    """Whether an op works along the last dimension, which lies in one piece."""
+    dim, dims = op.signature.attributes.get("dim"), len(op.signature.inputs[0].shape)
+    chosen = dim if isinstance(dim, list | tuple) else [dim]
+    return not chosen or any(each is None or int(each) % max(dims, 1) == dims - 1 for each in chosen)
+
+
+def _by_dimension(op: OpRecord, name: str) -> float | None:
+    """Of ops that take longer over some dimensions than over others; None for others."""
+    inputs, outputs, dim = op.signature.inputs, op.signature.outputs, op.signature.attributes.get("dim")
+    if not inputs or not outputs or not inputs[0].shape:
+        return None
+    shape = inputs[0].shape
+    is_last = _is_over_last(op)
+    if op.category == "softmax":
+        if min(shape[-1], _VECTOR) < _VECTOR:
+            return _NS_SHORT_SOFTMAX if is_last else _NS_SOFTMAX_ACROSS * 2.5
+        return None if is_last else _NS_SOFTMAX_ACROSS
+    if name == "linalg_vector_norm":
+        return None if is_last else _NS_NORM_ACROSS
+    if name == "index" and outputs[0].shape[-1:] != shape[-1:]:
+        return _NS_INDEX_LAST
+    if name == "gather" and not is_last and len(inputs) > 1 and inputs[1].stride is not None:
+        return _NS_GATHERED_ROWS
+    if "sort" in name:
+        length = shape[dim % len(shape)] if isinstance(dim, int) else shape[-1]
+        return (_NS_SORT if length >= _SHORT_ROW else _NS_SHORT_SORT) * log2(max(length, 2))
+    return None
+
+
+def _pooling(op: OpRecord, name: str) -> float:
+    """Of each result; of each element read where windows are of any size."""
+    window = op.signature.attributes.get("kernel_size")
+    size = prod(window) if isinstance(window, list | tuple) else 1
+    if "adaptive" in name:
+        return _NS_ADAPTIVE
+    if "max" not in name:
+        return _NS_AVERAGE + _NS_AVERAGED * size
+    given = op.signature.inputs[0].shape if op.signature.inputs else ()
+    is_line = len(given) < 3 or (given[-2] == 1 and isinstance(window, list | tuple) and window[0] == 1)
+    return size * (_NS_MAXIMUM_1D if is_line else _NS_MAXIMUM)

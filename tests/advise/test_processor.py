@@ -1,0 +1,102 @@
+"""Times of single ops on a processor, relative to each other: what `benchmarks/cpu_ops.py` measures by class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.advise.planted import seen
+from torchgauge.advise.op_time import predicted_times
+
+
+class Applied(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.function(*tensors)
+
+
+def seconds(function: Callable[..., Any], *inputs: Tensor) -> float:
+    module = function if isinstance(function, nn.Module) else Applied(function)
+    return sum(predicted_times(seen(module, inputs=inputs).forward, None, "cpu", 1, None).values())
+
+
+def image(*shape: int) -> Tensor:
+    return torch.zeros(shape)
+
+
+def test_a_convolution_with_one_output_channel_takes_as_long_as_with_eight() -> None:
+    one, eight = (seconds(nn.Conv2d(64, outputs, 3), image(4, 64, 48, 48)) for outputs in (1, 8))
+
+    assert one > 0.7 * eight
+
+
+@pytest.mark.parametrize(
+    ("slow", "given"),
+    [
+        (nn.Conv2d(1, 40, (1, 25)), image(8, 1, 22, 600)),  # sums of few terms, and a large result
+        (nn.Conv1d(150, 40, 16), image(20, 150, 16)),  # a result of one element
+    ],
+)
+def test_kernels_along_one_side_reach_less_than_square_ones(slow: nn.Module, given: Tensor) -> None:
+    """In FLOP per second, against a convolution that fills its kernel."""
+    square = nn.Conv2d(64, 64, 3)
+    rates = []
+    for module, tensor in ((slow, given), (square, image(4, 64, 48, 48))):
+        evidence = seen(module, inputs=(tensor,))
+        flops = sum(op.cost.flops for op in evidence.forward)
+        rates.append(flops / seconds(module, tensor))
+
+    assert rates[0] < 0.6 * rates[1]
+
+
+def test_many_small_matrices_take_longer_than_one_of_as_many_flops() -> None:
+    many = seconds(torch.bmm, image(8000, 4, 16), image(8000, 16, 8))
+    one = seconds(torch.bmm, image(1, 320, 400), image(1, 400, 32))
+
+    assert many > 4 * one
+
+
+def test_short_rows_take_longer_than_long_ones() -> None:
+    for function in (lambda h: h.softmax(-1), lambda h: h.sum(-1), lambda h: h.amax(-1)):
+        short, long = (seconds(function, image(60_000 // width, width)) for width in (6, 600))
+        assert short > 3 * long
+
+
+def test_a_sparse_product_is_paid_for_by_its_stored_elements() -> None:
+    def product(stored: int) -> Callable[[Tensor], Tensor]:
+        places = torch.arange(stored).repeat(2, 1) % 2000
+        edges = torch.sparse_coo_tensor(places, torch.ones(stored), (2000, 2000), check_invariants=True)
+        return lambda h: torch.sparse.mm(edges, h)
+
+    few, many = (seconds(product(count), image(2000, 16)) for count in (2000, 60_000))
+
+    assert many > 10 * few
+
+
+def test_random_numbers_and_functions_of_the_c_library_take_longer_than_a_pass() -> None:
+    plain = seconds(torch.relu, image(400, 500))
+
+    for function in (lambda h: functional.dropout(h, 0.2, True), functional.mish, functional.elu, torch.randn_like):
+        assert seconds(function, image(400, 500)) > 3 * plain
+
+
+def test_an_operand_in_another_order_takes_longer() -> None:
+    straight = seconds(torch.mul, image(64, 100, 50), image(100, 50))
+    turned = seconds(lambda a, b: a * b.t(), image(64, 100, 50), image(50, 100))
+
+    assert turned > 1.5 * straight
+
+
+def test_padding_by_reflection_is_no_resampling() -> None:
+    padded = seconds(lambda h: functional.pad(h, (1, 1, 1, 1), mode="reflect"), image(4, 16, 64, 64))
+    resized = seconds(lambda h: functional.interpolate(h, size=(66, 66), mode="bilinear"), image(4, 16, 64, 64))
+
+    assert padded < resized / 2
