@@ -4,19 +4,27 @@ what a value that the host waits for decides, kernels that a CPU does not have, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import on_cuda, said, seen
 from torchgauge import analyze
 from torchgauge.advise import Advice, Gain, Machine, Where
-from torchgauge.advise.code import Source
+from torchgauge.advise.code import Patch, Source
 from torchgauge.advise.host_values import HostUse, host_uses
-from torchgauge.advise.registry import LEAST_PREDICTED_TIME, load_rules, ranked
+from torchgauge.advise.registry import (
+    LEAST_PREDICTED_TIME,
+    LEAST_PREDICTED_TIME_OF_WEIGHTS,
+    REWRITTEN,
+    load_rules,
+    ranked,
+)
 from torchgauge.hardware import Peaks
 
 
@@ -228,9 +236,9 @@ def _piece(rule: str, middle: float, basis: str) -> Advice:
 @pytest.mark.parametrize(
     ("rule", "basis", "least"),
     [
-        ("repeated-work", "predicted", LEAST_PREDICTED_TIME),
+        ("repeated-work", "predicted", REWRITTEN),
         ("repeated-work", "measured", 0.015),
-        ("recomputed-weight", "predicted", 0.01),
+        ("recomputed-weight", "predicted", LEAST_PREDICTED_TIME_OF_WEIGHTS),
     ],
 )
 def test_predicted_gains_need_a_margin(rule: str, basis: str, least: float) -> None:
@@ -238,6 +246,13 @@ def test_predicted_gains_need_a_margin(rule: str, basis: str, least: float) -> N
     assert ranked([_piece(rule, 1.01 * least, basis)])
     assert not ranked([_piece(rule, 0.99 * least, basis)])
     assert ranked([_piece(rule, 0.99 * least, basis)], all_advice=True)
+
+
+def test_a_patch_is_shown_for_less_than_an_edit() -> None:
+    between = _piece("conv-bn-fusion", (LEAST_PREDICTED_TIME + REWRITTEN) / 2, "predicted")
+
+    assert not ranked([between])
+    assert ranked([replace(between, change=Patch("pass"))])
 
 
 def test_one_tensor_is_compared_by_identity() -> None:
@@ -272,3 +287,59 @@ def test_a_recurrent_layer_in_place_of_a_loop_says_that_nothing_may_be_fed_back(
 
     assert "torch.nn.GRU" in found.recommendation
     assert "fed back" in found.risk
+
+
+def test_a_copy_whose_order_would_slow_what_follows_gains_less() -> None:
+    def turned(self: Any, edges: Tensor) -> Tensor:
+        h = self.layer(edges.transpose(1, 2)).transpose(1, 2).contiguous()
+        return edges + torch.relu(h)  # the other operand is in its own order
+
+    def summed(self: Any, edges: Tensor) -> Tensor:
+        return torch.relu(self.layer(edges.transpose(1, 2)).transpose(1, 2).contiguous()).sum(-1)
+
+    gains = []
+    for forward in (turned, summed):
+        [found] = of_rule(Does(forward, layer=nn.Linear(400, 400)).eval(), "needless-copy", x(8, 400, 64))
+        assert found.expected_gain is not None
+        gains.append(found.expected_gain)
+
+    assert gains[0].low < gains[1].low / 2
+
+
+def test_fused_attention_takes_tensors_of_four_dimensions() -> None:
+    def attends(self: Any, h: Tensor) -> Tensor:
+        q, k, v = self.qkv(h).unflatten(-1, (3, 4, 16)).movedim(-3, 0).transpose(-2, -3)
+        return (q @ k.transpose(-1, -2) * 0.25).softmax(-1) @ v
+
+    [deep] = of_rule(Does(attends, qkv=nn.Linear(64, 192)), "attention-by-hand", x(2, 4, 128, 64))
+    [plain] = of_rule(Does(attends, qkv=nn.Linear(64, 192)), "attention-by-hand", x(8, 128, 64))
+
+    assert "4-D" in deep.recommendation
+    assert deep.change is None
+    assert "4-D" not in plain.recommendation
+
+
+def test_what_is_computed_from_a_state_of_zeros_is_not_a_weight() -> None:
+    def first_step(self: Any, frame: Tensor) -> Tensor:
+        state = frame.new_zeros(frame.shape[0], 64, 32, 32)
+        return torch.tanh(self.memory(state) + self.input(frame))
+
+    def filled(self: Any, frame: Tensor) -> Tensor:
+        weight = torch.zeros(64, 64, 3, 3)
+        weight[:, :32] = self.part * 2
+        weight[:, 32:] = torch.tanh(self.part)
+        return functional.conv2d(frame, weight, padding=1)
+
+    def propagated(self: Any, users: Tensor) -> Tensor:
+        h = self.table
+        for _ in range(3):
+            h = torch.sparse.mm(self.graph, h)  # torch adds the product to zeros
+        return h[users]
+
+    memory, given = nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)
+    part = nn.Parameter(torch.randn(64, 32, 3, 3))
+
+    assert of_rule(Does(first_step, memory=memory, input=given).eval(), "recomputed-weight", x(2, 64, 32, 32)) == []
+    assert of_rule(Does(filled, part=part).eval(), "recomputed-weight", x(1, 64, 4, 4))
+    table, graph = nn.Parameter(torch.randn(500, 32)), torch.eye(500).to_sparse()
+    assert of_rule(Does(propagated, table=table, graph=graph).eval(), "recomputed-weight", torch.arange(8))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import LEAST_TIME, rule
+from torchgauge.advise.registry import LEAST_PREDICTED_TIME_OF_WEIGHTS, rule
 from torchgauge.advise.rules.broadcast import copies_by_sample
 from torchgauge.advise.rules.loops import is_recurrent_layer
 from torchgauge.advise.rules.norms import written_norms
@@ -20,6 +20,10 @@ _PLAIN = {
     for name in ("ones", "zeros", "full", "scalar_tensor", "empty", "new_zeros", "new_ones", "new_full", "zeros_like",
                  "ones_like", "full_like", "fill_", "zero_")
 }  # fmt: skip
+_ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like"}
+_PRODUCTS = ("matmul", "convolution", "recurrent")
+# Products whose first argument is what they are added to.
+_ADDING = {"aten::addmm", "aten::baddbmm", "aten::_sparse_addmm", "aten::addmv", "aten::addbmm"}
 # Calls that bring more than one value to the host.
 _ARRAYS = {"cpu", "numpy", "tolist"}
 # Layers of torch that make indices for themselves.
@@ -74,17 +78,17 @@ def _views_between(evidence: Evidence, ops: Sequence[OpRecord]) -> list[OpRecord
     return found
 
 
-# Of 37 lines that were judged or measured all were useful, also those from 1 % on.
-@rule("recomputed-weight", family="constants", least_time=LEAST_TIME)
+# Of 40 lines that were judged or measured, those from 2 % on were useful; two of 1 % could not be told from noise.
+@rule("recomputed-weight", family="constants", least_time=LEAST_PREDICTED_TIME_OF_WEIGHTS)
 def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
     """In inference what is computed from parameters alone does not change."""
     if evidence.is_train:
         return
     restoring = {op.index for op in evidence.restoring}
-    by_sample = copies_by_sample(evidence)
+    # `broadcast-matmul` and `repeated-operand` cover copies whose number is that of the samples.
+    changing = copies_by_sample(evidence) | _from_first_state(evidence)
     for module, group in _constant_groups(evidence, from_weights=True):
-        # `broadcast-matmul` and `repeated-operand` cover copies whose number is that of the samples.
-        ops = [op for op in group if op.index not in by_sample]
+        ops = [op for op in group if op.index not in changing]
         weights = sorted({weight for op in ops for weight in op.weights})
         # `weight-cast` covers lone casts; quantized weights are unpacked on purpose.
         if all(op.op == "aten::_to_copy" for op in ops) or any(op.index in restoring for op in ops):
@@ -100,6 +104,20 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             risk="for inference only; no gain if the model already caches it",
             confidence="medium",
         )
+
+
+def _from_first_state(evidence: Evidence) -> frozenset[int]:
+    """Layers and products of tensors of zeros that the call made for itself, and what was computed from them: a state
+    has other values in the next call. Zeros that are written to, or that sums start from, are not a state."""
+    zeros, found = set[int](), set[int]()
+    for op in evidence.forward:
+        sources = [source for source in op.producers[op.op in _ADDING :] if source is not None]
+        is_written = op.op.endswith("_") and len(sources) > 1
+        if not found.isdisjoint(sources):
+            found.add(op.index)
+        elif op.op in _ZEROS or (not is_written and not zeros.isdisjoint(sources)):
+            (found if op.category in _PRODUCTS else zeros).add(op.index)
+    return frozenset(found)
 
 
 @rule("repeated-work", family="constants")
