@@ -35,7 +35,7 @@ def mixed(q: Tensor, _: Tensor, __: Tensor) -> Tensor:
 
 
 def last_skip(self: Any, a: Tensor) -> Tensor:
-    skips = 0
+    skips = torch.zeros_like(a)
     for layer, skip in zip(self.layers, self.skips, strict=True):
         skips = skips + skip(a)
         a = torch.tanh(layer(a)) + a
@@ -67,7 +67,7 @@ def last_skip(self: Any, a: Tensor) -> Tensor:
                 skips=nn.ModuleList(nn.Conv1d(16, 16, 1) for _ in range(3)),
             ),
             x(4, 16, 200),
-            {"layers.2", ""},
+            {"layers.2"},
         ),
     ],
     ids=["overwritten", "projections", "the last layer of a stack"],
@@ -128,6 +128,16 @@ def in_an_object(self: Any, a: Tensor) -> Any:
     return SimpleNamespace(deep=SimpleNamespace(deeper=SimpleNamespace(deepest={"two": [self.two(h)]})), h=h)
 
 
+def activated(self: Any, a: Tensor) -> Tensor:
+    return torch.relu(self.layer(a))
+
+
+def called_twice(self: Any, a: Tensor) -> Tensor:
+    """Of a module that is called twice, the result of one call is lost; the lines of it are not at fault."""
+    self.block(a)
+    return self.block(a + 1)
+
+
 def to_a_list(self: Any, a: Tensor) -> Tensor:
     h = self.one(a)
     return h * len(self.two(h).tolist())
@@ -137,15 +147,21 @@ def to_a_list(self: Any, a: Tensor) -> Tensor:
     "forward",
     [
         kept_in_an_attribute, printed, asked_for, as_numbers, written_in_place, state_written, random_numbers,
-        in_an_object, to_a_list,
+        in_an_object, to_a_list, called_twice,
     ],
 )  # fmt: skip
 def test_what_somebody_may_read_is_left_alone(forward: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    model = Does(forward, one=nn.Linear(32, 32), two=nn.Linear(32, 32))
+    layers = {name: nn.Linear(32, 32) for name in ("one", "two")}
+    model = Does(forward, **layers, block=Does(activated, layer=nn.Linear(32, 32)))
     model.register_buffer("state", torch.zeros(32))
 
     assert not found_in(model, x(4, 16, 32))
     capsys.readouterr()
+
+
+def test_the_line_of_a_call_whose_result_is_lost_is_named() -> None:
+    (found,) = found_in(Does(called_twice, block=nn.Sequential(nn.Linear(32, 32), nn.ReLU())), x(4, 16, 32))
+    assert found["where"]["source"] == f"test_unread.py:{called_twice.__code__.co_firstlineno + 2}"
 
 
 def test_what_a_call_keeps_is_written_to_the_document() -> None:

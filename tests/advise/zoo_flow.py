@@ -170,7 +170,51 @@ class HardSwish(nn.Module):
         return h * torch.clamp(h + 3, 0, 6) / 6
 
 
+def padded(self: Any, image: Tensor) -> Tensor:
+    return torch.relu(self.layer(nn.functional.pad(image, (2, 2, 2, 2))))
+
+
+def padding_itself(self: Any, image: Tensor) -> Tensor:
+    return torch.relu(self.layer(image))
+
+
+def overwritten(self: Any, h: Tensor) -> Tensor:
+    y = self.first(h)
+    y = self.second(h)
+    return y
+
+
+def both_read(self: Any, h: Tensor) -> Tensor:
+    return self.first(h) + self.second(h)
+
+
+def with_identity(_: Any, h: Tensor) -> Tensor:
+    powers = [torch.eye(h.shape[1]), torch.ones(h.shape[1], h.shape[1])]
+    return torch.cat([power @ h for power in powers], -1)
+
+
+def without_identity(_: Any, h: Tensor) -> Tensor:
+    return torch.cat([h, torch.ones(h.shape[1], h.shape[1]) @ h], -1)
+
+
 CASES = [
+    case(
+        "zeros around an image",
+        "padding-before-convolution",
+        "",
+        Does(padded, layer=nn.Conv2d(4, 2, 5)),
+        Does(padding_itself, layer=nn.Conv2d(4, 2, 5, padding=2)),
+        (1, 4, 64, 64),
+    ),
+    case(
+        "a result that is overwritten",
+        "unread-result",
+        "first",
+        Does(overwritten, first=nn.Linear(64, 64), second=nn.Linear(64, 64)),
+        Does(both_read, first=nn.Linear(64, 64), second=nn.Linear(64, 64)),
+        TOKENS,
+    ),
+    case("the first power", "identity-product", "", Does(with_identity), Does(without_identity), TOKENS),
     case("a mean at every token", "repeated-input", "mix", mixing(with_mean), mixing(with_neighbour), TOKENS),
     case("a state beside its input", "repeated-part", "mix", mixing(hops), mixing(hops_apart), TOKENS),
     case("all pairs", "product-then-sum", "", Does(pairs), Does(pairs_at_once), TOKENS),

@@ -177,12 +177,15 @@ class CachingAllocator:
         self.retries = 0
         self._small, self._large = Pool(is_small=True), Pool(is_small=False)
         self._next_address = _ADDRESS_STEP
+        self._rounded: dict[int, int] = {}  # by the bytes asked for
 
     def allocate(self, nbytes: int, stream: int = 0) -> Block | None:
         """None for zero bytes, for which torch allocates nothing."""
         if nbytes == 0:
             return None
-        size = self.settings.round(nbytes)
+        size = self._rounded.get(nbytes)
+        if size is None:
+            size = self._rounded[nbytes] = self.settings.round(nbytes)
         pool = self._small if size <= SMALL_BYTES else self._large
         block = self._find(pool, size, stream) or self._obtain(pool, size, stream)
         if self._is_worth_splitting(block, size):

@@ -83,18 +83,31 @@ def replay_steps(
         allocator.allocate(nbytes)
         if watch:
             watch.place(kind, name, nbytes)
-    before = 0
-    for step in (0, 1, 1):
-        is_last = step == 1 and before == -1
-        if is_last:
-            allocator.empty_cache()
-            before = allocator.allocated_bytes
-        elif step == 1:
-            before = -1
-        allocator.reset_peaks()
-        _run(trace.steps[step], allocator, held, sizes or {}, watch, is_last)
+    for step in (0, 1):
+        # A step that keeps nothing and frees nothing else leaves the allocator as it was, up to what is cached.
+        if step == 0 or settings.expandable_segments or not _is_balanced(trace.steps[1]):
+            _run(trace.steps[step], allocator, held, sizes or {}, watch, is_last=False)
+    allocator.empty_cache()
+    before = allocator.allocated_bytes
+    allocator.reset_peaks()
+    _run(trace.steps[1], allocator, held, sizes or {}, watch, is_last=True)
     peaks = before, allocator.peak_allocated_bytes, allocator.peak_reserved_bytes
     return Replay(*peaks) if watch is None else watch.found(*peaks)
+
+
+def _is_balanced(events: list[tuple[int, int]]) -> bool:
+    """Whether a step frees all that it takes, and nothing else."""
+    taken: set[int] = set()
+    for number, nbytes in events:
+        if number == OP:
+            continue
+        if nbytes >= 0:
+            taken.add(number)
+        elif number in taken:
+            taken.remove(number)
+        else:
+            return False
+    return not taken
 
 
 def replay_graph(

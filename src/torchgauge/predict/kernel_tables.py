@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.errors import FormatError
+from torchgauge.facts import Signature
 from torchgauge.predict.blocks import (
     ATTENTION_DEFAULTS,
     RECURRENT_DEFAULTS,
@@ -53,6 +54,18 @@ class Estimate(NamedTuple):
 
     log_s: float
     reach: int
+
+
+# The id of a signature, and which of its inputs come from memory.
+CallKey = tuple[int, tuple[bool, ...]]
+
+
+class Located(NamedTuple):
+    """A call that was looked up; its signature is kept, so that no other gets its id."""
+
+    signature: Signature
+    place: Place
+    estimate: Estimate | None
 
 
 class Near(NamedTuple):
@@ -103,6 +116,8 @@ class KernelTable:
     attention: BlockModel | None = None
     recurrent: BlockModel | None = None
     trees: Mapping[str, Forest] = field(default_factory=dict)  # by family
+    # Equal calls of all runs of the process share a signature, as plans do: each is looked up once.
+    located: dict[CallKey, Located] = field(default_factory=dict, init=False, repr=False)
     # By family, kind and number of coordinates: the rows of similar kinds, which take long to find.
     _near: dict[tuple[str, str, int], tuple[Floats, Floats] | None] = field(
         default_factory=dict, init=False, repr=False

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, cast
 
 import torch
@@ -68,25 +68,19 @@ class CudaKernels(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
-        around, self.calling = self.calling, getattr(func, "__name__", "")
+        name, handler, needs_inside = _known.get(func) or _note_function(func)
+        around, self.calling = self.calling, name
         try:
-            return self._call(self.calling, func, args, kwargs or {})
+            if self.autocast is not None and name in _FLOAT32 and torch.is_autocast_enabled("cpu"):
+                args, kwargs = self._in_float32(name, args, kwargs or {})
+            if handler is not None:
+                return handler(self, func, *args, **(kwargs or {}))
+            if needs_inside:
+                with self._inside():
+                    return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs) if kwargs else func(*args)
         finally:
             self.calling = around
-
-    def _call(self, name: str, func: Function, args: Args, kwargs: Kwargs) -> object:
-        if self.autocast is not None and torch.is_autocast_enabled("cpu") and name in _FLOAT32:
-            args, kwargs = self._in_float32(name, args, kwargs)
-        handler = _HANDLERS.get(name)
-        module = getattr(func, "__module__", None) or "torch"  # built-in functions and methods have none
-        is_builtin = type(func).__name__ in ("builtin_function_or_method", "method_descriptor")
-        if handler is not None and (is_builtin or module.startswith("torch")):
-            return handler(self, func, *args, **kwargs)
-        if type(func) is FunctionType and func.__module__ == functional.__name__:
-            # Inside its body the mode is off, so what it calls is put in by name.
-            with self._inside():
-                return func(*args, **kwargs)
-        return func(*args, **kwargs)
 
     def _in_float32(self, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         first = args[0] if args else kwargs.get("input")
@@ -108,6 +102,38 @@ class CudaKernels(TorchFunctionMode):
 
 
 _INSIDE = ("scaled_dot_product_attention", "dropout", "softmax")
+# By function of torch: its name, what replaces it, and whether its body may call one of `_INSIDE`. The mode is off in
+# there, so these are put in by name.
+_known: dict[Function, tuple[str, Function | None, bool]] = {}
+_MOST_FUNCTIONS = 1 << 12  # torch has about half as many; others may use its protocol too
+
+
+def _note_function(func: Function) -> tuple[str, Function | None, bool]:
+    name = getattr(func, "__name__", "")
+    module = getattr(func, "__module__", None) or "torch"  # built-in functions and methods have none
+    is_builtin = type(func).__name__ in ("builtin_function_or_method", "method_descriptor")
+    handler = _HANDLERS.get(name) if is_builtin or module.startswith("torch") else None
+    needs_inside = False
+    if type(func) is FunctionType and func.__module__ == functional.__name__:
+        needs_inside = not _called_in(func).isdisjoint(_INSIDE)
+    if len(_known) >= _MOST_FUNCTIONS:
+        _known.clear()
+    found = _known[func] = name, handler, needs_inside
+    return found
+
+
+def _called_in(func: FunctionType) -> set[str]:
+    """Names of functions of `torch.nn.functional` that it may call, itself or in those that it calls."""
+    found: set[str] = set()
+    waiting = [func.__code__]
+    while waiting:
+        code = waiting.pop()
+        names = set(code.co_names) - found
+        found |= names
+        inner = (vars(functional).get(name) for name in names)
+        waiting += [f.__code__ for f in inner if type(f) is FunctionType and f.__module__ == functional.__name__]
+        waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found
 
 
 def _replacement(mode: CudaKernels, name: str, original: Function) -> Function:

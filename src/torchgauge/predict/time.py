@@ -7,6 +7,7 @@ with the roof, the rest with a multiprocessor's speed), `data sheet` (the same f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import exp2, sqrt
@@ -19,7 +20,7 @@ from torchgauge.hardware import Peaks, published_peaks
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
 from torchgauge.predict.devices import Device, find_device
 from torchgauge.predict.host import CUDNN_ATTENTION, Host
-from torchgauge.predict.kernel_tables import DISTANCES, Estimate, KernelTable, Rates, load_table
+from torchgauge.predict.kernel_tables import DISTANCES, CallKey, Estimate, KernelTable, Located, Rates, load_table
 from torchgauge.predict.published import published_seconds
 
 MEASURED, PUBLISHED, CARRIED, DATA_SHEET = "measured", "published", "carried over", "data sheet"
@@ -386,15 +387,18 @@ def predict_ops(
 
 
 Kernels = list[tuple[KernelTime | None, Place | None]]
+_MOST_LOCATED = 1 << 14
 
 
 def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
     """Equal calls are looked up once."""
     # Kernels take longer in a run than one by one: clocks fall, and each waits for the one before it to end.
     factor = float(profile.table.facts.get("run_factor", 1.0)) if profile.table is not None else 1.0
-    places: dict[tuple[int, tuple[bool, ...]], Place] = {}
-    keys: list[tuple[int, tuple[bool, ...]] | None] = []
+    table = profile.table
+    located = {} if table is None else table.located
+    keys: list[CallKey | None] = []
     silent: dict[int, bool] = {}
+    wanted: dict[CallKey, Signature] = {}
     # A CPU's kernels were measured as a model meets them: weights from memory, the rest from the cache.
     everywhere = [()] * len(ops) if profile.is_serial else cold_inputs(ops)
     for op, cold in zip(ops, everywhere, strict=True):
@@ -405,14 +409,20 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
             keys.append(None)
             continue
         key = (id(signature), cold)
-        if key not in places:
-            places[key] = locate(signature, cold)
+        wanted[key] = signature
         keys.append(key)
-    estimates = [None] * len(places) if profile.table is None else profile.table.estimates([*places.values()])
-    known: dict[tuple[int, tuple[bool, ...]], tuple[KernelTime, Place]] = {}
-    for (key, place), estimate in zip(places.items(), estimates, strict=True):
+    fresh = {key: locate(signature, key[1]) for key, signature in wanted.items() if key not in located}
+    estimates = [None] * len(fresh) if table is None else table.estimates([*fresh.values()])
+    for (key, place), estimate in zip(fresh.items(), estimates, strict=True):
+        located[key] = Located(wanted[key], place, estimate)
+    known: dict[CallKey, tuple[KernelTime, Place]] = {}
+    for key in wanted:
+        _, place, estimate = located[key]
         alone = kernel_time(profile, place, estimate)
-        known[key] = (replace(alone, seconds=alone.seconds * factor), place)
+        seconds = alone.seconds * factor
+        known[key] = (KernelTime(seconds, alone.unsure, alone.source, alone.roof_s, alone.bound), place)
+    if len(located) > _MOST_LOCATED:
+        located.clear()
     return [known[key] if key is not None else (None, None) for key in keys]
 
 
@@ -471,25 +481,32 @@ def _simulate(
     ends, host, busy = [], 0.0, 0.0
     done: list[float] = []  # of the device's kernels
     for device_s, host_s, later_s, is_waiting in zip(devices, hosts, later, waits, strict=True):
+        # Comparisons instead of `max`: this runs three times for every op of a forecast.
         host += host_s
         if is_serial:
             host += device_s
         elif device_s:
-            host = max(host, done[-_QUEUE]) if len(done) >= _QUEUE else host
-            busy = max(max(busy, host - later_s) + device_s, host)
+            if len(done) >= _QUEUE and done[-_QUEUE] > host:
+                host = done[-_QUEUE]
+            start = host - later_s
+            busy = (start if start > busy else busy) + device_s
+            busy = host if host > busy else busy
             done.append(busy)
-        host = max(host, busy) if is_waiting else host
-        ends.append(max(host, busy))
+        if is_waiting and busy > host:
+            host = busy
+        ends.append(busy if busy > host else host)
     return ends
 
 
 def _rows(ops: Sequence[OpRecord], kernels: Kernels, ends: Sequence[float], profile: Profile) -> list[OpTime]:
     rows, before = [], 0.0
-    low, high = profile.host.low, profile.host.high
+    low, high, energy = profile.host.low, profile.host.high, profile.energy
     described: dict[int, tuple[str | None, tuple[tuple[int, ...], ...]]] = {}  # by signature: its type, its outputs
+    # By kernel, which equal calls share: its interval as a factor, its joules without the idle device's, its roof.
+    shared: dict[int, tuple[float, float, float | None]] = {}
     for op, (kernel, place), end in zip(ops, kernels, ends, strict=True):
-        took = max(end - before, 0.0)
-        before = max(end, before)
+        took = end - before if end > before else 0.0
+        before = end if end > before else before
         call = op.signature
         if id(call) not in described:
             described[id(call)] = call.dtype, tuple(spec.shape for spec in call.outputs)
@@ -500,21 +517,20 @@ def _rows(ops: Sequence[OpRecord], kernels: Kernels, ends: Sequence[float], prof
                        MEASURED, HOST, None, 0.0, 0.0, dtype, shapes)
             )  # fmt: skip
             continue
+        seconds = kernel.seconds
+        if id(kernel) not in shared:
+            own = 0.0 if energy is None else energy.joules(place) + energy.busy_w * seconds
+            shared[id(kernel)] = exp2(kernel.unsure), own, kernel.roof_s / seconds if seconds else None
+        times, own, roof_share = shared[id(kernel)]
         # Time beyond the kernel's own is the device waiting for the host.
-        waits = max(took - kernel.seconds, 0.0)
-        times = exp2(kernel.unsure)
-        is_host = waits > kernel.seconds
-        joules = None
-        if profile.energy is not None:
-            most = profile.energy.limit_w * max(took, kernel.seconds)
-            own = profile.energy.joules(place) + profile.energy.busy_w * kernel.seconds
-            joules = min(own + profile.energy.idle_w * took, most)
+        waits = took - seconds if took > seconds else 0.0
+        busy = seconds if took > seconds else took
+        joules = None if energy is None else min(own + energy.idle_w * took, energy.limit_w * max(took, seconds))
         rows.append(
             OpTime(
-                op.index, call.op, op.module, op.phase, call.category, took,
-                min(took, kernel.seconds) / times + waits * low, min(took, kernel.seconds) * times + waits * high,
-                kernel.seconds, joules, kernel.source, HOST if is_host else kernel.bound,
-                kernel.roof_s / kernel.seconds if kernel.seconds else None, place.flops, place.nbytes, dtype, shapes,
+                op.index, call.op, op.module, op.phase, call.category, took, busy / times + waits * low,
+                busy * times + waits * high, seconds, joules, kernel.source, HOST if waits > seconds else kernel.bound,
+                roof_share, place.flops, place.nbytes, dtype, shapes,
             )
         )  # fmt: skip
     return rows
@@ -528,14 +544,21 @@ def _run_energy(
     if energy is None:
         return None, None, None
     spare_w = max(energy.limit_w - energy.idle_w, 0.0)
+    count = Counter(id(kernel) for kernel, _ in kernels if kernel is not None)  # equal calls share one
+    distinct = {id(kernel): (kernel, place) for kernel, place in kernels if kernel is not None}
     busy = [
-        (energy.joules(place), kernel.seconds) for kernel, place in kernels if kernel is not None and place is not None
+        (energy.joules(place), kernel.seconds, count[key])
+        for key, (kernel, place) in distinct.items()
+        if place is not None
     ]
     found = []
     for total, octaves in zip(totals, (0.0, -share, share), strict=True):
         times = exp2(octaves)
         # A kernel cannot draw more power than the card's limit.
-        work = sum(min(own + energy.busy_w * seconds * times, spare_w * seconds * times) for own, seconds in busy)
+        work = sum(
+            number * min(own + energy.busy_w * seconds * times, spare_w * seconds * times)
+            for own, seconds, number in busy
+        )
         found.append(energy.idle_w * total + work)
     return found[0], found[1] * energy.low, found[2] * energy.high
 
@@ -567,18 +590,27 @@ class ModuleTime:
 
 def module_times(rows: Iterable[OpTime]) -> list[ModuleTime]:
     """In the order of their first op."""
-    found: dict[str, ModuleTime] = {}
-    around: dict[str, list[ModuleTime]] = {}  # by path, the module and those that it is in
+    own: dict[str, ModuleTime] = {}  # of the ops in the module itself
     for row in rows:
-        if row.module not in around:
-            parts = row.module.split(".") if row.module else []
-            paths = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
-            around[row.module] = [found.setdefault(path, ModuleTime(path, at)) for at, path in enumerate(paths)]
-        for module in around[row.module]:
-            module.time_s += row.time_s
-            module.low_s += row.low_s
-            module.high_s += row.high_s
-            module.ops += 1
-            if row.energy_j is not None:
-                module.energy_j = (module.energy_j or 0.0) + row.energy_j
+        module = own.get(row.module)
+        if module is None:
+            module = own[row.module] = ModuleTime(row.module, 0)
+        module.time_s += row.time_s
+        module.low_s += row.low_s
+        module.high_s += row.high_s
+        module.ops += 1
+        if row.energy_j is not None:
+            module.energy_j = (module.energy_j or 0.0) + row.energy_j
+    found: dict[str, ModuleTime] = {}
+    for path, part in own.items():
+        names = path.split(".") if path else []
+        for depth in range(len(names) + 1):
+            around = ".".join(names[:depth])
+            whole = found.setdefault(around, ModuleTime(around, depth))
+            whole.time_s += part.time_s
+            whole.low_s += part.low_s
+            whole.high_s += part.high_s
+            whole.ops += part.ops
+            if part.energy_j is not None:
+                whole.energy_j = (whole.energy_j or 0.0) + part.energy_j
     return list(found.values())

@@ -1,4 +1,4 @@
-"""Matrices of blocks with zeros between them, which are multiplied as if they were dense."""
+"""Matrices that are mostly zeros, blocks on a diagonal or the identity, which are multiplied as if they were dense."""
 
 from __future__ import annotations
 
@@ -14,6 +14,46 @@ _PRODUCTS = ("aten::mm", "aten::addmm")
 _LEAST_BLOCKS = 4
 # Ops that make the matrix before the first block is written.
 _MOST_BEFORE = 8
+
+
+# Products of a dense matrix, by the place of the first factor; and ops that make equal matrices of one.
+_DENSE = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
+_SAME_MATRIX = {"aten::_to_copy", "aten::clone", "aten::repeat"}
+
+
+@rule("identity-product", family="order", least_time=REWRITTEN)
+def identity_product(evidence: Evidence) -> Iterator[Advice]:
+    """A product with `torch.eye(n)`, as that of the first of several powers or polynomials of a matrix."""
+    for product in evidence.flow.named(*_DENSE):
+        first = _DENSE[product.op]
+        if len(product.signature.inputs) < first + 2:  # a matrix times itself
+            continue
+        places = [at for at in (first, first + 1) if _is_identity(evidence, product, at)]
+        if not places:
+            continue
+        # Copies into the order that the product wants, which nothing else reads.
+        copies = [op for op in evidence.flow.sources(product) if op.op == "aten::clone"]
+        copies = [op for op in copies if evidence.flow.is_kept_for(op, product)]
+        yield Advice(
+            rule="identity-product",
+            where=Where(product.module, (product.index,)),
+            evidence={"shape": list(product.signature.inputs[places[0]].shape), "macs": product.cost.macs},
+            recommendation="leave out the product with the identity matrix: it returns its other factor",
+            change=None,
+            expected_gain=evidence.share([product, *copies]).gain(0.8, 1.0, "the product, and the copies for it"),
+            risk="none",
+            confidence="high",
+        )
+
+
+def _is_identity(evidence: Evidence, product: OpRecord, at: int) -> bool:
+    """Whether an operand is `eye(n)` as a whole: also cast, or repeated for a batch."""
+    rows, columns = product.signature.inputs[at].shape[-2:]
+    made = evidence.flow.source(product, at)
+    while made is not None and made.op in _SAME_MATRIX:
+        made = evidence.flow.source(made)
+    is_made = made is not None and made.op == "aten::eye" and made.signature.outputs[0].shape == (rows, columns)
+    return is_made and rows == columns
 
 
 @rule("block-diagonal", family="order", least_time=REWRITTEN)

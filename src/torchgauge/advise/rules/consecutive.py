@@ -21,6 +21,8 @@ CONVOLUTIONS = {"Conv1d", "Conv2d", "Conv3d"}
 _LEAST_SAVED = 0.25
 # Positions from which on the multiply-adds take longer than to read the weight once.
 _MANY_ROWS = 64
+# Rows of a bilinear layer, from which on to multiply its weight by a vector first is cheaper.
+_LEAST_ROWS = 4
 # Verification runs the same lines.
 MERGE = """\
 layer, after = model.get_submodule(first), model.get_submodule(second)
@@ -93,7 +95,9 @@ def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
 @rule("product-order", family="order", least_time=REWRITTEN)
 def product_order(evidence: Evidence) -> Iterator[Advice]:
     """`(a @ x) @ weight`, as in a layer over a graph, where the weight makes x narrower: `a @ (x @ weight)` is
-    cheaper."""
+    cheaper. The same for a convolution over what a product samples, and a bilinear layer with one vector."""
+    yield from _sampled_convolutions(evidence)
+    yield from _bilinear_with_one_vector(evidence)
     for layer in evidence.flow.named(*LINEAR_OPS):
         record, place = evidence.modules.get(layer.module), 1 if layer.op == "aten::addmm" else 0
         if record is not None and record.type in CLOSED:
@@ -102,6 +106,8 @@ def product_order(evidence: Evidence) -> Iterator[Advice]:
         if product is not None and product.op == "aten::clone" and evidence.flow.is_kept_for(product, layer):
             reader, product = product, evidence.flow.source(product)
         if product is None or product.op not in _PRODUCTS or not evidence.flow.is_kept_for(product, reader):
+            continue
+        if len(product.signature.inputs) < 2:
             continue
         width, out = layer.signature.inputs[place].shape[-1], layer.signature.outputs[0].shape[-1]
         left, right = product.signature.inputs[-2:]
@@ -129,6 +135,73 @@ def product_order(evidence: Evidence) -> Iterator[Advice]:
             risk="add the bias after both products; rounding differs in the last digits",
             confidence="high",
         )
+
+
+def _sampled_convolutions(evidence: Evidence) -> Iterator[Advice]:
+    """`conv(x @ matrix)`, where the matrix makes many positions of few, as one that samples proposals of a sequence:
+    the weight mixes channels, the matrix positions, so the weight can come first, on the few. The kernel has one
+    position, or all, in each dimension."""
+    for layer in evidence.flow.of_category("convolution"):
+        given, product = layer.signature.attributes, evidence.flow.source(layer)
+        if product is None or product.op not in _PRODUCTS or not evidence.flow.is_kept_for(product, layer):
+            continue
+        if len(product.signature.inputs) < 2:  # a matrix times itself
+            continue
+        read, kernel = layer.signature.inputs[0], layer.signature.inputs[1].shape
+        made, (left, right) = product.signature.outputs[0], product.signature.inputs[-2:]
+        is_plain = not given.get("transposed") and int(given.get("groups") or 1) == 1 and not any(given["padding"])
+        sizes = zip(kernel[2:], given["stride"], read.shape[2:], strict=True)
+        is_plain = is_plain and all(size == length or size == stride == 1 for size, stride, length in sizes)
+        # The rows of the product are the channels, behind the samples; its columns the positions.
+        positions = right.shape[-1]
+        is_by_channel = read.stride is None and read.numel == made.numel and made.stride is None
+        is_by_channel = is_by_channel and prod(read.shape[2:]) == positions and not left.shape[-2] % read.shape[1]
+        if (
+            not is_plain
+            or not is_by_channel
+            or evidence.dataflow.is_constant_input(product, len(product.producers) - 2)
+        ):
+            continue
+        few, samples = left.shape[-1], read.shape[0]
+        after = samples * few * kernel[0] * (kernel[1] * prod(kernel[2:]) + positions)
+        saved = 1 - after / max(layer.cost.macs + product.cost.macs, 1)
+        if saved >= _LEAST_SAVED:
+            yield _ordered(
+                evidence,
+                product,
+                layer,
+                saved,
+                "multiply by this convolution's weight before the product in front of it: on fewer positions",
+            )
+
+
+def _bilinear_with_one_vector(evidence: Evidence) -> Iterator[Advice]:
+    """A bilinear layer whose one input is one vector, repeated for all rows of the other."""
+    for op in evidence.flow.named("aten::_trilinear"):
+        rows = op.signature.inputs[0].shape[0]
+        strides = [spec.stride for spec in (op.signature.inputs[0], op.signature.inputs[2])]
+        if rows >= _LEAST_ROWS and any(stride is not None and stride[0] == 0 for stride in strides):
+            yield _ordered(
+                evidence,
+                op,
+                op,
+                1 - 1 / rows,
+                "multiply the bilinear weight by the one vector that is repeated, then use matmul",
+            )
+
+
+def _ordered(evidence: Evidence, product: OpRecord, layer: OpRecord, saved: float, words: str) -> Advice:
+    ops = [product] if product is layer else [product, layer]
+    return Advice(
+        rule="product-order",
+        where=Where(layer.module, tuple(op.index for op in ops)),
+        evidence={"macs_saved_share": saved},
+        recommendation=words,
+        change=None,
+        expected_gain=evidence.share(ops).gain(0.6 * saved, saved, "the products with fewer factors"),
+        risk="add the bias after both products; rounding differs in the last digits",
+        confidence="high",
+    )
 
 
 def _is_layer(evidence: Evidence, op: OpRecord) -> bool:

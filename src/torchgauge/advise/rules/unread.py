@@ -28,6 +28,8 @@ def unread_result(evidence: Evidence) -> Iterator[Advice]:
         for path in _around(op):
             ops[path] += 1
             unread[path] += op.index in dead
+    # Lines that another call of the module runs for a result that is read: which call is idle is not known.
+    read = {(op.source, op.op, op.module) for op in evidence.flow.steps if op.index not in dead}
     groups: dict[tuple[str, str | None], list[OpRecord]] = {}
     for op in evidence.flow.steps:
         if op.index not in dead:
@@ -35,7 +37,8 @@ def unread_result(evidence: Evidence) -> Iterator[Advice]:
         whole = next((path for path in _around(op) if ops[path] == unread[path]), None)
         if whole is not None:
             groups.setdefault((whole, evidence.call_line(whole)), []).append(op)
-        elif evidence.library_of(op) is None:  # a library computes for all its users
+        elif evidence.library_of(op) is None and (op.source, op.op, op.module) not in read:
+            # A library computes for all its users.
             groups.setdefault((op.module, evidence.line_of(op.index)), []).append(op)
     shares = {place: evidence.share(found) for place, found in groups.items()}
     least = _LEAST_PART * max((share.value for share in shares.values()), default=0.0)
