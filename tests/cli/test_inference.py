@@ -77,7 +77,7 @@ def test_time_and_memory_are_in_the_report(code: Path, capsys: pytest.CaptureFix
     out, err = capsys.readouterr()
     assert "Measured on cpu" in out
     assert "Latency" in out
-    assert "threads 1, budget s 0.05, profile level modules" in out
+    assert "threads 1, budget 0.05 s, profile level modules" in out
     assert err == ""
 
 

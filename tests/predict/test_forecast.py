@@ -216,7 +216,7 @@ def test_a_calibration_of_a_gpu_is_carried_as_a_file(tmp_path: Path) -> None:
     assert found["NVIDIA H200"].time_s == packaged.time_s
     assert found["Somebody's GPU"].time_s != packaged.time_s
     assert {one.fit for one in found.values()} == {"fits"}
-    assert all("calibration" in one.host_source for one in found.values())
+    assert all(one.host_source == "as calibrated" for one in found.values())
 
 
 def test_the_two_queues() -> None:

@@ -118,7 +118,7 @@ def test_calibration_measures_the_sample() -> None:
     found = host_speed("cpu", clock=lambda: float(next(clock)), rounds=2)
     assert found == {"forward_s": 1.0, "train_s": 1.0, "plan_s": 0.0, "spread": 0.0}
     host = Host.of(found | {"spread": 0.3})
-    assert host.source == "as calibration measured it"
+    assert host.source == "as calibrated"
     assert host.plan_s == pytest.approx(12.0)  # not measured: in proportion to the sample
     assert host.high == pytest.approx(1 / host.low)
     assert host.high > 1.2

@@ -39,10 +39,12 @@ def part_of(text: str, title: str) -> str:
 
 def test_a_part_without_figures_says_how_to_get_them() -> None:
     text = render(load_run("cnn"), "comprehensive")
-    assert part_of(text, "ENERGY ANALYSIS").startswith("Not asked for: --inference --profile")
+    assert part_of(text, "ENERGY ANALYSIS").startswith("Not requested: --inference --profile")
     assert part_of(text, "PERFORMANCE PROFILE").startswith("Nothing was measured: --inference")
     assert "The values were not read: --weights" in part_of(text, "PARAMETER ANALYSIS")
-    assert part_of(render(load_run("weights"), "comprehensive"), "NODES, ONE BY ONE").startswith("There was no code")
+    assert part_of(render(load_run("weights"), "comprehensive"), "NODES, ONE BY ONE").startswith(
+        "Only weights, no code"
+    )
 
 
 def test_every_parameter_and_every_node_is_told() -> None:

@@ -86,7 +86,7 @@ def test_phases_and_settings_are_stated() -> None:
     phases = {"forward": 0.001, "backward": 0.002, "optimizer": 0.0005}
     text = render(measured_view(phases=phases, settings={"threads": 2, "memory_fraction": None, "budget_s": 10.0}))
     assert "Phases      forward 1.00 ms, backward 2.00 ms, optimizer 500 µs" in text
-    assert "Settings    threads 2, budget s 10.0" in text
+    assert "Settings    threads 2, budget 10 s" in text
 
 
 def test_a_training_step_tells_where_each_phase_spends_its_time() -> None:

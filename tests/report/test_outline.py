@@ -67,5 +67,5 @@ def test_an_unknown_column_is_a_usage_error_that_lists_the_columns(options: dict
 
 
 def test_a_negative_depth_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="depth of -1"):
+    with pytest.raises(UsageError, match="depth must be at least 0"):
         Options(depth=-1)

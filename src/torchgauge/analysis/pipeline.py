@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from torchgauge.source import GivenInputs, InputSpec, Source
 
 MODES = ("inference", "train")
-COMPILED_OUTSIDE = "to compile it, the model was run outside the isolated process, with the rights of this one"
-MEASURED_OUTSIDE = "to measure it, the model was run outside the isolated process, with the rights of this one"
+COMPILED_OUTSIDE = "the model was compiled outside the isolated process, with the rights of this process"
+MEASURED_OUTSIDE = "the model was measured outside the isolated process, with the rights of this process"
 
 
 def analyze(

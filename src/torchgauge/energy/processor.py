@@ -146,13 +146,13 @@ def rapl_meters(device: str, stack: ExitStack, folder: Path = POWERCAP) -> Itera
 def find_domains(folder: Path = POWERCAP) -> list[Domain] | Absent:
     if not folder.is_dir():
         where = "" if sys.platform == "linux" else ", which only Linux has"
-        return Absent(f"no RAPL: {folder} does not exist{where}; virtual machines do not have it either")
+        return Absent(f"{folder} does not exist{where}; virtual machines usually lack it")
     # intel-rapl-mmio:* are the same counters by another way.
     try:
         found = [Domain(path.parent, path.read_text().strip()) for path in sorted(folder.glob("intel-rapl:*/name"))]
     except OSError as error:
-        return Absent(f"no RAPL: {folder} cannot be read: {error}")
-    return found or Absent(f"no RAPL: {folder} has no intel-rapl entries")
+        return Absent(f"{folder} cannot be read: {error}")
+    return found or Absent(f"{folder} has no intel-rapl entries")
 
 
 def summed(name: str, covers: str, domains: Sequence[Domain]) -> FunctionMeter:

@@ -196,7 +196,7 @@ FIGURES = (
            left_out=(Use.PICTURES,)),
     Figure("uncounted_ops", "Ops not counted", WHOLE, (TOTALS,), "number of op calls without a formula", additive=True,
            known=CODE, of_call=lambda call: int(call.status == UNCOUNTED)),
-    Figure("allocated_peak_bytes", "Measured peak", BYTES, (TOTALS,), origin=MEASURED, known=INFERENCE,
+    Figure("allocated_peak_bytes", "Allocated peak", BYTES, (TOTALS,), origin=MEASURED, known=INFERENCE,
            in_document=False),
     Figure("time_s", "Latency", SECONDS, (TOTALS,), "measured: median of the undisturbed runs", origin=MEASURED,
            known=INFERENCE),

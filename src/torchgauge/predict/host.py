@@ -28,7 +28,7 @@ _UNKNOWN_WEIGHT = 1.2
 
 _RECURRENT = {"aten::_cudnn_rnn": "recurrent", "aten::_cudnn_rnn_backward": "recurrent_backward"}
 _HALF = ("float16", "bfloat16")
-_CALIBRATED = "as calibration measured it"
+_CALIBRATED = "as calibrated"
 
 
 def host_work(op: OpRecord, per_op: Mapping[str, float], *, trains: bool) -> Iterator[tuple[str, float]]:
@@ -126,7 +126,7 @@ class Host:
         """As calibration measured it; without (or from a file that an earlier version wrote) that of the H200 machines
         that the costs were fitted on."""
         if not facts or "forward_s" not in facts:
-            return cls(**_fitted()[1], source="as measured on the hosts of H200s")
+            return cls(**_fitted()[1], source="not calibrated: typical of H200 machines")
         # Where cuDNN has no attention, calibration measures no plan.
         plan_s = facts.get("plan_s") or _fitted()[0].plan * facts["forward_s"]
         return cls(facts["forward_s"], facts["train_s"], plan_s, facts["spread"], _CALIBRATED)

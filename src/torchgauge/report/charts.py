@@ -40,6 +40,9 @@ class Series:
     is_filled: bool = True
 
 
+_LETTER = 7.0  # width of a letter of a label
+
+
 def svg_picture(width: float, height: float, pieces: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img">'
@@ -88,8 +91,13 @@ def log_chart(
 
     pieces = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="currentColor"/>', svg_label(x0, y1 - 10, upward[0])]
     pieces.append(svg_label((x0 + x1) / 2, y0 + 36, across[0], "middle"))
+    labelled = x0 - 80.0  # where the last label ends; the next one must not overlap it
     for tick in log_ticks(x_low, x_high):
-        pieces.append(svg_label(x_of(tick), y0 + 18, across[1](tick), "middle"))
+        label = across[1](tick)
+        half = _LETTER * len(label) / 2
+        if x_of(tick) - half > labelled + _LETTER:
+            pieces.append(svg_label(x_of(tick), y0 + 18, label, "middle"))
+            labelled = x_of(tick) + half
     for tick in log_ticks(y_low, y_high):
         pieces.append(f'<path d="M{x0} {y_of(tick):.1f}H{x1}" class="grid"/>')
         pieces.append(svg_label(x0 - 6, y_of(tick) + 4, upward[1](tick), "end"))

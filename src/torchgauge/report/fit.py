@@ -41,7 +41,7 @@ _NUMBERS = {
 }  # fmt: skip
 _MAX_DETAILED = 4  # predictions shown in full; the table has all
 _MIN_EXTRA_FLOPS = 0.005
-_WIDTH, _HEIGHT, _LEFT, _GAP = 900, 240, 90, 70  # of the memory over a step in the picture
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _GAP = 900, 240, 90, 150, 70  # of the memory over a step in the picture
 _SHOWN_ROOM = 4  # the device's line is drawn where it is at most so many times as high as what is reserved
 
 
@@ -114,7 +114,7 @@ class FitReport(PredictionReport):
         for fit in self.fits[:_MAX_DETAILED]:
             pieces.append(_stack(fit, top))
             top += _HEIGHT + _GAP + 40
-        return svg_picture(_WIDTH + 200, top, pieces)
+        return svg_picture(_LEFT + _WIDTH + _RIGHT, top, pieces)
 
 
 def headline(row: FitFacts) -> str:

@@ -66,7 +66,7 @@ class ForecastReport(PredictionReport):
         for row in firsts.values():
             shares = sorted(row.sources.items(), key=lambda item: -item[1])
             parts = ", ".join(f"{format_percent(share)} {source}" for source, share in shares)
-            remarks |= dict.fromkeys([f"{row.title}: {parts}; host: {row.host_source}", *row.warnings])
+            remarks |= dict.fromkeys([f"{row.title}: kernel times {parts}; host {row.host_source}", *row.warnings])
         blocks += notes(remarks, is_remark=True)
         where = f"Where the time goes on {first.title}" + (f", batch {first.batch}" if first.batch else "")
         return [
@@ -149,7 +149,7 @@ def _shares(row: ForecastFacts) -> Iterator[Block]:
                 Cell(name=module["path"]),
                 Cell(format_seconds(module["time_s"])),
                 Cell(format_percent(module["time_s"] / total)),
-                Cell("" if module["energy_j"] is None else f"{format_value(module['energy_j'])} J"),
+                Cell("" if module["energy_j"] is None else format_joules(module["energy_j"])),
             )
             for module in modules[:_MAX_MODULES]
         )

@@ -78,15 +78,23 @@ def render_picture(report: PredictionReport) -> str:
     return report.picture()
 
 
+# Tables and pictures that are wider than a narrow screen scroll by themselves; the page does not.
+_PAGE_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}h1{font-size:1.6em}"
+    "b{display:block;margin-top:1.6em;font-size:1.1em}table{display:block;overflow-x:auto;max-width:100%}td{white-space:nowrap}"
+    ".wide{overflow-x:auto}.wide svg{width:100%;min-width:42em}pre{overflow-x:auto}"
+)
+
+
 def render_page(report: PredictionReport) -> str:
     """One file that works offline: the picture and the sections."""
     from torchgauge.report.formats.notebook import write_sections
 
     title = html_text(f"{report.target}: {report.title}")
-    style = "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}svg{max-width:100%}"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
-        f"<style>{style}</style></head><body><h1>{title}</h1>{report.picture()}"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<style>{_PAGE_STYLE}</style></head><body><h1>{title}</h1><div class="wide">{report.picture()}</div>'
         f"{write_sections(report.sections(), PLAIN_WIDTH)}</body></html>\n"
     )

@@ -12,7 +12,7 @@ from torchgauge.report.content.ops import RANKED, shapes_text
 from torchgauge.report.model import Cell, Fact, Facts, Section, Table, Text, Topic, figures, more, notes, texts
 from torchgauge.report.options import Options
 from torchgauge.report.ranking import BY_TIME, THE_MODEL, equal_calls, rate, share_of, top_modules, top_ops, top_phases
-from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds
+from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds, format_value
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Latency
@@ -64,8 +64,13 @@ def measured_section(view: View) -> Section:
         governor = f"governor {around['governor']}" if around.get("governor") else "governor unknown"
         facts.append(("Machine", "", f"this process used {own} of the CPU, others {others}, {governor}"))
     if settings := {name: value for name, value in (measured.get("settings") or {}).items() if value is not None}:
-        text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
-        facts.append(("Settings", "", text))
+        # "budget_s" 10.0 is written as "budget 10 s".
+        texts = [
+            f"{name.removesuffix('_s').replace('_', ' ')} {format_value(value) if isinstance(value, float) else value}"
+            f"{' s' if name.endswith('_s') else ''}"
+            for name, value in settings.items()
+        ]
+        facts.append(("Settings", "", ", ".join(texts)))
     warnings = [*measurement_warnings(view)]
     device = measured.get("device")  # none where the model was never run
     title = "Not measured" if device is None else f"Measured on {device}"

@@ -15,8 +15,10 @@ from torchgauge.report.model import Topic
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
 
-NO_CODE = "There was no code to run, only weights: --as TARGET names the code, and its work is then counted."
-NOT_CONSUMED = "Not asked for: --inference --profile measures the energy where the device has a meter, or estimates it."
+NO_CODE = "Only weights, no code to run: add --as TARGET to count its operations."
+NOT_CONSUMED = (
+    "Not requested: --inference --profile measures the energy if there is a meter, and estimates it otherwise."
+)
 NOT_MEASURED = "Nothing was measured: --inference times the model on this machine, --profile its ops too."
 # The title, its topics, and the text of an empty chapter. Other sections come last.
 CHAPTERS: tuple[tuple[str, tuple[Topic, ...], str], ...] = (

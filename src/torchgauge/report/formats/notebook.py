@@ -14,7 +14,8 @@ from torchgauge.report.options import Options
 from torchgauge.report.registry import renderer
 
 _TABLE = 'style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"'
-_FIGURE = 'style="text-align:right;padding:.1em .8em"'
+_FIGURE = 'style="text-align:right;padding:.1em .8em;white-space:nowrap"'
+_VALUE = 'style="text-align:left;padding:.1em .8em"'
 _TEXT = 'style="text-align:left;padding:.1em .8em;white-space:pre;font-family:monospace"'
 _REMARK = 'style="text-align:left;padding:.1em .8em;opacity:.65"'
 _FAINT = 'style="opacity:.65"'
@@ -45,7 +46,7 @@ def blockhtml_text(block: Block) -> Iterator[str]:
                 yield _table([heading.title for heading in block.headings], rows, styles)
             yield from (f"<div {_FAINT}>{html_text(note)}</div>" for note in block.notes)
         case Facts():
-            yield _table([], block.rows, (_TEXT, _FIGURE, _REMARK))
+            yield _table([], block.rows, (_TEXT, _VALUE, _REMARK))
         case Text():
             style = f" {_FAINT}" if block.is_remark else ""
             yield f"<div{style}>{'⚠ ' if block.is_warning else ''}{html_text(block.text)}</div>"

@@ -111,9 +111,9 @@ def _absent(view: View) -> Iterator[dict[str, str]]:
     if not view.capture.has_code:
         yield _missing("MACs, FLOPs, activations, time", view.capture.run.reason or "there is no code to run")
     elif view.measurements is None:
-        yield _missing("measured time and memory", "no run was asked for: --inference measures them")
+        yield _missing("measured time and memory", "not requested: --inference measures them")
     elif not measurements_of(view).get("system"):
-        yield _missing("times of ops, system and counters", "not asked for: --profile measures them")
+        yield _missing("times of ops, system and counters", "not requested: --profile measures them")
     measured = measurements_of(view)
     for member in (measured.get("system"), measured.get("counters")):
         yield from _reasons(member.get("absent") or {} if member else {})

@@ -115,7 +115,7 @@ def _first(view: View) -> Iterator[Card]:
     energy = energy_of(view)
     if energy is not None and totals.energy_j is not None:
         mean = energy.get("watts_mean")
-        over = f"one run, at {format_watts(mean)} in the mean" if mean is not None else "one run"
+        over = f"one run, {format_watts(mean)} on average" if mean is not None else "one run"
         yield Card("Energy", format_joules(totals.energy_j), over, MEASURED)
     elif energy is not None and is_estimated(view) and (joules := energy.get("estimated_joules")) is not None:
         yield Card("Energy", f"≈ {format_joules(joules['value'])}", range_text(joules), ESTIMATED)

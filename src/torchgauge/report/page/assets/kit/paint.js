@@ -47,7 +47,7 @@
     }
     const room = Math.floor((w - 10) / LETTER);
     if (h < 13 || room < 3) return;
-    write(context, cell, { room, ink: tg.readable(fill), label, detail, top: header || h > 60 ? y + 13 : y + h / 2 + 4, backed: estimated ? fill : null });
+    write(context, cell, { room, ink: tg.readable(fill), label, detail, top: header || h > 40 ? y + 13 : y + h / 2 + 4, backed: estimated ? fill : null });
   };
 
   function write(context, { x, w }, { room, ink, label, detail, top, backed }) {

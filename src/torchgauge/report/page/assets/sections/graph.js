@@ -112,7 +112,7 @@ tg.section({
       const closed = area.boxes.filter(({ item }) => !item.inside.length).length;
       const strip = data.steps.op.length ? " The strip of a box: its kinds of work, by FLOPs." : "";
       const by = figure ? ` Darker: more ${figure.label}${figure.kind === "estimated" ? " (estimated)" : ""}, summed over everything in the box.` : strip;
-      const flow = scene.edges.length ? ` ${tg.plural(scene.edges.length, "connection")}; a wider line carries more bytes, a dashed one goes back to a module that is called again.` : "";
+      const flow = scene.edges.length ? ` ${tg.plural(scene.edges.length, "connection")}; wider lines carry more bytes, dashed lines lead back to a module that is called again.` : "";
       caption.textContent = `${tg.plural(closed, "box", "boxes")} of ${tg.plural(data.steps.op.length || graph.count, data.steps.op.length ? "op" : "module")}.${flow}${by}`;
     }
 

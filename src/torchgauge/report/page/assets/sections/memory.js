@@ -17,12 +17,12 @@
   function headline(data) {
     const place = data.peak_op ? `at ${placeText(data.peak_op)}` : "the inputs alone";
     const measured = data.measured;
-    const difference = measured && tg.isKnown(measured.difference_share) ? `, ${signed(measured.difference_share)} of the prediction of ${tg.format.bytes(measured.predicted_bytes)}` : "";
+    const difference = measured && tg.isKnown(measured.difference_share) ? `; predicted ${tg.format.bytes(measured.predicted_bytes)}, a difference of ${signed(measured.difference_share)}` : "";
     const what = data.gradients ? "Peak without parameters and buffers" : "Peak of activations";
     return [
       data.total ? ["Memory in total", tg.format.bytes(data.total.bytes), totalText(data)] : null,
       [what, tg.format.bytes(data.peak_bytes), `${place}; from the shapes alone, inputs included`],
-      measured && tg.isKnown(measured.peak_bytes) ? ["Measured", tg.format.bytes(measured.peak_bytes), `allocated at most by one run beyond what was there before it${difference}${stateText(measured.state_bytes)}`] : null,
+      measured && tg.isKnown(measured.peak_bytes) ? ["Measured", tg.format.bytes(measured.peak_bytes), `added by one run at its peak to the memory allocated before it${difference}${stateText(measured.state_bytes)}`] : null,
       ["Held all the time", tg.format.bytes(data.param_bytes + data.buffer_bytes), `parameters ${tg.format.bytes(data.param_bytes)}, buffers ${tg.format.bytes(data.buffer_bytes)}`],
     ];
   }
@@ -31,7 +31,7 @@
   const totalText = ({ total, gradients }) => `at the peak${gradients ? " of a training step" : ""}: ${PURPOSES.filter((name) => total[name]).map((name) => `${tg.format.bytes(total[name])} ${name}`).join(" + ")}`;
 
   // The static course makes it in its only step, the measured step finds it there.
-  const stateText = (bytes) => (bytes ? `; the optimizer's state, ${tg.format.bytes(bytes)}, was there before` : "");
+  const stateText = (bytes) => (bytes ? `; the optimizer's state, ${tg.format.bytes(bytes)}, was allocated before` : "");
   const signed = (share) => `${share >= 0 ? "+" : ""}${tg.format.percent(share)}`;
   const placeText = (op) => `${op.op} (op ${op.index}) in ${op.module === "" ? "the model itself" : tg.short(op.module, 90)}`;
 

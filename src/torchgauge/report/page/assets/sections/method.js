@@ -30,7 +30,7 @@
 
   function timeText({ runs, warmup_runs: warmup, profile, device, failure }) {
     if (failure && !runs) return `not measured: ${failure}`;
-    const parts = [`the median of ${tg.plural(runs, "run")} on ${device} with nothing attached, after ${tg.format.exact(warmup ?? 0)} to warm up`];
+    const parts = [`the median of ${tg.plural(runs, "run")} on ${device} without instrumentation, after ${tg.format.exact(warmup ?? 0)} to warm up`];
     if (profile) {
       const overhead = tg.isKnown(profile.overhead_share) ? `, which took ${tg.format.percent(Math.abs(profile.overhead_share))} ${profile.overhead_share >= 0 ? "longer" : "less"}` : "";
       parts.push(`parts from ${tg.plural(profile.runs, "separate profiled run")}${overhead}; ${tg.format.exact(profile.joined_ops)} of ${tg.format.exact(profile.static_ops)} ops were found in them; nothing is scaled`);

@@ -64,7 +64,7 @@
     tg.chart.bars(area, rows.slice(0, SHOWN).map((row) => ({
       label: tg.place(row.paths), value: row.self_time_s, text: tg.format.seconds(row.self_time_s), share: row.share, note: row.count > 1 ? `${row.kind} ×${row.count}` : row.kind,
       tip: [row.paths || "the model itself", ["own time", tg.format.seconds(row.self_time_s)], ["of the undisturbed run", tg.format.percent(row.share)], ["FLOPs", tg.format.count(row.flops)]],
-    })), { label: "Slowest modules", caption: "Own time, without submodules; equal places of repeated blocks are grouped. Measured, not scaled to the whole." });
+    })), { label: "Slowest modules", caption: "Own time, without submodules; repeated blocks are grouped. Measured, not scaled to the whole." });
   }
 
   function opTable(area, rows, { ops_note: note }) {
