@@ -44,29 +44,30 @@ def padding_before_convolution(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _gain(evidence: Evidence, pad: OpRecord, readers: Sequence[OpRecord], edges: tuple[int, ...]) -> Gain:
-    """The copy goes away. A processor's convolution of images also leaves out the products with its own zeros: 5×5
-    with a dilation of 16 over 60 rows took 34 % less, where 32 % of the products are with zeros."""
+    """The copy goes away. A processor's convolution of images also leaves out whole rows of its own zeros: 5×5 with a
+    dilation of 16 over 60 rows took 34 % less, where 32 % of the rows are zeros. Convolutions of volumes do not (I3D:
+    as fast without its pads)."""
     copied = evidence.share([pad]).value
     low, high = 0.7 * copied, copied
     for reader in readers:
-        if not evidence.is_cuda and len(reader.signature.inputs[0].shape) > 3:
-            zeros = _zero_products(reader, edges) * evidence.share([reader]).value
+        if not evidence.is_cuda and len(reader.signature.inputs[0].shape) == 4:
+            zeros = _zero_rows(reader, edges) * evidence.share([reader]).value
             low, high = low + 0.5 * zeros, high + _MOST_OF_ZEROS * zeros
     touched = evidence.share([pad, *readers]).ops
-    return Gain("time_s", low, high, "the copy with zeros around it, and the products with these zeros", touched)
+    return Gain(
+        "time_s", low, min(high, 1.0), "the copy with zeros around it, and the products with rows of zeros", touched
+    )
 
 
-def _zero_products(reader: OpRecord, edges: tuple[int, ...]) -> float:
-    """Of the products of a convolution, the share whose factor is one of the zeros at the edges."""
-    given, kernel, kept = reader.signature.attributes, reader.signature.inputs[1].shape[2:], 1.0
-    sizes, made = reader.signature.inputs[0].shape, reader.signature.outputs[0].shape
-    for from_last in range(1, len(edges) + 1):
-        zeros, length, outputs = edges[-from_last], sizes[-from_last], made[-from_last]
-        stride, padding, dilation = (given[name][-from_last] for name in ("stride", "padding", "dilation"))
-        starts = [stride * at - padding for at in range(outputs)]
-        read = [start + dilation * tap for start in starts for tap in range(kernel[-from_last])]
-        kept *= sum(zeros <= at < length - zeros for at in read) / max(len(read), 1)
-    return 1 - kept
+def _zero_rows(reader: OpRecord, edges: tuple[int, ...]) -> float:
+    """Of the rows that the kernel of a convolution of images is multiplied with, the share that are zeros at the
+    edges."""
+    zeros, given = edges[-2] if len(edges) > 1 else 0, reader.signature.attributes
+    length, outputs = (spec.shape[-2] for spec in (reader.signature.inputs[0], reader.signature.outputs[0]))
+    stride, padding, dilation = (given[name][-2] for name in ("stride", "padding", "dilation"))
+    taps = range(reader.signature.inputs[1].shape[-2])
+    read = [stride * at - padding + dilation * tap for at in range(outputs) for tap in taps]
+    return sum(not zeros <= at < length - zeros for at in read) / max(len(read), 1)
 
 
 def _edges(pad: OpRecord) -> tuple[int, ...] | None:

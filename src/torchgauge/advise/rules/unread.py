@@ -10,6 +10,7 @@ from torchgauge.advise.dataflow import RANDOM
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import REWRITTEN, rule
+from torchgauge.advise.rules.broadcast import CLOSED
 from torchgauge.facts import OpRecord
 
 # Of the largest of several places: less, as the states that a recurrent layer also returns, is not worth naming.
@@ -37,8 +38,7 @@ def unread_result(evidence: Evidence) -> Iterator[Advice]:
         whole = next((path for path in _around(op) if ops[path] == unread[path]), None)
         if whole is not None:
             groups.setdefault((whole, evidence.call_line(whole)), []).append(op)
-        elif evidence.library_of(op) is None and (op.source, op.op, op.module) not in read:
-            # A library computes for all its users.
+        elif _is_own(evidence, op) and (op.source, op.op, op.module) not in read:
             groups.setdefault((op.module, evidence.line_of(op.index)), []).append(op)
     shares = {place: evidence.share(found) for place, found in groups.items()}
     least = _LEAST_PART * max((share.value for share in shares.values()), default=0.0)
@@ -56,6 +56,13 @@ def unread_result(evidence: Evidence) -> Iterator[Advice]:
             risk="another mode, such as training, may read it",
             confidence="high",
         )
+
+
+def _is_own(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the model's own code computes it: a library does so for all its users, as the mean of attention weights
+    that `nn.MultiheadAttention` returns."""
+    record = evidence.modules.get(op.module)
+    return evidence.library_of(op) is None and (record is None or record.type not in CLOSED)
 
 
 def _around(op: OpRecord) -> Iterator[str]:
