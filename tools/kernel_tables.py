@@ -102,11 +102,15 @@ class Timed:
 
 def gather(folders: Sequence[Path], output: Path) -> int:
     """One file from folders with `signatures.jsonl.gz` (the calls) and `kernels.jsonl` (their times), and from files
-    that were made so before: the names of the models, then a line per kernel."""
-    rows: list[list[Any]] = []
+    that were made so before: the names of the models, then a line per kernel. A call that was measured again counts as
+    the last of them says."""
+    by_call: dict[str, list[list[Any]]] = {}
     for folder in folders:
+        found: dict[str, list[list[Any]]] = defaultdict(list)
         if folder.is_file():
-            rows += [[*row[:8], models, *row[9:]] for models, row in measured_rows(folder)]
+            for models, row in measured_rows(folder):
+                found[json.dumps(row[:8], sort_keys=True)].append([*row[:8], models, *row[9:]])
+            by_call |= found
             continue
         with gzip.open(folder / "signatures.jsonl.gz", "rt") as file:
             calls = [json.loads(line) for line in file]
@@ -126,11 +130,13 @@ def gather(folders: Sequence[Path], output: Path) -> int:
             cost = [told["cost"][name] for name in ("flops", "bytes_read", "bytes_written")]
             flags = "".join("01"[bool(flag)] for flag in cold)
             call = [told["op"], told["overload"], told["category"], *specs, kept, cost, flags]
-            rows.append([*call, models[:MOST_MODELS], seconds, spread])
+            found[json.dumps(call, sort_keys=True)].append([*call, models[:MOST_MODELS], seconds, spread])
+        by_call |= found
+    rows = [row for _, several in sorted(by_call.items()) for row in several]
     names = sorted({name for row in rows for name in row[8]})
     numbers = {name: number for number, name in enumerate(names)}
     lines = [json.dumps(names)]
-    for row in sorted(rows, key=lambda row: json.dumps(row[:8])):
+    for row in rows:
         row[8] = [numbers[name] for name in row[8]]
         lines.append(json.dumps(row, separators=(",", ":")))
     output.write_bytes(lzma.compress("\n".join(lines).encode(), preset=6))
@@ -410,6 +416,7 @@ def fit_tiles(
             groups.append(numbers[product.group])
             sizes.append(sizes_of(product, tiling, rates.rate(place.rate), place.cold_bytes, place.nbytes))
     truth = torch.tensor([seconds for *_, seconds in ops], dtype=torch.float64).mul(1e6).log()
+    around = torch.tensor([place.bias_s + place.layout_s for place, *_ in ops], dtype=torch.float64).mul(1e6)
     owner_of, group_of = torch.tensor(owners), torch.tensor(groups)
     given = torch.tensor(sizes, dtype=torch.float64)
     before = known.parameters if known is not None else {}
@@ -425,7 +432,7 @@ def fit_tiles(
         chosen_parameters = parameters[group_of[rows]]
         each = choice_microseconds(chosen_parameters, given[rows], torch)
         took = microseconds(chosen_parameters, given[rows], rates.bytes_per_s, each, torch)
-        whole = torch.zeros(len(ops), dtype=torch.float64).index_add(0, owner_of[rows], took)[chosen]
+        whole = around.index_add(0, owner_of[rows], took)[chosen]
         miss = torch.nn.functional.smooth_l1_loss(whole.log(), truth[chosen], beta=0.1)
         loss = miss + 0.004 * (parameters - start).square().mean()
         optimizer.zero_grad()

@@ -224,6 +224,35 @@ def test_groups_as_wide_as_a_power_of_two_are_a_kind_of_their_own(width: int, ki
     assert f" {kind} " in locate(call).kind
 
 
+def convolved(*inputs: TensorSpec, out: TensorSpec, mask: Any = None) -> Place:
+    """With a filter of three by three or one by one; with a mask its gradients, of which `out` is the first input."""
+    padding = inputs[-1 if mask is not None or len(inputs) == 2 else 1].shape[-1] // 2
+    settings: dict[str, Any] = {"groups": 1, "stride": [1, 1], "padding": [padding] * 2, "dilation": [1, 1],
+                                "transposed": False}  # fmt: skip
+    name, given = "aten::convolution", inputs
+    if mask is not None:
+        name, given, settings = "aten::convolution_backward", (out, *inputs), settings | {"output_mask": mask}
+    return locate(Signature(name, "", "convolution", "counted", (), given, (out,), settings, Cost(0, 0, 0, 0), 0))
+
+
+def test_a_convolution_takes_the_kernels_around_it_too() -> None:
+    """Against what a profiler saw of two convolutions on an H200."""
+    data, weight = TensorSpec((128, 512, 28, 28), "float16"), TensorSpec((768, 512, 1, 1), "float16")
+    out, bias = TensorSpec((128, 768, 28, 28), "float16"), TensorSpec((768,), "float16")
+    with_bias, without = convolved(data, weight, bias, out=out), convolved(data, weight, out=out)
+    assert with_bias.bias_s == pytest.approx(239e-6, rel=0.2)
+    assert without.bias_s == with_bias.layout_s == 0
+    rates = Rates({"float16": 989e12, "float32": 67e12}, 4.8e12, 2e-6)
+    table = KernelTable("x", rates, {}, tiles=TileModel({"forward pointwise half first": DEFAULTS}))
+    longer, shorter = (2**octaves for octaves in table.modelled([with_bias, without]))
+    assert longer - shorter == pytest.approx(with_bias.bias_s)
+
+    image, filters = TensorSpec((8, 96, 96, 96)), TensorSpec((96, 96, 3, 3))
+    assert convolved(image, filters, out=image, mask=[True, True, False]).layout_s == pytest.approx(74e-6, rel=0.2)
+    last = replace(image, stride=(96 * 96 * 96, 1, 96 * 96, 96))
+    assert convolved(last, filters, out=last, mask=[True, True, False]).layout_s == 0
+
+
 def test_tiles_are_fitted_to_measured_products(tools: Any) -> None:
     """Kernels that are twice as efficient and take longer to launch than the values that the fit begins with."""
     truth = DEFAULTS.copy()

@@ -162,8 +162,8 @@ class KernelTable:
         for number, (place, modelled, around) in enumerate(zip(places, octaves, near, strict=True)):
             work = (log2(max(amount, 1.0)) for amount in (place.flops, place.nbytes, place.cold_bytes))
             said = (around.value, min(around.distance, _FARTHEST), around.nearest, around.spread)
-            beyond = log2(1 + place.bias_s / 2**modelled)
-            own = np.array([*place.at, modelled, *work, *place.traits, *said, beyond], np.float32)
+            around_s = (log2(1 + extra / 2**modelled) for extra in (place.bias_s, place.layout_s))
+            own = np.array([*place.at, modelled, *work, *place.traits, *said, *around_s], np.float32)
             rows.append(np.concatenate([own, views[number]]) if number in views else own)
         return octaves, rows
 
@@ -189,7 +189,9 @@ class KernelTable:
         if self.tiles is not None and tiled:
             each, seen = self.tiles.octaves([*tiled.values()], rates.bytes_per_s)
             for number, octaves, view in zip(tiled, each, seen, strict=True):
-                found[number], views[number] = float(octaves), view
+                place = places[number]
+                found[number] = log2(2 ** float(octaves) + place.bias_s + place.layout_s)
+                views[number] = view
         for family, model in models.items():
             own = blocks[family]
             if model is not None and own:
