@@ -75,6 +75,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the kernels")
     parser.add_argument("--draws", type=int, default=1, help="of the fifth list: 2 draws other calls of its layers")
+    parser.add_argument("--family", action="append", help="of the table, repeatable: only these are made again")
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
@@ -110,7 +111,7 @@ def main() -> int:
     if args.phase == "gather":
         return int(tables.gather(args.paths, args.output))
     if args.phase == "table":
-        return int(tables.build_tables(*args.paths))
+        return int(tables.build_tables(*args.paths, args.family or ()))
     return int(tables.fit_energy(*args.paths))
 
 

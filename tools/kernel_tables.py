@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchgauge.facts import Signature
     from torchgauge.predict.blocks import BlockModel
     from torchgauge.predict.coordinates import Place
-    from torchgauge.predict.kernel_tables import Errors, KernelTable, Near, Rates
+    from torchgauge.predict.kernel_tables import KernelTable, Near, Rates
     from torchgauge.predict.tiles import TileModel
     from torchgauge.predict.trees import Forest
 
@@ -189,42 +189,73 @@ def distinct(times: Iterable[Timed]) -> list[Timed]:
     ]
 
 
-def build_tables(path: Path) -> int:
+def build_tables(path: Path, families: Collection[str] = ()) -> int:
     """The table of the package, judged by kernels that another table, fitted without them, predicts: a tenth in groups
-    of equal sizes, from which the intervals are, and a tenth of the others drawn at random. The same file gives the
-    same table; energy stays as it is in the old one (see `fit_energy`)."""
+    of equal sizes, from which the intervals are, and a tenth of the others drawn at random. Each family is fitted and
+    judged by itself; with `families` the others stay as they are. The same file gives the same table; energy stays as
+    it is in the old one (see `fit_energy`)."""
     from torchgauge.predict.coordinates import locate
-    from torchgauge.predict.kernel_tables import FOLDER, Rates, intervals, load_table, write_table
+    from torchgauge.predict.kernel_tables import FOLDER, KernelTable, Rates, load_table, write_table
+    from torchgauge.predict.tiles import TileModel
 
     times = distinct(read_times(path))
-    measured = [(locate(one.signature, one.cold), one.seconds) for one in times]
-    rates = Rates(H200, 4.8e12, 2e-6)
-    # Kernels of drawn sizes have no model, or one that is a recurrent layer alone.
-    in_models = [any(not name.startswith("rnn ") for name in one.models) for one in times]
-    parts, drawn = groups_of(measured), np.random.default_rng(0).random(len(measured)) < 0.1
-    grouped = {number for number, part in enumerate(parts) if part == 0}
-    errors = errors_without(rates, measured, grouped | {int(number) for number in np.flatnonzero(drawn)})
-    in_groups = {number: error for number, error in errors.items() if number in grouped}
-    at_random = {number: error for number, error in errors.items() if number not in grouped}
-    spread, report = intervals(by_family(in_groups, measured))
-    for family, found in by_family(at_random, measured).items():
-        within = [abs(error) <= spread[family][reach][0] for error, reach in found]
-        report[family]["coverage_at_random"] = round(float(np.mean(within)), 3)
-    table = fitted_table(rates, measured)
-    old = load_table("h200")
-    facts = ({} if old is None else {"energy": old.facts["energy"]}) | {
-        "run_factor": 1.04,
+    placed = [(locate(one.signature, one.cold), one) for one in times]
+    rates, old = Rates(H200, 4.8e12, 2e-6), load_table("h200")
+    table = KernelTable("h200", rates, {}, tiles=TileModel({}))
+    if old is not None:
+        table = old if families else replace(table, facts={"energy": old.facts["energy"]})
+    for family in families or sorted({place.family for place, _ in placed}):
+        own = [(place, one) for place, one in placed if place.family == family]
+        table = with_family(table, family, own)
+    facts = dict(table.facts) | {
+        "run_factor": 1.01,
+        "run_launch_s": 0.5e-6,
         "torch": "2.11.0+cu130, cuDNN 9.19, driver 580, an H200 in November 2026",
-        "held_out": report,
-        "held_out_in_groups": summaries(in_groups, measured, in_models),
-        "held_out_at_random": summaries(at_random, measured, in_models),
-        "held_out_models": held_out_models(replace(table, trees={}, spread=spread), times),
     }
-    data = write_table(replace(table, spread=spread, facts=facts))
+    if not families:
+        facts["held_out_models"] = held_out_models(replace(table, trees={}), times)
+    data = write_table(replace(table, facts=facts))
     (FOLDER / "h200.npz").write_bytes(data)
     print(json.dumps({name: found for name, found in facts.items() if name.startswith("held_out")}, indent=1))
     print(f"{len(data):,} bytes")
     return 0
+
+
+def with_family(table: KernelTable, family: str, own: Sequence[tuple[Place, Timed]]) -> KernelTable:
+    """The table with the rows, models and trees of a family, its intervals and how it was judged."""
+    from torchgauge.predict.kernel_tables import intervals
+    from torchgauge.predict.tiles import TileModel
+
+    measured = [(place, one.seconds) for place, one in own]
+    # Kernels of drawn sizes have no model, or one that is a recurrent layer alone.
+    in_models = [any(not name.startswith("rnn ") for name in one.models) for _, one in own]
+    grouped = {number for number, part in enumerate(groups_of(measured)) if part == 0}
+    drawn = {int(number) for number in np.flatnonzero(np.random.default_rng(0).random(len(own)) < 0.1)}
+    errors = errors_without(table.rates, measured, grouped | drawn)
+    in_groups = {number: error for number, error in errors.items() if number in grouped}
+    at_random = {number: error for number, error in errors.items() if number not in grouped}
+    spread, report = intervals({family: [*in_groups.values()]})
+    within = [abs(error) <= spread[family][reach][0] for error, reach in at_random.values()]
+    report[family]["coverage_at_random"] = round(float(np.mean(within)), 3)
+    facts = dict(table.facts)
+    for name, found in (
+        ("held_out", report[family]),
+        ("held_out_in_groups", summary(in_groups, measured, in_models)),
+        ("held_out_at_random", summary(at_random, measured, in_models)),
+    ):
+        facts[name] = dict(facts.get(name, {})) | {family: found}
+    made = fitted_table(table.rates, measured)
+    tiles = {**(table.tiles.parameters if table.tiles else {}), **(made.tiles.parameters if made.tiles else {})}
+    return replace(
+        table,
+        rows={**table.rows, **made.rows},
+        spread={**table.spread, **spread},
+        facts=facts,
+        tiles=TileModel(tiles),
+        attention=made.attention or table.attention,
+        recurrent=made.recurrent or table.recurrent,
+        trees={**table.trees, **made.trees},
+    )
 
 
 Judged = dict[int, tuple[float, int]]  # by number of a kernel: its error in octaves, how far its neighbour was
@@ -267,36 +298,27 @@ def neighbours(table: KernelTable, measured: Sequence[tuple[Place, float]], part
     return [found[number] for number in range(len(measured))]
 
 
-def by_family(errors: Judged, measured: Sequence[tuple[Place, float]]) -> Errors:
-    found: Errors = {}
-    for number, error in sorted(errors.items()):
-        found.setdefault(measured[number][0].family, []).append(error)
-    return found
-
-
-def summaries(
+def summary(
     errors: Judged, measured: Sequence[tuple[Place, float]], in_models: Sequence[bool]
-) -> dict[str, dict[str, list[float]]]:
-    """By family and by set of kernels: how many, median, mean and 90th percentile of their errors."""
+) -> dict[str, list[float]]:
+    """By set of kernels: how many, median, mean and 90th percentile of their errors."""
     sets: dict[str, Callable[[int], bool]] = {
         "all": lambda number: True,
         "of models": lambda number: in_models[number],
         "10 us and more": lambda number: measured[number][1] >= 10e-6,
         "of models, 10 us and more": lambda number: in_models[number] and measured[number][1] >= 10e-6,
     }
-    found: dict[str, dict[str, list[float]]] = {}
-    for family in sorted({measured[number][0].family for number in errors}):
-        for name, is_in in sets.items():
-            shares = [abs(2**error - 1) for number, (error, _) in errors.items()
-                      if measured[number][0].family == family and is_in(number)]  # fmt: skip
-            if shares:
-                figures = (len(shares), np.median(shares), np.mean(shares), np.quantile(shares, 0.9))
-                found.setdefault(family, {})[name] = [round(float(figure), 4) for figure in figures]
+    found: dict[str, list[float]] = {}
+    for name, is_in in sets.items():
+        shares = [abs(2**error - 1) for number, (error, _) in errors.items() if is_in(number)]
+        if shares:
+            figures = (len(shares), np.median(shares), np.mean(shares), np.quantile(shares, 0.9))
+            found[name] = [round(float(figure), 4) for figure in figures]
     return found
 
 
 # Of the trees of a family: how many, and leaves of each.
-TREES = {"matmul": (400, 64), "convolution": (600, 64), "attention": (300, 48), "recurrent": (300, 24)}
+TREES = {"matmul": (400, 64), "convolution": (800, 96), "attention": (300, 48), "recurrent": (300, 24)}
 
 
 def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> dict[str, Forest]:
@@ -313,6 +335,8 @@ def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> di
         children = grown(node["left_child"]), grown(node["right_child"])
         return Grown(0.0, int(node["split_feature"]), float(node["threshold"]), children)
 
+    if not any(place.family in TREES for place, _ in measured):
+        return {}
     drawn = [int(part) for part in np.random.default_rng(1).integers(0, 10, len(measured))]
     near = [neighbours(table, measured, parts) for parts in (groups_of(measured), drawn)]
     found = {}
@@ -343,12 +367,14 @@ def fit_models(rates: Rates, measured: Sequence[tuple[Place, float]]) -> dict[st
         attention_microseconds,
         recurrent_microseconds,
     )
+    from torchgauge.predict.tiles import TileModel
 
     blocks = {
         "attention": (attention_microseconds, ATTENTION_DEFAULTS),
         "recurrent": (recurrent_microseconds, RECURRENT_DEFAULTS),
     }
-    found: dict[str, Any] = {"tiles": fit_tiles(rates, measured)}
+    is_tiled = any(place.tiling is not None for place, _ in measured)
+    found: dict[str, Any] = {"tiles": fit_tiles(rates, measured) if is_tiled else TileModel({})}
     for family, (microseconds, defaults) in blocks.items():
         if any(place.family == family for place, _ in measured):
             found[family] = fit_blocks(rates, measured, family, microseconds, defaults)
@@ -416,7 +442,7 @@ def fit_tiles(
             groups.append(numbers[product.group])
             sizes.append(sizes_of(product, tiling, rates.rate(place.rate), place.cold_bytes, place.nbytes))
     truth = torch.tensor([seconds for *_, seconds in ops], dtype=torch.float64).mul(1e6).log()
-    around = torch.tensor([place.bias_s + place.layout_s for place, *_ in ops], dtype=torch.float64).mul(1e6)
+    around = torch.tensor([sum(place.around_s) for place, *_ in ops], dtype=torch.float64).mul(1e6)
     owner_of, group_of = torch.tensor(owners), torch.tensor(groups)
     given = torch.tensor(sizes, dtype=torch.float64)
     before = known.parameters if known is not None else {}

@@ -72,6 +72,20 @@ def test_times_of_several_folders_are_one_file(tmp_path: Path, tools: Any) -> No
     assert locate(times[0].signature, times[0].cold) == locate(relu(1024), [True])
 
 
+def test_a_call_that_was_measured_again_has_its_last_time(tmp_path: Path, tools: Any) -> None:
+    for folder, sizes, seconds in (("a", (1024, 2048), 4e-6), ("b", (2048,), 3e-6)):
+        (tmp_path / folder).mkdir()
+        with gzip.open(tmp_path / folder / "signatures.jsonl.gz", "wt") as file:
+            for size in sizes:
+                file.write(json.dumps([asdict(relu(size)), [False], []]) + "\n")
+        lines = [[number, seconds, 0.0] for number in range(len(sizes))]
+        (tmp_path / folder / "kernels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert tools.gather([tmp_path / "a"], tmp_path / "first.jsonl.xz") == 0
+    assert tools.gather([tmp_path / "first.jsonl.xz", tmp_path / "b"], tmp_path / "times.jsonl.xz") == 0
+    found = {one.signature.inputs[0].numel: one.seconds for one in tools.read_times(tmp_path / "times.jsonl.xz")}
+    assert found == {1024: 4e-6, 2048: 3e-6}
+
+
 def test_a_model_is_predicted_without_the_kernels_that_only_it_has(tools: Any) -> None:
     rates = Rates({"float32": 1e12}, 1e12, 1e-6)
     times = []
@@ -240,17 +254,17 @@ def test_a_convolution_takes_the_kernels_around_it_too() -> None:
     data, weight = TensorSpec((128, 512, 28, 28), "float16"), TensorSpec((768, 512, 1, 1), "float16")
     out, bias = TensorSpec((128, 768, 28, 28), "float16"), TensorSpec((768,), "float16")
     with_bias, without = convolved(data, weight, bias, out=out), convolved(data, weight, out=out)
-    assert with_bias.bias_s == pytest.approx(239e-6, rel=0.2)
-    assert without.bias_s == with_bias.layout_s == 0
+    assert with_bias.around_s == (pytest.approx(239e-6, rel=0.2), 0)
+    assert without.around_s == (0, 0)
     rates = Rates({"float16": 989e12, "float32": 67e12}, 4.8e12, 2e-6)
     table = KernelTable("x", rates, {}, tiles=TileModel({"forward pointwise half first": DEFAULTS}))
     longer, shorter = (2**octaves for octaves in table.modelled([with_bias, without]))
-    assert longer - shorter == pytest.approx(with_bias.bias_s)
+    assert longer - shorter == pytest.approx(with_bias.around_s[0])
 
     image, filters = TensorSpec((8, 96, 96, 96)), TensorSpec((96, 96, 3, 3))
-    assert convolved(image, filters, out=image, mask=[True, True, False]).layout_s == pytest.approx(74e-6, rel=0.2)
+    assert convolved(image, filters, out=image, mask=[True, True, False]).around_s[1] == pytest.approx(74e-6, rel=0.2)
     last = replace(image, stride=(96 * 96 * 96, 1, 96 * 96, 96))
-    assert convolved(last, filters, out=last, mask=[True, True, False]).layout_s == 0
+    assert convolved(last, filters, out=last, mask=[True, True, False]).around_s[1] == 0
 
 
 def test_tiles_are_fitted_to_measured_products(tools: Any) -> None:
@@ -281,6 +295,23 @@ def test_a_table_is_the_same_when_it_is_made_again(tools: Any) -> None:
     errors = tools.errors_without(rates, measured, set(range(0, len(measured), 5)))
     assert len(errors) == len(range(0, len(measured), 5))
     assert np.median(np.abs([error for error, _ in errors.values()])) < 0.1
+
+
+def test_a_family_is_made_again_without_the_others(tools: Any) -> None:
+    rates = Rates({"float32": 67e12}, 4.8e12, 2e-6)
+    places = [locate(product(64 << row, 64 << column, depth)) for row in range(4) for column in range(4)
+              for depth in (64, 128, 300, 512)]  # fmt: skip
+    own = [(place, tools.Timed(product(1, 1, 1), (), ("resnet",), 1.3 * rates.seconds(place), 0.0)) for place in places]
+    rows = {"relu": (np.zeros((1, 10), np.float32), np.zeros(1, np.float32))}
+    tiles = TileModel({"forward full half last": DEFAULTS})
+    before = KernelTable("x", rates, {"stream": rows}, {"stream": [[0.1]]}, {"held_out": {"stream": {}}}, tiles)
+    table = tools.with_family(before, "matmul", own)
+    assert table.rows["stream"] is rows
+    assert sum(len(offsets) for _, offsets in table.rows["matmul"].values()) == len(places)
+    assert set(table.spread) == set(table.facts["held_out"]) == {"stream", "matmul"}
+    assert table.tiles is not None
+    assert {"forward full half last", "plain float32 rr"} <= set(table.tiles.parameters)
+    assert table.facts["held_out_at_random"]["matmul"]["of models"][0] > 0
 
 
 def test_a_table_keeps_its_tiles() -> None:

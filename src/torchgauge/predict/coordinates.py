@@ -47,9 +47,8 @@ class Place:
     block_s: float = 0.0  # on a GPU beyond the roof: a block of threads takes so long, however few there are
     work: Attention | Recurrence | None = None
     traits: tuple[float, ...] = ()  # what trees see in addition to the coordinates
-    # About what separate kernels take for the bias of a convolution and for changing the layout of its tensors.
-    bias_s: float = 0.0
-    layout_s: float = 0.0
+    # About what separate kernels take: of a convolution for its bias and for changing the layout of its tensors.
+    around_s: tuple[float, ...] = (0.0,)
 
 
 def is_silent(op: OpRecord | Signature) -> bool:
@@ -104,8 +103,7 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
                     waste = _WASTE * (queries + more_keys + min(idle, 3.0))
                 return Place(
                     family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, made.launches,
-                    waste, made.sizes, made.tiling, 0.0, made.work, made.traits, made.bias_s,
-                    made.layout_s,
+                    waste, made.sizes, made.tiling, 0.0, made.work, made.traits, made.around_s,
                 )  # fmt: skip
     # A fused kernel streams like a product of two tensors.
     kind, at = _streamed("mul" if name == "fused" else name, signature)
@@ -148,8 +146,7 @@ class Made:
     work: Attention | Recurrence | None = None
     launches: int = 1
     traits: tuple[float, ...] = ()
-    bias_s: float = 0.0
-    layout_s: float = 0.0
+    around_s: tuple[float, ...] = (0.0,)
 
 
 def _orientation(spec: TensorSpec) -> str:
@@ -342,7 +339,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
         passes = max(mask.count("1"), 1)
         elements = (data.numel + out.numel) * _LAYOUT_ELEMENT_S[data.dtype == "float32"]
         layout_s = passes * (_LAYOUT_LAUNCHES_S + elements + weight.numel * _LAYOUT_WEIGHT_S)
-    return Made(kind, at, rate, flops, tiling=tiling, traits=traits, bias_s=bias_s, layout_s=layout_s)
+    return Made(kind, at, rate, flops, tiling=tiling, traits=traits, around_s=(bias_s, layout_s))
 
 
 # torch adds a bias after cuDNN's convolution, in place, and sums up its gradient, each by a separate kernel (`add_` of

@@ -392,9 +392,10 @@ _MOST_LOCATED = 1 << 14
 
 def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
     """Equal calls are looked up once."""
-    # Kernels take longer in a run than one by one: clocks fall, and each waits for the one before it to end.
-    factor = float(profile.table.facts.get("run_factor", 1.0)) if profile.table is not None else 1.0
+    # Kernels take longer in a run than repeated: clocks fall, and the code of each has to be fetched.
     table = profile.table
+    facts = {} if table is None else table.facts
+    factor, launch_s = (float(facts.get(name, usual)) for name, usual in (("run_factor", 1.0), ("run_launch_s", 0.0)))
     located = {} if table is None else table.located
     keys: list[CallKey | None] = []
     silent: dict[int, bool] = {}
@@ -419,7 +420,7 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
     for key in wanted:
         _, place, estimate = located[key]
         alone = kernel_time(profile, place, estimate)
-        seconds = alone.seconds * factor
+        seconds = alone.seconds * factor + launch_s
         known[key] = (KernelTime(seconds, alone.unsure, alone.source, alone.roof_s, alone.bound), place)
     if len(located) > _MOST_LOCATED:
         located.clear()

@@ -43,25 +43,42 @@ class Forest:
         return found
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """As a table keeps it."""
+        """As a table keeps it: features and thresholds of nodes with children, values of leaves. A feature has few
+        thresholds, so they are numbered."""
+        inner = self.child > 0
+        feature, threshold = self.feature[inner], self.threshold[inner]
+        levels = [np.unique(threshold[feature == number]) for number in range(int(feature.max(initial=0)) + 1)]
+        which = np.array([np.searchsorted(levels[f], t) for f, t in zip(feature, threshold, strict=True)])
         return {
-            "roots": self.roots.astype(np.int32), "feature": self.feature, "threshold": self.threshold,
-            "child": self.child, "value": np.round(self.value * _VALUE_UNIT).astype(np.int16),
+            "roots": self.roots.astype(np.int32), "feature": feature, "child": self.child,
+            "level": which.astype(np.uint8 if which.max(initial=0) < 256 else np.uint16),
+            "levels": np.concatenate([*levels, np.zeros(0, np.float32)]).astype(np.float32),
+            "levels_of": np.array([len(some) for some in levels], np.uint16),
+            "value": np.round(self.value[~inner] * _VALUE_UNIT).astype(np.int16),
             "depth": np.array([self.depth], np.uint8),
         }  # fmt: skip
 
     @classmethod
     def of_arrays(cls, found: Mapping[str, NDArray[np.generic]]) -> Forest:
-        count = len(found["feature"])
         roots, child = found["roots"].astype(np.int64), found["child"].astype(np.uint8)
-        if any(len(found[name]) != count for name in ("threshold", "child", "value")):
+        inner = child > 0
+        count, inside = len(child), int(inner.sum())
+        if any(len(found[name]) != inside for name in ("feature", "level")) or len(found["value"]) != count - inside:
             raise ValueError("trees of different lengths")
-        if count == 0 or roots.min() < 0 or (np.arange(count) + child + (child > 0)).max() >= count:
+        if count == 0 or roots.min() < 0 or (np.arange(count) + child + inner).max() >= count:
             raise ValueError("trees that point outside")
-        return cls(
-            roots, found["feature"].astype(np.uint8), found["threshold"].astype(np.float32), child,
-            found["value"].astype(np.float32) / _VALUE_UNIT, int(found["depth"].astype(np.uint8)[0]),
-        )  # fmt: skip
+        ends = np.cumsum(found["levels_of"].astype(np.int64))
+        features = found["feature"].astype(np.int64)
+        if features.max(initial=-1) >= len(ends):
+            raise ValueError("features without thresholds")
+        places = np.concatenate([[0], ends])[features] + found["level"].astype(np.int64)
+        if (places >= ends[features]).any() or ends.max(initial=0) > len(found["levels"]):
+            raise ValueError("thresholds that point outside")
+        feature, threshold = np.zeros(count, np.uint8), np.zeros(count, np.float32)
+        value = np.zeros(count, np.float32)
+        feature[inner], threshold[inner] = features, found["levels"].astype(np.float32)[places]
+        value[~inner] = found["value"].astype(np.float32) / _VALUE_UNIT
+        return cls(roots, feature, threshold, child, value, int(found["depth"].astype(np.uint8)[0]))
 
 
 @dataclass(frozen=True)
