@@ -7,7 +7,6 @@ can be copied to another machine: `forecast --on kernels.npz`.
 from __future__ import annotations
 
 import math
-import random
 import statistics
 import time
 import zipfile
@@ -259,122 +258,19 @@ def _evict(device: str) -> None:
 def drawn(device: str) -> Iterator[Layer]:
     """Layers of one op each, in random order."""
     import torch
-    from torch import nn
-    from torch.nn import functional
 
     from torchgauge.predict.devices import find_device
     from torchgauge.predict.kernels import Library
+    from torchgauge.predict.layer_draw import LayerDraw
 
-    choose = random.Random(0)
+    draw = LayerDraw()
     library = Library(find_device("this").chip) if device != "cpu" else None
-
-    def pick(*values: T) -> T:
-        return choose.choice(values)
-
-    def size(low: float, high: float, step: int = 1) -> int:
-        return max(step, round(2 ** choose.uniform(low, high) / step) * step)
-
-    def image() -> tuple[int, ...]:
-        side = pick(7, 8, 14, 14, 16, 28, 28, 32, 56, 56, 112)
-        channels = size(3.5, 11.5, 8) if side <= 16 else size(3.5, 9, 8) if side <= 32 else size(3, 7.5, 8)
-        return pick(1, 1, 2, 4, 8, 16), channels, side, side
-
-    class Applied(nn.Module):
-        def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-            super().__init__()
-            self.function = function
-
-        def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-            return self.function(*tensors)
-
-    pointwise = (
-        torch.relu, functional.gelu, functional.silu, torch.sigmoid, torch.tanh, functional.hardswish, torch.rsqrt,
-        lambda x: x * 2.0, lambda x: x + 1.0, lambda x: x.pow(2), torch.neg, torch.cos, functional.hardsigmoid,
-        lambda x: functional.hardtanh(x, 0.0, 6.0), torch.exp,
-    )  # fmt: skip
-    inplace = (lambda x: x.relu_(), lambda x: functional.silu(x, inplace=True), lambda x: x.add_(1.0),
-               lambda x: functional.hardtanh(x, 0.0, 6.0, inplace=True), lambda x: x.mul_(1.01),
-               lambda x: functional.hardswish(x, inplace=True))  # fmt: skip
-
-    pairwise = (torch.add, torch.mul, lambda a, b: a.add_(b))
-
-    def tokens() -> tuple[int, ...]:
-        return pick(1, 2, 4, 8), size(4, 10), size(6, 12, 32)
-
-    def made() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-        what = choose.random()
-        normal = torch.randn
-        if what < 0.34:
-            batch, channels, height, width = image()
-            kernel = pick(1, 1, 1, 3, 3, 3, 5, 7)
-            stride = pick(1, 1, 1, 2)
-            how = choose.random()
-            if how < 0.12:
-                channels, kernel, stride = 3, pick(3, 4, 7, 16), pick(2, 4, 16)
-                height = width = pick(224, 224, 192, 256)
-            wide = size(4, 10, 8)
-            if how > 0.75:
-                groups, wide, kernel = channels, channels, pick(3, 3, 5, 7)
-            elif how > 0.68 and channels % 32 == 0 and channels > 32:
-                groups, wide, kernel = channels // 32, channels, 3
-            else:
-                groups = 1
-            layer = nn.Conv2d(channels, wide, kernel, stride, 0 if kernel == stride else kernel // 2, groups=groups,
-                              bias=choose.random() < 0.4)  # fmt: skip
-            return layer, (normal(batch, channels, height, width),)
-        if what < 0.58:
-            rows, width, wide = size(0, 11), size(5, 12.3, 32), size(5, 12.3, 32)
-            linear = nn.Linear(width, wide, bias=choose.random() < 0.8)
-            return linear, (normal(rows, width),)
-        if what < 0.64:
-            batch, rows, depth, columns = size(0, 6), size(3, 9), size(4, 8, 8), size(3, 9)
-            right = normal(batch, depth, columns)
-            right = normal(batch, columns, depth).transpose(1, 2) if choose.random() < 0.5 else right
-            return Applied(torch.bmm), (normal(batch, rows, depth), right)
-        if what < 0.69:
-            batch, heads, length, width = pick(1, 2, 4, 8), pick(4, 8, 12, 16), size(4, 10), pick(32, 64, 64, 128)
-            parts = tuple(normal(batch, length, heads, width).transpose(1, 2) for _ in range(3))
-            causal = choose.random() < 0.3
-            return Applied(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=causal)), parts
-        if what < 0.75:
-            shape = image()
-            return nn.BatchNorm2d(shape[1]).eval(), (normal(shape),)
-        if what < 0.80:
-            shape = tokens()
-            return nn.LayerNorm(shape[-1]), (normal(shape),)
-        if what < 0.88:
-            shape = image() if choose.random() < 0.5 else tokens()
-            return Applied(choose.choice(pointwise if choose.random() < 0.6 else inplace)), (normal(shape).abs(),)
-        if what < 0.93:
-            shape = image() if choose.random() < 0.5 else tokens()
-            other = normal(shape) if choose.random() < 0.7 else normal(*shape[:2], *(1 for _ in shape[2:]))
-            return Applied(choose.choice(pairwise)), (normal(shape), other)
-        if what < 0.945:
-            batch, heads, length = pick(1, 2, 4), pick(4, 8, 12), size(4, 9)
-            return nn.Softmax(-1), (normal(batch, heads, length, length),)
-        if what < 0.965:
-            shape = tokens()
-            turned = normal(shape).transpose(1, 2) if choose.random() < 0.5 else normal(image()).permute(0, 2, 3, 1)
-            return Applied(lambda x: x.clone(memory_format=torch.contiguous_format)), (turned,)
-        if what < 0.98:
-            shape = image()
-            reduce = pick(
-                lambda x: x.mean((2, 3)), lambda x: x.mean((2, 3), keepdim=True),
-                lambda x: functional.max_pool2d(x, 3, 2, 1), lambda x: functional.avg_pool2d(x, 2, 2),
-            )  # fmt: skip
-            return Applied(reduce), (normal(shape),)
-        if what < 0.99:
-            shape = image()
-            return Applied(lambda a, b: torch.cat([a, b], 1)), (normal(shape), normal(shape))
-        rows, width = size(9, 16), size(6, 11, 32)
-        return nn.Embedding(rows, width), (torch.randint(0, rows, (pick(1, 4, 8), size(4, 10))),)
-
     while True:
         # On the meta device: drawing weights takes longer than measuring them.
         with torch.device("meta"):
-            layer, shown = made()
+            layer, shown = draw.layer()
         if library is not None:  # a GPU runs other kernels by type
-            dtype = pick(torch.float32, torch.bfloat16, torch.bfloat16, torch.float16)
+            dtype = draw.pick(torch.float32, torch.bfloat16, torch.bfloat16, torch.float16)
             layer = layer.to(dtype)
             shown = tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in shown)
         place = only_place(layer.eval(), shown, library)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 
-from torchgauge.facts import OpRecord, PredictedTimes
+from torchgauge.facts import OpRecord, PredictedTimes, enclosing_paths
 from torchgauge.facts.predictions import PredictedRow
 from torchgauge.predict.time import OpTime
 
@@ -15,9 +15,8 @@ def times_of(ops: Sequence[OpRecord], timed: Sequence[OpTime]) -> PredictedTimes
     of the CPU's): each timed op is put to the op of its module that it stands for."""
     modules: dict[str, list[OpTime]] = {}
     for row in timed:
-        parts = row.module.split(".") if row.module else []
-        for depth in range(len(parts) + 1):
-            modules.setdefault(".".join(parts[:depth]), []).append(row)
+        for path in enclosing_paths(row.module):
+            modules.setdefault(path, []).append(row)
     by_place: dict[tuple[str, str], tuple[list[OpRecord], list[OpTime]]] = {}
     for op in ops:
         by_place.setdefault((op.module, op.phase), ([], []))[0].append(op)

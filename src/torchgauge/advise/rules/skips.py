@@ -8,7 +8,7 @@ from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, common_path
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord, TensorSpec
+from torchgauge.facts import OpRecord, TensorSpec, is_within
 
 _ACTIVATIONS = {
     f"aten::{name}_"
@@ -46,7 +46,7 @@ def in_place_before_skip(evidence: Evidence) -> Iterator[Advice]:
         for total in evidence.flow.users(written):
             branch = _branch(evidence, written, total)
             # It must overwrite the input of the branch, with other numbers than were there.
-            if branch is None or (not is_given if source is None else _is_in(source.module, branch)):
+            if branch is None or (not is_given if source is None else is_within(source.module, branch)):
                 continue
             if written.op in _KEEP_POSITIVE and source is not None and _is_positive(evidence, source, _FARTHEST):
                 continue
@@ -77,7 +77,7 @@ def _branch(evidence: Evidence, written: OpRecord, total: OpRecord) -> str | Non
     if other is None or {spec.shape for spec in total.signature.inputs} != {shape}:
         return None
     common = common_path([written.module, other.module])
-    is_below = common != total.module and _is_in(common, total.module)
+    is_below = common != total.module and is_within(common, total.module)
     record = evidence.modules.get(common)
     if not is_below or record is None or record.calls == 0 or not isinstance(record.outputs, TensorSpec):
         return None
@@ -94,7 +94,3 @@ def _is_positive(evidence: Evidence, op: OpRecord, farthest: int) -> bool:
     return bool(sources) and all(
         source is not None and _is_positive(evidence, source, farthest - 1) for source in sources
     )
-
-
-def _is_in(path: str, outer: str) -> bool:
-    return not outer or path == outer or path.startswith(f"{outer}.")
