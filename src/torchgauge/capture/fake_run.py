@@ -273,10 +273,12 @@ class FakeRun(TorchDispatchMode):
         if plan.is_watched and plan.info.name in INDEXING:
             check_indices(OpCall(func, plan.info, args, kwargs, tensors))
         built = self._replay(plan, tensors)
-        if plan.follows or _have_values(tensors):
+        if _have_values(tensors):
             values.follow(
                 self.knowledge, OpCall(func, plan.info, args, kwargs, tensors), built, plan.signature.cost.macs
             )
+        elif plan.writes:
+            values.overwrite([tensors[position] for position in plan.writes], tensors)
         elif plan.is_watched:
             if plan.info.name in values.ROUTERS:
                 values.assume_balanced(self, OpCall(func, plan.info, args, kwargs, tensors), built)

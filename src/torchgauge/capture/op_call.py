@@ -41,7 +41,6 @@ class OpInfo:
     arguments: tuple[tuple[str, object], ...]  # names and defaults
     returns: tuple[Return, ...]
     written: tuple[str, ...]
-    takes_tensors: bool
     only_written: tuple[str, ...] = ()  # of these, the ones whose old content is not read
 
     @property
@@ -73,7 +72,7 @@ def op_info(func: Op) -> OpInfo:
         # A higher-order op has no schema; its call names the arguments.
         names = [name for name in inspect.signature(type(func).__call__).parameters if name not in ("self", "kwargs")]
         name = cast(torch._ops.HigherOrderOperator, func).name()
-        info = OpInfo(f"higher_order::{name}", "", frozenset(), tuple((n, None) for n in names), (), (), True)
+        info = OpInfo(f"higher_order::{name}", "", frozenset(), tuple((n, None) for n in names), (), ())
     else:
         schema = func._schema
         written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
@@ -86,7 +85,6 @@ def op_info(func: Op) -> OpInfo:
             arguments=tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments),
             returns=returns,
             written=written,
-            takes_tensors=any("Tensor" in str(a.type) for a in schema.arguments),
             # `out=` of torch; kernels of others name theirs `out`, `output`, `out1` …
             only_written=tuple(name for name in written if name.startswith("out")),
         )
@@ -120,7 +118,7 @@ def _relation(schema: torch._C.FunctionSchema, ret: torch._C.Argument) -> Return
     return Return(Relation.NEW)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: see `OpRecord`
 class OpCall(Generic[SomeTensor]):
     """`tensors` are the tensors among the arguments, in order, one entry per occurrence."""
 

@@ -47,8 +47,6 @@ class Plan:
     signature: Signature
     result: object
     info: OpInfo
-    # Whether known content must be tracked whatever the inputs are: the op writes, or makes tensors from nothing.
-    follows: bool
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     # Whether it has indices to check, or a result that may have to be assumed.
@@ -114,13 +112,12 @@ class Planner:
             result=inferred,
         )
         info = call.info
-        follows = bool(info.written) or not info.takes_tensors
         ids = list(map(id, call.tensors))
         reads = tuple(ids.index(id(fake)) for fake in call.read)
         written = set(map(id, call.written))
         written_positions = tuple(index for index, fake in enumerate(call.tensors) if id(fake) in written)
         is_watched = info.name in INDEXING or info.name in ROUTERS or info.name in FINITE_CHECKS
-        return Plan(signature, result, info, follows, reads, written_positions, is_watched)
+        return Plan(signature, result, info, reads, written_positions, is_watched)
 
     def _infer(self, call: FakeCall) -> object:
         rule = find_rule(call.info.name, call.info.tags)

@@ -116,7 +116,6 @@ def _describe(func: Op, kernel: Any, given: Arguments) -> TritonCall:
         arguments=tuple((name, None) for name in names),
         returns=(),
         written=stored,
-        takes_tensors=True,
         only_written=tuple(name for name in stored if name not in access.loaded),
     )
     bound = {name: given[name] for name in names}

@@ -75,6 +75,14 @@ def follow(knowledge: Knowledge, call: FakeCall, built: object, macs: int) -> No
     attach(knowledge, built, real, assumption_of(tensors))
 
 
+def overwrite(written: Iterable[FakeTensor], read: Iterable[FakeTensor]) -> None:
+    """An op writes unknown content: that of the tensors it writes to is void."""
+    assumed = assumption_of(read)
+    for fake in written:
+        fake.storage_.known = False
+        fake.storage_.assumed = fake.storage_.assumed or assumed
+
+
 # Each element is compared and moved several times: measured 15 to 50 times what a copy takes.
 _SORTS = frozenset(
     f"aten::{name}"
@@ -342,7 +350,16 @@ def _compute(call: FakeCall) -> object:
     kwargs = call.kwargs | {"device": _CPU} if "device" in call.kwargs else call.kwargs
     if not call.tensors:
         return call.func(*call.args, **kwargs)
-    return call.func(*map_tensors(call.args, _content), **map_tensors(kwargs, _content))
+    return call.func(*map(_with_content, call.args), **{name: _with_content(value) for name, value in kwargs.items()})
+
+
+def _with_content(argument: object) -> object:
+    if type(argument) is FakeTensor:
+        return argument.value
+    return argument if type(argument) in _PLAIN else map_tensors(argument, _content)
+
+
+_PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
 
 
 def _content(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -385,11 +402,18 @@ class Knowledge:
     def affords(self, read: Iterable[FakeTensor], made: Iterable[FakeTensor], macs: int = 0) -> bool:
         """Whether an op may be computed for real; if so, its work is added to the budget. An expanded tensor is small
         in memory and as large as its shape for a kernel that reads it."""
-        sizes = [fake.numel() for fake in read]
-        made = list(made)
-        work = macs + sum(sizes) + sum(fake.numel() for fake in made)
-        room = all(self.has_room(fake.numel(), fake.dtype) for fake in made)
-        if not room or max(sizes, default=0) > LIMIT or macs > OP_MACS or self.work + work > WORK:
+        work = macs
+        for fake in read:
+            elements = fake.numel()
+            if elements > LIMIT:
+                return False
+            work += elements
+        for fake in made:
+            elements = fake.numel()
+            if not self.has_room(elements, fake.dtype):
+                return False
+            work += elements
+        if macs > OP_MACS or self.work + work > WORK:
             return False
         self.work += work
         return True
