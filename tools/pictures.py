@@ -50,8 +50,9 @@ SESSIONS = {
     "report": (["torchgauge", "timm:resnet50"], 43),
     "comparison": (["torchgauge", "compare", "timm:resnet18", "timm:resnet34"], 24),
 }
-# The id of a section, and how much of it the picture shows in CSS pixels.
-SECTIONS = {"map": 520, "graph": 620, "memory": 560, "roofline": 620, "weights": 640}
+# The id of a section, and how much of it the picture shows in CSS pixels: each ends after a part of the section.
+SECTIONS = {"map": 740, "graph": 640, "memory": 560, "roofline": 620, "weights": 570}
+MARGIN = 16
 NET = """
 import torch
 from torchgauge.source import ensure_torchvision_imports
@@ -119,10 +120,11 @@ def draw_sections(browser: Browser, page_file: Path, scheme: str) -> None:
         page.wait_for_timeout(1000)  # charts are drawn when they come into view
         box = section.bounding_box()
         assert box is not None, name
-        top = max(box["y"], 0)
+        left, top = max(box["x"] - MARGIN, 0), max(box["y"] - MARGIN, 0)
+        width = min(box["width"] + 2 * MARGIN, 1000 - left)
         page.screenshot(
             path=PICTURES / f"{name}-{scheme}.png",
-            clip={"x": box["x"], "y": top, "width": box["width"], "height": min(box["height"], height)},
+            clip={"x": left, "y": top, "width": width, "height": min(box["height"], height) + MARGIN},
         )
     context.close()
 

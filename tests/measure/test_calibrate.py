@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchgauge.capture.supported import death_text
+from torchgauge.capture import death_text
 from torchgauge.errors import TorchgaugeError
 from torchgauge.hardware import peaks_of
 from torchgauge.measure import (

@@ -12,10 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from torchgauge.facts import Bounds, FitFacts, ForecastFacts
-from torchgauge.report import suffixes_of
-from torchgauge.report.fit import FitReport
-from torchgauge.report.forecast import ForecastReport
-from torchgauge.report.predictions import PredictionReport
+from torchgauge.report import FitReport, ForecastReport, PredictionReport, suffixes_of
 
 HOSTILE = "=cmd()\x1b[31m<i>&\u202e\ud800"
 SIZES = ("allocated_bytes", "reserved_bytes", "used_bytes", "required_bytes")

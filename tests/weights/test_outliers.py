@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from torchgauge.facts.weights import by_pattern, layer_of, place_of, stem_of
+from torchgauge.facts import by_pattern, layer_of, place_of, stem_of
 from torchgauge.weights import find_outliers
 
 

@@ -74,7 +74,7 @@ from torchgauge.facts.tensor import (
 )
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.view import Row, View
-from torchgauge.facts.weights import WeightStatistics, weight_ops
+from torchgauge.facts.weights import WeightStatistics, by_pattern, layer_of, place_of, stem_of, weight_ops
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ __all__ = [
     "WeightStatistics",
     "blank_measurements",
     "build_tree",
+    "by_pattern",
     "capture_from_document",
     "contiguous_stride",
     "enclosing_paths",
@@ -159,6 +160,9 @@ __all__ = [
     "forecast_row",
     "is_contiguous",
     "is_within",
+    "layer_of",
+    "place_of",
+    "stem_of",
     "tensor_specs",
     "weight_ops",
     "windowed_elements",

@@ -13,7 +13,7 @@ from threading import Timer
 
 import psutil
 
-from torchgauge.capture.supported import death_text
+from torchgauge.capture import death_text
 from torchgauge.errors import TorchgaugeError
 from torchgauge.hardware import Pace, Peaks, System, published_peaks, remember, remembered
 from torchgauge.measure.absence import Absent

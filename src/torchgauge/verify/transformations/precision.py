@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from torchgauge.capture.supported import missing_arithmetic
+from torchgauge.capture import missing_arithmetic
 from torchgauge.verify.registry import BFLOAT16, TF32, Applied, NotApplicableError, Trial, transformation
 
 
