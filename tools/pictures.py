@@ -51,7 +51,7 @@ SESSIONS = {
     "comparison": (["torchgauge", "compare", "timm:resnet18", "timm:resnet34"], 24),
 }
 # The id of a section, and how much of it the picture shows in CSS pixels: each ends after a part of the section.
-SECTIONS = {"map": 740, "graph": 640, "memory": 560, "roofline": 620, "weights": 570}
+SECTIONS = {"map": 700, "graph": 640, "memory": 560, "roofline": 620, "weights": 670}
 MARGIN = 16
 NET = """
 import torch
