@@ -197,7 +197,23 @@ def without_identity(_: Any, h: Tensor) -> Tensor:
     return torch.cat([h, torch.ones(h.shape[1], h.shape[1]) @ h], -1)
 
 
+def exchanged(self: Any, h: Tensor) -> Tensor:
+    return torch.relu(self.layer(h.permute(0, 3, 2, 1))).permute(0, 3, 2, 1)
+
+
+def in_order(self: Any, h: Tensor) -> Tensor:
+    return torch.relu(self.layer(h.permute(0, 3, 1, 2))).permute(0, 2, 3, 1)
+
+
 CASES = [
+    case(
+        "rows and columns exchanged",
+        "permuted-convolution",
+        "layer",
+        Does(exchanged, layer=nn.Conv2d(64, 32, 1)),
+        Does(in_order, layer=nn.Conv2d(64, 32, 1)),
+        (4, 24, 100, 64),
+    ),
     case(
         "zeros around an image",
         "padding-before-convolution",

@@ -324,6 +324,17 @@ class Evidence:
             call_pace=call_pace(self.peaks.pace if self.peaks else None),
         )
 
+    def seconds_of(self, op: OpRecord) -> float | None:
+        """Predicted seconds of an op that need not be one of the run's; None where the run's were measured, or are
+        known for its own ops alone."""
+        if self.kernel_s is not None:
+            return self.kernel_s(op)
+        if self.op_times or self._predicted:
+            return None
+        ran = self.capture.environment
+        found = predicted_times([op], self.peaks, self.device, ran.threads, self.least_time, ran.cpu_cores)
+        return found[op.index]
+
     def gelu_s(self, elements: int) -> float:
         """Seconds of torch's GELU by tanh on a processor; 0 where op times were measured, and on other devices."""
         if self.device != "cpu" or self.op_times or self._predicted:
