@@ -87,16 +87,3 @@ def transposed(self: Any, sound: Tensor) -> Tensor:
 def test_other_padding_stays(forward: Any) -> None:
     layers = {"one": nn.Conv1d(4, 4, 5), "two": nn.Conv1d(6, 4, 5), "three": nn.ConvTranspose1d(4, 4, 5)}
     assert not of_rule(Does(forward, **layers), x(2, 4, 200))
-
-
-def by_nothing(self: Any, image: Tensor) -> Tensor:
-    width = self.one.kernel_size[0] // 2
-    return self.one(F.pad(image, (width, width)))
-
-
-def test_a_pad_by_nothing_is_a_copy() -> None:
-    found = said(seen(Does(by_nothing, one=nn.Conv1d(16, 4, 1)).eval(), inputs=(x(4, 16, 2000),)))
-    (copy,) = (advice for advice in found if advice.rule == "needless-copy")
-
-    assert "pad" in copy.recommendation
-    assert not of_rule(Does(by_nothing, one=nn.Conv1d(16, 4, 1)), x(4, 16, 2000))

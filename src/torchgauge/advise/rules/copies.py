@@ -14,7 +14,7 @@ from torchgauge.advise.rules.layers import cancelling_copies
 from torchgauge.advise.rules.layout import innermost
 from torchgauge.facts import OpRecord, TensorSpec
 
-_CLONE, _PAD = "aten::clone", "aten::constant_pad_nd"
+_CLONE = "aten::clone"
 _COPYING = ("clone", "contiguous")
 # They read any stride as fast as the copy would.
 _ANY_STRIDE = {"elementwise", "activation", "reduction"}
@@ -28,9 +28,8 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
     # `cancelling-permutes` and `attention-by-hand` cover these.
     cancelled = {op.index for there, _, back in cancelling_copies(evidence) for op in (there, back)}
     cancelled |= {op.index for _, _, copies in written_attentions(evidence) for op in copies}
-    for op in evidence.flow.named(_CLONE, _PAD):
-        pads = op.op == _PAD and any(op.signature.attributes.get("pad") or (1,))
-        why = None if pads else _why_needless(evidence.flow, op)
+    for op in evidence.flow.named(_CLONE):
+        why = _why_needless(evidence.flow, op)
         if why is None or op.index in cancelled:
             continue
         reason, recommendation, confidence = why
@@ -39,7 +38,7 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (op.index,)),
             evidence={"copied_bytes": op.signature.outputs[0].nbytes, "bytes_moved": moved(op), "why": reason},
             recommendation=recommendation,
-            change=None if op.op == _PAD else _without_copy(evidence, op),
+            change=_without_copy(evidence, op),
             expected_gain=evidence.share([op]).gain(
                 *_saved(evidence.flow, op), "the copy's pass over memory goes away"
             ),
@@ -67,8 +66,6 @@ def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
     is_written_to = any(user.op.endswith("_") for user in behind)
     if op.weights or flow.is_result(op) or not flow.users(op) or is_written_to:
         return None
-    if op.op == _PAD:
-        return "it pads by nothing", "skip this pad where it adds nothing: it copies the tensor all the same", "high"
     if read == written:
         words = "leave out the clone(): nothing writes to it"
         return "its input is contiguous and nothing writes to it", words, "medium"
