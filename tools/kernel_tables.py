@@ -76,10 +76,13 @@ def compact_published(folder: Path, output: Path) -> int:
 
 # Peak rates that times are put in relation to: NVIDIA's data sheet; 2 µs is what the shortest kernels take in a graph.
 H200 = {"float64": 34e12, "float32": 67e12, "tf32": 494.7e12, "float16": 989.4e12, "bfloat16": 989.4e12}
+# What takes less launched nothing.
+SHORTEST_S = 6e-7
 # Replays of one kernel that differ by more than this say nothing.
 MOST_SPREAD = 0.5
 # The models that a kernel occurs in are kept up to this number; with more of them it is nobody's in particular.
 MOST_MODELS = 6
+MOST_PARAMETER = 7.9  # of the plain models, as a table keeps them
 UNNAMED = "a model of the list"  # where a list of calls does not say which, as in `kernel_draws`
 # What coordinates look at.
 ATTRIBUTES = frozenset((
@@ -100,10 +103,10 @@ class Timed:
     spread: float
 
 
-def gather(folders: Sequence[Path], output: Path) -> int:
+def gather(folders: Sequence[Path], output: Path, more_s: float = 0.0) -> int:
     """One file from folders with `signatures.jsonl.gz` (the calls) and `kernels.jsonl` (their times), and from files
     that were made so before: the names of the models, then a line per kernel. A call that was measured again counts as
-    the last of them says."""
+    the last of them says. `more_s` is added to the times of the folders."""
     by_call: dict[str, list[list[Any]]] = {}
     for folder in folders:
         found: dict[str, list[list[Any]]] = defaultdict(list)
@@ -116,7 +119,7 @@ def gather(folders: Sequence[Path], output: Path) -> int:
             calls = [json.loads(line) for line in file]
         for line in (folder / "kernels.jsonl").read_text().splitlines():
             number, seconds, spread = json.loads(line)
-            if not seconds or spread >= MOST_SPREAD:
+            if not seconds or seconds < SHORTEST_S or spread >= MOST_SPREAD:
                 continue
             told, cold, models = calls[number]
             specs = [
@@ -130,7 +133,8 @@ def gather(folders: Sequence[Path], output: Path) -> int:
             cost = [told["cost"][name] for name in ("flops", "bytes_read", "bytes_written")]
             flags = "".join("01"[bool(flag)] for flag in cold)
             call = [told["op"], told["overload"], told["category"], *specs, kept, cost, flags]
-            found[json.dumps(call, sort_keys=True)].append([*call, models[:MOST_MODELS], seconds, spread])
+            took = float(f"{seconds + more_s:.4g}")
+            found[json.dumps(call, sort_keys=True)].append([*call, models[:MOST_MODELS], took, spread])
         by_call |= found
     rows = [row for _, several in sorted(by_call.items()) for row in several]
     names = sorted({name for row in rows for name in row[8]})
@@ -254,6 +258,7 @@ def with_family(table: KernelTable, family: str, own: Sequence[tuple[Place, Time
         tiles=TileModel(tiles),
         attention=made.attention or table.attention,
         recurrent=made.recurrent or table.recurrent,
+        stream=made.stream or table.stream,
         trees={**table.trees, **made.trees},
     )
 
@@ -318,7 +323,8 @@ def summary(
 
 
 # Of the trees of a family: how many, and leaves of each.
-TREES = {"matmul": (400, 64), "convolution": (800, 96), "attention": (300, 48), "recurrent": (300, 24)}
+TREES = {"matmul": (400, 64), "convolution": (800, 96), "attention": (300, 48), "recurrent": (300, 24),
+         "stream": (300, 48)}  # fmt: skip
 
 
 def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> dict[str, Forest]:
@@ -364,14 +370,17 @@ def fit_models(rates: Rates, measured: Sequence[tuple[Place, float]]) -> dict[st
     from torchgauge.predict.blocks import (
         ATTENTION_DEFAULTS,
         RECURRENT_DEFAULTS,
+        STREAM_DEFAULTS,
         attention_microseconds,
         recurrent_microseconds,
+        stream_microseconds,
     )
     from torchgauge.predict.tiles import TileModel
 
     blocks = {
         "attention": (attention_microseconds, ATTENTION_DEFAULTS),
         "recurrent": (recurrent_microseconds, RECURRENT_DEFAULTS),
+        "stream": (stream_microseconds, STREAM_DEFAULTS),
     }
     is_tiled = any(place.tiling is not None for place, _ in measured)
     found: dict[str, Any] = {"tiles": fit_tiles(rates, measured) if is_tiled else TileModel({})}
@@ -398,8 +407,9 @@ def fit_blocks(
     rows = [(place, seconds) for place, seconds in measured if place.family == family and place.work is not None]
     works = [place.work for place, _ in rows if place.work is not None]
     names = sorted({work.group for work in works})
-    # The library of attention, with its backward pass apart; the algorithm of recurrent layers.
-    kinds = [name.split(" ")[0 if family == "attention" else 2] for name in names]
+    # The library of attention, with its backward pass apart; the algorithm of recurrent layers; the class of a streamed
+    # op.
+    kinds = [name.split(" ")[2 if family == "recurrent" else 0] for name in names]
     parents = sorted(set(kinds))
     given = torch.tensor(
         [work.sizes(rates.rate(place.rate), place.nbytes) for work, (place, _) in zip(works, rows, strict=True)],
@@ -420,7 +430,8 @@ def fit_blocks(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return BlockModel(dict(zip(names, (common[parent_of] + apart).detach().numpy(), strict=True)), microseconds)
+    found = (common[parent_of] + apart).detach().clamp(-MOST_PARAMETER, MOST_PARAMETER)
+    return BlockModel(dict(zip(names, found.numpy(), strict=True)), microseconds)
 
 
 def fit_tiles(

@@ -1,9 +1,11 @@
-"""How long attention and recurrent layers take as GPUs compute them.
+"""How long attention, recurrent layers and streamed ops take as GPUs compute them.
 
 Attention goes in blocks of queries, each over all tiles of keys, in waves over the multiprocessors; with one query, a
 step of decoding, the keys are split over several blocks. A recurrent layer goes step by step: a step takes as long as
-its latency and its weights and work allow, and layers overlap. As with products (`tiles`), a kernel's distance from
-this model varies far more slowly with the sizes than its distance from a roofline.
+its latency and its weights and work allow, and layers overlap. A streamed op (norms, reductions, resampling, pooling)
+takes as long as its traffic, or as its busiest thread or block: kernels share out their work in different ways, and
+some give all channels of a pixel to one thread. As with products (`tiles`), a kernel's distance from this model varies
+far more slowly with the sizes than its distance from a roofline.
 
 The parameters are fitted to measured kernels by tools/kernel_tables.py; a table has them beside its rows.
 """
@@ -38,6 +40,13 @@ ATTENTION_DEFAULTS = np.array([-1.5, -1.2, -0.9, -0.7, -0.9, -0.7, 0.2, 0.5, 0.8
 # efficiency in steps, pointwise work, efficiency of the products before the steps, microseconds of a layer; and what
 # training adds.
 RECURRENT_DEFAULTS = np.array([-0.4, -0.1, 1.2, 0.0, -2.0, 0.0, -1.5, 2.5, 0.05])
+
+
+# Logarithms of what each term of a streamed op takes, in the units of `Streaming.sizes`: a launch, traffic, and the ways
+# to share out work, which are small until kernels show them.
+STREAM_DEFAULTS = np.array([0.7, 0.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0])
+# Threads and blocks of 512 threads that the device runs at a time.
+_THREADS, _BLOCK_THREADS, _RUNNING_BLOCKS = 2048 * _MULTIPROCESSORS, 512, 4 * _MULTIPROCESSORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,37 @@ class Recurrence:
         work = (self.steps, self.layers, self.directions, self.batch, self.features, self.units, self.gates)
         rate = flops_per_s * 1e-6 / (2 if self.is_backward else 1)
         return [*map(float, (*work, self.itemsize, self.keeps_state)), rate]
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """An op that goes over its tensors once. `outer`, `middle` and `inner` are the sizes outside, along and inside the
+    dimension that it works on; `group` are kernels with equal parameters."""
+
+    group: str
+    outer: int
+    middle: int
+    inner: int
+    elements: int
+
+    def sizes(self, flops_per_s: float, nbytes: float) -> list[float]:
+        """A row of what `stream_microseconds` takes: microseconds of traffic at the peak of the H200, and steps of the
+        busiest thread or block, each times about what a step takes (in microseconds)."""
+        outer, middle, inner = max(self.outer, 1), max(self.middle, 1), max(self.inner, 1)
+        across = outer * inner
+        return [
+            nbytes / 4.8e6,
+            0.05 * outer * -(-middle // _THREADS), 0.01 * outer * -(-inner // _THREADS),
+            0.01 * middle * -(-across // _THREADS), 0.3 * across / _BLOCK_THREADS * -(-middle // _RUNNING_BLOCKS),
+            0.3 * middle / _BLOCK_THREADS * -(-across // _RUNNING_BLOCKS),
+            0.3 * middle * inner / _BLOCK_THREADS * -(-outer // _RUNNING_BLOCKS), 1e-5 * self.elements,
+        ]  # fmt: skip
+
+
+def stream_microseconds(parameters: Array, sizes: Array, bytes_per_s: float, numeric: Any = np) -> Array:
+    """By row, the sum of the terms."""
+    terms = numeric.exp(parameters)
+    return terms[:, 0] + (terms[:, 1:] * sizes).sum(-1)
 
 
 def attention_microseconds(parameters: Array, sizes: Array, bytes_per_s: float, numeric: Any = np) -> Array:
@@ -148,14 +188,14 @@ def recurrent_microseconds(parameters: Array, sizes: Array, bytes_per_s: float, 
 class Blocks(NamedTuple):
     """An op with the rate of its arithmetic and its bytes."""
 
-    work: Attention | Recurrence
+    work: Attention | Recurrence | Streaming
     flops_per_s: float
     nbytes: float
 
 
 @dataclass(frozen=True)
 class BlockModel:
-    """One of the two functions with its parameters by group."""
+    """One of these functions with its parameters by group."""
 
     parameters: Mapping[str, NDArray[np.float64]]
     microseconds: Callable[..., Array]

@@ -13,7 +13,7 @@ from typing import Any
 
 from torchgauge.facts import OpRecord, Signature, TensorSpec
 from torchgauge.facts.tensor import contiguous_stride
-from torchgauge.predict.blocks import Attention, Recurrence
+from torchgauge.predict.blocks import Attention, Recurrence, Streaming
 from torchgauge.predict.tiles import Product, Tiling
 
 # Data that was last touched this many bytes of traffic ago has left the cache: four fifths of an H200's 50 MB.
@@ -45,7 +45,7 @@ class Place:
     sizes: tuple[int, ...] = ()
     tiling: Tiling | None = None  # of products and convolutions
     block_s: float = 0.0  # on a GPU beyond the roof: a block of threads takes so long, however few there are
-    work: Attention | Recurrence | None = None
+    work: Attention | Recurrence | Streaming | None = None
     traits: tuple[float, ...] = ()  # what trees see in addition to the coordinates
     # About what separate kernels take: of a convolution for its bias and for changing the layout of its tensors.
     around_s: tuple[float, ...] = (0.0,)
@@ -106,13 +106,16 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
                     waste, made.sizes, made.tiling, 0.0, made.work, made.traits, made.around_s,
                 )  # fmt: skip
     # A fused kernel streams like a product of two tensors.
-    kind, at = _streamed("mul" if name == "fused" else name, signature)
+    kind, at, traits, work = _streamed("mul" if name == "fused" else name, signature)
     launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
     is_grouped = name == "native_group_norm" and len(signature.outputs) > 1
     block_s = _group_norm_seconds(*signature.outputs[:2]) if is_grouped else 0.0
     # As a share: the weights of a norm come from memory too, and do not make it another kernel.
     cold_share = 4 * cold_bytes / max(nbytes, cold_bytes, 1.0)
-    return Place("stream", kind, (*at, cold_share), cost.flops, nbytes, cold_bytes, dtype, launches, block_s=block_s)
+    return Place(
+        "stream", kind, (*at, cold_share), cost.flops, nbytes, cold_bytes, dtype, launches, block_s=block_s,
+        work=work, traits=traits,
+    )  # fmt: skip
 
 
 # Seconds of two more launches; of a block that sums up a group, seconds per element from the cache and from memory
@@ -243,7 +246,7 @@ def _is_channels_last(spec: TensorSpec) -> bool:
 def _arrangement(spec: TensorSpec) -> float:
     """0 for channels first, 1 for channels last, 2 for a part of a larger tensor, which is copied before a
     convolution."""
-    if spec.stride is None:
+    if spec.stride is None or len(spec.shape) < 2:
         return 0.0
     dims = range(len(spec.shape))
     for number, order in enumerate(([*dims], [0, *dims[2:], 1])):
@@ -500,36 +503,98 @@ def _order(spec: TensorSpec) -> tuple[int, ...]:
     return () if order == tuple(dims) else order
 
 
-def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...]]:
+# Kinds of streamed kernels as trees see them, by the beginnings of names; elementwise ops come after all of these.
+_CLASSES = (
+    ("native_batch_norm",), ("native_group_norm",), ("native_layer_norm", "_fused_rms_norm", "_weight_norm"),
+    ("upsample_nearest", "_upsample_nearest"), ("upsample_", "_upsample_"), ("grid_sampler", "affine_grid"),
+    ("max_pool",), ("avg_pool",), ("adaptive_", "_adaptive_"), ("im2col", "col2im"),
+    ("reflection_pad", "replication_pad", "constant_pad"), ("_softmax", "_log_softmax", "_safe_softmax"),
+    ("cum", "logcumsumexp", "_cum"),
+    ("sum", "mean", "amax", "amin", "max", "min", "arg", "var", "std", "norm", "linalg_vector_norm", "prod", "any", "all"),
+    ("sort", "topk", "kthvalue", "median"), ("embedding_dense_backward",), ("embedding", "_embedding_bag", "index_select"),
+    ("index_put", "index_add", "scatter"), ("index", "gather"), ("nll_loss",), ("_fft",), ("cat", "stack"),
+    ("clone", "copy", "_to_copy", "roll", "flip", "repeat", "pixel_", "channel_shuffle"), ("_foreach", "_fused"),
+    ("bernoulli", "native_dropout", "rand", "normal", "uniform"), ("_thnn",),
+)  # fmt: skip
+_IMAGE_CLASSES = frozenset(range(3, 11))  # those that go over the pixels of planes
+_CLASS_OF: dict[str, int] = {}
+
+
+def _class_of(name: str) -> int:
+    if name not in _CLASS_OF:
+        found = (place for place, starts in enumerate(_CLASSES) if name.startswith(starts))
+        _CLASS_OF[name] = next(found, len(_CLASSES))
+    return _CLASS_OF[name]
+
+
+def _spans(name: str, group: int, signature: Signature) -> tuple[int, int, int]:
+    """Sizes that a streamed kernel shares out to its threads: outside, along and inside the dimension that it works on.
+    Of norms of channels the batch, the channels and a channel's pixels; of groups, how many, and their elements; of
+    images the planes, the pixels of a result's plane and of an input's."""
+    inputs, outputs, attributes = signature.inputs, signature.outputs, signature.attributes
+    if not inputs or not outputs:
+        return 1, 1, 1
+    shape = inputs[0].shape
+    if group == 0:
+        return shape[0], shape[1] if len(shape) > 1 else 1, prod(shape[2:])
+    if group == 1:
+        sums = outputs[1] if not name.endswith("backward") else inputs[2] if len(inputs) > 2 else outputs[0]
+        return sums.numel, inputs[0].numel // max(sums.numel, 1), prod(shape[2:])
+    if group == 2:
+        width = prod(int(size) for size in _list(attributes.get("normalized_shape")))
+        return inputs[0].numel // max(width, 1), width, 1
+    if group in _IMAGE_CLASSES:
+        return prod(shape[:2]), prod(outputs[0].shape[2:]), prod(shape[2:])
+    dims = [dim % len(shape) for dim in _list(attributes.get("dim")) if isinstance(dim, int) and shape]
+    if dims:
+        low, high = min(dims), max(dims)
+        return prod(shape[:low]), prod(shape[low : high + 1]), prod(shape[high + 1 :])
+    return 1, inputs[0].numel // max(outputs[0].numel, 1) or 1, 1
+
+
+def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], tuple[float, ...], Streaming]:
     """Ops that go over their tensors once: pointwise, copies, reductions, norms, softmax, pooling, indexing."""
     inputs, outputs, attributes = signature.inputs, signature.outputs, signature.attributes
     tensors = [*inputs, *outputs]
     large = max(tensors, key=lambda spec: spec.numel, default=TensorSpec(()))
     big = [spec for spec in tensors if spec.numel * 4 >= large.numel]
     orders = {_order(spec) for spec in big if len(spec.shape) == len(large.shape)}
-    run = min((_inner_run(spec) for spec in big), default=1)
+    runs = [_inner_run(spec) for spec in big]
+    run = min(runs, default=1)
     mixed = "mixed" if len(orders) > 1 else ""
     mode = "train" if attributes.get("training") or attributes.get("train") else ""
     widths = "".join(str(spec.itemsize) for spec in big[:3])
     kind = f"{name} {widths} {mixed} {mode}"
+    group = _class_of(name)
+    if group == 0 and inputs:
+        # cuDNN takes those with weights, of three and more dimensions, but not in bfloat16 (`_select_batch_norm_backend`
+        # of aten/src/ATen/native/Normalization.cpp).
+        is_affine = any(len(spec.shape) == 1 and spec.dtype != "float32" for spec in inputs) or len(inputs) > 3
+        kind += f" {large.dtype} {'affine' if is_affine else ''} {'rows' if len(large.shape) == 2 else ''}"
     read = sum(spec.distinct_bytes for spec in inputs)
     written = sum(spec.distinct_bytes for spec in outputs)
     last = large.shape[-1] if large.shape else 1
-    dims = _list(attributes.get("dim"))
-    reduced = 1
-    if large.shape and inputs and outputs and outputs[0].numel < large.numel:
-        reduced = large.numel // max(outputs[0].numel, 1)
-    inner = 1.0
-    if dims and large.shape and all(isinstance(d, int) for d in dims) and len(large.shape) == len(inputs[0].shape):
-        inner = 0.0 if any(d % len(large.shape) == len(large.shape) - 1 for d in dims) else 1.0
-    normalized = (
-        prod(int(n) for n in _list(attributes.get("normalized_shape"))) if attributes.get("normalized_shape") else 1
-    )
+    outer, middle, inner = _spans(name, group, signature)
+    made = outputs[0].numel if outputs else 1
     at = (
-        _log(read), _log(written), min(_log(run), 12.0) / 2, min(_log(last), 12.0) / 2, _log(reduced), inner,
-        _log(normalized), _log(len(inputs)) / 2, _log(outputs[0].numel if outputs else 1) / 2,
+        _log(read), _log(written), min(_log(run), 12.0) / 2, min(_log(last), 12.0) / 2, _log(outer) / 2, _log(middle),
+        _log(inner) / 2, _log(len(inputs)) / 2, _log(made) / 2,
     )  # fmt: skip
-    return kind, at
+    shape = large.shape
+    blocks = max(outer, 1), max(middle, 1), max(outer * inner, 1)
+    traits = (
+        float(group), float(name.endswith("backward")), float(mode != ""), float(mixed != ""), _type_number(large.dtype),
+        float(large.itemsize), float(len(shape)), float(len(inputs)), _log(outer), _log(inner), _log(outer * inner),
+        _log(outer * middle), _log(large.numel), _log(made), _log(inputs[0].numel if inputs else 1),
+        _log(shape[0] if shape else 1), _log(shape[1] if len(shape) > 1 else 1), _log(last), _log(max(runs, default=1)),
+        _log(runs[0] if runs else 1), float(_arrangement(large)), float(_arrangement(inputs[0]) if inputs else 0.0),
+        _log(prod(int(size) for size in _list(attributes.get("kernel_size")) if isinstance(size, int))),
+        *(min(-(-count // _MULTIPROCESSORS) * _MULTIPROCESSORS / count, 8.0) for count in blocks),
+    )  # fmt: skip
+    # A group of the plain model: the class first, then what tells its kernels apart.
+    layout = "last" if _arrangement(large) == 1.0 else "first"
+    told = f"{group} {name} {layout} {mode} {kind.partition(f'{mixed} {mode} ')[2] if group == 0 else ''}".rstrip()
+    return kind, at, traits, Streaming(told, outer, middle, inner, large.numel)
 
 
 _FAMILIES = (

@@ -26,10 +26,12 @@ from torchgauge.facts import Signature
 from torchgauge.predict.blocks import (
     ATTENTION_DEFAULTS,
     RECURRENT_DEFAULTS,
+    STREAM_DEFAULTS,
     BlockModel,
     Blocks,
     attention_microseconds,
     recurrent_microseconds,
+    stream_microseconds,
 )
 from torchgauge.predict.coordinates import Place
 from torchgauge.predict.tiles import DEFAULTS, Tiled, TileModel
@@ -115,6 +117,7 @@ class KernelTable:
     tiles: TileModel | None = None
     attention: BlockModel | None = None
     recurrent: BlockModel | None = None
+    stream: BlockModel | None = None
     trees: Mapping[str, Forest] = field(default_factory=dict)  # by family
     # Equal calls of all runs of the process share a signature, as plans do: each is looked up once.
     located: dict[CallKey, Located] = field(default_factory=dict, init=False, repr=False)
@@ -135,9 +138,10 @@ class KernelTable:
         tiles: TileModel | None = None,
         attention: BlockModel | None = None,
         recurrent: BlockModel | None = None,
+        stream: BlockModel | None = None,
     ) -> KernelTable:
         gathered: dict[str, dict[str, list[tuple[tuple[float, ...], float]]]] = {}
-        table = cls(device, rates, {}, spread or {}, facts or {}, tiles, attention, recurrent)
+        table = cls(device, rates, {}, spread or {}, facts or {}, tiles, attention, recurrent, stream)
         pairs = list(measured)
         for (place, seconds), modelled in zip(pairs, table.modelled([place for place, _ in pairs]), strict=True):
             offset = log2(seconds) - modelled
@@ -174,8 +178,8 @@ class KernelTable:
         found = [0.0] * len(places)
         views: dict[int, NDArray[np.float32]] = {}
         tiled: dict[int, Tiled] = {}
-        blocks: dict[str, dict[int, Blocks]] = {"attention": {}, "recurrent": {}}
-        models = {"attention": self.attention, "recurrent": self.recurrent}
+        blocks: dict[str, dict[int, Blocks]] = {"attention": {}, "recurrent": {}, "stream": {}}
+        models = {"attention": self.attention, "recurrent": self.recurrent, "stream": self.stream}
         for number, place in enumerate(places):
             rate = rates.rate(place.rate)
             if self.tiles is not None and place.tiling is not None:
@@ -402,10 +406,13 @@ def read_table(data: bytes, name: str) -> KernelTable:
                 }
             fitted = {
                 name: dict(zip(facts[name], found[name].astype(np.float64) / _MODEL_UNIT, strict=True))
-                for name in ("tiles", "attention", "recurrent")
+                for name in ("tiles", "attention", "recurrent", "stream")
                 if name in found.files
             }
-            sizes = {"tiles": DEFAULTS, "attention": ATTENTION_DEFAULTS, "recurrent": RECURRENT_DEFAULTS}
+            sizes = {
+                "tiles": DEFAULTS, "attention": ATTENTION_DEFAULTS, "recurrent": RECURRENT_DEFAULTS,
+                "stream": STREAM_DEFAULTS,
+            }  # fmt: skip
             parts: dict[str, dict[str, Any]] = {}
             for name in found.files:
                 start, _, rest = name.partition(".")
@@ -426,6 +433,7 @@ def read_table(data: bytes, name: str) -> KernelTable:
         TileModel(fitted["tiles"]) if "tiles" in fitted else None,
         BlockModel(fitted["attention"], attention_microseconds) if "attention" in fitted else None,
         BlockModel(fitted["recurrent"], recurrent_microseconds) if "recurrent" in fitted else None,
+        BlockModel(fitted["stream"], stream_microseconds) if "stream" in fitted else None,
         trees,
     )
 
@@ -451,7 +459,8 @@ def write_table(table: KernelTable) -> bytes:
         "device": table.device, "flops_per_s": dict(table.rates.flops_per_s), "bytes_per_s": table.rates.bytes_per_s,
         "launch_s": table.rates.launch_s, "kinds": kinds, "spread": dict(table.spread),
     }  # fmt: skip
-    for name, model in (("tiles", table.tiles), ("attention", table.attention), ("recurrent", table.recurrent)):
+    models = {"tiles": table.tiles, "attention": table.attention, "recurrent": table.recurrent, "stream": table.stream}
+    for name, model in models.items():
         if model is not None:
             facts[name] = sorted(model.parameters)
             parameters = np.array([model.parameters[group] for group in facts[name]])
