@@ -20,9 +20,7 @@ class EdgeConvolution(nn.Module):
     def __init__(self, inner: int, outer: int, neighbours: int = 20) -> None:
         super().__init__()
         self.neighbours = neighbours
-        self.layer = nn.Sequential(
-            nn.Conv2d(2 * inner, outer, 1, bias=False), nn.BatchNorm2d(outer), nn.LeakyReLU(0.2)
-        )
+        self.layer = nn.Sequential(nn.Conv2d(2 * inner, outer, 1, bias=False), nn.BatchNorm2d(outer), nn.LeakyReLU(0.2))
 
     def forward(self, x: Tensor) -> Tensor:
         batch, channels, points = x.shape
@@ -121,7 +119,9 @@ class NestedUNet(nn.Module):
 class Separator(nn.Module):
     """Conv-TasNet: a mixture of voices, its mask from dilated depthwise convolutions."""
 
-    def __init__(self, filters: int = 512, width: int = 128, inner: int = 512, blocks: int = 8, rounds: int = 3) -> None:
+    def __init__(
+        self, filters: int = 512, width: int = 128, inner: int = 512, blocks: int = 8, rounds: int = 3
+    ) -> None:
         super().__init__()
         self.encoder = nn.Conv1d(1, filters, 16, 8, bias=False)
         self.norm = nn.GroupNorm(1, filters)
@@ -256,7 +256,10 @@ class Spectral(nn.Module):
     def __init__(self, width: int = 32, modes: int = 12, layers: int = 4) -> None:
         super().__init__()
         self.modes = modes
-        self.first, self.last = nn.Conv2d(3, width, 1), nn.Sequential(nn.Conv2d(width, 128, 1), nn.GELU(), nn.Conv2d(128, 1, 1))
+        self.first, self.last = (
+            nn.Conv2d(3, width, 1),
+            nn.Sequential(nn.Conv2d(width, 128, 1), nn.GELU(), nn.Conv2d(128, 1, 1)),
+        )
         shape = (layers, 2, width, width, modes, modes, 2)
         self.weights = nn.Parameter(torch.empty(shape).normal_(std=0.02))
         self.mixes = nn.ModuleList([nn.Conv2d(width, width, 1) for _ in range(layers)])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchgauge.facts import Signature
     from torchgauge.predict.blocks import BlockModel
     from torchgauge.predict.coordinates import Place
-    from torchgauge.predict.kernel_tables import KernelTable, Near, Rates
+    from torchgauge.predict.kernel_tables import Floats, KernelTable, Near, Rates
     from torchgauge.predict.tiles import TileModel
     from torchgauge.predict.trees import Forest
 
@@ -250,9 +250,10 @@ def with_family(table: KernelTable, family: str, own: Sequence[tuple[Place, Time
         facts[name] = dict(facts.get(name, {})) | {family: found}
     made = fitted_table(table.rates, measured)
     tiles = {**(table.tiles.parameters if table.tiles else {}), **(made.tiles.parameters if made.tiles else {})}
+    rows = {kind: thinned(*known) for kind, known in made.rows[family].items()} if family == "stream" else None
     return replace(
         table,
-        rows={**table.rows, **made.rows},
+        rows={**table.rows, **made.rows} | ({family: rows} if rows is not None else {}),
         spread={**table.spread, **spread},
         facts=facts,
         tiles=TileModel(tiles),
@@ -261,6 +262,21 @@ def with_family(table: KernelTable, family: str, own: Sequence[tuple[Place, Time
         stream=made.stream or table.stream,
         trees={**table.trees, **made.trees},
     )
+
+
+# Of streamed ops, the distance (in octaves) of a row to one that is kept, and the difference of their offsets, up to
+# which it is left out: the package's tables are limited to 2 MB.
+SAME_PLACE, SAME_OFFSET = 0.75, 0.055
+
+
+def thinned(at: Floats, offsets: Floats) -> tuple[Floats, Floats]:
+    """The rows of a kind without those that a neighbour speaks for."""
+    kept: list[int] = []
+    for number in range(len(offsets)):
+        near = np.abs(offsets[kept] - offsets[number]) < SAME_OFFSET
+        if not (near & (np.linalg.norm(at[kept] - at[number], axis=1) < SAME_PLACE)).any():
+            kept.append(number)
+    return at[kept], offsets[kept]
 
 
 Judged = dict[int, tuple[float, int]]  # by number of a kernel: its error in octaves, how far its neighbour was

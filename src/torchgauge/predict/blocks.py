@@ -42,8 +42,8 @@ ATTENTION_DEFAULTS = np.array([-1.5, -1.2, -0.9, -0.7, -0.9, -0.7, 0.2, 0.5, 0.8
 RECURRENT_DEFAULTS = np.array([-0.4, -0.1, 1.2, 0.0, -2.0, 0.0, -1.5, 2.5, 0.05])
 
 
-# Logarithms of what each term of a streamed op takes, in the units of `Streaming.sizes`: a launch, traffic, and the ways
-# to share out work, which are small until kernels show them.
+# Logarithms of what each term of a streamed op takes, in the units of `Streaming.sizes`: a launch, traffic, and the
+# ways to share out work, which are small until kernels show them.
 STREAM_DEFAULTS = np.array([0.7, 0.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0])
 # Threads and blocks of 512 threads that the device runs at a time.
 _THREADS, _BLOCK_THREADS, _RUNNING_BLOCKS = 2048 * _MULTIPROCESSORS, 512, 4 * _MULTIPROCESSORS

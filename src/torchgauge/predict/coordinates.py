@@ -510,8 +510,10 @@ _CLASSES = (
     ("max_pool",), ("avg_pool",), ("adaptive_", "_adaptive_"), ("im2col", "col2im"),
     ("reflection_pad", "replication_pad", "constant_pad"), ("_softmax", "_log_softmax", "_safe_softmax"),
     ("cum", "logcumsumexp", "_cum"),
-    ("sum", "mean", "amax", "amin", "max", "min", "arg", "var", "std", "norm", "linalg_vector_norm", "prod", "any", "all"),
-    ("sort", "topk", "kthvalue", "median"), ("embedding_dense_backward",), ("embedding", "_embedding_bag", "index_select"),
+    ("sum", "mean", "amax", "amin", "max", "min", "arg", "var", "std", "norm", "linalg_vector_norm", "prod", "any",
+     "all"),
+    ("sort", "topk", "kthvalue", "median"), ("embedding_dense_backward",),
+    ("embedding", "_embedding_bag", "index_select"),
     ("index_put", "index_add", "scatter"), ("index", "gather"), ("nll_loss",), ("_fft",), ("cat", "stack"),
     ("clone", "copy", "_to_copy", "roll", "flip", "repeat", "pixel_", "channel_shuffle"), ("_foreach", "_fused"),
     ("bernoulli", "native_dropout", "rand", "normal", "uniform"), ("_thnn",),
@@ -567,8 +569,8 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
     kind = f"{name} {widths} {mixed} {mode}"
     group = _class_of(name)
     if group == 0 and inputs:
-        # cuDNN takes those with weights, of three and more dimensions, but not in bfloat16 (`_select_batch_norm_backend`
-        # of aten/src/ATen/native/Normalization.cpp).
+        # cuDNN takes those with weights, of three and more dimensions, but not in bfloat16
+        # (`_select_batch_norm_backend` of aten/src/ATen/native/Normalization.cpp).
         is_affine = any(len(spec.shape) == 1 and spec.dtype != "float32" for spec in inputs) or len(inputs) > 3
         kind += f" {large.dtype} {'affine' if is_affine else ''} {'rows' if len(large.shape) == 2 else ''}"
     read = sum(spec.distinct_bytes for spec in inputs)
@@ -583,8 +585,8 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
     shape = large.shape
     blocks = max(outer, 1), max(middle, 1), max(outer * inner, 1)
     traits = (
-        float(group), float(name.endswith("backward")), float(mode != ""), float(mixed != ""), _type_number(large.dtype),
-        float(large.itemsize), float(len(shape)), float(len(inputs)), _log(outer), _log(inner), _log(outer * inner),
+        float(group), float(name.endswith("backward")), float(mode != ""), float(mixed != ""),
+        _type_number(large.dtype), float(large.itemsize), float(len(shape)), float(len(inputs)), _log(outer), _log(inner), _log(outer * inner),
         _log(outer * middle), _log(large.numel), _log(made), _log(inputs[0].numel if inputs else 1),
         _log(shape[0] if shape else 1), _log(shape[1] if len(shape) > 1 else 1), _log(last), _log(max(runs, default=1)),
         _log(runs[0] if runs else 1), float(_arrangement(large)), float(_arrangement(inputs[0]) if inputs else 0.0),

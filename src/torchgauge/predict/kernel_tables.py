@@ -16,6 +16,7 @@ from io import BytesIO
 from math import log2
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from zlib import crc32
 
 import numpy as np
@@ -440,6 +441,7 @@ def read_table(data: bytes, name: str) -> KernelTable:
 
 # Coordinates to 1/256 of an octave, offsets to 1/2048: 0.03 %. Parameters of the models to 1/4096.
 _AT_UNIT, _OFFSET_UNIT, _MODEL_UNIT = 256.0, 2048.0, 4096.0
+_STREAM_STEP = 4  # coordinates of streamed ops are multiples of this many units, which take less room
 
 
 def write_table(table: KernelTable) -> bytes:
@@ -452,7 +454,8 @@ def write_table(table: KernelTable) -> bytes:
         at = np.concatenate([by_kind[kind][0][orders[kind]] for kind in kinds[family]])
         offsets = np.concatenate([by_kind[kind][1][orders[kind]] for kind in kinds[family]])
         which = np.concatenate([np.full(len(by_kind[kind][1]), n, np.uint16) for n, kind in enumerate(kinds[family])])
-        arrays[f"{family}.at"] = np.asfortranarray(np.round(at * _AT_UNIT).astype(np.int16))
+        step = _STREAM_STEP if family == "stream" else 1
+        arrays[f"{family}.at"] = np.asfortranarray((np.round(at * (_AT_UNIT / step)) * step).astype(np.int16))
         arrays[f"{family}.offset"] = np.round(offsets * _OFFSET_UNIT).astype(np.int16)
         arrays[f"{family}.kind"] = which
     facts = dict(table.facts) | {
@@ -468,6 +471,11 @@ def write_table(table: KernelTable) -> bytes:
     for family, forest in table.trees.items():
         arrays |= {f"trees.{family}.{part}": values for part, values in forest.arrays().items()}
     arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    # As `np.savez_compressed` does, with more effort.
     buffer = BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    with ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            file = BytesIO()
+            np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
+            archive.writestr(ZipInfo(f"{name}.npy"), file.getvalue(), ZIP_DEFLATED, compresslevel=9)
     return buffer.getvalue()
