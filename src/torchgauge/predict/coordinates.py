@@ -586,9 +586,10 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
     blocks = max(outer, 1), max(middle, 1), max(outer * inner, 1)
     traits = (
         float(group), float(name.endswith("backward")), float(mode != ""), float(mixed != ""),
-        _type_number(large.dtype), float(large.itemsize), float(len(shape)), float(len(inputs)), _log(outer), _log(inner), _log(outer * inner),
-        _log(outer * middle), _log(large.numel), _log(made), _log(inputs[0].numel if inputs else 1),
-        _log(shape[0] if shape else 1), _log(shape[1] if len(shape) > 1 else 1), _log(last), _log(max(runs, default=1)),
+        _type_number(large.dtype), float(large.itemsize), float(len(shape)), float(len(inputs)), _log(outer),
+        _log(inner), _log(outer * inner), _log(outer * middle), _log(large.numel), _log(made),
+        _log(inputs[0].numel if inputs else 1), _log(shape[0] if shape else 1),
+        _log(shape[1] if len(shape) > 1 else 1), _log(last), _log(max(runs, default=1)),
         _log(runs[0] if runs else 1), float(_arrangement(large)), float(_arrangement(inputs[0]) if inputs else 0.0),
         _log(prod(int(size) for size in _list(attributes.get("kernel_size")) if isinstance(size, int))),
         *(min(-(-count // _MULTIPROCESSORS) * _MULTIPROCESSORS / count, 8.0) for count in blocks),

@@ -325,6 +325,9 @@ def intervals(errors: Errors) -> tuple[Spread, Report]:
             own = own if len(own) >= 20 else [abs(error) for error, far in found if abs(far - reach) <= 1]
             width = float(np.quantile(own or [abs(error) for error, _ in found], 0.9))
             widths.append(max([width, *widths[-1:]]))
+        # Classes that borrow from each other hold more than 90 % together.
+        excess = float(np.quantile([abs(error) / widths[reach] for error, reach in found], 0.9))
+        widths = [width * min(excess, 1.0) for width in widths]
         spread[family] = [[width] for width in widths]
         parts = np.array([abs(2**error - 1) for error, _ in found])
         report[family] = {
