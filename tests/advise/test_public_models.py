@@ -342,6 +342,61 @@ def test_packed_sequences_wait_for_their_lengths_alone(lengths: str, waits: int)
     ] * waits
 
 
+@pytest.mark.parametrize(("brings", "waits"), [(False, False), (True, True)])
+def test_lengths_of_packed_sequences_are_on_the_host(brings: bool, waits: bool) -> None:
+    """A loop over lengths that are also packed waits for nothing, unless they came from the device."""
+
+    def masked(self: Any, a: Tensor, lengths: Tensor) -> Tensor:
+        on_host = lengths.cpu() if brings else lengths
+        packed = nn.utils.rnn.pack_padded_sequence(a, on_host, batch_first=True, enforce_sorted=False)
+        hidden = torch.relu(self.rnn(packed)[1][0][-1])
+        mask = torch.zeros_like(a[..., 0])
+        for row, length in enumerate(lengths + 1):
+            mask[row, : length.item() - 1] = 1
+        return hidden + mask.sum(-1, keepdim=True)
+
+    found = of_rule(
+        Does(masked, rnn=nn.LSTM(32, 64, batch_first=True)), "host-wait", x(8, 40, 32), torch.full((8,), 40)
+    )
+
+    assert bool(found) is waits
+
+
+class Choice(torch.distributions.one_hot_categorical.OneHotCategorical):
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__(logits=logits)
+
+
+def test_a_class_derived_from_a_distribution_checks_its_arguments() -> None:
+    """The checks of two equal distributions are not work that could be passed on."""
+
+    def chosen(self: Any, a: Tensor) -> Tensor:
+        logits = self.out(a)
+        return Choice(logits).mean + Choice(logits).probs
+
+    model = Does(chosen, out=nn.Linear(64, 32))
+    (found,) = of_rule(model, "host-wait", x(16, 64))
+    assert found.recommendation.startswith("pass validate_args=False")
+    repeated = of_rule(model, "repeated-work", x(16, 64))
+    assert all("aten::all" not in advice.evidence["repeated"] for advice in repeated)
+
+
+def test_a_number_of_parameters_alone_is_read_once() -> None:
+    def spanned(self: Any, a: Tensor) -> Tensor:
+        length = int(self.span.sigmoid().max().item() * a.shape[1])
+        return self.out(a[:, :length])
+
+    model = Does(spanned, out=nn.Linear(64, 32))
+    model.span = nn.Parameter(torch.zeros(8))
+    (found,) = of_rule(model, "host-wait", x(16, 40, 64))
+    assert found.recommendation.startswith("read this number once")
+
+    model.span.requires_grad_(False)
+    del model.span
+    model.register_buffer("span", torch.zeros(8))  # a state may have another value in the next call
+    assert not any(advice.recommendation.startswith("read") for advice in of_rule(model, "host-wait", x(16, 40, 64)))
+
+
 def test_steps_whose_results_are_stacked_are_not_held() -> None:
     """A list of a layer's steps is stacked, and the next layer reads the stack to its last step."""
 

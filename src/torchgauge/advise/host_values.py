@@ -51,7 +51,7 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
     found: set[HostUse] = set()
     if isinstance(statement, ast.If | ast.While | ast.Assert):
         found = _uses_of_test(source, statement)
-    elif not reads and any(called(call) in _DISTRIBUTIONS | _OF_DISTRIBUTIONS for call in here):
+    elif not reads and any(_checks_arguments(source, call) for call in here):
         return {HostUse.ARGUMENT_CHECK}
     todo: list[tuple[ast.AST, ast.stmt | None, set[str]]] = [(function, statement, set())]
     seen: set[ast.AST] = set()
@@ -70,6 +70,16 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
             elif isinstance(each, ast.Return) and each.value is not None and isinstance(inside, ast.FunctionDef):
                 todo += _callers(source, inside.name, each.value, values)
     return found
+
+
+def _checks_arguments(source: Source, call: ast.Call) -> bool:
+    """Whether a call makes a distribution of torch, also as `super().__init__(…)` of a class derived from one, or asks
+    one for a probability."""
+    if called(call) != "__init__":
+        return called(call) in _DISTRIBUTIONS | _OF_DISTRIBUTIONS
+    owner = source.enclosing(call, ast.ClassDef)
+    bases = owner.bases if isinstance(owner, ast.ClassDef) else []
+    return any(ast.unparse(base).rpartition(".")[2] in _DISTRIBUTIONS for base in bases)
 
 
 def _followed(

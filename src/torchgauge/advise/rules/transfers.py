@@ -90,6 +90,12 @@ _FIXING = Remedy(
     "give these tensors a fixed size",
     "padding is computed too, and must be masked",
 )
+# Of values of parameters alone.
+_LOADING = Remedy(
+    "read this number once, after loading the weights: it depends on parameters alone, and the host waits for it",
+    "read this number once, after loading the weights",
+    "for inference only: it must be read again when the weights change",
+)
 # `pad_packed_sequence` brings the order of the samples to the host.
 _SORTING = Remedy(
     "sort the samples by length before the model and pass enforce_sorted=True: to unsort them the host waits",
@@ -215,23 +221,46 @@ def host_waits(evidence: Evidence) -> bool:
 
 def _waiting_reads(evidence: Evidence) -> tuple[list[HostRead], set[int]]:
     """Calls that bring values to the host which are not there yet; and the ops whose results are there because of an
-    earlier `.cpu()`: they made its value, or follow from such values alone."""
+    earlier `.cpu()` or as the lengths of packed sequences: they made such a value, or follow from such values alone."""
     reads, on_host = list[HostRead](), set[int]()
     # Random numbers and constants are asked for where the other operands are.
     drawn = {op.index for op in evidence.forward if RANDOM in op.signature.tags and set(op.producers) <= {None}}
     drawn |= evidence.dataflow.constants
+    host_inputs = _inputs_on_host(evidence)
+
+    def follow() -> None:
+        for op in evidence.forward:
+            given = {evidence.dataflow.input_reads.get((op.index, at)) for at in range(len(op.producers))} - {None}
+            inputs = [source for source in op.producers if source is not None and source not in drawn]
+            is_from_host = given <= host_inputs and on_host.issuperset(inputs)
+            if (inputs or given) and is_from_host and not op.weights:
+                on_host.add(op.index)
+
+    if host_inputs:
+        follow()
     for read in evidence.capture.run.host_reads:
         if _is_made_on_host(evidence, read.made_by) or (read.made_by and on_host.issuperset(read.made_by)):
             continue
         reads.append(read)
         if read.call == "cpu":
             on_host.update(index for index in read.made_by or () if index is not None)
-            for op in evidence.forward:
-                inputs = [source for source in op.producers if source is not None and source not in drawn]
-                is_given = any((op.index, at) in evidence.dataflow.input_reads for at in range(len(op.producers)))
-                if inputs and not op.weights and not is_given and on_host.issuperset(inputs):
-                    on_host.add(op.index)
+            follow()
     return reads, on_host
+
+
+def _inputs_on_host(evidence: Evidence) -> set[int | None]:
+    """The model's inputs that are lengths of packed sequences: torch takes these from the host only. Where the code
+    calls `.cpu()` on an input, it may be on the device."""
+    if any(index is not None and index < 0 for read in evidence.capture.run.host_reads for index in read.made_by or ()):
+        return set()
+    found = set[int | None]()
+    for op in evidence.flow.named(_PACK):
+        at = 1
+        while (made := evidence.flow.source(op, at)) is not None and made.op in ("aten::sort", "aten::_to_copy"):
+            op, at = made, 0
+        if made is None:
+            found.add(evidence.dataflow.input_reads.get((op.index, at)))
+    return found - {None}
 
 
 def _remedy_of_read(evidence: Evidence, read: HostRead, uses: set[HostUse]) -> Remedy | None:
@@ -252,6 +281,11 @@ def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord],
     near = [each for op in made_by for each in (op, *evidence.dataflow.ancestors(op, _FAR))]
     # Lengths of the inputs can be passed from the host, those that the model computes cannot.
     is_computed = any(op.weights for op in near)
+    read = {name for op in near for name in op.weights}
+    buffers = {param.name for param in evidence.capture.params if param.is_buffer}  # may change from call to call
+    is_constant = made_by and evidence.dataflow.constants.issuperset(op.index for op in made_by)
+    if is_constant and read and read.isdisjoint(buffers) and not evidence.is_train:
+        return _LOADING
     if HostUse.SHAPE in uses:
         return None if is_computed else _SIZING
     if HostUse.LENGTH in uses:
