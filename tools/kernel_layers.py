@@ -357,11 +357,11 @@ def eighth_draw(rows: Iterable[tuple[list[str], list[Any]]]) -> list[dict[str, A
         cells.setdefault(cell, {})[inputs[place][0][0]] = (models, row)
     order = sorted(cells.values(), key=lambda cell: draw.random.random() / max(len(one[0]) for one in cell.values()))
     calls, later = [], []
-    for cell in order:
-        for batch, (models, row) in cell.items():
+    for measured in order:
+        for batch, (models, row) in measured.items():
             if row[9] < SHORT_S or draw.chance(0.1):
                 calls.append(rebatched(row, batch, batch) | {"models": models})
-            rungs = [rung for rung in (batch * 2, batch // 2) if 1 <= rung <= 256 and rung not in cell]
+            rungs = [rung for rung in (batch * 2, batch // 2) if 1 <= rung <= 256 and rung not in measured]
             draw.random.shuffle(rungs)
             if row[9] > LONG_S or len(rungs) + (batch == 1) < 2:
                 continue  # a neighbour was measured
