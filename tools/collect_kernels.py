@@ -15,6 +15,8 @@
                                                                      convolutions of signals and volumes
     python tools/collect_kernels.py eighth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
                                                                      here: short convolutions again, other batches
+    python tools/collect_kernels.py again benchmarks/kernel_times.jsonl.xz --family matmul -o more.jsonl.xz
+                                                                     here: short kernels of families as they were
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
     python tools/collect_kernels.py table benchmarks/kernel_times.jsonl.xz          here: the table of the package
     python tools/collect_kernels.py energy benchmarks/forecast_work.json benchmarks/forecast_measured/proof.jsonl
@@ -62,6 +64,7 @@ def main() -> int:
             "sixth",
             "seventh",
             "eighth",
+            "again",
             "gather",
             "table",
             "energy",
@@ -75,7 +78,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the kernels")
     parser.add_argument("--draws", type=int, default=1, help="of the fifth list: 2 draws other calls of its layers")
-    parser.add_argument("--family", action="append", help="of the table, repeatable: only these are made again")
+    parser.add_argument("--family", action="append", help="repeatable: of the table or the list only these")
     parser.add_argument(
         "--more-us",
         type=float,
@@ -105,6 +108,9 @@ def main() -> int:
     if args.phase == "eighth":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
         return write_calls(import_module("kernel_layers").eighth_draw(rows), args.output)
+    if args.phase == "again":
+        rows = import_module("kernel_tables").measured_rows(*args.paths)
+        return write_calls(import_module("kernel_layers").measured_again(rows, args.family or ()), args.output)
     if args.phase == "measure":
         device: Any = import_module("kernel_device")
         return int(device.measure(*args.paths, args.output, args.seconds, args.device, args.only or device.PARTS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
@@ -49,6 +49,12 @@ MOST_ELEMENTS, MOST_PRODUCTS = 1 << 27, 4e11
 # Of the eighth list: kernels below the first were timed with the host's part (see `kernel_device.HEAD_START_CYCLES`),
 # kernels above the second take the device too long for a neighbour.
 SHORT_S, LONG_S = 40e-6, 1.5e-3
+# The ops of the families whose rows keep all arguments of a call.
+OPS_OF = {
+    "matmul": ("mm", "addmm", "bmm", "baddbmm"),
+    "attention": ("_scaled_dot_product",),
+    "recurrent": ("_cudnn_rnn",),
+}
 
 
 class ConvolutionLayer(NamedTuple):
@@ -369,6 +375,30 @@ def eighth_draw(rows: Iterable[tuple[list[str], list[Any]]]) -> list[dict[str, A
             later += [rebatched(row, batch, rung) | {"models": [UNNAMED]} for rung in rungs[1:]]
     print(f"{len(cells)} layers, {len(calls)} calls and {len(later)} more", flush=True)
     return calls + later
+
+
+def measured_again(rows: Iterable[tuple[list[str], list[Any]]], families: Collection[str]) -> list[dict[str, Any]]:
+    """Short kernels of these families as they were measured: products, attention and recurrent layers, whose rows keep
+    all arguments. In random order; `rows` as in `eighth_draw`."""
+    called: Any = import_module("kernel_names").called
+    names = [name for family in families for name in OPS_OF[family]]
+    found = []
+    for models, row in rows:
+        op, overload, category, inputs, outputs, attributes, cost, flags, _, seconds, _ = row
+        if seconds >= SHORT_S or not any(op.startswith(f"aten::{name}") for name in names):
+            continue
+        call = called(row)
+        if call is None:
+            continue
+        sides = [[dict(zip(("shape", "dtype", "stride", "stored", "index_bytes"), spec, strict=True)) for spec in side]
+                 for side in (inputs, outputs)]  # fmt: skip
+        work = dict(zip(("flops", "bytes_read", "bytes_written"), cost, strict=True))
+        signature = {"op": op, "overload": overload, "category": category, "inputs": sides[0], "outputs": sides[1],
+                     "attributes": attributes, "cost": work}  # fmt: skip
+        cold = [flag == "1" for flag in flags]
+        found.append(call | {"dtype": inputs[0][1], "cold": cold, "signature": signature, "models": models})
+    Draw(10).random.shuffle(found)
+    return found
 
 
 def rebatched(row: list[Any], batch: int, wanted: int) -> dict[str, Any]:

@@ -449,3 +449,22 @@ def test_drawn_functions_become_the_calls_that_a_forecast_looks_up(monkeypatch: 
                 made = device.Call(call | {"cold": []}, "meta")()
             shapes = [list(one.shape) for one in (made if isinstance(made, tuple | list) else [made])]
             assert list(signature["outputs"][0]["shape"]) == shapes[0]
+
+
+def test_short_kernels_are_listed_again_as_they_were(tmp_path: Path, tools: Any) -> None:
+    (tmp_path / "a").mkdir()
+    with gzip.open(tmp_path / "a" / "signatures.jsonl.gz", "wt") as file:
+        for call in (product(64, 32, 16), product(8192, 8192, 8192), relu(1024)):
+            file.write(json.dumps([asdict(call), [True], ["gpt2"]]) + "\n")
+    lines = [[0, 4e-6, 0.0], [1, 1e-3, 0.0], [2, 3e-6, 0.0]]
+    (tmp_path / "a" / "kernels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    times = tmp_path / "times.jsonl.xz"
+    assert tools.gather([tmp_path / "a"], times) == 0
+    (again,) = import_module("kernel_layers").measured_again(tools.measured_rows(times), ["matmul"])
+    assert [shape for shape, *_ in again["tensors"]] == [[64, 16], [16, 32]]
+    (tmp_path / "b").mkdir()
+    with gzip.open(tmp_path / "b" / "signatures.jsonl.gz", "wt") as file:
+        file.write(json.dumps([again["signature"], again["cold"], again["models"]]) + "\n")
+    (tmp_path / "b" / "kernels.jsonl").write_text(json.dumps([0, 2e-6, 0.0]))
+    assert tools.gather([times, tmp_path / "b"], times) == 0
+    assert sorted(one.seconds for one in tools.read_times(times)) == [2e-6, 3e-6, 1e-3]
