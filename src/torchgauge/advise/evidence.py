@@ -308,19 +308,22 @@ class Evidence:
             return OpTimes(queues.critical, "predicted", queues=queues)
         if self.op_times:
             return OpTimes(self.op_times, "measured", self.time_s)
-        seconds, fresh = self._predicted, fresh_memory(self.capture.ops) if self.device == "cpu" else {}
+        always, perhaps = fresh_memory(self.capture.ops) if self.device == "cpu" else ({}, {})
+        seconds = self._predicted
         if not seconds:
             ran = self.capture.environment
             calls = sum(record.calls for record in self.capture.modules)
             seconds = predicted_times(
                 self.capture.ops, self.peaks, self.device, ran.threads, self.least_time, ran.cpu_cores, calls
             )
-        seconds = {index: 0.0 if index in self.kept else time for index, time in seconds.items()}
+        seconds = {
+            index: 0.0 if index in self.kept else time + always.get(index, 0.0) for index, time in seconds.items()
+        }
         return OpTimes(
             seconds,
             "predicted",
             self.time_s,
-            fresh_s=fresh,
+            fresh_s=perhaps,
             call_pace=call_pace(self.peaks.pace if self.peaks else None),
         )
 

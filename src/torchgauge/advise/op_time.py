@@ -185,25 +185,26 @@ def combined(one: tuple[float, float], other: tuple[float, float]) -> tuple[floa
     return middle / width, middle * width
 
 
-def fresh_memory(ops: Iterable[OpRecord]) -> dict[int, float]:
+def fresh_memory(ops: Iterable[OpRecord]) -> tuple[dict[int, float], dict[int, float]]:
     """By the index of the op, the seconds for pages that no earlier run has left in the process: those of large
-    results, and those by which the heap grows again after glibc has given its unused end back."""
+    results, which every run pays for, and those by which the heap may grow again after glibc has given its unused end
+    back."""
     made = [(op, op.signature.activation_bytes) for op in ops]
+    always = {op.index: nbytes * _FRESH_S_PER_BYTE for op, nbytes in made if nbytes >= _NEVER_KEPT}
     largest = max((nbytes for _, nbytes in made if nbytes < _NEVER_KEPT), default=0)
     most_unused, heap = 2 * max(largest, _LEAST_KEPT), 0
     given = max(made[0][0].live_bytes - made[0][1], 0) if made else 0  # the inputs, which live between runs
-    found: dict[int, float] = {}
+    perhaps: dict[int, float] = {}
     for _ in range(2):  # the second run finds what the first has left
-        found = {}
-        for op, nbytes in made:
+        perhaps = {}
+        for op, _ in made:
             live = op.live_bytes - given
-            fresh = nbytes if nbytes >= _NEVER_KEPT else max(live - heap, 0)
-            if fresh:
-                found[op.index] = fresh * _FRESH_S_PER_BYTE
+            if op.index not in always and live > heap:
+                perhaps[op.index] = (live - heap) * _FRESH_S_PER_BYTE
             if live > heap or heap - live > most_unused:
                 heap = live
         heap = 0 if heap > most_unused else heap
-    return found
+    return always, perhaps
 
 
 def predicted_times(
