@@ -83,7 +83,12 @@ def transposed(self: Any, sound: Tensor) -> Tensor:
     return self.three(F.pad(sound, (2, 2)))
 
 
-@pytest.mark.parametrize("forward", [causal, reflected, of_ones, also_read, over_channels, transposed])
+def for_products(self: Any, sound: Tensor) -> Tensor:
+    return self.four(F.pad(sound, (2, 2)))
+
+
+@pytest.mark.parametrize("forward", [causal, reflected, of_ones, also_read, over_channels, transposed, for_products])
 def test_other_padding_stays(forward: Any) -> None:
     layers = {"one": nn.Conv1d(4, 4, 5), "two": nn.Conv1d(6, 4, 5), "three": nn.ConvTranspose1d(4, 4, 5)}
+    layers["four"] = nn.Conv1d(4, 4, 1)
     assert not of_rule(Does(forward, **layers), x(2, 4, 200))

@@ -15,7 +15,7 @@ from torch.nn import functional
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import on_cuda, said, seen
 from torchgauge import analyze
-from torchgauge.advise import Advice, Gain, Machine, Where
+from torchgauge.advise import Advice, Gain, Machine, Where, advise
 from torchgauge.advise.code import Patch, Source
 from torchgauge.advise.host_values import HostUse, host_uses
 from torchgauge.advise.registry import (
@@ -343,3 +343,22 @@ def test_what_is_computed_from_a_state_of_zeros_is_not_a_weight() -> None:
     assert of_rule(Does(filled, part=part).eval(), "recomputed-weight", x(1, 64, 4, 4))
     table, graph = nn.Parameter(torch.randn(500, 32)), torch.eye(500).to_sparse()
     assert of_rule(Does(propagated, table=table, graph=graph).eval(), "recomputed-weight", torch.arange(8))
+
+
+def test_the_same_milliseconds_are_said_once() -> None:
+    """A masked weight in a loop over steps: one product for all steps computes it once as well."""
+
+    def decays(self: Any, gaps: Tensor) -> Tensor:
+        parts = [functional.linear(gaps[:, t], self.weight * self.mask, self.bias) for t in range(gaps.shape[1])]
+        return torch.exp(-torch.relu(torch.stack(parts, 1)))
+
+    parts = {
+        "weight": nn.Parameter(torch.randn(128, 128)),
+        "bias": nn.Parameter(torch.zeros(128)),
+        "mask": torch.eye(128),
+    }
+    evidence = seen(Does(decays, **parts).eval(), inputs=(x(8, 30, 128),))
+    shown, everything = ([piece.rule for piece in advise(evidence, all_advice=every)] for every in (False, True))
+
+    assert {"loop-over-samples", "recomputed-weight"} <= set(everything)
+    assert len({"loop-over-samples", "recomputed-weight"} & set(shown)) == 1

@@ -22,6 +22,7 @@ from typing import Any
 
 from torchgauge.advise.code import Patch, SourceEdit, merged_changes
 from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.op_time import OpTimes
 from torchgauge.advise.record import CONFIDENCES, Advice, Gain
 from torchgauge.errors import UsageError
 from torchgauge.registry import Registry
@@ -43,6 +44,8 @@ REWRITTEN = 0.03
 # The same for predicted times, where code that runs is given. Of the lines about time that three judges read on public
 # files, 67 of 71 from these limits on are useful, and 15 of 20 below (docs/advice-corpus.md has other limits).
 LEAST_PREDICTED_TIME, LEAST_PREDICTED_TIME_OF_WEIGHTS = 0.025, 0.02
+# Families of rules by whose advice ops do not run again, and the part of the time of an advice that another one covers.
+_DONE_ONCE, _COVERED = {"constants", "unused"}, 0.8
 # Options cost more: a compiler's time at every start, a model to evaluate again.
 LEAST_TIME_OF_OPTION, LEAST_SIZE_OF_OPTION = 0.02, 1 << 20
 
@@ -97,10 +100,35 @@ def advise(evidence: Evidence, silence: Sequence[str] = (), *, all_advice: bool 
     in time. Small gains are left out unless `all_advice`."""
     found = _found(evidence, silence, is_option=False)
     if not evidence.op_times:
-        return ranked(found, all_advice=all_advice)
-    # What the static analysis says is not lost by profiling: it stands, with what it is worth by the measured times.
-    static = ranked(_found(evidence.without_times(), silence, is_option=False))
-    return ranked(found, all_advice=all_advice, always={_key(advice) for advice in static})
+        order = ranked(found, all_advice=all_advice)
+    else:
+        # What the static analysis says is not lost by profiling: it stays, with what it is worth by measured times.
+        static = ranked(_found(evidence.without_times(), silence, is_option=False))
+        order = ranked(found, all_advice=all_advice, always={_key(advice) for advice in static})
+    return order if all_advice else _said_once(order, evidence.times)
+
+
+def _said_once(order: Sequence[Advice], times: OpTimes) -> list[Advice]:
+    """Without lines about time that a line before them saves already: of two about the same ops, one of which says that
+    these need not run at all, or only once."""
+    said: list[Advice] = []
+    for advice in order:
+        own = _ops_gone(advice)
+        covers = [_ops_gone(before) for before in said if not _DONE_ONCE.isdisjoint(map(_family, (before, advice)))]
+        if not own or all(times.share(own & ops) < _COVERED * times.share(own) for ops in covers):
+            said.append(advice)
+    return said
+
+
+def _family(advice: Advice) -> str | None:
+    entry = RULES.get(advice.rule)
+    return None if entry is None else entry.family
+
+
+def _ops_gone(advice: Advice) -> frozenset[int]:
+    """The ops whose time on the device of the run an advice speaks of."""
+    gain = advice.expected_gain
+    return frozenset() if gain is None or not gain.is_time else gain.touched or frozenset()
 
 
 def _key(advice: Advice) -> tuple[str, str]:

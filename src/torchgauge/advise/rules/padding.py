@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
@@ -81,8 +82,11 @@ def _edges(pad: OpRecord) -> tuple[int, ...] | None:
 
 
 def _pads_by_itself(pad: OpRecord, reader: OpRecord, dimensions: int) -> bool:
-    """Whether it is a convolution of the padded tensor itself, over more dimensions than those that are padded."""
+    """Whether it is a convolution of the padded tensor itself, over more dimensions than those that are padded. One of
+    1 × 1 is a product without padding, and with it a slower kernel that copies the tensor as well."""
     if reader.category != "convolution" or reader.signature.attributes.get("transposed"):
+        return False
+    if prod(reader.signature.inputs[1].shape[2:]) == 1:
         return False
     read, made = reader.signature.inputs[0], pad.signature.outputs[0]
     is_whole = reader.producers[0] == pad.index and read.shape == made.shape and reader.producers.count(pad.index) == 1
