@@ -11,7 +11,7 @@ import fnmatch
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -52,6 +52,7 @@ from torchgauge.predict.workspaces import (
 )
 from torchgauge.registry import Registry
 from torchgauge.source import Candidate
+from torchgauge.source.modules import all_modules
 
 OP = 0  # the number of the event that starts an op: (0, index of the op)
 
@@ -508,7 +509,8 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         placed = _placed(twin, paths, run, (args, kwargs))
         run.tape.clear()  # the inputs are placed
         loop = Loop(twin, args, kwargs, setting, run, recorder, list(parameters.values()))
-        with memory_lent(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt):
+        unhandled = _past_mode(twin) if setting.amp is None else nullcontext()
+        with memory_lent(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt), unhandled:
             loop.step(mode)
             is_repeated = loop.repeats
             traced_steps = 1 if is_repeated else 2
@@ -529,6 +531,32 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         cublas_threads=tuple(thread for kind, thread in run.workspaces if kind == "cublas"),
         module_calls=sum(calls.count for calls in recorder.calls.values()) // traced_steps,
     )
+
+
+# Layers that call none of the functions that `CudaKernels` replaces.
+_UNHANDLED = frozenset((
+    nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm,
+    nn.GroupNorm, nn.Embedding, nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh,
+    nn.LeakyReLU, nn.ELU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Identity,
+))  # fmt: skip
+
+
+@contextmanager
+def _past_mode(twin: nn.Module) -> Iterator[None]:
+    """These layers run without the mode, which takes about 20 µs a call. Autocast needs it everywhere."""
+
+    def run(forward: Callable[..., object], *args: object, **kwargs: object) -> object:
+        with torch._C.DisableTorchFunction():
+            return forward(*args, **kwargs)
+
+    layers = [layer for layer in all_modules(twin) if type(layer) in _UNHANDLED and "forward" not in vars(layer)]
+    for layer in layers:
+        layer.__dict__["forward"] = partial(run, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:  # else the layer would hold itself
+            layer.__dict__.pop("forward", None)
 
 
 # What a second step takes is numbered from here on; the numbers of the first are addresses in memory.
