@@ -123,7 +123,7 @@ class Experts(nn.Module):
         return out
 
 
-@pytest.mark.parametrize(("sorts", "remedy"), [(False, "sort the tokens by expert once"), (True, "give each expert a")])
+@pytest.mark.parametrize(("sorts", "remedy"), [(False, "sort tokens by expert"), (True, "give each expert a")])
 def test_experts_whose_tokens_are_sorted_need_a_capacity(sorts: bool, remedy: str) -> None:
     found = advised(Experts(sorts), x(64, 16), rule="host-wait")
     if sorts and not found:

@@ -31,7 +31,7 @@ class Norm:
     @property
     def words(self) -> str:
         if self.kind == "group":
-            return "use torch.nn.functional.group_norm with 1 group: written out, each op reads and writes memory"
+            return "use F.group_norm with 1 group: written out, each op reads and writes memory"
         return f"use torch's {self.kind} norm: written out, each of its ops reads and writes memory"
 
 

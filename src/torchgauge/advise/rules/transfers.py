@@ -44,7 +44,7 @@ class Remedy(NamedTuple):
 
 # Both get the call that the host waits for in place of {}.
 _SELECTING = Remedy(
-    "keep shapes fixed, as with torch.where: the host waits for the number of rows of this {}",
+    "keep shapes fixed, as with torch.where: the host waits for the size of this {}",
     "keep shapes fixed, without {}",
     "entries that are left out now are computed too",
 )
@@ -54,39 +54,39 @@ _READING = Remedy(
     "what Python computes with the value must be written in tensor ops",
 )
 _CHOOSING = Remedy(
-    "choose with torch.where in place of this `if`: the host waits for its condition",
+    "use torch.where in place of this `if`: the host waits for its condition",
     "choose with torch.where in place of this `if`",
     "both sides of the branch are computed every time",
 )
 # Of `torch.equal` on what is one tensor.
 _COMPARING = Remedy(
-    "compare with `is`, not torch.equal: it reads both tensors, here one and the same, and the host waits",
+    "compare with `is`: torch.equal reads one tensor twice here, and the host waits",
     "compare with `is`, not torch.equal",
     "tensors that are equal but not the same count as different",
 )
 _STOPPING = Remedy(
-    "run a fixed number of steps, or look for the end every few steps only: the host waits for this test",
+    "run a fixed number of steps: the host waits for each test of the end",
     "run a fixed number of steps",
-    "the steps after the end are computed too, and must not change the result",
+    "steps after the end are computed too, and must not change the result",
 )
 _CHECKING = Remedy(
-    "take this check of values out of forward (or run it in debugging only): the host waits for its result",
+    "take this check of values out of forward: the host waits for its result",
     "take this check of values out of forward",
     "bad values are no longer noticed here",
 )
 _VALIDATING = Remedy(
-    "pass validate_args=False: the host waits until this distribution has checked its arguments",
+    "pass validate_args=False: the host waits for the check of these arguments",
     "pass validate_args=False to this distribution",
     "arguments out of range are no longer noticed here",
 )
 # Of values that decide how long a loop or how large a tensor is.
 _SIZING = Remedy(
-    "pass these lengths from the host (a list, a CPU tensor): shapes depend on them, so it waits",
+    "pass these lengths from the host: shapes depend on them, so it waits",
     "pass these lengths from the host",
     "the code that calls the model has to pass them",
 )
 _FIXING = Remedy(
-    "give these tensors a fixed size (a capacity, padding): the host waits for lengths that the model computes",
+    "give these tensors a fixed size: the host waits for lengths the model computes",
     "give these tensors a fixed size",
     "padding is computed too, and must be masked",
 )
@@ -98,29 +98,29 @@ _LOADING = Remedy(
 )
 # `pad_packed_sequence` brings the order of the samples to the host.
 _SORTING = Remedy(
-    "sort the samples by length before the model and pass enforce_sorted=True: to unsort them the host waits",
+    "sort samples by length and pass enforce_sorted=True: the host waits to unsort",
     "sort the samples by length before the model",
     "results come in the sorted order",
 )
 _PRINTING = Remedy(
-    "print and log outside forward: to format a tensor the host waits for its values",
+    "print outside forward: to format a tensor the host waits for its values",
     "print and log outside forward",
     "none",
 )
 # Of experts, which get as many rows as tokens choose them.
 _ROUTING = Remedy(
-    "sort the tokens by expert once and multiply in groups: the host waits for each expert's nonzero",
+    "sort tokens by expert and multiply in groups: the host waits for each nonzero",
     "sort tokens by expert, multiply in groups",
     "results come in the sorted order and must be put back",
 )
 # Of experts whose tokens are sorted already.
 _CAPACITY = Remedy(
-    "give each expert a fixed number of rows (a capacity): the host waits for how many it gets",
+    "give each expert a fixed number of rows: the host waits for how many it gets",
     "give each expert a fixed capacity",
     "tokens above the capacity are dropped",
 )
 _TELLING = Remedy(
-    "say whether the mask is causal: otherwise this layer compares it at every call, and the host waits",
+    "say whether the mask is causal: else this layer compares it, and the host waits",
     "say whether the mask is causal",
     "none",
 )
