@@ -359,3 +359,13 @@ def test_a_matrix_times_itself_raises_nothing() -> None:
 
     assert not [advice for advice in said(evidence) if advice.rule == "identity-product"]
     assert not evidence.failures
+
+
+def test_a_bilinear_layer_takes_the_time_of_the_product_inside() -> None:
+    """Its result of one column says nothing about the product with the weight."""
+    evidence = seen(Does(of_pairs, score=nn.Bilinear(256, 256, 1)), inputs=(x(1, 1000, 256),))
+    plain = seen(nn.Linear(256, 256), inputs=(x(1000, 256),))
+    bilinear_s, plain_s = (
+        next(each.times.seconds[op.index] for op in each.forward if op.cost.macs) for each in (evidence, plain)
+    )
+    assert bilinear_s > plain_s / 2

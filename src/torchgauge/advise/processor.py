@@ -187,7 +187,8 @@ def _product(op: OpRecord, flops_per_s: float, pace: Pace) -> float:
         return (cost.macs * _NS_SPARSE + sparse.stored * _NS_COORDINATE * in_coordinates) * 1e-9
     nbytes = cost.bytes_read + cost.bytes_written
     passes = nbytes / (_MATRIX_PASS * pass_rate(pace, nbytes))
-    if not signature.outputs or len(signature.outputs[0].shape) < 2 or not signature.outputs[0].numel:
+    is_matrix = bool(signature.outputs) and len(signature.outputs[0].shape) > 1 and signature.outputs[0].numel > 0
+    if not is_matrix or op.op == "aten::_trilinear":  # whose result is smaller than the products inside
         return max(cost.flops / (flops_per_s * _REACHED["matmul"]), passes)
     *_, rows, columns = signature.outputs[0].shape
     matrices = signature.outputs[0].numel // (rows * columns)
