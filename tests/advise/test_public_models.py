@@ -84,6 +84,14 @@ def selecting(self: Any, a: Tensor) -> Tensor:
     return self.layer(a[torch.nonzero(a[:, 0] > 0)[:, 0]])
 
 
+def cut_off(self: Any, a: Tensor) -> Tensor:
+    lengths = (a > 0).sum(1)
+    mask = torch.ones_like(a)
+    for row in range(len(a)):
+        mask[row, lengths[row] :] = 0
+    return self.layer(a * mask)
+
+
 def masked(self: Any, a: Tensor) -> Tensor:
     causal = nn.Transformer.generate_square_subsequent_mask(a.shape[1])
     return self.encoder(a, mask=causal)
@@ -97,12 +105,13 @@ def masked(self: Any, a: Tensor) -> Tensor:
             Does(selecting, layer=nn.Linear(8, 8)),
             "keep shapes fixed, as with torch.where: the host waits for the size of this nonzero",
         ),
+        (Does(cut_off, layer=nn.Linear(8, 8)), "pass these lengths from the host"),
         (
             Does(masked, encoder=nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1)),
             "say whether the mask is causal",
         ),
     ],
-    ids=["item", "nonzero", "a mask that torch compares"],
+    ids=["item", "nonzero", "a bound of a slice", "a mask that torch compares"],
 )
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_waits_of_the_host_have_remedies_by_kind(model: nn.Module, words: str) -> None:

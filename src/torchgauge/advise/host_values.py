@@ -53,6 +53,8 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
         found = _uses_of_test(source, statement)
     elif not reads and any(_checks_arguments(source, call) for call in here):
         return {HostUse.ARGUMENT_CHECK}
+    elif not reads and isinstance(statement, ast.Assign | ast.AugAssign) and _has_computed_bounds(statement):
+        return {HostUse.LENGTH}  # `mask[i, lengths[i] :] = 0`: a tensor as a bound
     todo: list[tuple[ast.AST, ast.stmt | None, set[str]]] = [(function, statement, set())]
     seen: set[ast.AST] = set()
     while todo:
@@ -99,6 +101,12 @@ def _followed(
                 values |= set(_stored(each.target))
         if len(values) == known:
             return values
+
+
+def _has_computed_bounds(statement: ast.stmt) -> bool:
+    """Whether it has a slice one of whose ends is an element of something."""
+    slices = [each for each in ast.walk(statement) if isinstance(each, ast.Slice)]
+    return any(isinstance(end, ast.Subscript) for each in slices for end in (each.lower, each.upper))
 
 
 def _sizes(source: Source, whole: ast.AST, values: set[str], reads: list[ast.Call]) -> set[HostUse]:
