@@ -36,6 +36,7 @@ from torchgauge.predict import (
     read_table,
     write_table,
 )
+from torchgauge.predict.blocks import Streaming
 
 
 @pytest.fixture
@@ -197,6 +198,16 @@ def test_trees_see_what_the_neighbours_say() -> None:
     shifted = near._replace(value=near.value + 1)
     rows = [table.features([other], [one])[1][0] for one in (near, shifted)]
     assert np.abs(rows[1] - rows[0]).max() == pytest.approx(1)
+
+
+def test_a_group_is_shared_out_to_one_block() -> None:
+    data, sums = TensorSpec((4, 512, 3999)), TensorSpec((4, 1))
+    weights = TensorSpec((512,))
+    call = Signature("aten::native_group_norm", "", "normalization", "counted", (), (data, weights, weights),
+                     (data, sums, sums), {}, Cost(0, 0, data.nbytes, data.nbytes), 0)  # fmt: skip
+    work = locate(call).work
+    assert isinstance(work, Streaming)
+    assert (work.outer, work.middle, work.inner) == (4, 512 * 3999, 1)
 
 
 def test_a_group_norm_of_many_groups_is_faster_than_one_of_few() -> None:

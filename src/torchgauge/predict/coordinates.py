@@ -541,7 +541,7 @@ def _spans(name: str, group: int, signature: Signature) -> tuple[int, int, int]:
         return shape[0], shape[1] if len(shape) > 1 else 1, prod(shape[2:])
     if group == 1:
         sums = outputs[1] if not name.endswith("backward") else inputs[2] if len(inputs) > 2 else outputs[0]
-        return sums.numel, inputs[0].numel // max(sums.numel, 1), prod(shape[2:])
+        return sums.numel, inputs[0].numel // max(sums.numel, 1), 1
     if group == 2:
         width = prod(int(size) for size in _list(attributes.get("normalized_shape")))
         return inputs[0].numel // max(width, 1), width, 1
