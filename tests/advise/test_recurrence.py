@@ -173,6 +173,16 @@ def decaying(self: Any, h: Tensor) -> Tensor:
     return state
 
 
+def scaled_candidate(self: Any, h: Tensor) -> Tensor:
+    """As where dropout of the candidate is written as a factor that stays in evaluation."""
+    state, memory, kept = zeros(), zeros(), torch.tensor([0.8])
+    for each in h:
+        i, f, g, o = (self.of_input(each) + self.of_state(state)).chunk(4, -1)
+        memory = torch.sigmoid(i) * torch.tanh(g) * kept + torch.sigmoid(f) * memory
+        state = torch.sigmoid(o) * torch.tanh(memory)
+    return state
+
+
 def two_layers_deep(self: Any, h: Tensor) -> Tensor:
     state = zeros()
     for each in h:
@@ -189,6 +199,7 @@ def two_layers_deep(self: Any, h: Tensor) -> Tensor:
         Does(with_images, mix=nn.Conv1d(BATCH, BATCH, 3, padding=1)),
         Does(exponential_gates, **wide(4)),
         Does(one_gate, **wide(2)),
+        Does(scaled_candidate, **wide(4)),
         Does(by_cell, cell=OwnCell()),
         Does(decaying, decay=nn.Linear(WIDTH, WIDTH), **wide(3)),
         Does(two_layers_deep, first=nn.Linear(WIDTH, WIDTH), second=nn.Linear(WIDTH, WIDTH)),

@@ -50,6 +50,19 @@ class Dataflow:
             reads = tuple(r for r in reads if r.made_by is None or not own.issuperset(r.made_by))
         return self._constants(frozenset(read.module for read in reads))
 
+    @cached_property
+    def asked_for(self) -> frozenset[int]:
+        """Ops that lead to numbers for Python alone, as those that check the arguments of a distribution."""
+        needed: set[int | None] = {*self._flow.results, *self._capture.run.kept_ops}
+        asked, found = set[int | None](), set[int]()
+        for op in reversed(self._ops):
+            if op.op in VALUE_READS or (op.index in asked and op.index not in needed):
+                found.add(op.index)
+                asked.update(op.producers)
+            else:
+                needed.update(op.producers)
+        return frozenset(found)
+
     def _constants(self, readers: frozenset[str]) -> frozenset[int]:
         """The same, where the modules `readers` bring values of tensors to the host: such a module may use them in
         whatever it computes next, and arrays of numpy have no producer."""

@@ -53,8 +53,8 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
         found = _uses_of_test(source, statement)
     elif not reads and any(_checks_arguments(source, call) for call in here):
         return {HostUse.ARGUMENT_CHECK}
-    elif not reads and isinstance(statement, ast.Assign | ast.AugAssign) and _has_computed_bounds(statement):
-        return {HostUse.LENGTH}  # `mask[i, lengths[i] :] = 0`: a tensor as a bound
+    elif not reads:
+        found = _sizes_at(here, source, line)
     todo: list[tuple[ast.AST, ast.stmt | None, set[str]]] = [(function, statement, set())]
     seen: set[ast.AST] = set()
     while todo:
@@ -103,10 +103,17 @@ def _followed(
             return values
 
 
-def _has_computed_bounds(statement: ast.stmt) -> bool:
-    """Whether it has a slice one of whose ends is an element of something."""
-    slices = [each for each in ast.walk(statement) if isinstance(each, ast.Slice)]
-    return any(isinstance(end, ast.Subscript) for each in slices for end in (each.lower, each.upper))
+def _sizes_at(calls: list[ast.Call], source: Source, line: int) -> set[HostUse]:
+    """What a tensor decides that a line takes as a number without asking for it: `torch.zeros(n)`, `x[i, : n[i]]`."""
+    names = {called(call) for call in calls}
+    if names & {"float", "bool"}:
+        return set()
+    if names & _TAKE_SHAPES:
+        return {HostUse.SHAPE}
+    slices = [each for each in source.expressions(line) if isinstance(each, ast.Slice)]
+    ends = [end for each in slices for end in (each.lower, each.upper) if end is not None]
+    is_bound = any(isinstance(each, ast.Name) for end in ends for each in ast.walk(end))
+    return {HostUse.LENGTH} if names & _TAKE_LENGTHS or is_bound else set()
 
 
 def _sizes(source: Source, whole: ast.AST, values: set[str], reads: list[ast.Call]) -> set[HostUse]:

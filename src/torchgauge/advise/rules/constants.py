@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.code import Patch
-from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import LEAST_PREDICTED_TIME_OF_WEIGHTS, rule
@@ -127,7 +126,6 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
     groups: dict[tuple[str, bool], list[OpRecord]] = {}
     # The difference to a mean, written twice in a norm: `norm-by-hand` covers it.
     in_norms = {op.index for norm in written_norms(evidence) for op in norm.ops}
-    checking = _only_asked_for(evidence)
     for op in evidence.dataflow.repeated:
         # What a recurrent layer does inside one call is torch's; its whole call is one op.
         is_own = not is_recurrent_layer(evidence, op.module) or op.category == "recurrent"
@@ -135,7 +133,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             op.index not in evidence.dataflow.constants
             and is_own
             and op.index not in in_norms
-            and op.index not in checking
+            and op.index not in evidence.dataflow.asked_for
             and not _is_chance(evidence, op)
         ):
             # A layer or a reshape that needs its input in order copies it first, and the next one does so again.
@@ -158,20 +156,6 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             risk="the result is kept in memory until its last use",
             confidence="high",
         )
-
-
-def _only_asked_for(evidence: Evidence) -> frozenset[int]:
-    """Ops that lead to a number for Python alone, as those that check the arguments of a distribution: its result is
-    not a tensor that could be passed on."""
-    needed = {*evidence.flow.results, *evidence.capture.run.kept_ops}
-    asked, found = set[int | None](), set[int]()
-    for op in reversed(evidence.forward):
-        if op.op in VALUE_READS or (op.index in asked and op.index not in needed):
-            found.add(op.index)
-            asked.update(op.producers)
-        else:
-            needed.update(source for source in op.producers if source is not None)
-    return frozenset(found)
 
 
 def _repeated_calls(evidence: Evidence) -> Iterator[tuple[str, list[OpRecord]]]:

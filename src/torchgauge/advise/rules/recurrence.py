@@ -38,6 +38,7 @@ _OF_CELLS = {
     *(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "cat", "stack", "clone", "copy", "_to_copy")),
 }
 _COPIES = {f"aten::{name}" for name in ("cat", "stack", "clone", "copy", "_to_copy")}
+_FROM_GATES = {*_COPIES, "aten::sub", "aten::rsub"}
 _POINTWISE = ("elementwise", "activation", "copy")
 # Rows of a product that take as long to multiply as its weight takes to read: a core does about 15 FLOP for a byte that
 # it gets from memory, and a row is half a FLOP for each byte of the weight.
@@ -153,16 +154,21 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
         return "RNN" if tanhs + round(names.count("aten::relu") / loop.rounds) == 1 else None
     gates = {2: ("LSTM", 1.5), 1: ("GRU", 2.0)}  # by tanhs in a step, the elements of its sigmoids for each of theirs
     layer, each = gates.get(tanhs, ("", 0.0))
-    # Of a GRU only a gate scales the state: one that decays between the steps is another cell. The state of an LSTM is
-    # itself a product with a gate.
-    if layer == "GRU" and not all(_is_gated(op, through) for op in _scales_before_products(through)):
+    # Only gates scale: a cell whose state decays, or whose candidate has a factor, is another one.
+    if not all(_is_gated(op, through) for op in scales):
         return None
     return layer if layer and not relu and abs(sigmoid / tanh / each - 1) < _ABOUT else None
 
 
 def _is_gated(scale: OpRecord, through: Sequence[OpRecord]) -> bool:
-    gates = {op.index for op in through if op.op.rstrip("_") == "aten::sigmoid"}
-    return not gates.isdisjoint(index for index in scale.producers if index is not None)
+    """Whether it multiplies with a sigmoid, or with one minus a sigmoid."""
+    gates: set[int | None] = set()
+    for op in through:
+        name = op.op.rstrip("_")
+        is_from_gate = name in _FROM_GATES and not gates.isdisjoint(op.producers)
+        if name == "aten::sigmoid" or is_from_gate:
+            gates.add(op.index)
+    return not gates.isdisjoint(scale.producers)
 
 
 def _scales_before_products(through: Sequence[OpRecord]) -> list[OpRecord]:
