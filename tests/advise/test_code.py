@@ -349,3 +349,46 @@ def test_patch_applies_the_diff_of_a_file_with_carriage_returns(
     after = file.read_bytes()
     assert b"scaled_dot_product_attention" in after
     assert after.count(b"\n") == after.count(b"\r\n")
+
+
+class TwoNames(nn.Module):
+    """Layers that are attributes and members of the container that forward calls, whichever is registered first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bn1, self.bn2, self.second = nn.BatchNorm2d(32), nn.BatchNorm2d(32), nn.Conv2d(32, 32, 1)
+        self.trunk = nn.Sequential(nn.Conv2d(32, 32, 1), self.bn1, nn.ReLU(), self.second, self.bn2)
+        for norm in (self.bn1, self.bn2):
+            nn.init.uniform_(norm.weight, 0.5, 2)
+            norm.running_mean.normal_()
+
+    def forward(self, a: Tensor) -> Tensor:
+        return self.trunk(a)
+
+
+def test_code_replaces_a_module_under_all_its_names() -> None:
+    model, given = TwoNames().eval(), torch.randn(4, 32, 16, 16)
+    rows = torchgauge.analyze(model, inputs=(given,), all_advice=True).advice
+    (code,) = [row["code"] for row in rows if row["rule"] == "conv-bn-fusion"]
+    before = model(given)
+    exec(code, {"model": model, "torch": torch})
+
+    torch.testing.assert_close(model(given), before, rtol=1e-4, atol=1e-4)
+    assert not [part for part in model.modules() if isinstance(part, nn.BatchNorm2d)]
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_a_weight_norm_whose_parts_forward_writes_stays() -> None:
+    class Causal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.masked, self.plain = (nn.utils.weight_norm(nn.Conv2d(32, 32, 3, padding=1)) for _ in range(2))
+
+        def forward(self, a: Tensor) -> Tensor:
+            self.masked.weight_v.data[..., -1, 2:].zero_()
+            return self.plain(self.masked(a))
+
+    rows = torchgauge.analyze(Causal().eval(), inputs=(torch.randn(1, 32, 16, 16),), all_advice=True).advice
+    (code,) = [row["code"] for row in rows if row["rule"] == "recomputed-weight"]
+    assert "'plain'" in code
+    assert "'masked'" not in code

@@ -27,6 +27,16 @@ _FUNCTIONAL = "torch.nn.functional"
 Node = TypeVar("Node", bound=ast.AST)
 
 
+_SET = "model.set_submodule("
+_REPLACE_MODULE = """\
+def replace_module(path, new):
+    old = model.get_submodule(path)
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if module is old:
+            model.set_submodule(name, new)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Patch:
     """Statements that run as they are after `model = …`: `setup` once, then `body` with the `variables` set to each of
@@ -45,6 +55,13 @@ class Patch:
             listed = literal([row[0] for row in rows] if len(self.variables) == 1 else rows)
             body = f"for {', '.join(self.variables)} in {listed}:\n{indent(body, '    ')}"
         return "\n".join(part.strip("\n") for part in (self.note, self.setup, body) if part)
+
+    def under_all_names(self) -> Patch:
+        """For models that hold a module under several names: forward may use any of them."""
+        if _SET not in self.body:
+            return self
+        setup = f"{_REPLACE_MODULE}\n{self.setup}"
+        return replace(self, setup=setup, body=self.body.replace(_SET, "replace_module("))
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -204,6 +204,10 @@ def _settled(evidence: Evidence, module: str) -> Patch | None:
     if hook is None:
         return None
     remove, name = hook
+    # Code that writes to the parts of the weight needs them.
+    parts = {param for param in evidence.params if param.startswith(f"{module}.{name}_".removeprefix("."))}
+    if any(op.op.endswith("_") and not parts.isdisjoint(op.weights) for op in evidence.forward):
+        return None
     return Patch(f"torch.nn.utils.{remove}(model.get_submodule(path), name)", ("path", "name"), ((module, name),))
 
 
