@@ -404,19 +404,16 @@ def test_a_number_of_parameters_alone_is_read_once() -> None:
     assert not any(advice.recommendation.startswith("read") for advice in of_rule(model, "host-wait", x(16, 40, 64)))
 
 
-@pytest.mark.parametrize(("masks", "waits"), [(False, 0), (True, 1)])
-def test_lengths_that_python_alone_reads_are_on_the_host(masks: bool, waits: int) -> None:
-    """A tensor as a size is a number that nobody asked for by name."""
+def test_a_tensor_as_a_size_is_a_length() -> None:
+    """A number that nobody asked for by name."""
 
     def decoded(self: Any, a: Tensor, lengths: Tensor) -> Tensor:
         steps = lengths.max()
         out = torch.zeros(steps, a.shape[0], 32)
-        if masks:
-            a = a * (lengths > 3)[:, None]
         return out + self.out(a)
 
-    found = of_rule(Does(decoded, out=nn.Linear(64, 32)), "host-wait", x(8, 64), torch.full((8,), 40))
-    assert [advice.recommendation.split(" (")[0] for advice in found] == ["pass these lengths from the host"] * waits
+    (found,) = of_rule(Does(decoded, out=nn.Linear(64, 32)), "host-wait", x(8, 64), torch.full((8,), 40))
+    assert found.recommendation.startswith("pass these lengths from the host")
 
 
 def test_steps_whose_results_are_stacked_are_not_held() -> None:

@@ -206,10 +206,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "facts/files.py": {
         "getattr(found, name)": OWN,
     },
-    "facts/module.py": {
-        "getattr(found, each)": DATACLASS,
-        "getattr(found, name)": DATACLASS,
-    },
     "facts/predictions.py": {
         "getattr(facts, item.name)": DATACLASS,
     },

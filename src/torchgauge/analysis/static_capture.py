@@ -63,19 +63,12 @@ def _has_cause(error: BaseException | None, *kinds: type[BaseException]) -> bool
 def _architecture(source: Source, traced: Trace) -> ArchitectureRecord:
     from torchgauge.source.architecture import describe_run, stated_hyperparameters
 
-    # Now, as the model may change before the rest is asked for; neither it nor its inputs are kept for that.
-    stated, assumed = stated_hyperparameters(source.runnable), source.assumed
-    modules, params, ops = traced.modules, traced.params, traced.ops
-
-    def find() -> ArchitectureRecord:
-        found = describe_run(modules, params, ops, stated)
-        if not assumed:
-            return found
-        # The model states them as if it knew.
-        names = list(dict.fromkeys((*assumed, *found.hyperparameters.get("assumed", ()))))
-        return replace(found, hyperparameters={**found.hyperparameters, **assumed, "assumed": names})
-
-    return ArchitectureRecord.later(find)
+    found = describe_run(traced.modules, traced.params, traced.ops, stated_hyperparameters(source.runnable))
+    if not source.assumed:
+        return found
+    # The model states them as if it knew.
+    names = list(dict.fromkeys((*source.assumed, *found.hyperparameters.get("assumed", ()))))
+    return replace(found, hyperparameters={**found.hyperparameters, **source.assumed, "assumed": names})
 
 
 def stored_capture(source: Source) -> Capture:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,27 +117,8 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class ArchitectureRecord:
-    """The architecture of a model; `family` is None if neither names nor layers determine it.
-
-    One that is made by `later` is found out when it is first read: many uses of an analysis do not ask for it."""
+    """The architecture of a model; `family` is None if neither names nor layers determine it."""
 
     family: str | None
     layer_counts: Mapping[str, int] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    _find: Callable[[], ArchitectureRecord] | None = field(default=None, repr=False, compare=False)
-
-    @classmethod
-    def later(cls, find: Callable[[], ArchitectureRecord]) -> ArchitectureRecord:
-        record = object.__new__(cls)
-        object.__setattr__(record, "_find", find)
-        return record
-
-    def __getattr__(self, name: str) -> Any:
-        """A field that is not set yet."""
-        if name not in ("family", "layer_counts", "hyperparameters") or self._find is None:
-            raise AttributeError(f"'ArchitectureRecord' object has no attribute '{name}'")
-        found = self._find()
-        for each in ("family", "layer_counts", "hyperparameters"):
-            object.__setattr__(self, each, getattr(found, each))
-        object.__setattr__(self, "_find", None)
-        return getattr(found, name)

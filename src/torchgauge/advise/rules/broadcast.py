@@ -20,6 +20,8 @@ _DIFFERENCES = {f"aten::{name}" for name in ("sub", "sub_", "rsub", "add", "add_
 _LEAST_TIMES, _LEAST_SAVED = 4, 0.2
 # Sums over one tensor at once, from which on a product reads it once in place of each time.
 _LEAST_SUMS = 2
+# Of a block that glibc takes fresh from the system each time (`op_time.py`).
+_FRESH_BYTES = 32 << 20
 # Modules of torch's whose products are inside: GRUCell, LSTM, MultiheadAttention.
 CLOSED = {f"{name}{kind}" for name in ("RNN", "GRU", "LSTM") for kind in ("", "Cell")} | {"MultiheadAttention"}
 # Ops between a concatenation and the layer that reads it.
@@ -362,14 +364,18 @@ def product_then_sum(evidence: Evidence) -> Iterator[Advice]:
             continue
         if not all(_has_whole(spec, made, dim) for spec in factors for dim in summed):
             continue
+        # einsum makes a weighted sum a product of a matrix and a vector per sample: slower than two passes as long as
+        # these stay in memory that is there already.
+        if times < _LEAST_SUMS and made.nbytes < _FRESH_BYTES:
+            continue
         yield Advice(
             rule="product-then-sum",
             where=Where(op.module, (op.index, total.index)),
             evidence={"shape": list(made.shape), "written_bytes": made.nbytes},
             recommendation="use torch.einsum or matmul: this writes out all products before it adds them",
             change=None,
-            # A weighted sum still reads the larger factor: 10 shapes of 1 to 25 MB took 4 to 84 % less with one thread,
-            # half of them more than 37 %. Of two sums at once the least was 65 %.
+            # A weighted sum still reads the larger factor: with one thread einsum took 38 to 64 % less for 64 and
+            # 100 MB, and longer for 39 of 42 smaller ones. Of two sums at once the least was 65 % less.
             expected_gain=evidence.share([op, total]).gain(
                 *((0.5, 0.95) if times >= _LEAST_SUMS else (0.2, 0.7)), "the passes over the products of all pairs"
             ),

@@ -289,15 +289,8 @@ def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord],
     if {HostUse.SHAPE, HostUse.LENGTH} & uses:
         if is_computed:
             return None if HostUse.SHAPE in uses else _FIXING
-        return None if _only_python_reads(evidence, near) else _SIZING
+        return _SIZING
     return next((remedy for use, remedy in _BY_USE.items() if use in uses), other) if other is _READING else other
-
-
-def _only_python_reads(evidence: Evidence, ops: Sequence[OpRecord]) -> bool:
-    """Whether the inputs that these ops read serve for numbers in Python alone: their place is the host already."""
-    reads, asked = evidence.dataflow.input_reads, evidence.dataflow.asked_for
-    inputs = {reads[op.index, at] for op in ops for at in range(len(op.producers)) if (op.index, at) in reads}
-    return bool(inputs) and all(index in asked for (index, _), number in reads.items() if number in inputs)
 
 
 def _lengths_of(evidence: Evidence, pack: OpRecord) -> int | None:
