@@ -360,7 +360,7 @@ class TwoNames(nn.Module):
         self.trunk = nn.Sequential(nn.Conv2d(32, 32, 1), self.bn1, nn.ReLU(), self.second, self.bn2)
         for norm in (self.bn1, self.bn2):
             nn.init.uniform_(norm.weight, 0.5, 2)
-            norm.running_mean.normal_()
+            nn.init.normal_(norm.get_buffer("running_mean"))
 
     def forward(self, a: Tensor) -> Tensor:
         return self.trunk(a)
@@ -385,7 +385,7 @@ def test_a_weight_norm_whose_parts_forward_writes_stays() -> None:
             self.masked, self.plain = (nn.utils.weight_norm(nn.Conv2d(32, 32, 3, padding=1)) for _ in range(2))
 
         def forward(self, a: Tensor) -> Tensor:
-            self.masked.weight_v.data[..., -1, 2:].zero_()
+            self.masked.get_parameter("weight_v").data[..., -1, 2:].zero_()
             return self.plain(self.masked(a))
 
     rows = torchgauge.analyze(Causal().eval(), inputs=(torch.randn(1, 32, 16, 16),), all_advice=True).advice

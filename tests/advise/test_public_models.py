@@ -408,7 +408,7 @@ def test_a_tensor_as_a_size_is_a_length() -> None:
     """A number that nobody asked for by name."""
 
     def decoded(self: Any, a: Tensor, lengths: Tensor) -> Tensor:
-        steps = lengths.max()
+        steps: Any = lengths.max()
         out = torch.zeros(steps, a.shape[0], 32)
         return out + self.out(a)
 
