@@ -49,6 +49,27 @@ def test_an_analysis_verifies_its_advice_and_it_survives_saving(tmp_path: Path) 
     assert str(loaded) == str(found)
 
 
+class TwoNames(nn.Module):
+    """The convolution and the norm are attributes, and members of what forward calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.trunk = nn.Sequential(self.conv, self.norm, nn.ReLU())
+        nn.init.normal_(self.norm.get_buffer("running_mean"))
+
+    def forward(self, image: torch.Tensor) -> Any:
+        return self.trunk(image)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_module_with_two_names_is_replaced_under_both() -> None:
+    found = torchgauge.analyze(TwoNames().eval(), input_size=(1, 3, 8, 8), verify=True, all_advice=True, progress=False)
+    (fusion,) = (each for each in found.advice if each.rule == "conv-bn-fusion")
+
+    assert 0 < fusion.verified["output_error"]["relative"] < 1e-6
+
+
 def test_without_verification_nothing_is_said_of_it() -> None:
     found = torchgauge.analyze(net(), input_size=(1, 3, 8, 8), progress=False)
 

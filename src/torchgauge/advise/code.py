@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from torchgauge.advise.listing import literal
 from torchgauge.advise.variables import bound, functions, stored, unassigned
+from torchgauge.facts import ModuleRecord
 
 # Their text can stand anywhere an operand can.
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
@@ -56,9 +57,9 @@ class Patch:
             body = f"for {', '.join(self.variables)} in {listed}:\n{indent(body, '    ')}"
         return "\n".join(part.strip("\n") for part in (self.note, self.setup, body) if part)
 
-    def under_all_names(self) -> Patch:
-        """For models that hold a module under several names: forward may use any of them."""
-        if _SET not in self.body:
+    def under_all_names(self, modules: Iterable[ModuleRecord]) -> Patch:
+        """The same for a model of these modules; of those that it holds under several names, forward may use any."""
+        if _SET not in self.body or not any(record.aliases and record.params for record in modules):
             return self
         setup = f"{_REPLACE_MODULE}\n{self.setup}"
         return replace(self, setup=setup, body=self.body.replace(_SET, "replace_module("))

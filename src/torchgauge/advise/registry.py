@@ -237,8 +237,8 @@ def _settled(advice: Advice, evidence: Evidence) -> Advice:
         lines = {(op.source, op.op) for op in evidence.forward if op.index in own}
         if any((op.source, op.op) in lines and op.index not in own for op in evidence.forward):
             change = None
-    if isinstance(change, Patch) and any(record.aliases and record.params for record in evidence.modules.values()):
-        change = change.under_all_names()
+    if isinstance(change, Patch):
+        change = change.under_all_names(evidence.modules.values())
     made = _MADE_BY.get(evidence.capture.target.kind)
     if isinstance(change, Patch) and made is not None:
         change = replace(change, note=f"# model: the nn.Module, before {made}\n{change.note}")

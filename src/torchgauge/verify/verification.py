@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch.jit import ScriptModule
 
+from torchgauge.advise import Patch
 from torchgauge.errors import UsageError
 from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
 from torchgauge.progress import Progress
@@ -284,9 +285,12 @@ class _Verification:
         if row["expected_gain"] is None:
             raise NotApplicableError("its rule names no quantity to measure")
         quantity = measured(row["expected_gain"]["quantity"])
-        applied = attempted(lambda: entry.apply(self.bench.trial(row)))
+        trial = self.bench.trial(row)
+        applied = attempted(lambda: entry.apply(trial))
         if isinstance(applied, str):
             return _refuted(row, quantity, applied)
+        if (named := Patch(applied.code).under_all_names(trial.capture.modules)).setup:
+            applied = replace(applied, code=f"{named.text()}\n")
         if applied.code and entry.stage != "switches" and isinstance(self.bench.subject.model, ScriptModule):
             raise NotApplicableError(SCRIPT)
         key = (applied.code, applied.samples, quantity)
