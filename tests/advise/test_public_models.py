@@ -396,7 +396,7 @@ def test_a_number_of_parameters_alone_is_read_once() -> None:
     model = Does(spanned, out=nn.Linear(64, 32))
     model.span = nn.Parameter(torch.zeros(8))
     (found,) = of_rule(model, "host-wait", x(16, 40, 64))
-    assert found.recommendation.startswith("read this number once")
+    assert found.recommendation.startswith("read this value once")
 
     model.span.requires_grad_(False)
     del model.span

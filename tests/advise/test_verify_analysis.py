@@ -192,4 +192,4 @@ def test_the_command_line_says_that_there_was_nothing_to_verify(
     (tmp_path / "net.py").write_text("from torch import nn\nNet = lambda: nn.Linear(4, 4)\n")
 
     assert main(["analyze", f"{tmp_path / 'net.py'}:Net", "--input", "1x4", "--no-progress", "--verify"]) == 0
-    assert capsys.readouterr().err == "torchgauge: there is no advice, so there was nothing to verify\n"
+    assert "nothing to verify" in capsys.readouterr().err

@@ -49,3 +49,13 @@ def test_a_norm_that_does_more_is_left_alone() -> None:
     place = bench(model, x(1, 3, 8, 8))
 
     assert "not a separate plain module" in not_applicable(place, advised(model, "conv-bn-fusion", x(1, 3, 8, 8)))
+
+
+def test_a_convolution_pads_by_itself() -> None:
+    model = lively(nn.Sequential(nn.ZeroPad2d((2, 2, 1, 1)), nn.Conv2d(8, 8, (3, 5), padding=(0, 1)), nn.ReLU()))
+    place = bench(model, x(2, 8, 20, 20))
+
+    side = changed(place, advised(model, "padding-before-convolution", x(2, 8, 20, 20)))
+
+    assert kinds(side).count("Identity") == 1
+    assert apart(place, side) < 1e-6

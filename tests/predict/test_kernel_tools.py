@@ -309,6 +309,7 @@ def test_a_table_is_the_same_when_it_is_made_again(tools: Any) -> None:
 
 
 def test_a_family_is_made_again_without_the_others(tools: Any) -> None:
+    pytest.importorskip("lightgbm")
     rates = Rates({"float32": 67e12}, 4.8e12, 2e-6)
     places = [locate(product(64 << row, 64 << column, depth)) for row in range(4) for column in range(4)
               for depth in (64, 128, 300, 512)]  # fmt: skip

@@ -70,6 +70,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "grows-with-calls": _FORWARD,
         "held-activations": _FORWARD,
         "host-wait": _FORWARD,
+        "identity-product": _FORWARD,
         "idle-experts": "the placement of experts depends on the available machines",
         "in-place-before-skip": _RESULTS,
         "joined-parts": _FORWARD,
@@ -85,6 +86,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "one-hot-product": _FORWARD,
         "optimizer-state": _LOOP,
         "parallel-linears": _FORWARD,
+        "permuted-convolution": _FORWARD,
         "pointwise-before-pooling": _FORWARD,
         "product-order": _FORWARD,
         "product-then-sum": _FORWARD,
@@ -105,6 +107,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "structured-pruning": "neighbouring layers must shrink too, and only the forward shows which",
         "table-from-list": _FORWARD,
         "type-promotion": _FORWARD,
+        "unread-result": _FORWARD,
         "weighted-differences": _FORWARD,
         "zero-parameters": "the values of a trained model are unknown",
     }

@@ -15,7 +15,8 @@ from torchgauge.facts import OpRecord
 _PAD = "aten::constant_pad_nd"
 # The padded tensor is also converted to the layout of the kernel: with it the convolution above took 42 % less.
 _MOST_OF_ZEROS = 1.3
-_PADDING = """\
+# Verification runs the same lines.
+PADDING = """\
 model.get_submodule(second).padding = padding
 model.set_submodule(first, torch.nn.Identity())
 """
@@ -35,7 +36,11 @@ def padding_before_convolution(evidence: Evidence) -> Iterator[Advice]:
         yield Advice(
             rule="padding-before-convolution",
             where=Where(pad.module, (pad.index,)),
-            evidence={"padding": list(edges), "copied_bytes": pad.signature.outputs[0].nbytes},
+            evidence={
+                "convolution": readers[0].module,
+                "padding": list(edges),
+                "copied_bytes": pad.signature.outputs[0].nbytes,
+            },
             recommendation="pass padding= to the convolution: a separate pad copies the whole tensor",
             change=_patch(evidence, pad, readers, edges),
             expected_gain=_gain(evidence, pad, readers, edges),
@@ -104,4 +109,4 @@ def _patch(evidence: Evidence, pad: OpRecord, readers: Sequence[OpRecord], edges
         return None
     around = (0,) * (len(own) - len(edges)) + edges
     padding = tuple(zeros + more for zeros, more in zip(own, around, strict=True))
-    return Patch(_PADDING, ("first", "second", "padding"), ((pad.module, readers[0].module, padding),))
+    return Patch(PADDING, ("first", "second", "padding"), ((pad.module, readers[0].module, padding),))

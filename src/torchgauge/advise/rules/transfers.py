@@ -92,8 +92,8 @@ _FIXING = Remedy(
 )
 # Of values of parameters alone.
 _LOADING = Remedy(
-    "read this number once, after loading the weights: it depends on parameters alone, and the host waits for it",
-    "read this number once, after loading the weights",
+    "read this value once, after loading the weights: in each call the host waits for it",
+    "read this value once, after loading the weights",
     "for inference only: it must be read again when the weights change",
 )
 # `pad_packed_sequence` brings the order of the samples to the host.

@@ -12,6 +12,7 @@ from torchgauge.advise.activations import FUNCTIONS
 from torchgauge.advise.code import Patch
 from torchgauge.advise.rules.consecutive import MERGE, MERGE_CONVOLUTIONS
 from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR
+from torchgauge.advise.rules.padding import PADDING
 from torchgauge.advise.rules.tensor_cores import PAD, PADDED_LINEAR
 from torchgauge.facts import FREE
 from torchgauge.verify.code import literal
@@ -74,6 +75,24 @@ def merged_layers(trial: Trial) -> Applied:
     if convolutions:
         parts.append(f"for first, second, padding in {literal(convolutions)}:\n{indent(MERGE_CONVOLUTIONS, '    ')}")
     return Applied("\n".join(parts), places=len(linear) + len(convolutions))
+
+
+@transformation("padding-before-convolution")
+def padded_by_convolutions(trial: Trial) -> Applied:
+    calls, rows = {record.path: record.calls for record in trial.capture.modules}, []
+    for place in trial.places:
+        first, second = str(place["module"]), str(place["evidence"]["convolution"])
+        pad, layer = trial.module(first), trial.module(second)
+        own = layer.padding if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) else None
+        is_pad = type(pad).__name__[:-2] in ("ZeroPad", "ConstantPad") and calls[first] == 1
+        if not is_pad or not isinstance(own, tuple):  # "same" is a word
+            continue
+        edges = place["evidence"]["padding"]
+        around = (0,) * (len(own) - len(edges)) + tuple(edges)
+        rows.append((first, second, tuple(zeros + more for zeros, more in zip(own, around, strict=True))))
+    if not rows:
+        raise NotApplicableError("the pad is not a layer that runs once before a plain convolution")
+    return Applied(Patch(PADDING, ("first", "second", "padding"), tuple(rows)).text() + "\n", places=len(rows))
 
 
 def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:
