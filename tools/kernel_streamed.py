@@ -139,7 +139,7 @@ def seventh_draw() -> list[dict[str, Any]]:
 
 
 def fused(draw: Sizes) -> Iterator[Any]:
-    """Kernels of CUDA builds alone, which are no ops of a trace on the CPU: RMS norm, and cells of recurrent layers."""
+    """Kernels that only CUDA builds have; a trace on the CPU has other ops: RMS norm, cells of recurrent layers."""
     dtype = str(draw.dtype()).removeprefix("torch.")
     if draw.chance(0.6):
         rows, width = draw.split(2)

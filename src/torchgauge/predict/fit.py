@@ -84,7 +84,7 @@ def replay_steps(
         if watch:
             watch.place(kind, name, nbytes)
     for step in (0, 1):
-        # A step that keeps nothing and frees nothing else leaves the allocator as it was, up to what is cached.
+        # A step that frees all that it allocates, and nothing else, changes only what the allocator caches.
         if step == 0 or settings.expandable_segments or not _is_balanced(trace.steps[1]):
             _run(trace.steps[step], allocator, held, sizes or {}, watch, is_last=False)
     allocator.empty_cache()
