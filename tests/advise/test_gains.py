@@ -17,7 +17,7 @@ from torchgauge import analyze
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Queues, Where, advise, list_options, rule
 from torchgauge.advise.evidence import Share
 from torchgauge.advise.op_time import (
-    BESIDES,
+    SAVED_PER_REMOVED,
     UNSURE,
     LeastTime,
     OpTimes,
@@ -68,7 +68,7 @@ def test_a_claim_above_the_time_of_its_ops_is_lowered(greedy: str) -> None:
 
     assert found.expected_gain is not None
     share = evidence.share(evidence.forward[-2:]).value
-    most = UNSURE * BESIDES * share
+    most = UNSURE * SAVED_PER_REMOVED * share
     assert found.expected_gain.high == pytest.approx(most / (most + 1 - share))
     assert found.expected_gain.low < found.expected_gain.high
 

@@ -23,7 +23,7 @@ _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
 UNSURE, UNSURE_ON_GPU = 1.7, 2.05
 # On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
 # them. Near the median of 166 changes (docs/advice-gains.md).
-BESIDES = 1.25
+SAVED_PER_REMOVED = 1.25
 # The first write to a page that the allocator got from Linux: 2 µs per 4 KiB in a virtual machine without huge pages
 # (40 to 128 MiB, torch 2.13); a tenth of that with huge pages, nothing where the process has kept the memory.
 _FRESH_S_PER_BYTE = 0.5e-9
@@ -112,7 +112,7 @@ class Queues:
 @dataclass(frozen=True)
 class OpTimes:
     """Seconds by the index of the op. `whole` is the time of the run: the measured one where there is one. `queues` are
-    known of a device that is predicted with its host. `fresh_s` is what ops take besides where the allocator does not
+    known of a device that is predicted with its host. `fresh_s` is added where the allocator does not
     keep memory between runs (`fresh_memory`). `call_pace` is how long a processor takes for a call, in parts of the
     reference's."""
 
@@ -165,12 +165,12 @@ class OpTimes:
         """The least and the most that it may be, with memory that is kept between runs and with fresh memory: what is
         predicted may be wrong by `UNSURE` either way."""
         unsure = 1.0 if self.basis == "measured" else UNSURE if self.queues is None else UNSURE_ON_GPU
-        besides = BESIDES if self.basis == "predicted" and self.queues is None else 1.0
+        saved_per_removed = SAVED_PER_REMOVED if self.basis == "predicted" and self.queues is None else 1.0
         shares = [self.saved(ops)]
         if self.fresh_s:
             fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
             shares.append((shares[0] * self.total + fresh) / (self.total + sum(self.fresh_s.values())))
-        least, most = (besides * share / max(1 - share, 1e-9) for share in (min(shares), max(shares)))
+        least, most = (saved_per_removed * share / max(1 - share, 1e-9) for share in (min(shares), max(shares)))
         low, high = combined((least, most), (1 / unsure, unsure))
         return low / (low + 1), high / (high + 1)
 
