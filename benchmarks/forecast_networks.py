@@ -1,4 +1,5 @@
-"""Hand-written models of the forecast's eighth set: point clouds, volumes, flow, audio, series, graphs, fields.
+"""Hand-written models of the forecast's eighth and ninth sets: point clouds, volumes, flow, audio, series, graphs,
+fields, autoregressive images, restoration, recommenders.
 
 Each is as its field writes it, with the sizes of a published model or close to them.
 """
@@ -466,3 +467,173 @@ def graph(nodes: int, edges: int) -> Callable[[], dict[str, Any]]:
         "args": (torch.randn(nodes, 16), torch.randn(edges, 8), *torch.randint(0, nodes, (2, edges))),
         "kwargs": {},
     }
+
+
+class MaskedConvolution(nn.Conv2d):
+    """Sees the pixels above and to the left; the first one of a stack does not see the pixel itself."""
+
+    def __init__(self, inner: int, outer: int, size: int, is_first: bool) -> None:
+        super().__init__(inner, outer, size, padding=size // 2)
+        mask = torch.ones(size, size)
+        mask[size // 2, size // 2 + (not is_first) :] = 0
+        mask[size // 2 + 1 :] = 0
+        self.register_buffer("mask", mask)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight * self.mask, self.bias, self.stride, self.padding)
+
+
+class PixelNetwork(nn.Module):
+    """PixelCNN: residual blocks of masked convolutions, 256 values for each pixel."""
+
+    def __init__(self, width: int = 128, depth: int = 12) -> None:
+        super().__init__()
+        self.first = MaskedConvolution(1, 2 * width, 7, is_first=True)
+        self.blocks = nn.ModuleList([self._block(width) for _ in range(depth)])
+        self.head = nn.Sequential(nn.ReLU(), nn.Conv2d(2 * width, 512, 1), nn.ReLU(), nn.Conv2d(512, 256, 1))
+
+    @staticmethod
+    def _block(width: int) -> nn.Sequential:
+        inside = MaskedConvolution(width, width, 3, is_first=False)
+        return nn.Sequential(
+            nn.ReLU(), nn.Conv2d(2 * width, width, 1), nn.ReLU(), inside, nn.ReLU(), nn.Conv2d(width, 2 * width, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = x + block(x)
+        out: Tensor = self.head(x)
+        return out
+
+
+class Restorer(nn.Module):
+    """DnCNN: predicts the noise of an image."""
+
+    def __init__(self, width: int = 64, depth: int = 17) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU(inplace=True)]
+        for _ in range(depth - 2):
+            layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+        self.layers = nn.Sequential(*layers, nn.Conv2d(width, 1, 3, padding=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x - self.layers(x)
+        return out
+
+
+class Causal(nn.Module):
+    """TCN: dilated causal convolutions with weight norm, cut at the end, in residual blocks."""
+
+    def __init__(self, channels: int = 32, width: int = 150, levels: int = 6, kernel: int = 5) -> None:
+        super().__init__()
+        norm = nn.utils.parametrizations.weight_norm
+        self.blocks = nn.ModuleList()
+        self.skips = nn.ModuleList()
+        for level in range(levels):
+            inner, step = channels if level == 0 else width, 1 << level
+            first = norm(nn.Conv1d(inner, width, kernel, padding=(kernel - 1) * step, dilation=step))
+            second = norm(nn.Conv1d(width, width, kernel, padding=(kernel - 1) * step, dilation=step))
+            self.blocks.append(nn.ModuleList([first, second]))
+            self.skips.append(nn.Conv1d(inner, width, 1) if inner != width else nn.Identity())
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block, skip in zip(self.blocks, self.skips, strict=True):
+            y = x
+            for layer in block:  # type: ignore[attr-defined]
+                y = F.dropout(F.relu(layer(y)[:, :, : x.shape[2]].contiguous()), 0.2, self.training)
+            x = F.relu(y + skip(x))
+        out: Tensor = self.head(x[:, :, -1])
+        return out
+
+
+class Factors(nn.Module):
+    """DeepFM: a factorization machine and dense layers over the same embeddings of fields."""
+
+    def __init__(self, rows: int = 1_000_000, fields: int = 39, width: int = 32) -> None:
+        super().__init__()
+        self.weights, self.vectors = nn.Embedding(rows, 1), nn.Embedding(rows, width)
+        layers: list[nn.Module] = []
+        for inner, outer in pairwise((fields * width, 400, 400, 400)):
+            layers += [nn.Linear(inner, outer), nn.BatchNorm1d(outer), nn.ReLU(), nn.Dropout(0.2)]
+        self.dense = nn.Sequential(*layers, nn.Linear(400, 1))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        vectors = self.vectors(ids)
+        products = (vectors.sum(1).square() - vectors.square().sum(1)).sum(1, keepdim=True) / 2
+        return torch.sigmoid(self.weights(ids).sum(1) + products + self.dense(vectors.flatten(1))).squeeze(1)
+
+
+class Codebook(nn.Module):
+    """VQ-VAE: images to the nearest of 512 vectors, and back."""
+
+    def __init__(self, width: int = 128, codes: int = 512, code: int = 64) -> None:
+        super().__init__()
+        half = width // 2
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, half, 4, 2, 1), nn.ReLU(), nn.Conv2d(half, width, 4, 2, 1), nn.ReLU(),
+            nn.Conv2d(width, width, 3, 1, 1), self._residual(width), self._residual(width), nn.ReLU(),
+            nn.Conv2d(width, code, 1),
+        )  # fmt: skip
+        self.codes = nn.Embedding(codes, code)
+        self.decoder = nn.Sequential(
+            nn.Conv2d(code, width, 3, 1, 1), self._residual(width), self._residual(width), nn.ReLU(),
+            nn.ConvTranspose2d(width, half, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(half, 3, 4, 2, 1),
+        )  # fmt: skip
+
+    class Residual(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = x + super().forward(x)
+            return out
+
+    def _residual(self, width: int) -> nn.Sequential:
+        return self.Residual(nn.ReLU(), nn.Conv2d(width, 32, 3, 1, 1), nn.ReLU(), nn.Conv2d(32, width, 1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.encoder(x).permute(0, 2, 3, 1).contiguous()
+        flat = z.view(-1, z.shape[-1])
+        table = self.codes.weight
+        distances = flat.square().sum(1, keepdim=True) + table.square().sum(1) - 2 * flat @ table.t()
+        nearest = self.codes(distances.argmin(1)).view(z.shape)
+        loss = F.mse_loss(nearest, z.detach()) + 0.25 * F.mse_loss(nearest.detach(), z)
+        through = z + (nearest - z).detach()
+        return self.decoder(through.permute(0, 3, 1, 2).contiguous()), loss
+
+
+class DeepUpscaler(nn.Module):
+    """EDSR: residual blocks without norms, then pixel shuffles."""
+
+    def __init__(self, width: int = 128, depth: int = 16) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.blocks = nn.ModuleList([
+            nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(True), nn.Conv2d(width, width, 3, padding=1))
+            for _ in range(depth)
+        ])  # fmt: skip
+        self.last = nn.Conv2d(width, width, 3, padding=1)
+        self.tail = nn.Sequential(
+            nn.Conv2d(width, 4 * width, 3, padding=1), nn.PixelShuffle(2), nn.Conv2d(width, 3, 3, padding=1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        y = x
+        for block in self.blocks:
+            y = y + block(y) * 0.1
+        out: Tensor = self.tail(x + self.last(y))
+        return out
+
+
+class Sessions(nn.Module):
+    """GRU4Rec: the next item of a session."""
+
+    def __init__(self, items: int = 37_500, units: int = 100, layers: int = 1) -> None:
+        super().__init__()
+        self.items = nn.Embedding(items, units)
+        self.state = nn.GRU(units, units, layers, batch_first=True)
+        self.head = nn.Linear(units, items)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        out: Tensor = self.head(self.state(self.items(ids))[0][:, -1])
+        return out
