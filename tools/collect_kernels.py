@@ -15,6 +15,10 @@
                                                                      convolutions of signals and volumes
     python tools/collect_kernels.py eighth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
                                                                      here: short convolutions again, other batches
+    python tools/collect_kernels.py audit benchmarks/kernel_times.jsonl.xz
+                                                                     here: ops of all modules that have no neighbour
+    python tools/collect_kernels.py ninth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
+                                                                     here: what the audit misses, and neighbours
     python tools/collect_kernels.py again benchmarks/kernel_times.jsonl.xz --family matmul -o more.jsonl.xz
                                                                      here: short kernels of families as they were
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
@@ -64,6 +68,8 @@ def main() -> int:
             "sixth",
             "seventh",
             "eighth",
+            "audit",
+            "ninth",
             "again",
             "gather",
             "table",
@@ -78,6 +84,9 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the kernels")
     parser.add_argument("--draws", type=int, default=1, help="of the fifth list: 2 draws other calls of its layers")
+    parser.add_argument(
+        "--seed", type=int, default=12, help="of the audit: which calls it draws (the ninth list has 11)"
+    )
     parser.add_argument("--family", action="append", help="repeatable: of the table or the list only these")
     parser.add_argument(
         "--more-us",
@@ -108,6 +117,12 @@ def main() -> int:
     if args.phase == "eighth":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
         return write_calls(import_module("kernel_layers").eighth_draw(rows), args.output)
+    if args.phase in ("audit", "ninth"):
+        audit: Any = import_module("kernel_audit")
+        rows = list(import_module("kernel_tables").measured_rows(*args.paths))
+        if args.phase == "audit":
+            return int(audit.report(audit.audited(rows, args.seed)))
+        return write_calls(audit.ninth_draw(rows), args.output)
     if args.phase == "again":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
         return write_calls(import_module("kernel_layers").measured_again(rows, args.family or ()), args.output)

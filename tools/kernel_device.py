@@ -201,17 +201,22 @@ def limits(call: dict[str, Any]) -> dict[int, int]:
         return value["tensor"] if isinstance(value, dict) and "tensor" in value else None
 
     found: dict[int | None, int] = {}
-    if op in ("embedding", "_embedding_bag", "_embedding_bag_forward_only"):
-        found[number("indices")] = shape("weight")[0]
-    elif op == "embedding_dense_backward":
+    if op in ("embedding_dense_backward", "_embedding_bag_backward"):
         found[number("indices")] = int(args["num_weights"])
-    elif op.startswith(("gather", "scatter", "index_select", "index_add", "index_copy", "index_fill")):
+    elif op.startswith(("embedding", "_embedding_bag")):
+        found[number("indices")] = shape("weight")[0]
+    elif op == "take":
+        found[number("index")] = math.prod(shape("self"))
+    elif op.startswith("max_unpool"):
+        found[number("indices")] = math.prod(args["output_size"])
+    elif op.startswith(("gather", "scatter", "index_select", "index_add", "index_copy", "index_fill",
+                        "index_reduce")):  # fmt: skip
         sizes = shape("self") or [1]
         found[number("index")] = sizes[int(args.get("dim") or 0) % len(sizes)] if sizes else 1
         if op == "gather" or op.startswith("scatter"):
             inner = shape("index")
             found[number("index")] = min(found[number("index")], max(inner[int(args["dim"])] if inner else 1, 1)) or 1
-    elif op.startswith("nll_loss"):
+    elif op.startswith(("nll_loss", "multi_margin_loss", "multilabel_margin_loss")):
         sizes = shape("self")
         found[number("target")] = sizes[1 if len(sizes) > 1 else 0]
     elif op.startswith(("index", "_unsafe_index")):
@@ -308,7 +313,9 @@ def through_torch(call: Call, name: str) -> Callable[[int], Any]:
         elif name.startswith("_embedding_bag"):
             bags, count = len(bound["offsets"]), len(bound["indices"])
             bound["offsets"] = torch.arange(bags, device=call.device) * max(count // bags, 1)
-        elif name == "bernoulli" or name.startswith("binary_cross_entropy"):
+            if name.endswith("_backward"):
+                bound.update(kept_by_bags(bound))
+        elif name in ("bernoulli", "multinomial") or name.startswith("binary_cross_entropy"):
             bound |= {key: value.abs().clamp_(max=1) for key, value in bound.items() if key in ("self", "target")}
     return call
 
@@ -328,6 +335,16 @@ def near_identity(grid: Tensor) -> Tensor:
     sides = grid.shape[1:-1]
     along = torch.meshgrid(*(torch.linspace(-1, 1, side, device=grid.device) for side in sides), indexing="ij")
     return (torch.stack(along[::-1], -1) + 0.03 * torch.randn(grid.shape, device=grid.device)).to(grid.dtype)
+
+
+def kept_by_bags(bound: dict[str, Any]) -> dict[str, Any]:
+    """Which bag each index belongs to, how many a bag has, and of maxima where they were, as the forward op says."""
+    grad, rows = bound["grad"], bound.get("num_weights") or len(bound["weight"])
+    table = torch.randn(int(rows), grad.shape[1], device=grad.device, dtype=grad.dtype)
+    given = [table, bound["indices"], bound["offsets"], False, bound["mode"]]
+    _, offset2bag, bag_size, maxima = torch.ops.aten._embedding_bag.default(*given)
+    made = {"offset2bag": offset2bag, "bag_size": bag_size, "maximum_indices": maxima}
+    return {name: value for name, value in made.items() if name in bound}
 
 
 def kept_by_forward(name: str, bound: dict[str, Any]) -> dict[str, Any]:

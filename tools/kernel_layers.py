@@ -54,6 +54,7 @@ OPS_OF = {
     "matmul": ("mm", "addmm", "bmm", "baddbmm"),
     "attention": ("_scaled_dot_product",),
     "recurrent": ("_cudnn_rnn",),
+    "convolution": ("convolution",),
 }
 
 
@@ -377,28 +378,51 @@ def eighth_draw(rows: Iterable[tuple[list[str], list[Any]]]) -> list[dict[str, A
     return calls + later
 
 
-def measured_again(rows: Iterable[tuple[list[str], list[Any]]], families: Collection[str]) -> list[dict[str, Any]]:
-    """Short kernels of these families as they were measured: products, attention and recurrent layers, whose rows keep
-    all arguments. In random order; `rows` as in `eighth_draw`."""
+def measured_again(
+    rows: Iterable[tuple[list[str], list[Any]]], families: Collection[str], below_s: float = SHORT_S
+) -> list[dict[str, Any]]:
+    """Short kernels of these families as they were measured: products, convolutions, attention and recurrent layers,
+    whose rows keep all arguments. In random order; `rows` as in `eighth_draw`."""
     called: Any = import_module("kernel_names").called
-    names = [name for family in families for name in OPS_OF[family]]
-    found = []
+    names = tuple(f"aten::{name}" for family in families for name in OPS_OF[family])
+    calls = ((models, row, called(row)) for models, row in rows if row[9] < below_s and row[0].startswith(names))
+    return [again(models, row, call) for models, row, call in shuffled(calls) if call is not None]
+
+
+def listed_again(
+    rows: Iterable[tuple[list[str], list[Any]]], listed: Iterable[dict[str, Any]], below_s: float = SHORT_S
+) -> list[dict[str, Any]]:
+    """Short kernels as they were measured whose rows do without some arguments: a list of calls has them."""
+
+    def key(op: str, overload: str, tensors: Iterable[tuple[Any, Any, Any]], cold: Iterable[bool]) -> str:
+        return json.dumps([op, overload, *tensors, [bool(flag) for flag in cold]])
+
+    known = {key(call["op"], call["overload"], call["tensors"], call["cold"]): call for call in listed}
+    calls = []
     for models, row in rows:
-        op, overload, category, inputs, outputs, attributes, cost, flags, _, seconds, _ = row
-        if seconds >= SHORT_S or not any(op.startswith(f"aten::{name}") for name in names):
-            continue
-        call = called(row)
-        if call is None:
-            continue
-        sides = [[dict(zip(("shape", "dtype", "stride", "stored", "index_bytes"), spec, strict=True)) for spec in side]
-                 for side in (inputs, outputs)]  # fmt: skip
-        work = dict(zip(("flops", "bytes_read", "bytes_written"), cost, strict=True))
-        signature = {"op": op, "overload": overload, "category": category, "inputs": sides[0], "outputs": sides[1],
-                     "attributes": attributes, "cost": work}  # fmt: skip
-        cold = [flag == "1" for flag in flags]
-        found.append(call | {"dtype": inputs[0][1], "cold": cold, "signature": signature, "models": models})
+        if row[9] < below_s:
+            inputs = [[shape, dense(shape, dtype)[1] if stride is None else stride, dtype]
+                      for shape, dtype, stride, *_ in row[3]]  # fmt: skip
+            calls.append((models, row, known.get(key(row[0], row[1], inputs, [flag == "1" for flag in row[7]]))))
+    return [again(models, row, call) for models, row, call in shuffled(calls) if call is not None]
+
+
+def shuffled(calls: Iterable[Any]) -> list[Any]:
+    found = list(calls)
     Draw(10).random.shuffle(found)
     return found
+
+
+def again(models: list[str], row: list[Any], call: dict[str, Any]) -> dict[str, Any]:
+    """A measured row as a row of a list of calls, under the same signature: its new time replaces the old one."""
+    op, overload, category, inputs, outputs, attributes, cost, flags, *_ = row
+    sides = [[dict(zip(("shape", "dtype", "stride", "stored", "index_bytes"), spec, strict=True)) for spec in side]
+             for side in (inputs, outputs)]  # fmt: skip
+    work = dict(zip(("flops", "bytes_read", "bytes_written"), cost, strict=True))
+    signature = {"op": op, "overload": overload, "category": category, "inputs": sides[0], "outputs": sides[1],
+                 "attributes": attributes, "cost": work}  # fmt: skip
+    cold = [flag == "1" for flag in flags]
+    return call | {"dtype": inputs[0][1] if inputs else "", "cold": cold, "signature": signature, "models": models}
 
 
 def rebatched(row: list[Any], batch: int, wanted: int) -> dict[str, Any]:

@@ -106,11 +106,18 @@ class Sizes(Draw):  # type: ignore[misc]
 
 def seventh_draw() -> list[dict[str, Any]]:
     """Every call of the traces once, in random order; rare ops rather at the beginning."""
-    collect: Any = import_module("collect_kernels")
-    steps: Any = import_module("torchgauge.predict.steps")
     draw = Sizes(9)
     examples = [example for part, count in PARTS for _ in range(count) for example in part(draw)]
     draw.random.shuffle(examples)
+    calls = listed_calls(draw, examples)
+    chosen: list[dict[str, Any]] = import_module("collect_kernels").chosen(calls, len(calls))
+    return chosen
+
+
+def listed_calls(draw: Sizes, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    """Every call of the traces of these functions once, and of kernels that such traces do without."""
+    collect: Any = import_module("collect_kernels")
+    steps: Any = import_module("torchgauge.predict.steps")
     noted = collect.Noting.planner(steps)
     found: dict[str, dict[str, Any]] = {}
     failed: list[str] = []
@@ -134,8 +141,7 @@ def seventh_draw() -> list[dict[str, Any]]:
         call["cold"] = [is_cold and draw.chance(COLD_INPUTS) for _ in call["tensors"]]
     for text in sorted(set(failed)):
         print(f"{failed.count(text)} failed: {text}")
-    chosen: list[dict[str, Any]] = collect.chosen(calls, len(calls))
-    return chosen
+    return calls
 
 
 def fused(draw: Sizes) -> Iterator[Any]:

@@ -157,23 +157,23 @@ def measured_rows(path: Path) -> Iterator[tuple[list[str], list[Any]]]:
             yield [names[number] for number in row[8]], row
 
 
-def read_times(path: Path) -> list[Timed]:
+def signature_of_row(row: Sequence[Any]) -> Signature:
+    """The call of a row of such a file."""
     from torchgauge.facts import Cost, Signature, TensorSpec
 
     def spec(shape: list[int], dtype: str, stride: list[int] | None, stored: int | None, index: int) -> TensorSpec:
         return TensorSpec(tuple(shape), dtype, None if stride is None else tuple(stride), stored, index)
 
-    found = []
-    with lzma.open(path, "rt") as file:
-        names = json.loads(next(file))
-        for line in file:
-            op, overload, category, inputs, outputs, attributes, cost, cold, models, seconds, spread = json.loads(line)
-            given, made = (tuple(spec(*one) for one in side) for side in (inputs, outputs))
-            work = Cost(0, *cost)
-            signature = Signature(op, overload, category, "counted", (), given, made, attributes, work, 0)
-            flags = tuple(flag == "1" for flag in cold)
-            found.append(Timed(signature, flags, tuple(names[number] for number in models), seconds, spread))
-    return found
+    op, overload, category, inputs, outputs, attributes, cost, *_ = row
+    given, made = (tuple(spec(*one) for one in side) for side in (inputs, outputs))
+    return Signature(op, overload, category, "counted", (), given, made, attributes, Cost(0, *cost), 0)
+
+
+def read_times(path: Path) -> list[Timed]:
+    return [
+        Timed(signature_of_row(row), tuple(flag == "1" for flag in row[7]), tuple(models), row[9], row[10])
+        for models, row in measured_rows(path)
+    ]
 
 
 def distinct(times: Iterable[Timed]) -> list[Timed]:

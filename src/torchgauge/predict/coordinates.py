@@ -204,7 +204,8 @@ def _matmul(name: str, signature: Signature) -> Made | None:
         specs = specs[-2:]
     if len(specs) == 1 and name in ("mm", "bmm"):
         specs = specs * 2
-    if len(specs) < 2 or not specs[0].is_floating:
+    is_complex = bool(specs) and specs[0].dtype.startswith("complex")
+    if len(specs) < 2 or not (specs[0].is_floating or is_complex):
         return None
     left, right = specs[0], specs[1]
     batch = prod(left.shape[:-2])
@@ -228,7 +229,8 @@ def _matmul(name: str, signature: Signature) -> Made | None:
         float(plus != ""), float(form == "batched"), _log(depth), *_divisors(rows, columns, depth),
         _log(rows * columns * batch), log2(rows / columns), *_wholeness(rows, columns, batch),
     )  # fmt: skip
-    flops = 2.0 * batch * rows * columns * depth
+    # A product of complex numbers is four of real ones.
+    flops = (8.0 if is_complex else 2.0) * batch * rows * columns * depth
     return Made(kind, at, dtype, flops, (rows, columns, depth), tiling, traits=traits)
 
 
