@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Surroundings as SurroundingFigures
 
 
-T = TypeVar("T")
+Run = TypeVar("Run")
 
 # The 97.5 % point of the normal distribution: 95 % lie within.
 _Z95 = 1.959963984540054
@@ -59,7 +59,7 @@ def percentile(seconds: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def middle_half(runs: Sequence[T], total: Callable[[T], float]) -> list[T]:
+def middle_half(runs: Sequence[Run], total: Callable[[Run], float]) -> list[Run]:
     """The runs whose totals are neither among the fastest nor the slowest quarter: the averages of their parts add up
     to a total near the median; medians of the parts would not."""
     ordered = sorted(runs, key=total)
@@ -67,7 +67,7 @@ def middle_half(runs: Sequence[T], total: Callable[[T], float]) -> list[T]:
     return ordered[cut : len(ordered) - cut]
 
 
-def nearest(runs: Sequence[T], total: Callable[[T], float], target: float, share: float = 0.5) -> list[T]:
+def nearest(runs: Sequence[Run], total: Callable[[Run], float], target: float, share: float = 0.5) -> list[Run]:
     """The share of runs whose totals are nearest to the target, so that their parts are those of a run of that
     length."""
     return sorted(runs, key=lambda run: abs(total(run) - target))[: math.ceil(share * len(runs))]

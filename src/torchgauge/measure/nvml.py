@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from torchgauge.measure.absence import Absent
 
-T = TypeVar("T", bound="ctypes._CData")
+Out = TypeVar("Out", bound="ctypes._CData")
 
 # The bits of nvmlDeviceGetCurrentClocksThrottleReasons.
 THROTTLE_REASONS = {
@@ -122,7 +122,7 @@ class Device:
         found = self._ask(function, out, *args)
         return found if isinstance(found, Absent) else found.value * scale
 
-    def _ask(self, function: str, out: T, *args: Any) -> T | Absent:
+    def _ask(self, function: str, out: Out, *args: Any) -> Out | Absent:
         call = getattr(self._library, function, None)
         if call is None:
             return Absent(f"this driver is too old: it has no {function}")
