@@ -22,11 +22,13 @@ BICUBIC_FLOPS = 35
 # Width of the kernel, in input pixels where the size stays.
 _KERNEL_WIDTH = {"bilinear": 2, "bicubic": 4, "lanczos": 6}
 
+_COPYING = [f"{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact", "reflection_pad",
+                                          "replication_pad") for rank in (1, 2, 3)]  # fmt: skip
 per_output(
     "resize",
     {
-        **{f"upsample_nearest{rank}d": 0 for rank in (1, 2, 3)},
-        **{f"_upsample_nearest_exact{rank}d": 0 for rank in (1, 2, 3)},
+        " ".join(_COPYING): 0,
+        "im2col pixel_shuffle pixel_unshuffle constant_pad_nd pad _pad_enum _pad_circular": 0,
         "upsample_linear1d": LINEAR_FLOPS[1],
         "upsample_bilinear2d": LINEAR_FLOPS[2],
         "upsample_trilinear3d": LINEAR_FLOPS[3],
@@ -36,30 +38,13 @@ per_output(
 per_input(
     "resize",
     {
-        **{f"upsample_nearest{rank}d_backward": 1 for rank in (1, 2, 3)},
-        **{f"_upsample_nearest_exact{rank}d_backward": 1 for rank in (1, 2, 3)},
+        # Where windows overlap or a value was repeated, gradients are summed.
+        "col2im": 1,
+        **{f"{name}_backward": 1 for name in _COPYING},
         "upsample_linear1d_backward": 4,
         "upsample_bilinear2d_backward": 8,
         "upsample_trilinear3d_backward": 16,
         "upsample_bicubic2d_backward": 32,
-    },
-)
-per_output(
-    "resize",
-    dict.fromkeys(
-        (
-            "im2col", "pixel_shuffle", "pixel_unshuffle", "constant_pad_nd", "pad", "_pad_enum", "_pad_circular",
-            *(f"{kind}_pad{rank}d" for kind in ("reflection", "replication") for rank in (1, 2, 3)),
-        ),
-        0,
-    ),
-)  # fmt: skip
-# Where windows overlap or a border was repeated, gradients are summed.
-per_input(
-    "resize",
-    {
-        "col2im": 1,
-        **{f"{kind}_pad{rank}d_backward": 1 for kind in ("reflection", "replication") for rank in (1, 2, 3)},
     },
 )
 

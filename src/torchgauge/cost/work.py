@@ -69,19 +69,20 @@ def qualified(*names: str) -> list[str]:
 
 
 def per_output(category: str, rates: Mapping[str, int]) -> None:
-    """Register ops that cost a fixed number of flops per element of their first output."""
-    for name, rate in rates.items():
+    """Register ops that cost a fixed number of flops per element of their first output. A key has the names of all ops
+    with that rate."""
+    for names, rate in rates.items():
 
-        @formula(*qualified(name), category=category)
+        @formula(*qualified(*names.split()), category=category)
         def output_rate(call: Call, rate: int = rate) -> Work:
             return arithmetic(call, rate * call.out.stored_numel)
 
 
 def per_input(category: str, rates: Mapping[str, int]) -> None:
-    """Register ops that cost a fixed number of flops per element of their first input."""
-    for name, rate in rates.items():
+    """The same, per element of their first input."""
+    for names, rate in rates.items():
 
-        @formula(*qualified(name), category=category)
+        @formula(*qualified(*names.split()), category=category)
         def input_rate(call: Call, rate: int = rate) -> Work:
             return arithmetic(call, rate * call.first.stored_numel)
 
