@@ -51,7 +51,7 @@ _HOMES = {
     "quantization": ("row_quantization", "tensor_quantization"),
     "reader": ("FileReader", "LiveTensors", "Reader", "read_piece", "stamp_files"),
     "rows": ("ArrayRows", "FileRows", "Rows", "decode", "decode_rows", "zero_nonfinite"),
-    "scanner": ("ScanRequest", "ScanResult", "scan", "weight_statistics"),
+    "scanner": ("ScanRequest", "ScanResult", "scan"),
     "statistics": ("HISTOGRAM_BINS", "QUANTILES", "narrower_dtype", "value_statistics"),
     "symbols": (
         "SYMBOLS", "code_bounds", "is_exact", "stored_symbols", "subnormal_of", "symbol_of", "value_bounds",
