@@ -1,4 +1,4 @@
-"""A model as `torch.compile` takes it apart: run once on fake tensors, or for real where its code looks at values."""
+"""The graphs and kernels of a model under `torch.compile`: run once on fake tensors, or for real if it reads values."""
 
 from __future__ import annotations
 
