@@ -1,4 +1,4 @@
-"""Elementwise ops: one flop per element where nothing else is said here.
+"""Elementwise ops: one flop per element unless listed otherwise.
 
 Choosing, copying and reinterpreting are not arithmetic: `where` and a cast have no flops. Comparisons have one.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import arithmetic, per_input, per_output, total_bytes
 
-# The generic rate, spelled out because torch tags not every form of these ops as pointwise (`abs_`, `eq_`, …).
+# The generic rate. They are listed because torch does not tag every form of these ops as pointwise (`abs_`, `eq_`, …).
 _ONE_FLOP = (
     "abs", "acos", "acosh", "angle", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift",
     "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clamp_max", "clamp_min", "copysign",

@@ -1,6 +1,6 @@
 """Factorisations and solves, with the leading terms of Golub and Van Loan's "Matrix Computations".
 
-No MACs: what a solver multiplies inside is its own affair.
+There are no MACs: products inside a solver are not counted separately.
 
     n × n            Cholesky n³/3; LU and determinant 2n³/3; inverse 2n³; matrix exponential 10n³ (five products of
                      the Taylor polynomial of degree 18; the squarings depend on the data)

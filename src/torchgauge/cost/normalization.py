@@ -137,9 +137,9 @@ def _rows(call: Call) -> int:
     return int(call["input"].numel // size) if size else 0
 
 
-# Softmax and its kin over n elements: maximum, subtraction, exp, sum, division: 5 n. log_softmax takes the logarithm of
-# the sum once per row and subtracts it: 5 n + 1 per row. logsumexp: 4 n + 2 per row. Gradients: y (g − Σ g y) and g −
-# exp(y) Σ g, 4 n each.
+# Softmax and related ops over n elements: maximum, subtraction, exp, sum, division: 5 n. log_softmax takes the
+# logarithm of the sum once per row and subtracts it: 5 n + 1 per row. logsumexp: 4 n + 2 per row. Gradients: y (g − Σ g
+# y) and g − exp(y) Σ g, 4 n each.
 
 _SOFTMAX = (
     "softmax _softmax special_softmax _safe_softmax _masked_softmax _nested_tensor_softmax_with_shape _sparse_softmax"

@@ -121,8 +121,8 @@ def _point_flops(call: Call) -> int:
     return rows(grid) * grid.shape[-1] * (to_pixels + split)
 
 
-# torchvision's own ops. A region's size depends on the data: where an op divides it into bins by itself, a bin is taken
-# as 2 × 2 samples, the usual setting. Bilinear samples cost 9 flops each, as in a bilinear resize.
+# torchvision's own ops. The size of a region depends on the data: if an op chooses the number of samples per bin
+# itself, 2 × 2 are assumed, the usual setting. Bilinear samples cost 9 flops each, as in a bilinear resize.
 
 _SAMPLES_PER_SIDE = 2
 # Intersection over union: 4 extremes, 2 differences, 2 clamps, product, 2 for the union, division, comparison.

@@ -53,7 +53,7 @@ def unavailable(reason: str, meters: Iterable[MeterRow] = ()) -> EnergyFigures:
 
 
 _PROFILED_RUNS = 5
-# The share of the ops' time whose ops are run alone, longest first.
+# The longest ops are run alone, until they make up this share of the ops' time.
 _HEAVY_SHARE = 0.95
 _REPLAY_UPDATES = 8
 _LEAST_REPLAY_S = 0.5

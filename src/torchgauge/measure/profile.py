@@ -31,7 +31,7 @@ _RUNTIME = re.compile(r"(cuda|cu|hip)[A-Z]")
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """Measurement on the device: a kernel, a copy or a fill; `idle_ns` is how long the device waited for it."""
+    """Work on the device: a kernel, a copy or a fill; `idle_ns` is how long the device waited for it."""
 
     name: str
     start_ns: int
@@ -102,7 +102,7 @@ def profile_runs(
 
 
 def split_runs(raw: Any) -> list[Profiled]:
-    """The events of every run; what lies between runs is dropped."""
+    """The events of every run; those between runs are dropped."""
     on_cpu: dict[int, HostEvent] = {}
     launched: list[tuple[int, DeviceKernel]] = []
     allocations: list[Allocation] = []

@@ -1,5 +1,5 @@
-"""How a measurement is made: what is given, else what the environment says, else the default. Threads, and how a run
-speeds up with them."""
+"""Settings of a measurement: from arguments, environment variables or defaults, in this order. Threads, and how a run
+scales with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Scaling
 
 
-# torch crashes where the system refuses to start so many.
+# torch crashes if the system refuses to start this many.
 MOST_THREADS = max(1024, os.cpu_count() or 1)
 # Each number of threads gets this share of the time for the undisturbed runs.
 _POINT_SHARE = 0.15
@@ -77,7 +77,7 @@ def serial_share(one: float, many: float, threads: int) -> float | None:
 
 
 def measure_scaling(work: Measurement) -> None:
-    """The run with 1, 2, … threads, and what of each kind of op does not get faster with them."""
+    """The run with 1, 2, … threads, and the share of each kind of op that does not get faster with them."""
     most = torch.get_num_threads()
     budget = replace(work.plan.budget, seconds=_POINT_SHARE * work.plan.budget.seconds)
     rows = scaling(work.run, most, budget)
@@ -96,7 +96,7 @@ def _op_times(work: Measurement, runs: int) -> dict[int, OpTime]:
 def serial_shares(
     ops: Sequence[OpRecord], one: Mapping[int, OpTime], many: Mapping[int, OpTime], threads: int
 ) -> dict[str, float | None]:
-    """By kind of op, those that take next to nothing left out; the slowest kind first."""
+    """By kind of op, the slowest first, without kinds that take almost no time."""
     alone, together = defaultdict[str, float](float), defaultdict[str, float](float)
     for op in ops:
         if op.index in one and op.index in many:
@@ -129,9 +129,9 @@ _CPP_PROFILE_LEVEL = "PYTORCH_PROFILER_LEVEL"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`threads` None leaves torch's; `memory_fraction` is of a CUDA device's memory, None for all of it; `budget_s` is
-    for the undisturbed runs; `profile_level` None leaves it to what is asked for. `notes` name settings that come from
-    the variables of another tool."""
+    """`threads` None keeps torch's number; `memory_fraction` is of a CUDA device's memory, None for all of it;
+    `budget_s` is for the undisturbed runs; `profile_level` None follows from the request. `notes` name settings that
+    come from the variables of another tool."""
 
     threads: int | None = None
     memory_fraction: float | None = None
@@ -207,7 +207,7 @@ def _first(given: T | None, said: Mapping[str, str], variable: str, parse: Calla
 
 @contextmanager
 def applied(settings: Settings, device: torch.device) -> Iterator[None]:
-    """As before when the block ends."""
+    """Restored when the block ends."""
     with ExitStack() as stack:
         stack.enter_context(thread_count(settings.threads))
         if settings.memory_fraction is not None and device.type == "cuda":
