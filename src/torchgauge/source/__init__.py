@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torchgauge.source.allowed_ops import *
     from torchgauge.source.building import *
     from torchgauge.source.candidate import *
-    from torchgauge.source.exported import *
+    from torchgauge.source.exported import load_exported as load_exported
     from torchgauge.source.files import *
     from torchgauge.source.first_layer import *
     from torchgauge.source.huggingface_inputs import *
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torchgauge.source.source import *
     from torchgauge.source.state_names import *
     from torchgauge.source.target import *
-    from torchgauge.source.torchscript import *
+    from torchgauge.source.torchscript import load_torchscript as load_torchscript
     from torchgauge.source.torchscript_inputs import *
     from torchgauge.source.user_inputs import *
     from torchgauge.source.weight_tree import *

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torchgauge.checkpoint import Entry, Index
 from torchgauge.facts import WeightStatistics
 from torchgauge.facts.figures import Members
+from torchgauge.facts.files import weight_row
 from torchgauge.progress import Progress
 from torchgauge.weights.aggregate import Aggregate, find_outliers
 from torchgauge.weights.journal import Journal, journal_path
@@ -247,16 +248,4 @@ class _Scan:
 
 def _with_facts(entry: Entry, row: ScannedTensor) -> Members:
     """The row of a tensor with the facts that do not need its values, by the keys of the JSON document."""
-    spec = entry.spec
-    return {
-        "name": entry.name,
-        "shape": list(spec.shape),
-        "dtype": spec.dtype,
-        "elements": entry.elements,
-        "bytes": entry.nbytes,
-        "stride": None if spec.stride is None else list(spec.stride),
-        "role": entry.role.value,
-        "shared_with": entry.shared_with,
-        "logical_elements": entry.logical_elements,
-        **row,
-    }
+    return {**weight_row(entry.record()), **row}

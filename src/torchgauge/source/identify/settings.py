@@ -25,11 +25,11 @@ _RATIO = re.compile(r"(^|_)(ratio|expand|multiplier|mult)$")
 _NO_FLAG = re.compile(r"^_|^output_|^return_|cache|is_encoder_decoder|^is_decoder|gradient|kernels|mem_eff")
 
 
-def numbers(config: PretrainedConfig, lead: Path = ()) -> Iterator[tuple[Path, Number]]:
+def numbers(config: PretrainedConfig) -> Iterator[tuple[Path, Number]]:
     """Sizes by path. The number of labels is stored as a table, under another name."""
-    if not lead and _is_size(getattr(config, "num_labels", None)):
+    if _is_size(getattr(config, "num_labels", None)):
         yield ("num_labels",), config.num_labels
-    for path, value in entries(config, lead):
+    for path, value in entries(config):
         name = str(path[-1])
         if _NO_SIZE.search(name):
             continue
