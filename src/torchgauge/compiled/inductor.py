@@ -183,7 +183,7 @@ class Recording:
         self, original: Function, output: Any, module: fx.GraphModule, *args: object, **kwargs: object
     ) -> object:
         """A graph that the backend refuses is run by Python. The line of the op that it failed at is in the exception
-        for a forward op, in a warning before it for a backward op; else it is the line where the graph ends."""
+        for a forward op, in a warning before it for a backward op; otherwise it is the line where the graph ends."""
         from torch._dynamo.exc import Unsupported
 
         code, graph = output.root_tx.f_code, len(self.graphs)
@@ -588,8 +588,8 @@ class Options:
         return cls(lookup_backend("inductor"))
 
     def fresh_backend(self, *, runs_code: bool) -> Function:
-        """The same backend, equal to no other: what a backend has compiled is found again by any that is equal to it,
-        and nothing that the user compiled may be taken for what is to be recorded."""
+        """The same backend as a new object. Dynamo reuses graphs compiled by an equal backend, and graphs that the user
+        compiled must not be taken for those to be recorded."""
 
         def backend(module: fx.GraphModule, inputs: object, **kwargs: object) -> object:
             tuning = [] if runs_code else [name for name in TUNING if self.changes.get(name)]
@@ -645,7 +645,7 @@ def options_of(part: Any) -> Options | None:
 
 def root_options(target: object) -> Options | None:
     """Of the outermost wrapper of torch.compile around a whole model, which may be inside those of data parallelism;
-    None where only parts of it are compiled, or the target is not a model."""
+    None if only parts of it are compiled, or the target is not a model."""
     if not isinstance(target, nn.Module) or "torch._dynamo" not in sys.modules:
         return None
     from torch._dynamo import OptimizedModule

@@ -48,7 +48,7 @@ per_input("elementwise", {"equal": 1, "allclose": 6})  # |a − b| ≤ atol + rt
 
 @formula("aten::add", "aten::sub", "aten::rsub", "aten::subtract", category="elementwise")
 def add(call: Call) -> Work:
-    is_scaled = call.get("alpha", 1) != 1  # a list where there is one per tensor
+    is_scaled = call.get("alpha", 1) != 1  # a list if there is one per tensor
     return arithmetic(call, (1 + is_scaled) * call.out.numel)
 
 

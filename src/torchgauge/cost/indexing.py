@@ -96,7 +96,7 @@ def _scattered(call: Call, touched: int, read: int, accumulates: bool) -> Work:
     return Work(flops=flops, bytes_read=read + target.distinct_bytes, bytes_written=written_bytes(call))
 
 
-# Sorting and searching, in comparisons (flops where the values are floating):
+# Sorting and searching, in comparisons (flops if the values are floating-point):
 #     sort, unique       ⌈log₂ n⌉ per element of a row of n
 #     topk               ⌈log₂ k⌉ per element, at least 1: a heap of the k best
 #     kthvalue, median   2 per element: the expected cost of selection by partition

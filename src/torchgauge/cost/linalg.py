@@ -99,8 +99,8 @@ def least_squares(call: Call) -> Work:
     return arithmetic(call, factorised + 4 * call["b"].numel * width, COMPLEX_SOLVER)
 
 
-# Fast Fourier transforms: 5 N log₂ N real operations for N complex points, half of it where one side is real. N is the
-# number of points over all transformed dimensions together; on the real side where there is one.
+# Fast Fourier transforms: 5 N log₂ N real operations for N complex points, half of that if one side is real. N is the
+# number of points over all transformed dimensions together, on the real side if there is one.
 
 
 @formula("aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r", category="fft")

@@ -140,7 +140,7 @@ def kernel(
 
 
 def find(op: str, arguments: Container[str] = ()) -> Entry | None:
-    """The entry of an op, or of the op whose in-place form it is ("aten::relu_" -> "aten::relu"); else that of a
+    """The entry of an op, or of the op whose in-place form it is ("aten::relu_" -> "aten::relu"); otherwise that of a
     kernel with its name and `arguments`."""
     entry = REGISTRY.get(op) or REGISTRY.get(op.removesuffix("_"))
     if entry is None and not op.startswith("aten::"):

@@ -19,7 +19,7 @@ from torchgauge.facts import TensorSpec
 
 LINEAR_FLOPS = {1: 3, 2: 9, 3: 21}
 BICUBIC_FLOPS = 35
-# Width of the kernel, in input pixels where the size stays.
+# Width of the kernel in input pixels, if the size does not change.
 _KERNEL_WIDTH = {"bilinear": 2, "bicubic": 4, "lanczos": 6}
 
 _COPYING = [f"{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact", "reflection_pad",
@@ -163,7 +163,7 @@ def roi_pool_backward(call: Call) -> Work:
 
 @formula("torchvision::deform_conv2d", category="convolution")
 def deform_conv2d(call: Call) -> Work:
-    """A convolution over bilinear samples, each weighted by the mask where there is one; the bias is always added."""
+    """A convolution over bilinear samples, each weighted by the mask if there is one; the bias is always added."""
     macs = call.out.numel * prod(call["weight"].shape[1:])
     per_sample = _BILINEAR + bool(call.get("use_mask"))
     return products(call, macs, _deformed_samples(call, call.out) * per_sample + call.out.numel)

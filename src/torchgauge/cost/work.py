@@ -1,4 +1,4 @@
-"""The vocabulary of formulas: arithmetic, which is no flops on integers, products, and tables of flops per element."""
+"""The vocabulary of formulas: arithmetic (not flops if on integers), products, and tables of flops per element."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _MOST_G_PER_KWH = 3000.0
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where the electricity comes from; `year` None where the user gave the figure."""
+    """The source of the electricity; `year` is None if the user gave the figure."""
 
     code: str | None
     country: str

@@ -19,7 +19,7 @@ from torchgauge.measure.absence import Absent
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import MeteredEnergy
 
-# A counter that has not changed for so many of its periods has stopped.
+# A counter that has not changed for this many update periods has stopped.
 STALLED_PERIODS = 20
 # A fast counter may pause while the device sleeps.
 _LEAST_PATIENCE_S = 0.5

@@ -125,8 +125,7 @@ def power_of(watts: float | None, kind: str, cores: int | None) -> Range | None:
 
 
 def _plain(dtype: str | None) -> str:
-    """The type whose energy was published, or that has a range of its own in `_node_j`; unknown types count as
-    float32."""
+    """The type whose energy was published, or that `_node_j` has a range for; unknown types count as float32."""
     if dtype is None or dtype.startswith("complex"):
         return "float64" if dtype == "complex128" else "float32"
     if dtype.startswith("float8") or dtype.startswith("float4"):

@@ -209,7 +209,7 @@ class _MeteredRun:
 
 
 def tokens_per_run(subject: Subject) -> int | None:
-    """Token ids are the whole numbers of a batch of sequences; None where the inputs have none."""
+    """The number of token ids: integers in a batch of sequences. None if the inputs have none."""
     for value in (*subject.args, *subject.kwargs.values()):
         if isinstance(value, torch.Tensor) and value.dim() == 2 and value.dtype in (torch.int64, torch.int32):
             return value.numel()

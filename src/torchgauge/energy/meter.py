@@ -85,7 +85,7 @@ def meters_of(device: str) -> Iterator[list[Meter]]:
 
 
 def choose(found: Sequence[Meter], device: str) -> Meter | Absent:
-    """The meter of this device alone, else of the whole machine; counters are preferred to power readings."""
+    """The meter of this device alone, otherwise of the whole machine; counters are preferred to power readings."""
     for boundary in (device, MACHINE):
         for meter in sorted(found, key=lambda meter: meter.unit != JOULES):
             if meter.covers == boundary and meter.available() is None:

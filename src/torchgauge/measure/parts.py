@@ -279,7 +279,7 @@ def timeline(run: Profiled, joined: Mapping[int, Joined], *, on_device: bool) ->
 
 
 def process_peak(run: Callable[[], object]) -> Memory:
-    """The growth of the process's resident memory over a run; exact where the kernel keeps the peak (Linux)."""
+    """The growth of the process's resident memory over a run; exact if the kernel keeps the peak (Linux)."""
     process = psutil.Process()
     before = process.memory_info().rss
     try:

@@ -270,7 +270,7 @@ def _pairs(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """Means over the profiled runs: `time_s` on the device where there is one, else on the CPU; `idle_s` is how long
+    """Means over the profiled runs: `time_s` on the device if there is one, otherwise on the CPU; `idle_s` is how long
     the device waited for the op."""
 
     time_s: float

@@ -49,7 +49,7 @@ class Quantity:
     def now(self) -> Value | Absent:
         try:
             return self.read()
-        # psutil raises these where the system does not report the value, or does not permit reading it.
+        # psutil raises these if the system does not report the value, or does not permit reading it.
         except (OSError, NotImplementedError, psutil.Error) as error:
             return Absent(f"{self.source}: {error}" if str(error) else f"{self.source} reports no value")
 

@@ -105,7 +105,7 @@ class Series:
         self.grain *= 2
 
     def points(self) -> Sampled:
-        """`t_s` is where a point's last reading was made; with labels a point is a list."""
+        """`t_s` is the time of the last reading of each point; with labels, a point is a list."""
         rest = [_merged(self._pending)] if self._pending else []
         times = self.times + [at for at, _ in rest]
         values = self.values + [numbers for _, numbers in rest]
@@ -253,7 +253,8 @@ class Sampler:
         track.take(at, _numbers(value))
         track.cost_s += self._spent() - before
         track.readings += 1
-        # One period where the reading is cheap; the expensive ones share what all of them cost above the plan.
+        # One period if the reading is cheap; expensive readings are made less often, so that all together stay within
+        # the plan.
         tracks, plan = self.samples.tracks.values(), _PLANNED_SHARE * self.samples.period_s
         track.interval = track.least_interval
         if track.mean_cost_s > plan / len(tracks):
