@@ -82,7 +82,7 @@ class PickleStream:
         self._base, self.at = start, 0
 
 
-Opcode = Callable[["PickleMachine"], object]  # the result is ignored
+Opcode = Callable[["PickleMachine"], None]
 SizedOpcode = Callable[["PickleMachine", int], None]
 OPCODES: Registry[int, tuple[Opcode, int]] = Registry("opcode")
 _REFERENCE_BYTES = 16

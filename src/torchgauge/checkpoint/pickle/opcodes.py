@@ -9,7 +9,7 @@ from functools import partial
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import in_memory
-from torchgauge.checkpoint.pickle.machine import Opcode, PickleMachine, opcode, sized_opcode
+from torchgauge.checkpoint.pickle.machine import PickleMachine, opcode, sized_opcode
 from torchgauge.checkpoint.pickle.rebuild import REBUILDERS, rebuild_array
 from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Instance, Tensor, any_storage, as_key
 from torchgauge.errors import FormatError
@@ -26,42 +26,49 @@ def proto(machine: PickleMachine) -> None:
         raise machine.broken(f"protocol {version} is not known")
 
 
+@opcode(b"\x95")
+def frame(machine: PickleMachine) -> None:
+    machine.stream.read(8)  # frames only help buffering
+
+
 for _code, _constant in ((b"N", None), (b"\x88", True), (b"\x89", False), (b")", ())):
     opcode(_code)(partial(PickleMachine.push, value=_constant))
-
-_INSTANCE_BYTES = 400
-# Opcodes of a single expression, each with roughly the memory that it takes, in bytes. Sets are kept as lists: their
-# members are never hashed.
-_SIMPLE: dict[bytes, tuple[int, Opcode]] = {
-    b"\x95": (16, lambda machine: machine.stream.read(8)),  # a frame only helps buffering
-    b"L": (48, lambda machine: machine.push(int(machine.stream.line().removesuffix(b"L"), 0))),
-    b"F": (48, lambda machine: machine.push(float(machine.stream.line()))),
-    b"J": (48, lambda machine: machine.push(int.from_bytes(machine.stream.read(4), "little", signed=True))),
-    b"K": (16, lambda machine: machine.stack.append(machine.stream.byte())),
-    b"M": (48, lambda machine: machine.push(machine.stream.unsigned(2))),
-    b"G": (48, lambda machine: machine.push(struct.unpack(">d", machine.stream.read(8))[0])),
-    b"(": (48, PickleMachine.set_mark),
-    b"1": (16, PickleMachine.pop_to_mark),
-    b"2": (16, lambda machine: machine.push(machine.top())),
-    b"\x94": (100, lambda machine: machine.remember(len(machine.memo) + len(machine.far_memo), machine.top())),
-    b"t": (56, lambda machine: machine.push(tuple(machine.pop_to_mark()))),
-    b"]": (120, lambda machine: machine.push([])),
-    b"\x8f": (120, lambda machine: machine.push([])),
-    b"l": (120, lambda machine: machine.push(machine.pop_to_mark())),
-    b"\x91": (120, lambda machine: machine.push(machine.pop_to_mark())),
-    b"}": (240, lambda machine: machine.push({})),
-    b"P": (80, lambda machine: machine.push(machine.persistent(machine.stream.line().decode("ascii")))),
-    b"Q": (_INSTANCE_BYTES, lambda machine: machine.push(machine.persistent(machine.pop()))),
-    b"\x98": (16, PickleMachine.top),  # makes a buffer read-only
-}
-for _code, (_cost, _run) in _SIMPLE.items():
-    opcode(_code, cost=_cost)(_run)
 
 
 @opcode(b"I", cost=48)
 def int_line(machine: PickleMachine) -> None:
     text = machine.stream.line()
     machine.push(text == b"01" if text in (b"00", b"01") else int(text, 0))
+
+
+@opcode(b"L", cost=48)
+def long_line(machine: PickleMachine) -> None:
+    machine.push(int(machine.stream.line().removesuffix(b"L"), 0))
+
+
+@opcode(b"F", cost=48)
+def float_line(machine: PickleMachine) -> None:
+    machine.push(float(machine.stream.line()))
+
+
+@opcode(b"J", cost=48)
+def binint(machine: PickleMachine) -> None:
+    machine.push(int.from_bytes(machine.stream.read(4), "little", signed=True))
+
+
+@opcode(b"K")
+def binint1(machine: PickleMachine) -> None:
+    machine.stack.append(machine.stream.byte())
+
+
+@opcode(b"M", cost=48)
+def binint2(machine: PickleMachine) -> None:
+    machine.push(machine.stream.unsigned(2))
+
+
+@opcode(b"G", cost=48)
+def binfloat(machine: PickleMachine) -> None:
+    machine.push(struct.unpack(">d", machine.stream.read(8))[0])
 
 
 @opcode(b"\x8a", cost=48)
@@ -143,6 +150,11 @@ def binbytes(machine: PickleMachine, size: int) -> None:
     machine.push(Data(machine.stream.read(size), at))
 
 
+@opcode(b"(", cost=48)
+def mark(machine: PickleMachine) -> None:
+    machine.set_mark()
+
+
 @opcode(b"0")
 def pop(machine: PickleMachine) -> None:
     # On an empty frame, the opcode removes the mark itself.
@@ -150,6 +162,16 @@ def pop(machine: PickleMachine) -> None:
         machine.drop_mark()
     else:
         machine.pop()
+
+
+@opcode(b"1")
+def pop_mark(machine: PickleMachine) -> None:
+    machine.pop_to_mark()
+
+
+@opcode(b"2")
+def dup(machine: PickleMachine) -> None:
+    machine.push(machine.top())
 
 
 @opcode(b"p", cost=100)
@@ -164,6 +186,11 @@ def put(machine: PickleMachine) -> None:
 @sized_opcode({b"q": 1, b"r": 4}, cost=100)
 def binput(machine: PickleMachine, index: int) -> None:
     machine.remember(index, machine.top())
+
+
+@opcode(b"\x94", cost=100)
+def memoize(machine: PickleMachine) -> None:
+    machine.remember(len(machine.memo) + len(machine.far_memo), machine.top())
 
 
 @opcode(b"g")
@@ -187,6 +214,27 @@ def push_tuple(machine: PickleMachine, count: int) -> None:
 
 for _code, _length in ((b"\x85", 1), (b"\x86", 2), (b"\x87", 3)):
     opcode(_code, cost=40 + 8 * _length)(partial(push_tuple, count=_length))
+
+
+@opcode(b"t", cost=56)
+def tuple_to_mark(machine: PickleMachine) -> None:
+    machine.push(tuple(machine.pop_to_mark()))
+
+
+@opcode(b"]", b"\x8f", cost=120)
+def empty_list(machine: PickleMachine) -> None:
+    """Sets are kept as lists: their members are never hashed."""
+    machine.push([])
+
+
+@opcode(b"l", b"\x91", cost=120)
+def list_to_mark(machine: PickleMachine) -> None:
+    machine.push(machine.pop_to_mark())
+
+
+@opcode(b"}", cost=240)
+def empty_dict(machine: PickleMachine) -> None:
+    machine.push({})
 
 
 @opcode(b"d", cost=240)
@@ -241,6 +289,7 @@ def _store(machine: PickleMachine, target: object, values: list[object]) -> None
         mapping[as_key(key)] = value
 
 
+_INSTANCE_BYTES = 400
 _LONGEST_NESTED_BYTES = 2**26
 
 
@@ -269,6 +318,16 @@ def _push_global(machine: PickleMachine, module: str, name: str) -> None:
 def extension(machine: PickleMachine, code: int) -> None:
     """A number that `copyreg` maps to a name in the loading process; unknown here."""
     _push_global(machine, "copyreg.extension", str(code))
+
+
+@opcode(b"P", cost=80)
+def persid(machine: PickleMachine) -> None:
+    machine.push(machine.persistent(machine.stream.line().decode("ascii")))
+
+
+@opcode(b"Q", cost=_INSTANCE_BYTES)
+def binpersid(machine: PickleMachine) -> None:
+    machine.push(machine.persistent(machine.pop()))
 
 
 @opcode(b"R", b"\x81", cost=_INSTANCE_BYTES)
@@ -315,6 +374,11 @@ def build(machine: PickleMachine) -> None:
 @opcode(b"\x97")
 def next_buffer(machine: PickleMachine) -> None:
     raise machine.broken("it needs buffers that are not in the file")
+
+
+@opcode(b"\x98")
+def readonly_buffer(machine: PickleMachine) -> None:
+    machine.top()
 
 
 def call(machine: PickleMachine, function: object, args: object) -> object:
