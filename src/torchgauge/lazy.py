@@ -27,8 +27,10 @@ def collector_paused() -> Iterator[None]:
 
 
 def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package. `homes`: the module that defines names, by its name below the package."""
+    """The `__getattr__` of a package. `homes`: the module that defines names, by its name below the package. They are
+    its `__all__`, unless it has one already."""
     home_of = {name: f"{package}.{home}" for home, names in homes.items() for name in names}
+    vars(sys.modules[package]).setdefault("__all__", sorted(home_of))
 
     def load(name: str) -> Any:
         home = home_of.get(name)

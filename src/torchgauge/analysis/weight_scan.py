@@ -95,7 +95,7 @@ def read_statistics(
 ) -> WeightStatistics:
     """The values of the stored weights; without files, of the model's own parameters."""
     from torchgauge.advise import recommend
-    from torchgauge.weights import LiveTensors, weight_statistics
+    from torchgauge.weights import LiveTensors, scan
 
     live = None if source.index is not None else LiveTensors(source.runnable)
     index = source.stored if live is None else live.index
@@ -103,7 +103,7 @@ def read_statistics(
     if request.deep:
         request = replace(request, heads=known_heads(architecture))
     with transfer("reading the weights", shown=progress) as tell:
-        return weight_statistics(index, request, progress=tell, reader=live, recommend=recommend)
+        return scan(index, request, progress=tell, reader=live, recommend=recommend).statistics()
 
 
 def _scanned(
@@ -112,7 +112,7 @@ def _scanned(
 ) -> WeightStatistics:  # fmt: skip
     """An error of `on_row` goes to `theirs` too."""
     from torchgauge.advise import recommend
-    from torchgauge.weights import weight_statistics
+    from torchgauge.weights import scan
 
     rows = {row.name: row for row in View(capture).weights} if on_row is not None else {}
 
@@ -125,7 +125,7 @@ def _scanned(
                 raise
 
     with transfer("scanning", shown=progress) as tell:
-        statistics = weight_statistics(index, request, progress=tell, on_row=pass_on, recommend=recommend)
+        statistics = scan(index, request, progress=tell, on_row=pass_on, recommend=recommend).statistics()
     for name, _ in statistics.failures:
         pass_on(name, {})
     return statistics

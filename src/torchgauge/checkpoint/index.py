@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from math import prod
 
-from torchgauge.facts import AdapterRecord, TensorSpec, TrainingRecord
+from torchgauge.facts import AdapterRecord, StoredTensor, TensorSpec, TrainingRecord
 from torchgauge.facts.files import file_totals
 
 
@@ -72,6 +72,13 @@ class Entry:
     @property
     def elements(self) -> int:
         return prod(self.spec.shape)
+
+    def record(self, module: str | None = None, module_type: str | None = None) -> StoredTensor:
+        """The tensor as a fact of a capture; `module` is the path of the module that holds it."""
+        return StoredTensor(
+            self.name, self.spec, self.nbytes, self.file, self.offset, self.role.value, self.shared_with,
+            self.logical_elements, module, module_type,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ class _Generated(BaseException):
 
 
 class Call(NamedTuple):
-    """A graph that is run. Modules of one class share a graph if it fits: `moved` are the paths of those it was
-    compiled for, with the paths of those it works for in this call."""
+    """A call of a graph. Modules of one class may share a graph: `moved` maps the paths of those it was compiled for to
+    the paths of those that it runs for in this call."""
 
     graph: int
     moved: tuple[tuple[str, str], ...] = ()
@@ -64,10 +64,14 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Recording:
-    """Everything compiled so far. `paths` are the modules' paths by identity, `names` the parameters' names."""
+    """Everything compiled so far. `paths` are the modules' paths by identity, `names` the parameters' names. Without
+    `runs_code` compiling ends when the code of a graph is generated.
+
+    Methods with the argument `original` replace functions of Dynamo and Inductor, and get the one that they replace."""
 
     paths: Mapping[int, str]
     names: Mapping[int, str]
+    runs_code: bool
     graphs: list[CompiledGraph] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -78,8 +82,8 @@ class Recording:
     attempts: collections.deque[Any] = field(default_factory=collections.deque)
     _frames: dict[str, int] = field(default_factory=dict)
     _defined: dict[str, str] = field(default_factory=dict)
-    unsupported: Any = None  # the last exception that Dynamo raised for code that it cannot trace
-    cause: Any = None  # of these, the one because of which it started again, to end the graph before
+    _unsupported: Any = None  # the last exception that Dynamo raised for code that it cannot trace
+    _cause: Any = None  # the one that made it start again, to end the graph before that code
     _graph: int = 0
     _owners: dict[types.CodeType | str, str] = field(default_factory=dict)
 
@@ -98,7 +102,7 @@ class Recording:
 
     @property
     def called_graphs(self) -> tuple[CompiledGraph, ...]:
-        """With how often each was called; the backward graph as often as the forward graph."""
+        """With the number of calls of each; a backward graph has as many as its forward graph."""
         counts = collections.Counter(self.graphs[call.graph].id for call in self.calls)
         return tuple(replace(graph, calls=counts[graph.id]) for graph in self.graphs)
 
@@ -113,7 +117,7 @@ class Recording:
             for row in self._kernels.get(call.graph, ())
         )
 
-    def note_call(self, graph: int, inputs: Sequence[object]) -> None:
+    def _note_call(self, graph: int, inputs: Sequence[object]) -> None:
         """Parameters are inputs of the graph, and show which module it belongs to."""
         given = tuple(self.names.get(id(value)) for value in inputs)
         first = self._parameters.setdefault(graph, given)
@@ -126,22 +130,43 @@ class Recording:
                 moved[".".join(old)] = ".".join(new)
         self.calls.append(Call(graph, tuple(sorted(moved.items(), key=lambda pair: -len(pair[0])))))
 
-    def note_recompilation(self, code: types.CodeType, guards: Sequence[str]) -> None:
-        """Of a function that was compiled before in this recording; for Dynamo also of one that another model compiled.
-        A guard is written "0/0: tensor 'x' size mismatch …", with the number of the compilation whose guard it is."""
-        if any(
-            (one.co_filename, one.co_firstlineno) == (code.co_filename, code.co_firstlineno) for one in self.attempts
-        ):
+    def find_failed_guards(self, original: Function, entries: Any, frame: Any, *args: object, **kwargs: object) -> Any:
+        """A recompilation: of a function that was compiled before in this recording; for Dynamo also of one that
+        another model compiled. A guard is written "0/0: tensor 'x' size mismatch …", with the number of the compilation
+        whose guard it is."""
+        guards, code = original(entries, frame, *args, **kwargs), frame.f_code
+        place = (code.co_filename, code.co_firstlineno)
+        if any((attempt.co_filename, attempt.co_firstlineno) == place for attempt in self.attempts):
             first = _first_line(guards[0]) if guards else "no guard is known"
             number, colon, rest = first.partition(": ")
             reason = rest if colon and "/" in number and " " not in number else first
-            self.recompilations.append(Recompilation(reason, source_line(code.co_filename, code.co_firstlineno)))
+            self.recompilations.append(Recompilation(reason, source_line(*place)))
+        return guards
 
-    def note_break(self, reason: Any) -> None:
+    def compile_subgraph(self, original: Function, output: Any, *args: object, **kwargs: object) -> object:
+        from torch._dynamo.output_graph import GraphCompileReason
+
+        self._note_owner(output)
+        # Before 2.9 another argument came before it.
+        given = (*args, *kwargs.values())
+        reason = next(value for value in given if isinstance(value, GraphCompileReason))
+        if reason.graph_break:
+            self._note_break(reason)
+        return original(output, *args, **kwargs)
+
+    def raise_unsupported(self, original: Function, error: Any, *args: object, **kwargs: object) -> None:
+        original(error, *args, **kwargs)
+        self._unsupported = error
+
+    def restart(self, original: Function, *args: object, **kwargs: object) -> object:
+        self._cause = self._unsupported
+        return original(*args, **kwargs)
+
+    def _note_break(self, reason: Any) -> None:
         if all(is_python_library(frame.filename) for frame in reason.user_stack):
             return  # a function of Python's that runs between two graphs, and that Dynamo tried to compile too
         lines = [line for frame in reason.user_stack if (line := source_line(frame.filename, frame.lineno))]
-        cause = self.cause
+        cause = self._cause
         if reason.reason == "step_unsupported" and cause is not None:
             # It cannot resume there (in `try`), so the graph ended at a line before it.
             reason = replace(reason, reason=str(getattr(cause, "msg", cause)), user_stack=cause.real_stack)
@@ -154,23 +179,54 @@ class Recording:
         known = self._breaks.get((text, source))
         self._breaks[text, source] = GraphBreak(text, source, reason.reason.strip(), known.count + 1 if known else 1)
 
-    def note_failure(self, graph: int, error: BaseException, messages: Sequence[str]) -> None:
-        """A graph that the backend refused: Python runs it. The line of the op that it failed at is in the exception
-        for a forward op, in a warning before it for a backward op; else it is the line where the graph ends."""
+    def call_compiler(
+        self, original: Function, output: Any, module: fx.GraphModule, *args: object, **kwargs: object
+    ) -> object:
+        """A graph that the backend refuses is run by Python. The line of the op that it failed at is in the exception
+        for a forward op, in a warning before it for a backward op; otherwise it is the line where the graph ends."""
         from torch._dynamo.exc import Unsupported
 
-        del self.graphs[graph:]
-        self._kernels = {at: rows for at, rows in self._kernels.items() if at < graph}
-        if isinstance(error, Unsupported):
-            said = "\n".join((str(error), str(error.__cause__ or error.__context__ or ""), *messages))
-            places = re.findall(r'File "([^"]+)", line (\d+)', said)
-            lines = [line for file, at in places if (line := source_line(file, int(at)))]
-            reason, source = _first_line(error.msg), lines[-1] if lines else None
-            self._breaks.setdefault((reason, source), GraphBreak(reason, source, error.msg.strip()))
+        code, graph = output.root_tx.f_code, len(self.graphs)
+        source = source_line(code.co_filename, code.co_firstlineno)
+        self.graphs.append(CompiledGraph(self._id(), "forward", code.co_name, source, _calls(module)))
+        self._graph = graph
+        with warnings.catch_warnings(record=True) as messages:
+            warnings.simplefilter("always")
+            try:
+                compiled = original(output, module, *args, **kwargs)
+            except BaseException as error:  # Dynamo starts again, or leaves the function to Python
+                del self.graphs[graph:]
+                self._kernels = {at: rows for at, rows in self._kernels.items() if at < graph}
+                if isinstance(error, Unsupported):
+                    warned = [str(warning.message) for warning in messages]
+                    said = "\n".join((str(error), str(error.__cause__ or error.__context__ or ""), *warned))
+                    places = re.findall(r'File "([^"]+)", line (\d+)', said)
+                    lines = [line for file, at in places if (line := source_line(file, int(at)))]
+                    reason, source = _first_line(error.msg), lines[-1] if lines else None
+                    self._breaks.setdefault((reason, source), GraphBreak(reason, source, error.msg.strip()))
+                raise
 
-    def note_owner(self, output: Any) -> None:
-        """The module whose method is compiled. The part of a function behind a break has its variables only if it uses
-        them; it belongs where the function does."""
+        def counted(*inputs: object) -> object:
+            self._note_call(graph, inputs)
+            return compiled(*inputs)
+
+        return counted
+
+    def example_inputs(self, original: Function, output: Any) -> list[Any]:
+        """Before 2.11 a backend takes real tensors or those of Dynamo's fake mode; later it copies others itself."""
+        context = output.tracing_context
+        mode, inputs = context.fake_mode, []
+        for value in original(output):
+            if isinstance(value, FakeTensor) and value.fake_mode is not mode:
+                sizes = context.tensor_to_context.get(value)
+                source = getattr(sizes, "tensor_source", None)
+                value = mode.from_tensor(value, static_shapes=False, symbolic_context=sizes, source=source)
+            inputs.append(value)
+        return inputs
+
+    def _note_owner(self, output: Any) -> None:
+        """Note the module whose method is compiled. The part of a function after a break only has the variables that it
+        uses; it belongs to the same module as the function."""
         from torch._dynamo.resume_execution import ContinueExecutionCache
 
         code, values = output.root_tx.f_code, output.root_tx.f_locals
@@ -182,38 +238,52 @@ class Recording:
             self._owners[whole] = owner
         self._owners[self._id()] = self._owners.get(whole, "")
 
-    def note_graph(self, output: Any, module: fx.GraphModule) -> int:
-        code = output.root_tx.f_code
-        self._graph = len(self.graphs)
-        source = source_line(code.co_filename, code.co_firstlineno)
-        self.graphs.append(CompiledGraph(self._id(), "forward", code.co_name, source, _calls(module)))
-        return self._graph
+    def generate(self, original: Function, module: fx.GraphModule, *args: object, **kwargs: object) -> object:
+        """Inductor's code of a graph; a backward graph has the number of its forward graph."""
+        if kwargs.get("is_backward"):
+            number = self._id()
+            known = next((g for g in reversed(self.graphs) if g.id == number and g.phase == "forward"), None)
+            function, source = (known.function, known.source) if known else ("backward", None)
+            self._graph = len(self.graphs)
+            self.graphs.append(CompiledGraph(number, "backward", function, source, _calls(module)))
+        plain = None if self.runs_code else fx.GraphModule(module, copy.copy(module.graph))
+        try:
+            return original(module, *args, **kwargs)
+        except _Generated:
+            return _op_by_op(plain)
 
-    def note_backward(self, module: fx.GraphModule) -> None:
-        """The backward graph of the forward graph with the same number."""
-        number = self._id()
-        known = next((g for g in reversed(self.graphs) if g.id == number and g.phase == "forward"), None)
-        function, source = (known.function, known.source) if known else ("backward", None)
-        self._graph = len(self.graphs)
-        self.graphs.append(CompiledGraph(number, "backward", function, source, _calls(module)))
+    def compile_to_module(self, original: Function, lowering: Any) -> object:
+        if self.runs_code:
+            return original(lowering)
+        lowering.codegen()
+        raise _Generated
+
+    def define_kernel(
+        self, original: Function, scheduling: Any, source: str, nodes: Sequence[Any], *args: object, **kwargs: object
+    ) -> object:
+        """Each node that went into a kernel, by its name; among them are marks where a reduction begins and ends."""
+        name = original(scheduling, source, nodes, *args, **kwargs)
+        for node in nodes:
+            for leaf in node.get_nodes() if hasattr(node, "get_nodes") else ():
+                self._defined[leaf.get_name()] = name
+        return name
+
+    def codegen(self, original: Function, scheduler: Any, *args: object, **kwargs: object) -> object:
+        result = original(scheduler, *args, **kwargs)
+        self._note_kernels(scheduler)
+        return result
 
     @property
     def _owner(self) -> str:
         """The module whose method was compiled to the current graph."""
         return self._owners.get(self.graphs[self._graph].id, "")
 
-    def note_names(self, nodes: Iterable[Any], name: str) -> None:
-        """Each node that went into a kernel, by its name; among them are marks where a reduction begins and ends."""
-        for node in nodes:
-            for leaf in node.get_nodes() if hasattr(node, "get_nodes") else ():
-                self._defined[leaf.get_name()] = name
-
     def _id(self) -> str:
         """Dynamo numbers the frames of the whole process; here they start with 0."""
         frame, _, version = str(torch._guards.CompileContext.current_compile_id()).partition("/")
         return f"{self._frames.setdefault(frame, len(self._frames))}/{version}"
 
-    def note_kernels(self, scheduler: Any) -> None:
+    def _note_kernels(self, scheduler: Any) -> None:
         """The nodes of a scheduler are what it fused, in the order in which they are launched."""
         from torch._inductor import ir
         from torch._inductor.virtualized import V
@@ -399,96 +469,6 @@ def _extern_name(node: Any) -> str:
     return str(getattr(node, "python_kernel_name", None) or type(node).__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Interceptor:
-    """Functions of Dynamo and Inductor, each given the one that it replaces and its arguments. Without `runs_code`
-    compiling ends when the code of a graph is generated."""
-
-    found: Recording
-    runs_code: bool
-
-    def compile_subgraph(self, original: Function, output: Any, *args: object, **kwargs: object) -> object:
-        from torch._dynamo.output_graph import GraphCompileReason
-
-        self.found.note_owner(output)
-        # Before 2.9 another argument came before it.
-        given = (*args, *kwargs.values())
-        reason = next(value for value in given if isinstance(value, GraphCompileReason))
-        if reason.graph_break:
-            self.found.note_break(reason)
-        return original(output, *args, **kwargs)
-
-    def unsupported(self, original: Function, error: Any, *args: object, **kwargs: object) -> None:
-        original(error, *args, **kwargs)
-        self.found.unsupported = error
-
-    def restart(self, original: Function, *args: object, **kwargs: object) -> object:
-        self.found.cause = self.found.unsupported
-        return original(*args, **kwargs)
-
-    def call_compiler(
-        self, original: Function, output: Any, module: fx.GraphModule, *args: object, **kwargs: object
-    ) -> object:
-        graph = self.found.note_graph(output, module)
-        with warnings.catch_warnings(record=True) as messages:
-            warnings.simplefilter("always")
-            try:
-                compiled = original(output, module, *args, **kwargs)
-            except BaseException as error:  # Dynamo starts again, or leaves the function to Python
-                self.found.note_failure(graph, error, [str(warning.message) for warning in messages])
-                raise
-
-        def counted(*inputs: object) -> object:
-            self.found.note_call(graph, inputs)
-            return compiled(*inputs)
-
-        return counted
-
-    def example_inputs(self, original: Function, output: Any) -> list[Any]:
-        """Before 2.11 a backend takes real tensors or those of Dynamo's fake mode; later it copies others itself."""
-        context = output.tracing_context
-        mode, inputs = context.fake_mode, []
-        for value in original(output):
-            if isinstance(value, FakeTensor) and value.fake_mode is not mode:
-                sizes = context.tensor_to_context.get(value)
-                source = getattr(sizes, "tensor_source", None)
-                value = mode.from_tensor(value, static_shapes=False, symbolic_context=sizes, source=source)
-            inputs.append(value)
-        return inputs
-
-    def find_failed_guards(self, original: Function, entries: Any, frame: Any, *args: object, **kwargs: object) -> Any:
-        guards = original(entries, frame, *args, **kwargs)
-        self.found.note_recompilation(frame.f_code, guards)
-        return guards
-
-    def generate(self, original: Function, module: fx.GraphModule, *args: object, **kwargs: object) -> object:
-        if kwargs.get("is_backward"):
-            self.found.note_backward(module)
-        plain = None if self.runs_code else fx.GraphModule(module, copy.copy(module.graph))
-        try:
-            return original(module, *args, **kwargs)
-        except _Generated:
-            return _op_by_op(plain)
-
-    def codegen(self, original: Function, scheduler: Any, *args: object, **kwargs: object) -> object:
-        result = original(scheduler, *args, **kwargs)
-        self.found.note_kernels(scheduler)
-        return result
-
-    def define_kernel(
-        self, original: Function, scheduling: Any, source: str, nodes: Sequence[Any], *args: object, **kwargs: object
-    ) -> object:
-        name = original(scheduling, source, nodes, *args, **kwargs)
-        self.found.note_names(nodes, name)
-        return name
-
-    def compile_to_module(self, original: Function, lowering: Any) -> object:
-        if self.runs_code:
-            return original(lowering)
-        lowering.codegen()
-        raise _Generated
-
-
 def _op_by_op(plain: fx.GraphModule | None) -> Any:
     """The graph itself as the code that Inductor would have compiled."""
     from torch._inductor import output_code
@@ -526,23 +506,24 @@ def recording(model: nn.Module, *, runs_code: bool) -> Iterator[Recording]:
 
     paths = ModulePaths(model)
     found = Recording(
-        {id(module): path for module, path in paths.modules()}, {id(owned.tensor): owned.name for owned in paths.owned}
+        {id(module): path for module, path in paths.modules()},
+        {id(owned.tensor): owned.name for owned in paths.owned},
+        runs_code,
     )
-    ours = Interceptor(found, runs_code)
     guards = "get_and_maybe_log_recompilation_reasons"  # without the last "s" in 2.6
     guards = guards if hasattr(convert_frame, guards) else guards[:-1]
     replaced: list[tuple[Any, str, Function]] = [
-        (output_graph.OutputGraph, "compile_subgraph", ours.compile_subgraph),
-        (exc.Unsupported, "__init__", ours.unsupported),
-        (symbolic_convert.SpeculationEntry, "fail_and_restart_analysis", ours.restart),
-        (output_graph.OutputGraph, "call_user_compiler", ours.call_compiler),
-        (output_graph.OutputGraph, "example_inputs", ours.example_inputs),
-        (convert_frame, guards, ours.find_failed_guards),
-        (compile_fx, "fx_codegen_and_compile", ours.generate),
-        (scheduler.Scheduler, "codegen", ours.codegen),
-        (cpp.CppScheduling, "define_kernel", ours.define_kernel),
-        (triton.TritonScheduling, "define_kernel", ours.define_kernel),
-        (graph.GraphLowering, "compile_to_module", ours.compile_to_module),
+        (output_graph.OutputGraph, "compile_subgraph", found.compile_subgraph),
+        (exc.Unsupported, "__init__", found.raise_unsupported),
+        (symbolic_convert.SpeculationEntry, "fail_and_restart_analysis", found.restart),
+        (output_graph.OutputGraph, "call_user_compiler", found.call_compiler),
+        (output_graph.OutputGraph, "example_inputs", found.example_inputs),
+        (convert_frame, guards, found.find_failed_guards),
+        (compile_fx, "fx_codegen_and_compile", found.generate),
+        (scheduler.Scheduler, "codegen", found.codegen),
+        (cpp.CppScheduling, "define_kernel", found.define_kernel),
+        (triton.TritonScheduling, "define_kernel", found.define_kernel),
+        (graph.GraphLowering, "compile_to_module", found.compile_to_module),
     ]
     with ExitStack() as stack:
         for place, name, replacement in replaced:
@@ -607,8 +588,8 @@ class Options:
         return cls(lookup_backend("inductor"))
 
     def fresh_backend(self, *, runs_code: bool) -> Function:
-        """The same backend, equal to no other: what a backend has compiled is found again by any that is equal to it,
-        and nothing that the user compiled may be taken for what is to be recorded."""
+        """The same backend as a new object. Dynamo reuses graphs compiled by an equal backend, and graphs that the user
+        compiled must not be taken for those to be recorded."""
 
         def backend(module: fx.GraphModule, inputs: object, **kwargs: object) -> object:
             tuning = [] if runs_code else [name for name in TUNING if self.changes.get(name)]
@@ -664,7 +645,7 @@ def options_of(part: Any) -> Options | None:
 
 def root_options(target: object) -> Options | None:
     """Of the outermost wrapper of torch.compile around a whole model, which may be inside those of data parallelism;
-    None where only parts of it are compiled, or the target is not a model."""
+    None if only parts of it are compiled, or the target is not a model."""
     if not isinstance(target, nn.Module) or "torch._dynamo" not in sys.modules:
         return None
     from torch._dynamo import OptimizedModule

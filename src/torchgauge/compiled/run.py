@@ -1,4 +1,4 @@
-"""A model as `torch.compile` takes it apart: run once on fake tensors, or for real where its code looks at values."""
+"""The graphs and kernels of a model under `torch.compile`: run once on fake tensors, or for real if it reads values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def compile_model(model: nn.Module, candidate: Candidate, request: Request, root
         run = contextvars.copy_context().run
         try:
             return run(_on_fakes, model, candidate, request, root)
-        except Exception as error:  # the model's own code may raise anything where it meets a tensor without values
+        except Exception as error:  # the model's own code may raise anything on a tensor without values
             failure = f"{type(error).__name__}: {first_line(error)}"
             let_go(error)
         nbytes = sum(parameter.nbytes for parameter in model.parameters())

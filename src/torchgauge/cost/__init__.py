@@ -1,6 +1,6 @@
 """Costs of ops: name, shapes and tags in, `Cost` out. No torch here."""
 
-from torchgauge.cost import (  # noqa: F401 -- importing a formula file fills the registry
+from torchgauge.cost import (
     attention,
     convolution,
     elementwise,

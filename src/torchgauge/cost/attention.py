@@ -3,14 +3,14 @@
 Causal and windowed attention count in full, and grouped queries by the query heads, so the MACs are the same whichever
 kernel ran. Flex attention counts the blocks that its block mask lists, since no other kernel computes fewer. Besides
 the two products a score costs 6 flops (scaling 1, softmax 5), 1 more with an additive mask and 3 more with dropout.
-What a flex attention's `score_mod` computes is unknown and not counted.
+The work of a flex attention's `score_mod` is unknown and not counted.
 
 The backward pass has four products: the gradients of the value, the weights, the query and the key. Fused kernels
-compute the scores anew; those are flops but no MACs, so that the MACs do not depend on the kernel. A score there costs
-6 flops (scale, subtract the log-sum-exp, exp; subtract, multiply, scale), and the row sums of grad · out 2 per output
-element.
+recompute the scores, which counts as flops but not as MACs, so that the MACs do not depend on the kernel. A score there
+costs 6 flops (scale, subtract the log-sum-exp, exp; subtract, multiply, scale), and the row sums of grad · out 2 per
+output element.
 
-Packed sequences of unknown lengths are taken as equally long.
+Packed sequences of unknown lengths are assumed to have the same length.
 
 The fused multi-head and encoder-layer kernels of the inference fast path do projections and attention in one op.
 """

@@ -1,4 +1,4 @@
-"""Elementwise ops: one flop per element where nothing else is said here.
+"""Elementwise ops: one flop per element unless listed otherwise.
 
 Choosing, copying and reinterpreting are not arithmetic: `where` and a cast have no flops. Comparisons have one.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import arithmetic, per_input, per_output, total_bytes
 
-# The generic rate, spelled out because torch tags not every form of these ops as pointwise (`abs_`, `eq_`, …).
+# The generic rate. They are listed because torch does not tag every form of these ops as pointwise (`abs_`, `eq_`, …).
 _ONE_FLOP = (
     "abs", "acos", "acosh", "angle", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift",
     "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clamp_max", "clamp_min", "copysign",
@@ -20,36 +20,26 @@ _ONE_FLOP = (
     "sinh", "sqrt", "square", "tan", "true_divide", "trunc",
 )  # fmt: skip
 
-per_output("elementwise", dict.fromkeys(_ONE_FLOP, 1))
 per_output(
     "elementwise",
     {
-        "where": 0,
+        " ".join(_ONE_FLOP): 1,
+        "where complex": 0,
         "lerp": 3,  # a + w (b − a)
         "hypot": 4,
         "sinc": 3,  # sin(πx) / πx
         "xlogy": 2,
         "special_xlog1py": 3,
         "special_entr": 3,  # −x log x
-        "logaddexp": 7,  # max + log(1 + exp(−|a − b|))
-        "logaddexp2": 7,
+        "logaddexp logaddexp2": 7,  # max + log(1 + exp(−|a − b|))
         "nan_to_num": 3,  # three comparisons
         "logit_backward": 3,
         "polar": 4,  # cos, sin and two products
-        "complex": 0,
         "linalg_cross": 3,  # two products and a difference
-        "_add_relu": 2,
+        "_add_relu native_dropout_backward _masked_scale": 2,
         "dist_backward": 4,
-        "isin": 1,
-        "native_dropout_backward": 2,
-        "_masked_scale": 2,
-        "_fill_mem_eff_dropout_mask": 1,
-        "_dirichlet_grad": 1,
-        "_standard_gamma": 1,
-        "_standard_gamma_grad": 1,
-        "_sample_dirichlet": 1,
-        "poisson": 1,
-        "binomial": 1,
+        "isin _fill_mem_eff_dropout_mask _dirichlet_grad _standard_gamma _standard_gamma_grad _sample_dirichlet "
+        "poisson binomial": 1,
     },
 )
 # These compare whole tensors: the result is a Python bool.
@@ -58,7 +48,7 @@ per_input("elementwise", {"equal": 1, "allclose": 6})  # |a − b| ≤ atol + rt
 
 @formula("aten::add", "aten::sub", "aten::rsub", "aten::subtract", category="elementwise")
 def add(call: Call) -> Work:
-    is_scaled = call.get("alpha", 1) != 1  # a list where there is one per tensor
+    is_scaled = call.get("alpha", 1) != 1  # a list if there is one per tensor
     return arithmetic(call, (1 + is_scaled) * call.out.numel)
 
 
@@ -112,55 +102,33 @@ SIGMOID_FLOPS = 4
 per_output(
     "activation",
     {
-        "relu": 1,
-        "relu6": 2,  # two bounds
-        "hardtanh": 2,
-        "threshold": 1,
-        "leaky_relu": 2,  # compare, multiply
-        "prelu": 2,
-        "_prelu_kernel": 2,
-        "rrelu": 2,
-        "rrelu_with_noise": 2,
-        "rrelu_with_noise_functional": 2,
+        "relu threshold tanh": 1,
+        "relu6 hardtanh": 2,  # two bounds
+        "leaky_relu prelu _prelu_kernel rrelu rrelu_with_noise rrelu_with_noise_functional": 2,  # compare, multiply
         "elu": 4,  # compare; a (exp(x) − 1)
         "celu": 5,  # compare; a (exp(x / a) − 1)
         "selu": 5,  # an ELU, scaled
-        "sigmoid": SIGMOID_FLOPS,
-        "special_expit": SIGMOID_FLOPS,
-        "tanh": 1,
+        "sigmoid special_expit": SIGMOID_FLOPS,
         "silu": SIGMOID_FLOPS + 1,
         "mish": 5,  # x tanh(log(1 + exp(x)))
         "softplus": 5,  # log(1 + exp(β x)) / β
-        "log_sigmoid": 5,  # −log(1 + exp(−x))
-        "log_sigmoid_forward": 5,
+        "log_sigmoid log_sigmoid_forward": 5,  # −log(1 + exp(−x))
         "hardsigmoid": 4,  # min(max(x + 3, 0), 6) / 6
         "hardswish": 5,
         "hardshrink": 2,  # |x| > λ
         "softshrink": 3,  # two comparisons, x ± λ
         "glu": SIGMOID_FLOPS + 1,  # per output, half the input
         "glu_jvp": 9,
-    },
-)
-
-per_output(
-    "activation",
-    {
-        "threshold_backward": 1,
-        "hardtanh_backward": 2,
-        "leaky_relu_backward": 2,
-        "_prelu_kernel_backward": 3,
-        "rrelu_with_noise_backward": 1,
+        "threshold_backward rrelu_with_noise_backward": 1,
+        "hardtanh_backward leaky_relu_backward hardshrink_backward softshrink_backward": 2,
+        "_prelu_kernel_backward hardsigmoid_backward": 3,
         "elu_backward": 4,
         "sigmoid_backward": 3,  # g (1 − y) y
         "tanh_backward": 3,  # g (1 − y²)
         "silu_backward": 9,  # s = sigmoid(x); g s (1 + x (1 − s))
         "mish_backward": 14,
-        "softplus_backward": 5,
+        "softplus_backward hardswish_backward": 5,
         "log_sigmoid_backward": SIGMOID_FLOPS + 2,
-        "hardsigmoid_backward": 3,
-        "hardswish_backward": 5,
-        "hardshrink_backward": 2,
-        "softshrink_backward": 2,
     },
 )
 

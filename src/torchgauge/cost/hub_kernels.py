@@ -1,8 +1,8 @@
-"""Kernels of libraries, known by their schema: the name of the op and of its arguments, in whatever namespace.
+"""Kernels of libraries, recognised by their schema: the names of the op and of its arguments, in any namespace.
 
 Kernels of Hugging Face's `kernels` package register their ops under a namespace with a hash (`_activation_3a1c9f2`),
 vLLM, SGLang and flash-attn the same ops under theirs. The schemas are those of the repositories' C++ bindings. Many
-have no fake kernel; `outputs` says what they return.
+have no fake kernel; `outputs` describes what they return.
 """
 
 from __future__ import annotations

@@ -13,21 +13,16 @@ from torchgauge.cost.registry import Call, Work, formula, written_bytes
 from torchgauge.cost.work import argument, arithmetic, extent, is_in_place, per_input, per_output, total_bytes
 from torchgauge.facts import TensorSpec, tensor_specs
 
-per_output(
-    "indexing",
-    dict.fromkeys(
-        (
-            "masked_fill", "masked_scatter", "masked_scatter_backward", "masked_select_backward", "flip", "fliplr",
-            "flipud", "roll", "rot90", "repeat", "repeat_interleave", "tile", "tril", "triu", "diag", "diag_embed",
-            "diagflat", "diagonal_backward", "select_backward", "slice_backward", "select_scatter", "slice_scatter",
-            "diagonal_scatter", "as_strided_scatter", "index_select_backward", "one_hot", "channel_shuffle",
-            "native_channel_shuffle", "tril_indices", "triu_indices", "combinations", "cartesian_prod",
-        ),
-        0,
-    ),
+_PLACED = (
+    "masked_fill", "masked_scatter", "masked_scatter_backward", "masked_select_backward", "flip", "fliplr", "flipud",
+    "roll", "rot90", "repeat", "repeat_interleave", "tile", "tril", "triu", "diag", "diag_embed", "diagflat",
+    "diagonal_backward", "select_backward", "slice_backward", "select_scatter", "slice_scatter", "diagonal_scatter",
+    "as_strided_scatter", "index_select_backward", "one_hot", "channel_shuffle", "native_channel_shuffle",
+    "tril_indices", "triu_indices", "combinations", "cartesian_prod",
 )  # fmt: skip
+per_output("indexing", dict.fromkeys(_PLACED, 0))
 # Looking for non-zeros compares every element; the gradient of overlapping windows is summed.
-per_input("indexing", {"nonzero": 1, "nonzero_static": 1, "argwhere": 1, "nonzero_numpy": 1, "unfold_backward": 1})
+per_input("indexing", {"nonzero nonzero_static argwhere nonzero_numpy unfold_backward": 1})
 
 
 @formula(
@@ -101,7 +96,7 @@ def _scattered(call: Call, touched: int, read: int, accumulates: bool) -> Work:
     return Work(flops=flops, bytes_read=read + target.distinct_bytes, bytes_written=written_bytes(call))
 
 
-# Sorting and searching, in comparisons (flops where the values are floating):
+# Sorting and searching, in comparisons (flops if the values are floating-point):
 #     sort, unique       ⌈log₂ n⌉ per element of a row of n
 #     topk               ⌈log₂ k⌉ per element, at least 1: a heap of the k best
 #     kthvalue, median   2 per element: the expected cost of selection by partition

@@ -1,6 +1,6 @@
 """Factorisations and solves, with the leading terms of Golub and Van Loan's "Matrix Computations".
 
-No MACs: what a solver multiplies inside is its own affair.
+There are no MACs: products inside a solver are not counted separately.
 
     n × n            Cholesky n³/3; LU and determinant 2n³/3; inverse 2n³; matrix exponential 10n³ (five products of
                      the Taylor polynomial of degree 18; the squarings depend on the data)
@@ -99,8 +99,8 @@ def least_squares(call: Call) -> Work:
     return arithmetic(call, factorised + 4 * call["b"].numel * width, COMPLEX_SOLVER)
 
 
-# Fast Fourier transforms: 5 N log₂ N real operations for N complex points, half of it where one side is real. N is the
-# number of points over all transformed dimensions together; on the real side where there is one.
+# Fast Fourier transforms: 5 N log₂ N real operations for N complex points, half of that if one side is real. N is the
+# number of points over all transformed dimensions together, on the real side if there is one.
 
 
 @formula("aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r", category="fft")

@@ -1,8 +1,8 @@
 """Linear layers: input @ weight.T + bias, plain, packed and quantized.
 
-The MACs are elements of the input × output features, so a packed weight whose shape is hidden does no harm. Layers that
-multiply integers have MACs but no flops for them; where their input and output are floating, the conversions count: two
-flops per element (scale and round).
+The MACs are the elements of the input × output features, so the shape of a packed weight is not needed. Layers that
+multiply integers have MACs but no flops for them; if their input and output are floating-point, the conversions count:
+two flops per element (scale and round).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def quanto_linear(call: Call) -> Work:
 
 @formula("torchao::float8_linear_cpu", "torchao::da8w4_linear_cpu", category="matmul")
 def torchao_linear(call: Call) -> Work:
-    """Both sides have scales; 4-bit weights are integers, as is what they are multiplied by."""
+    """Both sides have scales; 4-bit weights and their inputs are integers."""
     macs = _linear_macs(call)
     scaling = (2 + _has_bias(call)) * call.out.numel
     return Work(macs, flops=scaling + (2 * macs if _input(call).is_floating else 0))

@@ -16,7 +16,7 @@ _NONE, _MEAN = 0, 1
 
 
 class Rate(NamedTuple):
-    """`backward` is None where the gradient is not a separate op."""
+    """`backward` is None if the gradient is not a separate op."""
 
     forward: int
     backward: int | None = None

@@ -70,7 +70,7 @@ def addr(call: Call) -> Work:
 def matmul(call: Call) -> Work:
     left, right = call["self"], argument(call, "other", "tensor2")
     if right is not None and len(left.shape) == 1 and len(right.shape) == 2:
-        # Also where the left one has rows of several lengths, of which one row of elements is known.
+        # Also if the left one has rows of several lengths (nested tensors), of which one row of elements is known.
         return products(call, left.numel * right.shape[-1])
     return products(call, call.out.numel * call["self"].shape[-1])
 

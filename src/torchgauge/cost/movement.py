@@ -1,6 +1,6 @@
 """Ops that move data without arithmetic: copies, new tensors, views, collectives.
 
-Copies: what is read is written. A destination that is overwritten is not read.
+A copy reads as much as it writes. A destination that is overwritten is not read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VIEW_COPIES = (
     "transpose_copy", "unbind_copy", "unfold_copy", "unsqueeze_copy", "values_copy", "view_as_complex_copy",
     "view_as_real_copy", "view_copy",
 )  # fmt: skip
-# These return their input where there is nothing to do; the capture tags them as views then.
+# These return their input if there is nothing to do; the capture then tags them as views.
 _MAYBE_VIEWS = ("contiguous", "to", "type_as", "reshape", "reshape_as", "flatten")
 
 
@@ -82,7 +82,7 @@ def fill_value(call: Call) -> Work:
     return Work(flops=0, bytes_read=total_bytes(call.get("value")))
 
 
-# Free ops: new views of the same memory (those that torch does not tag as such too), and questions about a tensor.
+# Free ops: new views of the same memory (also those that torch does not tag as views), and queries of a tensor.
 
 _VIEWS = (
     "detach", "alias", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias", "view", "view_as", "as_strided",

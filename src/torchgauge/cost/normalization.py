@@ -109,12 +109,9 @@ def weight_norm_backward(call: Call) -> Work:
 per_input(
     "normalization",
     {
-        "batch_norm_stats": STATISTICS_FLOPS,
-        "batch_norm_update_stats": STATISTICS_FLOPS,
-        "batch_norm_elemt": 4,
-        "batch_norm_backward_reduce": 4,
+        "batch_norm_stats batch_norm_update_stats": STATISTICS_FLOPS,
+        "batch_norm_elemt batch_norm_backward_reduce renorm": 4,
         "batch_norm_backward_elemt": 6,
-        "renorm": 4,
     },
 )
 
@@ -140,32 +137,19 @@ def _rows(call: Call) -> int:
     return int(call["input"].numel // size) if size else 0
 
 
-# Softmax and its kin over n elements: maximum, subtraction, exp, sum, division: 5 n. log_softmax takes the logarithm of
-# the sum once per row and subtracts it: 5 n + 1 per row. logsumexp: 4 n + 2 per row. Gradients: y (g − Σ g y) and g −
-# exp(y) Σ g, 4 n each.
+# Softmax and related ops over n elements: maximum, subtraction, exp, sum, division: 5 n. log_softmax takes the
+# logarithm of the sum once per row and subtracts it: 5 n + 1 per row. logsumexp: 4 n + 2 per row. Gradients: y (g − Σ g
+# y) and g − exp(y) Σ g, 4 n each.
 
-per_output(
-    "softmax",
-    {
-        "softmax": 5,
-        "_softmax": 5,
-        "special_softmax": 5,
-        "_safe_softmax": 5,
-        "_masked_softmax": 5,
-        "_nested_tensor_softmax_with_shape": 5,
-        "_sparse_softmax": 5,
-    },
+_SOFTMAX = (
+    "softmax _softmax special_softmax _safe_softmax _masked_softmax _nested_tensor_softmax_with_shape _sparse_softmax"
 )
-per_input(
-    "softmax",
-    {
-        "_softmax_backward_data": 4,
-        "_masked_softmax_backward": 4,
-        "_log_softmax_backward_data": 4,
-        "_sparse_softmax_backward_data": 4,
-        "_sparse_log_softmax_backward_data": 4,
-    },
+per_output("softmax", {_SOFTMAX: 5})
+_SOFTMAX_BACKWARD = (
+    "_softmax_backward_data _masked_softmax_backward _log_softmax_backward_data _sparse_softmax_backward_data "
+    "_sparse_log_softmax_backward_data"
 )
+per_input("softmax", {_SOFTMAX_BACKWARD: 4})
 
 
 @formula(

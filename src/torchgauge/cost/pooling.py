@@ -62,17 +62,10 @@ def adaptive_avg_pool_backward(call: Call) -> Work:
 per_input(
     "pooling",
     {
-        "max_pool2d_backward": 1,
-        "max_pool2d_with_indices_backward": 1,
-        "max_pool3d_with_indices_backward": 1,
-        "mkldnn_max_pool2d_backward": 1,
-        "mkldnn_max_pool3d_backward": 1,
-        "adaptive_max_pool2d_backward": 1,
-        "adaptive_max_pool3d_backward": 1,
-        "fractional_max_pool2d_backward": 1,
-        "fractional_max_pool3d_backward": 1,
-        "max_unpool2d": 0,
-        "max_unpool3d": 0,
+        "max_pool2d_backward max_pool2d_with_indices_backward max_pool3d_with_indices_backward "
+        "mkldnn_max_pool2d_backward mkldnn_max_pool3d_backward adaptive_max_pool2d_backward "
+        "adaptive_max_pool3d_backward fractional_max_pool2d_backward fractional_max_pool3d_backward": 1,
+        "max_unpool2d max_unpool3d": 0,
     },
 )
 

@@ -14,7 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 from torchgauge.cost.registry import Call, Work, formula
-from torchgauge.cost.work import argument, arithmetic, per_input
+from torchgauge.cost.work import argument, arithmetic, per_input, qualified
 
 
 class Rate(NamedTuple):
@@ -23,58 +23,33 @@ class Rate(NamedTuple):
 
 
 _REDUCTIONS: Mapping[str, Rate] = {
-    "sum": Rate(1),
+    "sum prod amax amin argmax argmin any all count_nonzero": Rate(1),
     "nansum": Rate(2),  # a test for NaN
-    "prod": Rate(1),
     "mean": Rate(1, 1),
     "nanmean": Rate(2, 1),
-    "var": Rate(4, 2),
-    "var_mean": Rate(4, 2),
-    "std": Rate(4, 3),
-    "std_mean": Rate(4, 3),
-    "amax": Rate(1),
-    "amin": Rate(1),
-    "argmax": Rate(1),
-    "argmin": Rate(1),
-    "aminmax": Rate(2),
-    "_aminmax": Rate(2),
-    "any": Rate(1),
-    "all": Rate(1),
-    "count_nonzero": Rate(1),
+    "var var_mean": Rate(4, 2),
+    "std std_mean": Rate(4, 3),
+    "aminmax _aminmax": Rate(2),
     "hash_tensor": Rate(0),
 }
 
 per_input(
     "reduction",
     {
-        "_sparse_sum": 1,
-        "cumsum": 1,
-        "cumprod": 1,
-        "cummax": 1,
-        "cummin": 1,
-        "_cummax_helper": 1,
-        "_cummin_helper": 1,
-        "logcumsumexp": 7,  # a logaddexp per element
-        "_logcumsumexp": 7,
-        "segment_reduce": 1,
-        "_segment_reduce_backward": 1,
-        "value_selecting_reduction_backward": 0,
-        "histc": 3,  # (x − min) / width, rounded
-        "histogram": 3,
-        "histogramdd": 3,
-        "_histogramdd_from_bin_cts": 3,
-        "_histogramdd_from_bin_tensors": 3,
+        "_sparse_sum cumsum cumprod cummax cummin _cummax_helper _cummin_helper segment_reduce "
+        "_segment_reduce_backward bincount": 1,
+        "logcumsumexp _logcumsumexp": 7,  # a logaddexp per element
+        # (x − min) / width, rounded
+        "histc histogram histogramdd _histogramdd_from_bin_cts _histogramdd_from_bin_tensors": 3,
         "_histogramdd_bin_edges": 2,
-        "bincount": 1,
-        "_is_all_true": 0,
-        "_is_any_true": 0,
+        "value_selecting_reduction_backward _is_all_true _is_any_true": 0,
     },
 )
 
 
-for _name, _rate in _REDUCTIONS.items():
+for _names, _rate in _REDUCTIONS.items():
 
-    @formula(f"aten::{_name}", category="reduction")
+    @formula(*qualified(*_names.split()), category="reduction")
     def reduction(call: Call, rate: Rate = _rate) -> Work:
         return arithmetic(call, rate.per_element * call["self"].numel + rate.per_result * call.out.numel)
 

@@ -1,10 +1,10 @@
 """One registry: op name -> category and formula. Formulas see names, shapes and tags, never tensors.
 
-A formula returns `Work`. Leave `flops` out where all the work is multiply-accumulates (it becomes 2 × macs), and the
-bytes out where the rule of the contract holds: each distinct input element read once, each output written once.
+A formula returns `Work`. Omit `flops` if all the work is multiply-accumulates (it becomes 2 × macs), and the bytes if
+the usual rule holds: each distinct input element is read once, each output is written once.
 
-Kernels that several libraries register, each under its own namespace (`_activation_3a1c9f2::silu_and_mul`), are known
-by the name of the op and of its arguments. Installed packages bring formulas for their ops along (entry points).
+Kernels that several libraries register, each under its own namespace (`_activation_3a1c9f2::silu_and_mul`), are
+recognised by the names of the op and of its arguments. Installed packages can provide formulas (entry points).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from torchgauge.registry import Registry
 class Call:
     """One op call as a formula sees it: arguments by their schema names, tensors as `TensorSpec`.
 
-    `inputs` are the distinct input tensors (in `x * x` the one tensor counts once); left out, all those of `arguments`.
-    `tags` are the op's torch tags plus "view" where the outputs alias an input without writing to it.
-    `written` are the arguments that it writes to and does not return.
+    `inputs` are the distinct input tensors (in `x * x` there is one); by default, all tensors in `arguments`. `tags`
+    are torch's tags of the op, and "view" if the outputs alias an input without writing to it. `written` are the
+    arguments that it writes to and does not return.
     """
 
     op: str
@@ -40,7 +40,7 @@ class Call:
         return self.arguments[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The argument, or `default` where this overload of the op has none of that name or it is None."""
+        """The argument, or `default` if this overload of the op does not have it, or it is None."""
         value = self.arguments.get(name)
         return default if value is None else value
 
@@ -66,7 +66,7 @@ class Call:
 
     @property
     def is_complex(self) -> bool:
-        """Whether what it works on is complex."""
+        """Whether an input is complex."""
         return any(spec.is_complex for spec in self.tensors)
 
 
@@ -95,8 +95,8 @@ class Assessment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel by its schema: ops of any namespace that take these arguments. `outputs` gives what an op without a
-    fake kernel returns."""
+    """A kernel by its schema: ops of any namespace that take these arguments. `outputs` describes the results of an op
+    without a fake kernel."""
 
     arguments: frozenset[str]
     entry: Entry
@@ -128,7 +128,7 @@ def kernel(
     category: str,
     outputs: Callable[[Call], Sequence[TensorSpec]] | None = None,
 ) -> Callable[[Rule], Rule]:
-    """Register a formula for kernels of these names, in whatever namespace, that have all of the `arguments`."""
+    """Register a formula for kernels of these names, in any namespace, that have all of the `arguments`."""
 
     def register(rule: Rule) -> Rule:
         entry = Kernel(frozenset(arguments.split()), Entry(category, COUNTED, rule), outputs)
@@ -140,7 +140,7 @@ def kernel(
 
 
 def find(op: str, arguments: Container[str] = ()) -> Entry | None:
-    """The entry of an op, or of the op whose in-place form it is ("aten::relu_" -> "aten::relu"); else that of a
+    """The entry of an op, or of the op whose in-place form it is ("aten::relu_" -> "aten::relu"); otherwise that of a
     kernel with its name and `arguments`."""
     entry = REGISTRY.get(op) or REGISTRY.get(op.removesuffix("_"))
     if entry is None and not op.startswith("aten::"):
@@ -161,7 +161,7 @@ def find_kernel(op: str, arguments: Container[str]) -> Kernel | None:
 
 @cache
 def load_formulas() -> None:
-    """Import the formulas that installed packages offer; one that does not load gives a warning and is left out."""
+    """Import the formulas of installed packages; those that fail to load are skipped with a warning."""
     from importlib.metadata import entry_points  # slow to load, and few models have custom ops
 
     for entry in entry_points(group=ENTRY_POINTS):
@@ -172,7 +172,7 @@ def load_formulas() -> None:
 
 
 def assess(call: Call) -> Assessment:
-    """Category, status and cost of a call. An op without a formula is generic by its tags, else uncounted."""
+    """Category, status and cost of a call. Without a formula, an op is counted by its tags, or uncounted."""
     entry = find(call.op, call.arguments)
     if entry is None:
         return _generic(call)
@@ -219,7 +219,7 @@ def _checked(work: Work) -> Work:
 
 
 def price(call: Call, work: Work) -> Cost:
-    """Fill in what a formula left to the contract's rules."""
+    """The cost; figures that the formula omitted follow the usual rules."""
     return Cost(
         macs=work.macs,
         flops=2 * work.macs if work.flops is None else work.flops,

@@ -19,14 +19,16 @@ from torchgauge.facts import TensorSpec
 
 LINEAR_FLOPS = {1: 3, 2: 9, 3: 21}
 BICUBIC_FLOPS = 35
-# Width of the kernel, in input pixels where the size stays.
+# Width of the kernel in input pixels, if the size does not change.
 _KERNEL_WIDTH = {"bilinear": 2, "bicubic": 4, "lanczos": 6}
 
+_COPYING = [f"{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact", "reflection_pad",
+                                          "replication_pad") for rank in (1, 2, 3)]  # fmt: skip
 per_output(
     "resize",
     {
-        **{f"upsample_nearest{rank}d": 0 for rank in (1, 2, 3)},
-        **{f"_upsample_nearest_exact{rank}d": 0 for rank in (1, 2, 3)},
+        " ".join(_COPYING): 0,
+        "im2col pixel_shuffle pixel_unshuffle constant_pad_nd pad _pad_enum _pad_circular": 0,
         "upsample_linear1d": LINEAR_FLOPS[1],
         "upsample_bilinear2d": LINEAR_FLOPS[2],
         "upsample_trilinear3d": LINEAR_FLOPS[3],
@@ -36,30 +38,13 @@ per_output(
 per_input(
     "resize",
     {
-        **{f"upsample_nearest{rank}d_backward": 1 for rank in (1, 2, 3)},
-        **{f"_upsample_nearest_exact{rank}d_backward": 1 for rank in (1, 2, 3)},
+        # Where windows overlap or a value was repeated, gradients are summed.
+        "col2im": 1,
+        **{f"{name}_backward": 1 for name in _COPYING},
         "upsample_linear1d_backward": 4,
         "upsample_bilinear2d_backward": 8,
         "upsample_trilinear3d_backward": 16,
         "upsample_bicubic2d_backward": 32,
-    },
-)
-per_output(
-    "resize",
-    dict.fromkeys(
-        (
-            "im2col", "pixel_shuffle", "pixel_unshuffle", "constant_pad_nd", "pad", "_pad_enum", "_pad_circular",
-            *(f"{kind}_pad{rank}d" for kind in ("reflection", "replication") for rank in (1, 2, 3)),
-        ),
-        0,
-    ),
-)  # fmt: skip
-# Where windows overlap or a border was repeated, gradients are summed.
-per_input(
-    "resize",
-    {
-        "col2im": 1,
-        **{f"{kind}_pad{rank}d_backward": 1 for kind in ("reflection", "replication") for rank in (1, 2, 3)},
     },
 )
 
@@ -136,8 +121,8 @@ def _point_flops(call: Call) -> int:
     return rows(grid) * grid.shape[-1] * (to_pixels + split)
 
 
-# torchvision's own ops. A region's size depends on the data: where an op divides it into bins by itself, a bin is taken
-# as 2 × 2 samples, the usual setting. Bilinear samples cost 9 flops each, as in a bilinear resize.
+# torchvision's own ops. The size of a region depends on the data: if an op chooses the number of samples per bin
+# itself, 2 × 2 are assumed, the usual setting. Bilinear samples cost 9 flops each, as in a bilinear resize.
 
 _SAMPLES_PER_SIDE = 2
 # Intersection over union: 4 extremes, 2 differences, 2 clamps, product, 2 for the union, division, comparison.
@@ -178,7 +163,7 @@ def roi_pool_backward(call: Call) -> Work:
 
 @formula("torchvision::deform_conv2d", category="convolution")
 def deform_conv2d(call: Call) -> Work:
-    """A convolution over bilinear samples, each weighted by the mask where there is one; the bias is always added."""
+    """A convolution over bilinear samples, each weighted by the mask if there is one; the bias is always added."""
     macs = call.out.numel * prod(call["weight"].shape[1:])
     per_sample = _BILINEAR + bool(call.get("use_mask"))
     return products(call, macs, _deformed_samples(call, call.out) * per_sample + call.out.numel)

@@ -1,4 +1,4 @@
-"""The words formulas are written in: flops that vanish for integers, products, and tables of flops per element."""
+"""The vocabulary of formulas: arithmetic (not flops if on integers), products, and tables of flops per element."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torchgauge.cost.registry import Call, Work, formula, read_bytes
 from torchgauge.facts import TensorSpec, tensor_specs
 from torchgauge.facts.tensor import windowed_elements
 
-# Flops are operations on real numbers: what one elementary operation takes on complex ones. What is not listed takes
-# two, one on each part.
+# Flops count operations on real numbers. This is how many a complex operation takes; operations that are not listed
+# take two, one for each part.
 _COMPLEX_FLOPS: Mapping[str, float] = {
     "mul": 6,  # (ac − bd) + (ad + bc)i
     "square": 6,
@@ -35,7 +35,7 @@ COMPLEX_SOLVER = 4.0
 
 
 def arithmetic(call: Call, flops: int, complex_rate: float | None = None) -> Work:
-    """That many flops; none where the op works on integers. On complex numbers each takes `complex_rate` of them."""
+    """This many flops, 0 if the op works on integers. On complex numbers, each counts `complex_rate` times."""
     if not call.is_arithmetic:
         return Work(flops=0)
     if not call.is_complex:
@@ -50,7 +50,7 @@ def arithmetic(call: Call, flops: int, complex_rate: float | None = None) -> Wor
 
 
 def products(call: Call, macs: int, extra: int = 0) -> Work:
-    """Multiply-accumulates and `extra` flops around them (a bias). Products of integers are MACs but no flops. A
+    """Multiply-accumulates and `extra` flops around them (a bias). Products of integers are MACs but not flops. A
     complex multiply-accumulate is four real ones, a complex sum two flops."""
     if call.is_complex:
         macs, extra = 4 * macs, 2 * extra
@@ -69,25 +69,26 @@ def qualified(*names: str) -> list[str]:
 
 
 def per_output(category: str, rates: Mapping[str, int]) -> None:
-    """Register ops that cost a fixed number of flops per element of their first output."""
-    for name, rate in rates.items():
+    """Register ops that cost a fixed number of flops per element of their first output. A key has the names of all ops
+    with that rate."""
+    for names, rate in rates.items():
 
-        @formula(*qualified(name), category=category)
+        @formula(*qualified(*names.split()), category=category)
         def output_rate(call: Call, rate: int = rate) -> Work:
             return arithmetic(call, rate * call.out.stored_numel)
 
 
 def per_input(category: str, rates: Mapping[str, int]) -> None:
-    """Register ops that cost a fixed number of flops per element of their first input."""
-    for name, rate in rates.items():
+    """The same, per element of their first input."""
+    for names, rate in rates.items():
 
-        @formula(*qualified(name), category=category)
+        @formula(*qualified(*names.split()), category=category)
         def input_rate(call: Call, rate: int = rate) -> Work:
             return arithmetic(call, rate * call.first.stored_numel)
 
 
 def argument(call: Call, *names: str) -> Any:
-    """The first of the arguments that this op has and that is not None, else None."""
+    """The first of these arguments that the op has and that is not None; otherwise None."""
     return next((value for value in map(call.get, names) if value is not None), None)
 
 
@@ -112,8 +113,8 @@ def total_bytes(value: Any) -> int:
 
 
 def windows_read(call: Call, given: TensorSpec, out: TensorSpec, kernel: Sequence[int]) -> int:
-    """Bytes that an op reads which slides windows over the last dimensions of `given`: elements that no window touches
-    are left out, as by a 1×1 kernel with a stride of 2."""
+    """Bytes read by an op that slides windows over the last dimensions of `given`. Elements that no window touches are
+    not read: a 1×1 kernel with a stride of 2 skips three of four."""
     rank = len(kernel)
     dilations, steps = each(call.get("dilation") or 1, rank), each(call.get("stride") or kernel, rank)
     paddings = call.get("padding") or 0

@@ -1,8 +1,8 @@
 """Which ops and modules take the energy of a run.
 
-The device takes its waiting power all the time, and every op adds to that: what it adds is measured by running it alone
-in a loop (heavy kinds of ops), or taken to be as much per second as that of the others (light ones). Nothing is fitted
-to the whole: what the parts leave unexplained is reported as a separate figure.
+The device always takes its waiting power, and every op adds to that. The addition is measured by running the op alone
+in a loop (heavy kinds of ops), or assumed to be as much per second as that of the others (light ones). Nothing is
+fitted to the whole: energy that the parts do not explain is reported as a separate figure.
 
     energy of an op = added joules + waiting watts × (its time + its share of the time in which nothing ran)
 """
@@ -47,7 +47,7 @@ def key_of(signature: Signature) -> Key:
 
 
 def op_groups_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[OpGroup]:
-    """Of the ops that were timed and do something; the one that takes longest first."""
+    """Groups of the ops that were timed and do work, the one that takes longest first."""
     groups: dict[Key, list[int]] = {}
     for op in ops:
         if op.index in times and op.status != FREE:
@@ -57,7 +57,7 @@ def op_groups_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[O
 
 
 def heavy_op_groups(kinds: Sequence[OpGroup], *, share: float, most: int) -> list[OpGroup]:
-    """As many as make up `share` of the time, but at most so many."""
+    """As many as make up `share` of the time, but at most `most`."""
     total, chosen, covered = sum(kind.seconds for kind in kinds), [], 0.0
     for kind in kinds[:most]:
         if covered >= share * total or not kind.seconds:
@@ -84,7 +84,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """One measured run: its energy and duration; `busy_s` is how long a profiled run was working."""
+    """One measured run: its energy and duration; `busy_s` is the time in which ops of a profiled run were working."""
 
     joules: float
     seconds: float

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 JOULES_PER_KWH = 3.6e6
 SECONDS_PER_YEAR = 365 * 24 * 3600
-# Per second, without a stop, where none is given: stated with the figure, so that it can be scaled.
+# Samples per second, continuously, if no rate is given: stated with the figure, so that it can be scaled.
 REFERENCE_RATE_PER_S = 1.0
 BATCH_OF_INFERENCES = 1000
 BOUNDARY = "the device's own energy in use; not the host, its making, or the network"
 _SOURCE = "Ember, Yearly Electricity Data (2025), processed by Our World in Data; life cycle, generation"
-# Both are written where ISO has GB and GR.
+# Common alternatives to ISO's GB and GR.
 _OTHER_SPELLINGS = {"UK": "GB", "EL": "GR"}
 # No grid emits that much; lignite alone emits about 1,200.
 _MOST_G_PER_KWH = 3000.0
@@ -31,7 +31,7 @@ _MOST_G_PER_KWH = 3000.0
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where the electricity comes from; `year` None where the user gave the figure."""
+    """The source of the electricity; `year` is None if the user gave the figure."""
 
     code: str | None
     country: str

@@ -19,7 +19,7 @@ from torchgauge.measure.absence import Absent
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import MeteredEnergy
 
-# A counter that has not changed for so many of its periods has stopped.
+# A counter that has not changed for this many update periods has stopped.
 STALLED_PERIODS = 20
 # A fast counter may pause while the device sleeps.
 _LEAST_PATIENCE_S = 0.5
@@ -104,9 +104,9 @@ _MOST_TRIAL_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """`budget_s` is for the trials; each spans at least `updates` of the meter. `warmup_s` is the most that a warm-up
-    lasts; after `settle_s` of rest the idle power is taken over `idle_s`. `least_trial_s` is for meters of
-    milliseconds: the device's own power control is slower."""
+    """`budget_s` is for the trials, each of which spans at least `updates` of the meter. `warmup_s` limits the warm-up;
+    after `settle_s` of rest, the idle power is measured over `idle_s`. `least_trial_s` is for meters that update every
+    few milliseconds, because the power control of the device is slower."""
 
     budget_s: float = 15.0
     trials: int = 5
@@ -142,7 +142,7 @@ class RunEnergy:
 
     @property
     def joules(self) -> float:
-        """Over all trials: it is the mean power times the time of a run."""
+        """Over all trials: the mean power times the time of a run."""
         return sum(trial.span.joules for trial in self.trials) / self.iterations
 
     @property
@@ -167,7 +167,7 @@ class RunEnergy:
         return None if self.idle_w is None else self.joules - self.idle_w * self.seconds
 
     def figures(self, *, flops: int, samples: int, tokens: int | None) -> MeteredEnergy:
-        """Members of the contract's `energy`; the peak is that of a whole trial unless a sensor saw a higher one."""
+        """Members of `energy` in the JSON; the peak is that of a whole trial unless a sensor saw a higher one."""
         return {
             "joules": self.joules,
             "ci95_j": mean_interval(self.each, self.joules),

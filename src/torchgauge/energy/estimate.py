@@ -79,7 +79,7 @@ class Technology:
         return Range(added.low, multiplied.high).plus(self._instruction("vector"))
 
     def byte_j(self) -> Range:
-        """Read or written once: from what stays on the chip to what goes to memory."""
+        """Read or written once: from a byte that stays on the chip to one that goes to memory."""
         table = _table()["memory"]
         far = [table[name]["pj_per_byte"][1] for name in self.memories]
         return Range(table["cache"]["pj_per_byte"][0] * PICO, max(far) * PICO)
@@ -117,7 +117,7 @@ def technology_of(name: str, kind: str) -> Technology:
 
 
 def power_of(watts: float | None, kind: str, cores: int | None) -> Range | None:
-    """The bounds of what the device takes while it runs: by its published limit, or by the cores in use."""
+    """The bounds of the power of the device while it runs: from its published limit, or from the cores in use."""
     power = _table()["power"]
     if watts is not None:
         return Range(*power["busy"]).scaled(watts)
@@ -125,7 +125,7 @@ def power_of(watts: float | None, kind: str, cores: int | None) -> Range | None:
 
 
 def _plain(dtype: str | None) -> str:
-    """The type whose energy was published, or that has its own range below; unknown types count as float32."""
+    """The type whose energy was published, or that `_node_j` has a range for; unknown types count as float32."""
     if dtype is None or dtype.startswith("complex"):
         return "float64" if dtype == "complex128" else "float32"
     if dtype.startswith("float8") or dtype.startswith("float4"):

@@ -53,7 +53,7 @@ def unavailable(reason: str, meters: Iterable[MeterRow] = ()) -> EnergyFigures:
 
 
 _PROFILED_RUNS = 5
-# The share of the ops' time whose ops are run alone, longest first.
+# The longest ops are run alone, until they make up this share of the ops' time.
 _HEAVY_SHARE = 0.95
 _REPLAY_UPDATES = 8
 _LEAST_REPLAY_S = 0.5
@@ -209,7 +209,7 @@ class _MeteredRun:
 
 
 def tokens_per_run(subject: Subject) -> int | None:
-    """Token ids are the whole numbers of a batch of sequences; None where the inputs have none."""
+    """The number of token ids: integers in a batch of sequences. None if the inputs have none."""
     for value in (*subject.args, *subject.kwargs.values()):
         if isinstance(value, torch.Tensor) and value.dim() == 2 and value.dtype in (torch.int64, torch.int32):
             return value.numel()

@@ -35,8 +35,8 @@ class Reading:
 
 
 class Meter(Protocol):
-    """`covers` is the device it measures ("cuda:0", "cpu", "machine"); `resolution_j` is the smallest step it can
-    show: of a power meter its watts over one update."""
+    """`covers` is the device it measures ("cuda:0", "cpu", "machine"); `resolution_j` is its smallest step: for a power
+    meter, its smallest power over one update."""
 
     @property
     def name(self) -> str: ...
@@ -56,7 +56,7 @@ class Meter(Protocol):
     def read(self) -> Reading | Absent: ...
 
 
-# Gives the meters of a device, those that are absent too; the stack closes what they hold.
+# Yields the meters of a device, including absent ones; their resources are closed by the stack.
 Finder = Callable[[str, ExitStack], Iterable[Meter]]
 
 # The functions that find the meters of each kind.
@@ -85,7 +85,7 @@ def meters_of(device: str) -> Iterator[list[Meter]]:
 
 
 def choose(found: Sequence[Meter], device: str) -> Meter | Absent:
-    """The meter of this device alone, else of the whole machine; counters are preferred to power readings."""
+    """The meter of this device alone, otherwise of the whole machine; counters are preferred to power readings."""
     for boundary in (device, MACHINE):
         for meter in sorted(found, key=lambda meter: meter.unit != JOULES):
             if meter.covers == boundary and meter.available() is None:
@@ -148,7 +148,7 @@ class Unwrapped:
 
 
 def list_meters(devices: Iterable[str]) -> list[Instrument]:
-    """Of the devices by torch's names, as rows of `torchgauge system`; a meter of the whole machine is there once."""
+    """The meters of these devices as rows of `torchgauge system`; a meter of the whole machine is listed once."""
     rows: dict[tuple[str, str], Instrument] = {}
     for device in devices:
         with meters_of(device) as found:
@@ -195,7 +195,8 @@ class Integrated:
 
 @contextmanager
 def counting(meter: Meter) -> Iterator[Meter]:
-    """The meter itself where it counts joules; else integrated by a thread, since a run may outlast its updates."""
+    """The meter itself if it counts joules; otherwise integrated by a thread, because a run may span several
+    updates."""
     if meter.unit == JOULES:
         yield meter
         return

@@ -132,7 +132,7 @@ def prepare(calls: Calls, seconds_each: float, device: torch.device) -> Play | A
 
 
 def _graph(calls: Calls, count: int, device: torch.device) -> Callable[[], None] | None:
-    """None where an op cannot be put in a graph: it looks at values, or allocates behind torch's back."""
+    """None if an op cannot be captured in a graph: it reads values, or allocates without torch's allocator."""
     graph = torch.cuda.CUDAGraph()
     generator, stream = torch.cuda.default_generators[device.index or 0], torch.cuda.current_stream(device)
     random_state = generator.clone_state()
@@ -155,7 +155,7 @@ def _graph(calls: Calls, count: int, device: torch.device) -> Callable[[], None]
 
 
 def waiting_play(device: torch.device) -> Play:
-    """The power of the device while it waits with its clocks up: it is given almost no work."""
+    """Almost no work, to measure the power of the device while it waits with its clocks up."""
     tiny, count = torch.zeros(1, device=device), 200
 
     def play() -> None:

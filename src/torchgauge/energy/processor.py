@@ -1,7 +1,7 @@
 """Meters of the processor: its energy counters (RAPL, running average power limit), on Linux.
 
 They are read through the kernel's powercap folder, or through perf's power events where that folder is not readable:
-since 2020 only root may read it (CVE-2020-8694), unless the machine's owner allows it. The packages of all sockets and
+since 2020 only root may read it (CVE-2020-8694) by default. The packages of all sockets and
 their memory, where it has a counter, are the processor's figure; cores are part of their package.
 """
 

@@ -22,7 +22,7 @@ from torchgauge.units import format_seconds
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Best, EnergyFigures, SweepPoint
 
-# Of the time for the undisturbed runs.
+# Relative to the time for the undisturbed runs.
 _TRIALS, _PARTS, _POINT = 1.5, 3.0, 0.6
 
 
@@ -38,7 +38,7 @@ class EnergyWatch:
         self.facts = measure_run(work.subject, work.ops, plan, run=work.run)
 
     def at_point(self, subject: Subject, run: Callable[[], None], row: SweepPoint) -> None:
-        """Energy per sample at one point of a sweep; without a meter what the power's range gives over the time."""
+        """Energy per sample at one point of a sweep; without a meter, the range of the power times the time."""
         effort = Effort(budget_s=_POINT * self.budget_s, trials=3, settle_s=0.2, idle_s=0.5, warmup_s=2.0)
         found = measure_run(subject, (), EnergyPlan(effort, parts_s=0.0), run=run).figures
         joules = found["joules_per_sample"]
@@ -86,7 +86,7 @@ def name_of(device: torch.device) -> str:
 
 
 def with_efficient_points(measured: Measured) -> Measured:
-    """The rows of a sweep say whether they are on the front of time against energy."""
+    """Mark the rows of a sweep that are on the front of time against energy."""
     rows = measured.figures.get("sweep")
     if not rows:
         return measured
@@ -94,8 +94,8 @@ def with_efficient_points(measured: Measured) -> Measured:
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The places of the points that no other one dominates, by the first figure. Less is better in both; of equal
-    points the first counts."""
+    """The indices of the points that no other point dominates, ordered by the first figure. Less is better in both; of
+    equal points, the first counts."""
     order = sorted(range(len(points)), key=lambda place: (*points[place], place))
     found: list[int] = []
     least = float("inf")
@@ -107,8 +107,8 @@ def front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def mark_efficient(rows: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """The rows of a sweep with `efficient`: whether the point is on the front; None where one of the two figures was
-    not measured. An estimate does not count: it follows the time, and would say nothing new."""
+    """The rows of a sweep with `efficient`: whether the point is on the front; None if one of the two figures was not
+    measured. An estimate does not count: it is proportional to the time."""
     both = [(row.get("time_per_sample_s"), row.get("energy_per_sample_j")) for row in rows]
     known = {place: (time, joules) for place, (time, joules) in enumerate(both) if time and joules}
     chosen = {list(known)[place] for place in front(list(known.values()))}
@@ -116,7 +116,7 @@ def mark_efficient(rows: Sequence[SweepPoint]) -> list[SweepPoint]:
 
 
 NOT_MEASURED = "energy is measured with --profile"
-# Metered runs may differ by this share in time from the undisturbed ones without a note.
+# If the time of metered and undisturbed runs differs by more than this share, a note says so.
 _MAX_TIME_DIFFERENCE = 0.1
 
 
@@ -167,8 +167,8 @@ def estimated(found: EnergyFacts, guess: Estimate, subject: Analysed) -> EnergyF
 
 
 def device_best(ops: Sequence[OpRecord], peaks: Peaks | None, *, tf32: bool = False) -> Best | None:
-    """Operations per joule that no run can reach: the published peak over the published limit, in the type most of the
-    work is done in. None where one of the two is not known."""
+    """An upper bound of the operations per joule: the published peak over the published power limit, in the type of
+    most of the work. None if one of the two is unknown."""
     flops: dict[str, int] = {}
     for op in ops:
         if op.signature.dtype:

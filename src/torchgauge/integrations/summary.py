@@ -67,9 +67,9 @@ def given_inputs(model: torch.nn.Module, batch: Any) -> Any:
     return batch
 
 
-def total_scalars(found: Analysis, prefix: str = "torchgauge/") -> dict[str, float]:
+def total_scalars(found: Analysis) -> dict[str, float]:
     """The known totals, by their names in a logger."""
-    return {f"{prefix}{key}": value for key, value in found.totals.items() if value is not None}
+    return {f"torchgauge/{key}": value for key, value in found.totals.items() if value is not None}
 
 
 _COLUMNS = tuple(figure.key for figure in shown_in(Use.LOGS, MODULES))

@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.language.costs import cost_of, extended
-    from torchgauge.language.passes import Observed, Pass, Point, observe
-
-__all__ = [
-    "Observed", "Pass", "Point", "cost_of", "extended", "observe",
-]  # fmt: skip
+    from torchgauge.language.costs import *
+    from torchgauge.language.passes import *
 
 _HOMES = {
     "costs": ("cost_of", "extended"),

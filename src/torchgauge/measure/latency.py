@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Surroundings as SurroundingFigures
 
 
-T = TypeVar("T")
+Run = TypeVar("Run")
 
 # The 97.5 % point of the normal distribution: 95 % lie within.
 _Z95 = 1.959963984540054
@@ -59,7 +59,7 @@ def percentile(seconds: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def middle_half(runs: Sequence[T], total: Callable[[T], float]) -> list[T]:
+def middle_half(runs: Sequence[Run], total: Callable[[Run], float]) -> list[Run]:
     """The runs whose totals are neither among the fastest nor the slowest quarter: the averages of their parts add up
     to a total near the median; medians of the parts would not."""
     ordered = sorted(runs, key=total)
@@ -67,8 +67,8 @@ def middle_half(runs: Sequence[T], total: Callable[[T], float]) -> list[T]:
     return ordered[cut : len(ordered) - cut]
 
 
-def nearest(runs: Sequence[T], total: Callable[[T], float], target: float, share: float = 0.5) -> list[T]:
-    """The share of runs whose totals are nearest to the target, so that their parts are those of a run of that
+def nearest(runs: Sequence[Run], total: Callable[[Run], float], target: float, share: float = 0.5) -> list[Run]:
+    """The share of runs whose totals are nearest to the target: their parts are representative of a run of that
     length."""
     return sorted(runs, key=lambda run: abs(total(run) - target))[: math.ceil(share * len(runs))]
 
@@ -125,7 +125,7 @@ def governor() -> str | None:
 
 
 def busy_seconds(times: Any) -> float:
-    """Of psutil's CPU times: those in which the processor worked."""
+    """Seconds in which the processor worked, from psutil's CPU times."""
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
@@ -157,8 +157,8 @@ class Budget:
 
 @dataclass(slots=True)
 class Timed:
-    """The runs of one measurement, in order: those that warmed up, then those that count. `failure` is what ended it
-    early; the runs before it count, those that warmed up where there are no others."""
+    """The runs of one measurement, in order: warm-up runs, then those that count. `failure` is the exception that ended
+    it early; the runs before it count, or the warm-up runs if there are no others."""
 
     cold_s: float | None = None
     warm: list[float] = field(default_factory=list)
@@ -209,7 +209,7 @@ class Timed:
         return is_steady and relative_half_width(self.seconds) <= limits.precision / 2
 
     def figures(self, items: int = 1) -> Latency | None:
-        """The contract's `latency`, `items` being the samples of one run; None where no run was timed."""
+        """The `latency` member of the JSON; `items` are the samples of one run. None if no run was timed."""
         counted = self.seconds or self.warm
         if not counted:
             return None

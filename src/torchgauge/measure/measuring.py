@@ -75,7 +75,7 @@ def measure_latency(work: Measurement) -> None:
     host = HostWatch(work.subject) if work.on_device and not work.plan.train else None
     between: Callable[[], None] | None = host.run if host else None
     if not work.on_device and work.plan.parts and not work.subject.is_compiled:
-        # On the CPU modules are timed in runs between the undisturbed ones: a machine that slows down does so for both.
+        # On the CPU, modules are timed in runs between the undisturbed ones, so that a slower machine affects both.
         watch = work.watch = ModuleWatch(module_paths(work.subject.model))
         between = partial(watch.run, work.run)
     begin, used = perf_counter(), process_time()
@@ -140,8 +140,8 @@ def items_per_run(subject: Subject) -> int:
 
 
 class HostWatch:
-    """Extra runs between the undisturbed ones. If the device is far behind, its queue is full and the host waits for
-    it: then this is close to the total, although the host is not the bottleneck."""
+    """Time of the host alone, in extra runs between the undisturbed ones. If the queue of the device is full, the host
+    waits for it: the time is then close to the total, although the host is not the bottleneck."""
 
     def __init__(self, subject: Subject, clock: Clock = perf_counter) -> None:
         self._subject, self._clock = subject, clock
@@ -159,7 +159,7 @@ class HostWatch:
         return median(self._seconds) if self._seconds else None
 
 
-# Of the time for the undisturbed runs.
+# Share of the time for the undisturbed runs.
 _WATCHED_SHARE = 0.2
 _LEAST_RUNS = 3
 

@@ -19,9 +19,9 @@ from torchgauge.measure.latency import middle_half, nearest
 from torchgauge.measure.profile import OpTime
 from torchgauge.source.exported.plain_program import is_plain
 
-# As long as the median, for what a module took of it; so many of them are enough.
+# A watched run counts if it took about as long as the median run, within this share; this many are enough.
 _NEAR, ENOUGH = 0.02, 3
-# Of the watched runs, where too few are near: on a machine whose pace changes by a third, half of them are not.
+# Share of the watched runs that is used if too few are near: on a machine whose pace changes by a third, half are not.
 _NEAREST_SHARE = 0.25
 
 
@@ -71,8 +71,8 @@ class _Stopwatch:
 
 
 class ModuleWatch:
-    """Runs in which every module is timed; `paths` are the modules' paths by identity. Others (made on the fly) count
-    to their caller."""
+    """Runs in which every module is timed; `paths` are the modules' paths by identity. Time of other modules (created
+    on the fly) counts as their caller's."""
 
     def __init__(self, paths: dict[int, str]) -> None:
         self.paths = paths
@@ -110,7 +110,7 @@ class ModuleWatch:
         return means
 
     def near(self, seconds: float) -> list[_Stopwatch]:
-        """The runs that took about so long."""
+        """The runs that took about this long."""
         return [watch for watch in self._watches if abs(_total(watch) - seconds) <= _NEAR * seconds]
 
 
@@ -135,7 +135,7 @@ def module_paths(model: nn.Module) -> dict[int, str]:
 
 
 def script_roots(model: nn.Module) -> list[str]:
-    """The script modules that are in no other, and exported programs: what is inside them is called without us."""
+    """The outermost script modules, and exported programs: their inner modules cannot be intercepted."""
     members = ModulePaths(model).members
     scripts = [m.path for m in members if isinstance(m.module, ScriptModule) or is_plain(m.module)]
     return [path for path in scripts if not any(path != other and is_within(path, other) for other in scripts)]
@@ -144,8 +144,8 @@ def script_roots(model: nn.Module) -> list[str]:
 def own_times(
     calls: Mapping[str, ModuleTime], ops: Sequence[OpRecord], times: Mapping[int, OpTime], roots: Sequence[str]
 ) -> OwnTimes:
-    """Of the calls' own times, and of ops outside them: the backward pass and the optimizer run in no call, and the
-    call of a script module (`roots`) has the time of all modules inside, which is theirs."""
+    """From the calls' own times, and from ops outside of calls: the backward pass and the optimizer. The call of a
+    script module (`roots`) includes the time of all modules inside, which is moved to them."""
     found: OwnTimes = {path: {FORWARD: time.self_s} for path, time in calls.items() if time.calls}
     for op in ops:
         if op.index not in times:
@@ -160,7 +160,7 @@ def own_times(
 
 
 def _add(times: OwnTimes, path: str, phase: str, seconds: float) -> None:
-    """Under a profiler the parts may take longer than the whole did without it; no time is negative."""
+    """Never negative: under a profiler, the parts may take longer than the whole did without it."""
     phases = times.setdefault(path, {})
     phases[phase] = max(0.0, phases.get(phase, 0.0) + seconds)
 

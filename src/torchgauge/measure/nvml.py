@@ -1,7 +1,7 @@
-"""NVIDIA's management library: what a device does right now, in base units.
+"""NVIDIA's management library: the current state of a device, in base units.
 
-Called through ctypes, since the driver brings the library and Python needs no package for it. A figure that the device
-does not offer is an `Absent` with NVML's own reason. Names and units are those of the NVML API reference.
+Called through ctypes: the library is part of the driver, so no Python package is needed. A figure that the device does
+not offer is an `Absent` with NVML's own reason. Names and units are those of the NVML API reference.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from torchgauge.measure.absence import Absent
 
-T = TypeVar("T", bound="ctypes._CData")
+Out = TypeVar("Out", bound="ctypes._CData")
 
 # The bits of nvmlDeviceGetCurrentClocksThrottleReasons.
 THROTTLE_REASONS = {
@@ -59,7 +59,7 @@ class _Field(ctypes.Structure):
 
 
 class Device:
-    """One device. Every method reads it anew."""
+    """One device. Every call is a new reading."""
 
     def __init__(self, library: Any, handle: ctypes.c_void_p) -> None:
         self._library, self._handle = library, handle
@@ -80,7 +80,7 @@ class Device:
         return found if isinstance(found, Absent) else found.memory / 100
 
     def memory_used_bytes(self) -> float | Absent:
-        """By all processes, with what the driver keeps for itself."""
+        """By all processes, including memory that the driver reserves."""
         found = self._ask("nvmlDeviceGetMemoryInfo", _Memory())
         return found if isinstance(found, Absent) else float(found.used)
 
@@ -112,7 +112,7 @@ class Device:
         return self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong(), 1e-3)
 
     def throttle_reasons(self) -> frozenset[str] | Absent:
-        """Why the clocks are below their highest just now."""
+        """Why the clocks are below their maximum now."""
         found = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
         if isinstance(found, Absent):
             return found
@@ -122,7 +122,7 @@ class Device:
         found = self._ask(function, out, *args)
         return found if isinstance(found, Absent) else found.value * scale
 
-    def _ask(self, function: str, out: T, *args: Any) -> T | Absent:
+    def _ask(self, function: str, out: Out, *args: Any) -> Out | Absent:
         call = getattr(self._library, function, None)
         if call is None:
             return Absent(f"this driver is too old: it has no {function}")

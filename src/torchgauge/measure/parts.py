@@ -40,8 +40,8 @@ _LEAST_WATCHED = 2
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """The parts of a measurement: `parts` are modules and memory, `profile` the ops too, `system` the machine and how
-    the run scales with threads. `peaks` are the device's, where they are known; `more` are stages of others."""
+    """The parts of a measurement: `parts` are modules and memory, `profile` adds the ops, `system` the machine and how
+    the run scales with threads. `peaks` are the device's, if known; `more` are further stages."""
 
     profile: bool = False
     train: bool = False
@@ -89,8 +89,8 @@ def measure_modules(work: Measurement) -> None:
     paths = module_paths(subject.model)
     calls: dict[str, ModuleTime] = {}
     if not work.on_device:
-        # From the watched runs between the undisturbed ones; a few more where those were too few for any, or few of
-        # them as long as the median.
+        # From the watched runs between the undisturbed ones; a few more if there were too few, or too few near the
+        # median.
         watch = work.watch or ModuleWatch(paths)
         end = perf_counter() + _PARTS_SHARE * plan.budget.seconds
         while watch.runs < _LEAST_WATCHED or (len(watch.near(work.total_s)) < ENOUGH and perf_counter() < end):
@@ -105,8 +105,8 @@ def measure_modules(work: Measurement) -> None:
     own = own_times(calls, work.ops, times, script_roots(subject.model))
     explained = sum(time.time_s for time in times.values())
     if plan.train and work.on_device:
-        # The optimizer's static ops go parameter by parameter; its kernels on a device do not: their time is the whole
-        # model's.
+        # The static ops of the optimizer are per parameter, its kernels on a device are not: their time belongs to the
+        # whole model.
         seconds = optimizer_time(profiled)
         known = sum(phases.pop(OPTIMIZER, 0.0) for phases in own.values())
         own.setdefault("", {})[OPTIMIZER] = seconds
@@ -196,7 +196,7 @@ def device_module_times(runs: Sequence[Profiled]) -> dict[str, ModuleTime]:
 
 
 def optimizer_time(runs: Sequence[Profiled]) -> float:
-    """Mean device time of the kernels launched by optimizers: on a device one works on many parameters at once."""
+    """Mean device time of the kernels launched by optimizers; on a device, one kernel works on many parameters."""
     totals = []
     for run in runs:
         end = total = 0
@@ -279,7 +279,7 @@ def timeline(run: Profiled, joined: Mapping[int, Joined], *, on_device: bool) ->
 
 
 def process_peak(run: Callable[[], object]) -> Memory:
-    """The growth of the process's resident memory over a run; exact where the kernel keeps the peak (Linux)."""
+    """The growth of the process's resident memory over a run; exact if the kernel keeps the peak (Linux)."""
     process = psutil.Process()
     before = process.memory_info().rss
     try:
@@ -334,7 +334,7 @@ def allocation_pattern(runs: Sequence[Profiled], *, on_device: bool) -> Pattern:
         "total_bytes": total,
         "median_bytes": sizes[len(sizes) // 2],
         "largest_bytes": sizes[-1],
-        # Bytes asked for over the run per byte of the peak: how often the same memory is used again.
+        # Bytes requested over the run per byte of the peak: how often the same memory is reused.
         "reuse": total / peak if peak else None,
         "by_size": counts,
     }

@@ -46,8 +46,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """One reading: the events seen, and for how long the counter was wanted and was really counting. The processor
-    has few counters, so the kernel takes turns."""
+    """One reading: the number of events, how long the counter was enabled and how long it was counting. The processor
+    has few counters, so the kernel multiplexes them."""
 
     value: int
     enabled_ns: int
@@ -58,7 +58,7 @@ class Count:
         return self.running_ns / self.enabled_ns if self.enabled_ns else 1.0
 
     def scaled(self) -> float | None:
-        """As if it had counted all the time; None where it never got its turn."""
+        """Extrapolated to the whole time; None if it was never scheduled."""
         if not self.enabled_ns:
             return float(self.value)
         return self.value * self.enabled_ns / self.running_ns if self.running_ns else None
@@ -101,7 +101,7 @@ class LinuxKernel:
     """A counter is a file descriptor."""
 
     def threads(self) -> list[int]:
-        """All of this process: a counter is inherited by threads made later, not by those that are there."""
+        """All threads of this process: a counter is inherited by threads created later, not by existing ones."""
         return [int(name) for name in os.listdir("/proc/self/task")]
 
     def open(self, event: Event, thread: int) -> int | Absent | None:

@@ -31,7 +31,7 @@ _RUNTIME = re.compile(r"(cuda|cu|hip)[A-Z]")
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """Measurement on the device: a kernel, a copy or a fill; `idle_ns` is how long the device waited for it."""
+    """Work on the device: a kernel, a copy or a fill; `idle_ns` is how long the device waited for it."""
 
     name: str
     start_ns: int
@@ -102,7 +102,7 @@ def profile_runs(
 
 
 def split_runs(raw: Any) -> list[Profiled]:
-    """The events of every run; what lies between runs is dropped."""
+    """The events of every run; those between runs are dropped."""
     on_cpu: dict[int, HostEvent] = {}
     launched: list[tuple[int, DeviceKernel]] = []
     allocations: list[Allocation] = []
@@ -270,7 +270,7 @@ def _pairs(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """Means over the profiled runs: `time_s` on the device where there is one, else on the CPU; `idle_s` is how long
+    """Means over the profiled runs: `time_s` on the device if there is one, otherwise on the CPU; `idle_s` is how long
     the device waited for the op."""
 
     time_s: float

@@ -30,7 +30,7 @@ PACE = (CALL, DEPTHWISE, TANH, GELU, STD, *PASSES)
 _LONG_ENOUGH_S = 0.03
 _SMALLEST, _LARGE_ENOUGH, _LARGEST = 256, 1024, 8192
 _REPEAT_S = 0.4
-# Of each part of the pace. An op of some microseconds is timed so many times at once.
+# Seconds for each part of the pace. An op of some microseconds is timed this many times at once.
 _PACE_S, _AT_ONCE = 0.06, 20
 _LAUNCHES = 4
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -99,7 +99,7 @@ def copy_rate(device: torch.device) -> float:
 
 
 def op_rate(part: str, device: torch.device) -> float:
-    """Of one of the parts of `PACE`."""
+    """The rate of one part of `PACE`."""
     done, at_once = 1, _AT_ONCE
     if part == CALL:
         one = torch.ones(1, device=device)
@@ -133,7 +133,7 @@ def buffer_bytes(device: torch.device) -> int:
 
 
 def last_cache_bytes(caches: Path = _CACHES) -> int:
-    """The largest cache of a core, 64 MiB where the system does not say."""
+    """The largest cache of a core, 64 MiB if unknown."""
     sizes = [path.read_text().strip() for path in caches.glob("index*/size")]
     known = [int(size[:-1]) * 1024 for size in sizes if size.endswith("K") and size[:-1].isdigit()]
     return max(known, default=64 * _MEBI)

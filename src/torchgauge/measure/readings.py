@@ -30,10 +30,10 @@ Value = float | tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """`read` gives the value now; of a counter, which only grows, what is shown is its rate.
+    """`read` returns the current value; a counter, which only grows, is shown as a rate.
 
-    The name carries the unit of what is shown. `update_s` is how often the source itself changes, `resolution` the
-    smallest step it can show, in the unit of what is read; None if unknown.
+    The name ends with the unit that is shown. `update_s` is the update period of the source, `resolution` its smallest
+    step, in the unit that is read; None if unknown.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Quantity:
     def now(self) -> Value | Absent:
         try:
             return self.read()
-        # psutil raises these where the system does not report the value, or does not permit reading it.
+        # psutil raises these if the system does not report the value, or does not permit reading it.
         except (OSError, NotImplementedError, psutil.Error) as error:
             return Absent(f"{self.source}: {error}" if str(error) else f"{self.source} reports no value")
 
@@ -163,7 +163,7 @@ def processor_quantities() -> Iterator[Quantity]:
 
 _SECTOR_BYTES = 512
 
-# One call to the kernel gives both, for all threads; psutil reads files for the one and lacks the other.
+# One system call returns both, for all threads; psutil reads files for context switches and lacks page faults.
 if sys.platform == "win32":
 
     def _context_switches() -> Value | Absent:

@@ -105,7 +105,7 @@ class Series:
         self.grain *= 2
 
     def points(self) -> Sampled:
-        """`t_s` is where a point's last reading was made; with labels a point is a list."""
+        """`t_s` is the time of the last reading of each point; with labels, a point is a list."""
         rest = [_merged(self._pending)] if self._pending else []
         times = self.times + [at for at, _ in rest]
         values = self.values + [numbers for _, numbers in rest]
@@ -119,8 +119,8 @@ def _merged(points: list[tuple[float, Numbers]]) -> tuple[float, Numbers]:
 
 PERIOD_S = 0.2
 _SHARE = "share"
-# Of one core's time: what the readings are planned to cost, and what they may cost in all, waking up included. A model
-# whose Python keeps a device busy waits for the interpreter as well, about as long again.
+# Shares of one core's time: the planned cost of the readings, and their limit, including wake-ups. If Python keeps a
+# device busy, the model also waits for the interpreter, about as long again.
 _PLANNED_SHARE = 0.0025
 _MOST_SHARE = 0.004
 
@@ -129,7 +129,7 @@ Clock = Callable[[], float]
 
 @dataclass(slots=True)
 class Track:
-    """One quantity over the run. `interval` counts periods: several where a reading is expensive or the source slow."""
+    """One quantity over the run. `interval` is in periods: several if a reading is expensive or the source is slow."""
 
     quantity: Quantity
     series: Series
@@ -147,7 +147,7 @@ class Track:
         return self.cost_s / self.readings if self.readings else 0.0
 
     def take(self, at: float, numbers: Numbers) -> None:
-        """A gauge's value counts once, a counter's rate for as long as it was taken over."""
+        """The value of a gauge counts once; the rate of a counter is weighted by its time span."""
         if not self.quantity.is_counter:
             self.series.add(at, numbers)
         elif at > self.last_at:
@@ -221,7 +221,7 @@ class Sampler:
         self._began = 0.0
 
     def begin(self) -> None:
-        """The first readings: where the counters stand, and what cannot be read."""
+        """The first readings: the start values of counters, and which quantities cannot be read."""
         self._began = self._clock()
         for quantity in self._quantities:
             value = quantity.now()
@@ -246,14 +246,15 @@ class Sampler:
         value = track.quantity.now()
         at = self._clock() - self._began
         if isinstance(value, Absent):
-            # It can no longer be read: the readings so far must not pass for the whole run.
+            # It can no longer be read: the readings so far must not be taken for the whole run.
             del self.samples.tracks[track.quantity.name]
             self.samples.absent[track.quantity.name] = f"until {at:.1f} s, then: {value.reason}"
             return
         track.take(at, _numbers(value))
         track.cost_s += self._spent() - before
         track.readings += 1
-        # One period where the reading is cheap; the expensive ones share what all of them cost above the plan.
+        # One period if the reading is cheap; expensive readings are made less often, so that all together stay within
+        # the plan.
         tracks, plan = self.samples.tracks.values(), _PLANNED_SHARE * self.samples.period_s
         track.interval = track.least_interval
         if track.mean_cost_s > plan / len(tracks):
@@ -314,7 +315,7 @@ def sampling(
 
 
 def list_quantities(cuda_devices: int) -> list[Instrument]:
-    """Everything that could be sampled here, with what it can resolve or why it is missing."""
+    """All quantities with their resolution, or why they are missing."""
     rows = [quantity.describe() for quantity in (*processor_quantities(), *process_quantities())]
     for index in range(max(1, cuda_devices)):
         with nvml_device(index) as device:

@@ -1,9 +1,10 @@
-"""How a measurement is made: what is given, else what the environment says, else the default. Threads, and how a run
-speeds up with them."""
+"""Settings of a measurement: from arguments, environment variables or defaults, in this order. Threads, and how a run
+scales with them."""
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Scaling
 
 
-# torch crashes where the system refuses to start so many.
+# torch crashes if the system refuses to start this many.
 MOST_THREADS = max(1024, os.cpu_count() or 1)
 # Each number of threads gets this share of the time for the undisturbed runs.
 _POINT_SHARE = 0.15
@@ -76,7 +77,7 @@ def serial_share(one: float, many: float, threads: int) -> float | None:
 
 
 def measure_scaling(work: Measurement) -> None:
-    """The run with 1, 2, … threads, and what of each kind of op does not get faster with them."""
+    """The run with 1, 2, … threads, and the share of each kind of op that does not get faster with them."""
     most = torch.get_num_threads()
     budget = replace(work.plan.budget, seconds=_POINT_SHARE * work.plan.budget.seconds)
     rows = scaling(work.run, most, budget)
@@ -95,9 +96,12 @@ def _op_times(work: Measurement, runs: int) -> dict[int, OpTime]:
 def serial_shares(
     ops: Sequence[OpRecord], one: Mapping[int, OpTime], many: Mapping[int, OpTime], threads: int
 ) -> dict[str, float | None]:
-    """By kind of op, those that take next to nothing left out; the slowest kind first."""
-    seen = [op for op in ops if op.index in one and op.index in many]
-    alone, together = _by_category(seen, one), _by_category(seen, many)
+    """By kind of op, the slowest first, without kinds that take almost no time."""
+    alone, together = defaultdict[str, float](float), defaultdict[str, float](float)
+    for op in ops:
+        if op.index in one and op.index in many:
+            alone[op.category] += one[op.index].time_s
+            together[op.category] += many[op.index].time_s
     whole = sum(alone.values())
     return {
         category: serial_share(alone[category], together[category], threads)
@@ -106,19 +110,12 @@ def serial_shares(
     }
 
 
-def _by_category(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> dict[str, float]:
-    seconds: dict[str, float] = {}
-    for op in ops:
-        seconds[op.category] = seconds.get(op.category, 0.0) + times[op.index].time_s
-    return seconds
-
-
 T = TypeVar("T")
 
-THREADS = "TORCHGAUGE_THREADS"
-MEMORY_FRACTION = "TORCHGAUGE_MEMORY_FRACTION"
-BUDGET = "TORCHGAUGE_BUDGET"
-PROFILE_LEVEL = "TORCHGAUGE_PROFILE_LEVEL"
+_THREADS = "TORCHGAUGE_THREADS"
+_MEMORY_FRACTION = "TORCHGAUGE_MEMORY_FRACTION"
+_BUDGET = "TORCHGAUGE_BUDGET"
+_PROFILE_LEVEL = "TORCHGAUGE_PROFILE_LEVEL"
 
 # Finest level that is timed: the whole model, its modules, its ops.
 LATENCY, MODULES, OPS = "latency", "modules", "ops"
@@ -126,15 +123,15 @@ LEVELS = (LATENCY, MODULES, OPS)
 
 # The C++ analyser's variables, used for a setting that neither an argument nor a variable of ours gives.
 # Its levels are numbers: 0 is the first of ours, from 2 on the last.
-CPP_MEMORY_FRACTION = "PYTORCH_CUDA_MEMORY_FRACTION"
-CPP_PROFILE_LEVEL = "PYTORCH_PROFILER_LEVEL"
+_CPP_MEMORY_FRACTION = "PYTORCH_CUDA_MEMORY_FRACTION"
+_CPP_PROFILE_LEVEL = "PYTORCH_PROFILER_LEVEL"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`threads` None leaves torch's; `memory_fraction` is of a CUDA device's memory, None for all of it; `budget_s` is
-    for the undisturbed runs; `profile_level` None leaves it to what is asked for. `notes` name settings that come from
-    the variables of another tool."""
+    """`threads` None keeps torch's number; `memory_fraction` is of a CUDA device's memory, None for all of it;
+    `budget_s` is for the undisturbed runs; `profile_level` None follows from the request. `notes` name settings that
+    come from the variables of another tool."""
 
     threads: int | None = None
     memory_fraction: float | None = None
@@ -144,14 +141,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         known = self.threads is None or (isinstance(self.threads, int) and 1 <= self.threads <= MOST_THREADS)
-        _require(known, "threads", THREADS, f"a whole number from 1 to {MOST_THREADS}", self.threads)
+        _require(known, "threads", _THREADS, f"a whole number from 1 to {MOST_THREADS}", self.threads)
         fraction = self.memory_fraction
         in_range = fraction is None or (isinstance(fraction, int | float) and 0 < fraction <= 1)
-        _require(in_range, "memory_fraction", MEMORY_FRACTION, "a number above 0 and at most 1", fraction)
+        _require(in_range, "memory_fraction", _MEMORY_FRACTION, "a number above 0 and at most 1", fraction)
         in_range = isinstance(self.budget_s, int | float) and 0 < self.budget_s < float("inf")
-        _require(in_range, "budget_s", BUDGET, "a number of seconds above 0", self.budget_s)
+        _require(in_range, "budget_s", _BUDGET, "a number of seconds above 0", self.budget_s)
         known = self.profile_level is None or self.profile_level in LEVELS
-        _require(known, "profile_level", PROFILE_LEVEL, f"one of {', '.join(LEVELS)}", self.profile_level)
+        _require(known, "profile_level", _PROFILE_LEVEL, f"one of {', '.join(LEVELS)}", self.profile_level)
 
     @property
     def budget(self) -> Budget:
@@ -181,17 +178,17 @@ def read_settings(
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     said = os.environ if environ is None else environ
-    budget = _first(budget_s, said, BUDGET, float)
-    fraction = _first(memory_fraction, said, MEMORY_FRACTION, float)
-    level = _first(profile_level, said, PROFILE_LEVEL, str)
+    budget = _first(budget_s, said, _BUDGET, float)
+    fraction = _first(memory_fraction, said, _MEMORY_FRACTION, float)
+    level = _first(profile_level, said, _PROFILE_LEVEL, str)
     notes = []
-    if fraction is None and (fraction := _first(None, said, CPP_MEMORY_FRACTION, float)) is not None:
-        notes.append(f"{CPP_MEMORY_FRACTION}={fraction:g} is used as --memory-fraction {fraction:g}")
-    if level is None and (number := _first(None, said, CPP_PROFILE_LEVEL, int)) is not None:
+    if fraction is None and (fraction := _first(None, said, _CPP_MEMORY_FRACTION, float)) is not None:
+        notes.append(f"{_CPP_MEMORY_FRACTION}={fraction:g} is used as --memory-fraction {fraction:g}")
+    if level is None and (number := _first(None, said, _CPP_PROFILE_LEVEL, int)) is not None:
         level = LEVELS[min(max(number, 0), len(LEVELS) - 1)]
-        notes.append(f"{CPP_PROFILE_LEVEL}={number} is used as --profile-level {level}")
+        notes.append(f"{_CPP_PROFILE_LEVEL}={number} is used as --profile-level {level}")
     return Settings(
-        threads=_first(threads, said, THREADS, int),
+        threads=_first(threads, said, _THREADS, int),
         memory_fraction=fraction,
         budget_s=Budget().seconds if budget is None else budget,
         profile_level=level,
@@ -210,7 +207,7 @@ def _first(given: T | None, said: Mapping[str, str], variable: str, parse: Calla
 
 @contextmanager
 def applied(settings: Settings, device: torch.device) -> Iterator[None]:
-    """As before when the block ends."""
+    """Restored when the block ends."""
     with ExitStack() as stack:
         stack.enter_context(thread_count(settings.threads))
         if settings.memory_fraction is not None and device.type == "cuda":

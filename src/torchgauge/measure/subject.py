@@ -26,8 +26,8 @@ from torchgauge.source.process_state import rng_untouched
 class Subject:
     """A model call that can be measured: `model(*args, **kwargs)`; `dtype` is the requested type of floating tensors.
 
-    `has_objects`: objects are among the inputs, such as a cache of keys and values. A run may write to them, so each
-    gets a copy: else every run would see a longer cache than the one before."""
+    `has_objects`: the inputs contain objects, such as a cache of keys and values. A run may write to them, so each run
+    gets a copy; otherwise the cache would grow from run to run."""
 
     model: nn.Module
     args: tuple[Any, ...]
@@ -69,8 +69,8 @@ def ready(
     is_owned: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Iterator[Subject]:
-    """The model as requested: the user's own if nothing has to change, else a copy; one that was made for this run
-    (`is_owned`) is changed in place."""
+    """The model as requested: the user's own if nothing has to change, otherwise a copy; a model that was made for this
+    run (`is_owned`) is changed in place."""
     require_device(device)
     real = model
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
@@ -86,7 +86,7 @@ def ready(
         with rng_untouched(), torch.no_grad(), in_mode(real, train=False):
             real(*args, **kwargs)
     is_owned = is_owned or real is not model
-    # The model itself where it may be run as it is: a training step writes to the parameters, so it gets a copy.
+    # The model itself if it can be run unchanged; training needs a copy, because a step writes to the parameters.
     tensors = [*real.parameters(), *real.buffers()]
     elsewhere = any(tensor.device != device for tensor in tensors)
     retyped = dtype is not None and any(t.is_floating_point() and t.dtype != dtype for t in tensors)
@@ -110,12 +110,12 @@ def ready(
         yield Subject(subject, args, kwargs, device, notes, dtype, copier.objects > 0)
 
 
-# Of the tensors in an object that is given as input, those that are positions and lengths: copied before each run.
+# Tensors up to this size in an object among the inputs are positions and lengths: they are copied before each run.
 _MOST_COUNTER_BYTES = 4096
 
 
 def require_device(device: torch.device) -> None:
-    """Raise `InputError` where the device is not there."""
+    """Raise `InputError` if the device is not available."""
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise InputError(f"cannot measure on '{device}': this machine has no CUDA device")
@@ -133,7 +133,7 @@ PHASES = ("forward", "backward", "optimizer")
 
 
 class TrainingStep:
-    """Steps of one training; the optimizer keeps its state from step to step, as in a real one."""
+    """Training steps; the optimizer keeps its state from step to step."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -180,6 +180,7 @@ class TrainingStep:
 
     @contextmanager
     def _deterministic(self) -> Iterator[None]:
-        """Backward in the calling thread: in the order of the static ops, and seen by the profiler as one sequence."""
+        """Backward in the calling thread, so that ops run in the order of the static ops, in one sequence for the
+        profiler."""
         with torch.autograd.set_multithreading_enabled(False):
             yield

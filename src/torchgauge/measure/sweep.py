@@ -29,7 +29,7 @@ _POINT_SHARE = 0.5
 
 # The inputs for a batch size or a sequence length.
 Inputs = Callable[[str, int], Candidate]
-# Adds to the row of a point what others measure there: the subject, one whole run of it, the row.
+# Adds further measurements to the row of a point; takes the subject, one whole run of it, and the row.
 AtPoint = Callable[[Subject, Callable[[], None], "SweepPoint"], None]
 
 

@@ -50,13 +50,13 @@ def measure_target(
     fixed = given.has_shapes or holds_tensor(given.kwargs or {}) or isinstance(source.model, ExportedModel)
 
     def inputs(key: str, value: int) -> Candidate:
-        """Inferred inputs are inferred again; those that were given, or that an export was made for, are repeated."""
+        """Inferred inputs are inferred again; given inputs, or those of an export, are repeated."""
         if fixed:
             return rebatched(traced.candidate, value)
         changed = replace(given, batch=value) if key == "batch" else replace(given, seq=value)
         return trace(source.runnable, changed.candidates(source.runnable), request).candidate
 
-    # Wrong use is reported before anything runs.
+    # Usage errors are reported before anything runs.
     keys = {sweep.key for sweep in asked.sweeps}
     if fixed and SEQ in keys:
         raise UsageError("a sweep over seq changes inferred inputs: leave out those that you give, or give each length")

@@ -208,7 +208,7 @@ def _named(*known: str) -> Callable[[str], bool]:
 
 _IDS = ("ids", "tokens")
 is_ids = _named(*_IDS)  # certainly integer, whatever the model
-# Integer where the model has an embedding to look it up in.
+# Integer if the model has an embedding to look it up in.
 is_text = _named(*_IDS, "id", "idx", "token", "text", "texts", "words", "sentence", "sentences", "src", "tgt", "codes")
 is_image = _named("image", "images", "img", "imgs", "pixel", "pixels", "picture", "frame", "frames", "video", "videos")
 is_mask = _named("mask", "masks")

@@ -114,26 +114,10 @@ def holds_tensor(value: object) -> bool:
 
 
 _SHORT_NAMES = {
-    "fp64": "float64",
-    "f64": "float64",
-    "double": "float64",
-    "fp32": "float32",
-    "f32": "float32",
-    "float": "float32",
-    "fp16": "float16",
-    "f16": "float16",
-    "half": "float16",
-    "bf16": "bfloat16",
-    "i64": "int64",
-    "long": "int64",
-    "i32": "int32",
-    "int": "int32",
-    "i16": "int16",
-    "short": "int16",
-    "i8": "int8",
-    "u8": "uint8",
-    "byte": "uint8",
-}
+    "fp64": "float64", "f64": "float64", "double": "float64", "fp32": "float32", "f32": "float32", "float": "float32",
+    "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "i64": "int64", "long": "int64",
+    "i32": "int32", "int": "int32", "i16": "int16", "short": "int16", "i8": "int8", "u8": "uint8", "byte": "uint8",
+}  # fmt: skip
 _NAMES = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
     "complex64", "complex128", "int64", "int32", "int16", "int8", "uint8", "bool",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchgauge.checkpoint import Index, Role
-from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, StoredTensor, is_within
+from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, is_within
 from torchgauge.lazy import collector_paused
 from torchgauge.source.source import Source
 from torchgauge.source.state_names import model_entries
@@ -22,18 +22,7 @@ def stored_record(source: Source) -> StoredRecord:
     modules = {entry.name: name.rpartition(".")[0] for name, entry in model_entries(index).items()}
     return StoredRecord(
         tensors=tuple(
-            StoredTensor(
-                name=entry.name,
-                spec=entry.spec,
-                nbytes=entry.nbytes,
-                file=entry.file,
-                offset=entry.offset,
-                role=entry.role.value,
-                shared_with=entry.shared_with,
-                logical_elements=entry.logical_elements,
-                module=(module := modules.get(entry.name)),
-                module_type=None if module is None else types.get(module),
-            )
+            entry.record(module := modules.get(entry.name), None if module is None else types.get(module))
             for entry in index.entries
         ),
         imports=tuple(PickleImport(*i) for i in sorted(imports, key=lambda i: (_VERDICTS.index(i[1]), i))),

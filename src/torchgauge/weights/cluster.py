@@ -12,16 +12,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self
 
 from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
 from torchgauge.weights.reader import FileReader, FileStamp, Reader
+from torchgauge.weights.threads import Item, Result
 
 if TYPE_CHECKING:
     import distributed
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 CONNECT_TIMEOUT_S = 10.0
 # Give up if there has been no worker for this long.

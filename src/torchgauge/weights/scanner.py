@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from torchgauge.checkpoint import Entry, Index
 from torchgauge.facts import WeightStatistics
 from torchgauge.facts.figures import Members
+from torchgauge.facts.files import weight_row
 from torchgauge.progress import Progress
 from torchgauge.weights.aggregate import Aggregate, find_outliers
 from torchgauge.weights.journal import Journal, journal_path
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 OnRow = Callable[[str, "ScannedTensor"], None]
 # The recommendations for a tensor, from its facts and figures.
 Recommend = Callable[[Members], list[str]]
-Value = TypeVar("Value")
 
 # A large tensor is written to the journal every 64 pieces, that is 1 GiB.
 _PIECES_PER_JOURNAL_ENTRY = 64
@@ -66,6 +67,7 @@ class ScanRequest:
 class ScanResult:
     """`rows` by name in index order, without unreadable tensors; `failures` are pairs of name and reason."""
 
+    request: ScanRequest
     rows: dict[str, ScannedTensor] = field(default_factory=dict)
     summary: Aggregated = field(default_factory=lambda: cast("Aggregated", {}))
     failures: list[tuple[str, str]] = field(default_factory=list)
@@ -74,28 +76,18 @@ class ScanResult:
     threads: int | None = None
     resumed: int = 0
 
-
-def weight_statistics(
-    index: Index,
-    request: ScanRequest,
-    *,
-    progress: Progress | None = None,
-    on_row: OnRow | None = None,
-    reader: Reader | None = None,
-    recommend: Recommend | None = None,
-) -> WeightStatistics:
-    """Like `scan`, as the record that an analysis holds."""
-    result = scan(index, request, progress=progress, on_row=on_row, reader=reader, recommend=recommend)
-    circumstances: Scanned = {
-        "bytes": result.nbytes,
-        "seconds": result.seconds,
-        "deep": request.deep,
-        "spectrum": request.spectrum,
-        "threads": result.threads,
-        "dask": request.dask,
-        "resumed_tensors": result.resumed,
-    }
-    return WeightStatistics(result.rows, result.summary, tuple(result.failures), circumstances)
+    def statistics(self) -> WeightStatistics:
+        """The record that an analysis holds."""
+        circumstances: Scanned = {
+            "bytes": self.nbytes,
+            "seconds": self.seconds,
+            "deep": self.request.deep,
+            "spectrum": self.request.spectrum,
+            "threads": self.threads,
+            "dask": self.request.dask,
+            "resumed_tensors": self.resumed,
+        }
+        return WeightStatistics(self.rows, self.summary, tuple(self.failures), circumstances)
 
 
 def scan(
@@ -131,27 +123,16 @@ def scan(
         if request.deep:
             stack.enter_context(single_blas_thread())
         work = _Scan(index, request, plans, pool, source, journal, progress or (lambda done, total, part: None))
-        result = work.run(on_row, recommend)
+        result = work.run(on_row or (lambda name, row: None), recommend)
         journal.discard()
     result.seconds = time.perf_counter() - start
     result.threads = getattr(pool, "count", None)
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready(Generic[Value]):
-    """A result that needs no work."""
-
-    value: Value
-
-    def done(self) -> bool:
-        return True
-
-    def result(self) -> Value:
-        return self.value
-
-
 class _Scan:
+    """Adds tensors in file order, and derives what depends on all of them: totals, duplicates, outliers."""
+
     def __init__(
         self, index: Index, request: ScanRequest, plans: list[TensorPlan], pool: Pool, reader: Reader,
         journal: Journal, progress: Progress,
@@ -159,6 +140,9 @@ class _Scan:
         self._index, self._request, self._plans = index, request, plans
         self._pool, self._reader, self._journal, self._progress = pool, reader, journal, progress
         self._done_bytes, self._total_bytes = 0, sum(plan.nbytes for plan in plans)
+        self._entries = {entry.name: entry for entry in index.entries}
+        self._aggregate = Aggregate(index.entries)
+        self._duplicates = Duplicates(reader, {plan.name: plan for plan in plans})
         # The scales of a packed tensor are in its module or up to two levels below.
         self._neighbours: dict[str, dict[str, Entry]] = {}
         for entry in index.entries:
@@ -167,21 +151,49 @@ class _Scan:
                 module = module.rpartition(".")[0]
                 self._neighbours.setdefault(module, {})[entry.name] = entry
 
-    def run(self, on_row: OnRow | None, recommend: Recommend | None) -> ScanResult:
+    def run(self, on_row: OnRow, recommend: Recommend | None) -> ScanResult:
+        result = ScanResult(self._request)
+        rows: dict[str, ScannedTensor] = {}
         self._progress(0, self._total_bytes, "")
-        duplicates = Duplicates(self._reader, {plan.name: plan for plan in self._plans})
-        collector = _Collector(self._index, duplicates, recommend)
         for tensor in in_order(self._submit, self._tallied(), self._pool.max_pending):
             self._journal.write_result(tensor)
-            row = collector.add(tensor)
-            if on_row is not None and row is not None:
+            if tensor.failure is not None:
+                result.failures.append((tensor.name, tensor.failure))
+            row = self._complete(tensor, recommend)
+            if row is not None:
+                rows[tensor.name] = row
                 on_row(tensor.name, row)
-        result = collector.finish(on_row)
+        for name, owner in same_views(self._index).items():
+            if owner in rows:
+                rows[name] = {**rows[owner], "duplicate_of": owner}
+                on_row(name, rows[name])
+        result.rows = {name: rows[name] for name in self._entries if name in rows}
+        described = {name: _with_facts(self._entries[name], row) for name, row in result.rows.items()}
+        result.summary = {**self._aggregate.summary(), "outliers": find_outliers(described)}
         result.nbytes, result.resumed = self._done_bytes, self._journal.size
         return result
 
+    def _complete(self, tensor: TensorResult, recommend: Recommend | None) -> ScannedTensor | None:
+        """The completed row; None if the tensor could not be read."""
+        entry, row = self._entries[tensor.name], tensor.row
+        if entry.shared_with is None:
+            if tensor.tally is None:
+                self._aggregate.leave_out(tensor.name)
+            else:
+                self._aggregate.add(tensor.name, tensor.tally)
+        if tensor.failure is not None:
+            return None
+        if tensor.tally is not None:
+            row["duplicate_of"] = entry.shared_with or self._duplicates.first_equal(tensor)
+            row["recommendations"] = [] if recommend is None else recommend(_with_facts(entry, row))
+        return row
+
     def _submit(self, item: TensorTask | TensorResult) -> Pending[TensorResult]:
-        return _Ready(item) if isinstance(item, TensorResult) else self._pool.submit(derive_figures, item)
+        if isinstance(item, TensorTask):
+            return self._pool.submit(derive_figures, item)
+        ready: Future[TensorResult] = Future()
+        ready.set_result(item)
+        return ready
 
     def _submit_batch(self, batch: Batch) -> Pending[list[PieceTally]]:
         self._reader.prefetch(batch)
@@ -234,58 +246,6 @@ class _Scan:
             self._progress(self._done_bytes, self._total_bytes, name)
 
 
-class _Collector:
-    """Adds tensors in file order, and derives what depends on all of them: totals, duplicates, outliers."""
-
-    def __init__(self, index: Index, duplicates: Duplicates, recommend: Recommend | None) -> None:
-        self._entries = {entry.name: entry for entry in index.entries}
-        self._same_views = same_views(index)
-        self._duplicates, self._recommend = duplicates, recommend
-        self._aggregate = Aggregate(index.entries)
-        self._result = ScanResult()
-
-    def add(self, tensor: TensorResult) -> ScannedTensor | None:
-        """The completed row; None if the tensor could not be read."""
-        entry, row = self._entries[tensor.name], tensor.row
-        if entry.shared_with is None:
-            if tensor.tally is None:
-                self._aggregate.leave_out(tensor.name)
-            else:
-                self._aggregate.add(tensor.name, tensor.tally)
-        if tensor.failure is not None:
-            self._result.failures.append((tensor.name, tensor.failure))
-            return None
-        if tensor.tally is not None:
-            row["duplicate_of"] = entry.shared_with or self._duplicates.first_equal(tensor)
-            row["recommendations"] = [] if self._recommend is None else self._recommend(_with_facts(entry, row))
-        self._result.rows[tensor.name] = row
-        return row
-
-    def finish(self, on_row: OnRow | None) -> ScanResult:
-        rows = self._result.rows
-        for name, owner in self._same_views.items():
-            if owner in rows:
-                rows[name] = {**rows[owner], "duplicate_of": owner}
-                if on_row is not None:
-                    on_row(name, rows[name])
-        self._result.rows = {name: rows[name] for name in self._entries if name in rows}
-        described = {name: _with_facts(self._entries[name], row) for name, row in self._result.rows.items()}
-        self._result.summary = {**self._aggregate.summary(), "outliers": find_outliers(described)}
-        return self._result
-
-
 def _with_facts(entry: Entry, row: ScannedTensor) -> Members:
     """The row of a tensor with the facts that do not need its values, by the keys of the JSON document."""
-    spec = entry.spec
-    return {
-        "name": entry.name,
-        "shape": list(spec.shape),
-        "dtype": spec.dtype,
-        "elements": entry.elements,
-        "bytes": entry.nbytes,
-        "stride": None if spec.stride is None else list(spec.stride),
-        "role": entry.role.value,
-        "shared_with": entry.shared_with,
-        "logical_elements": entry.logical_elements,
-        **row,
-    }
+    return {**weight_row(entry.record()), **row}

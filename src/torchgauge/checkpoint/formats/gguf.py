@@ -40,10 +40,6 @@ _CHUNK_BYTES = 1 << 20
 _DEFAULT_ALIGNMENT_BYTES = 32
 
 
-def is_gguf(source: ByteSource) -> bool:
-    return source.size >= 8 and source.read(0, 4) == b"GGUF"
-
-
 class _Reader:
     """Reads numbers and strings in sequence, a megabyte at a time. Counts are untrusted: a count that does not fit into
     the rest of the file is refused."""
@@ -114,7 +110,7 @@ class _Reader:
         return items if count <= GGUF_ARRAY_ITEMS else {"length": count}
 
 
-@opens(FILES, "gguf", is_gguf)
+@opens(FILES, "gguf", lambda source: source.size >= 8 and source.read(0, 4) == b"GGUF")
 def open_gguf(source: ByteSource, progress: Progress) -> Index:
     reader = _Reader(source)
     tensors = reader.count("tensors", 24)

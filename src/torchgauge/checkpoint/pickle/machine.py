@@ -340,7 +340,7 @@ def _recall(machine: PickleMachine, gets: tuple[bytes, ...]) -> tuple[str, Globa
 
 
 def _puts(first: int, count: int) -> bytes:
-    """The opcodes that store so many values from this memo index; from 256, indices have four bytes."""
+    """The opcodes that store `count` values from this memo index; from 256, indices have four bytes."""
     if first < 256:
         numbers = range(first, first + count)
         return b"".join(b"q%c" % n if n < 256 else b"r" + n.to_bytes(4, "little") for n in numbers)

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.source.exported.document import load_exported
-    from torchgauge.source.exported.live import from_program
-    from torchgauge.source.exported.model import ExportedModel
-    from torchgauge.source.exported.program import last_line
-
-__all__ = ["ExportedModel", "from_program", "last_line", "load_exported"]
+    from torchgauge.source.exported.document import *
+    from torchgauge.source.exported.live import *
+    from torchgauge.source.exported.model import *
+    from torchgauge.source.exported.program import *
 
 _HOMES = {
     "document": ("load_exported",),

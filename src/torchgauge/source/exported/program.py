@@ -170,27 +170,12 @@ def _item(items: Any, index: Any) -> Any:
     return items[index]
 
 
+_OPERATORS = ("add", "sub", "mul", "floordiv", "truediv", "mod", "rshift", "neg", "pos", "eq", "ne", "lt", "le", "gt",
+              "ge", "and_", "or_", "not_")  # fmt: skip
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "_operator.add": operator.add,
-    "_operator.sub": operator.sub,
-    "_operator.mul": operator.mul,
-    "_operator.floordiv": operator.floordiv,
-    "_operator.truediv": operator.truediv,
-    "_operator.mod": operator.mod,
+    **{f"_operator.{name}": getattr(operator, name) for name in _OPERATORS},
     "_operator.pow": _power,
     "_operator.lshift": _shift_left,
-    "_operator.rshift": operator.rshift,
-    "_operator.neg": operator.neg,
-    "_operator.pos": operator.pos,
-    "_operator.eq": operator.eq,
-    "_operator.ne": operator.ne,
-    "_operator.lt": operator.lt,
-    "_operator.le": operator.le,
-    "_operator.gt": operator.gt,
-    "_operator.ge": operator.ge,
-    "_operator.and_": operator.and_,
-    "_operator.or_": operator.or_,
-    "_operator.not_": operator.not_,
     "math.ceil": math.ceil,
     "math.floor": math.floor,
     "math.trunc": math.trunc,

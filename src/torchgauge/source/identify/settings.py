@@ -25,11 +25,11 @@ _RATIO = re.compile(r"(^|_)(ratio|expand|multiplier|mult)$")
 _NO_FLAG = re.compile(r"^_|^output_|^return_|cache|is_encoder_decoder|^is_decoder|gradient|kernels|mem_eff")
 
 
-def numbers(config: PretrainedConfig, lead: Path = ()) -> Iterator[tuple[Path, Number]]:
+def numbers(config: PretrainedConfig) -> Iterator[tuple[Path, Number]]:
     """Sizes by path. The number of labels is stored as a table, under another name."""
-    if not lead and _is_size(getattr(config, "num_labels", None)):
+    if _is_size(getattr(config, "num_labels", None)):
         yield ("num_labels",), config.num_labels
-    for path, value in entries(config, lead):
+    for path, value in entries(config):
         name = str(path[-1])
         if _NO_SIZE.search(name):
             continue
@@ -185,42 +185,18 @@ _MOST_EXPERTS = 4096
 _USUAL_EXPERTS = 6
 
 
-# Names in configs and the corresponding hyperparameters; a config has some of them.
+# Names in configs and the corresponding hyperparameters; a config has some of them. The first that applies is used.
 _NAMES = (
-    ("hidden_size", "width"),
-    ("num_attention_heads", "heads"),
-    ("head_dim", "head_size"),
-    ("d_kv", "head_size"),
-    ("intermediate_size", "intermediate_size"),
-    ("vocab_size", "vocabulary"),
-    ("max_position_embeddings", "positions"),
-    ("num_labels", "classes"),
-    ("patch_size", "patch_size"),
-    ("num_channels", "image_channels"),
-    ("state_size", "state_size"),
-    ("encoder_layers", "encoder_layers"),
-    ("decoder_layers", "decoder_layers"),
-    ("num_layers", "encoder_layers"),
-    ("num_decoder_layers", "decoder_layers"),
-    ("num_hidden_layers", "depth"),
-    ("d_ff", "intermediate_size"),
-    ("encoder_ffn_dim", "intermediate_size"),
-    ("decoder_ffn_dim", "intermediate_size"),
-    ("encoder_attention_heads", "heads"),
-    ("decoder_attention_heads", "heads"),
-    ("num_local_experts", "experts"),
-    ("num_experts", "experts"),
-    ("n_routed_experts", "experts"),
-    ("mamba_n_heads", "state_heads"),
-    ("mamba_d_head", "state_head_size"),
-    ("mamba_d_state", "state_size"),
-    ("mamba_n_groups", "state_groups"),
-    ("n_groups", "state_groups"),
-    ("qk_rope_head_dim", "rope_size"),
-    ("qk_nope_head_dim", "nope_size"),
-    ("v_head_dim", "value_head_size"),
-    ("kv_lora_rank", "kv_rank"),
-    ("q_lora_rank", "query_rank"),
-    ("num_heads", "state_heads"),
-    ("head_dim", "state_head_size"),
-)
+    ("hidden_size", "width"), ("num_attention_heads", "heads"), ("head_dim", "head_size"), ("d_kv", "head_size"),
+    ("intermediate_size", "intermediate_size"), ("vocab_size", "vocabulary"), ("max_position_embeddings", "positions"),
+    ("num_labels", "classes"), ("patch_size", "patch_size"), ("num_channels", "image_channels"),
+    ("state_size", "state_size"), ("encoder_layers", "encoder_layers"), ("decoder_layers", "decoder_layers"),
+    ("num_layers", "encoder_layers"), ("num_decoder_layers", "decoder_layers"), ("num_hidden_layers", "depth"),
+    ("d_ff", "intermediate_size"), ("encoder_ffn_dim", "intermediate_size"), ("decoder_ffn_dim", "intermediate_size"),
+    ("encoder_attention_heads", "heads"), ("decoder_attention_heads", "heads"), ("num_local_experts", "experts"),
+    ("num_experts", "experts"), ("n_routed_experts", "experts"), ("mamba_n_heads", "state_heads"),
+    ("mamba_d_head", "state_head_size"), ("mamba_d_state", "state_size"), ("mamba_n_groups", "state_groups"),
+    ("n_groups", "state_groups"), ("qk_rope_head_dim", "rope_size"), ("qk_nope_head_dim", "nope_size"),
+    ("v_head_dim", "value_head_size"), ("kv_lora_rank", "kv_rank"), ("q_lora_rank", "query_rank"),
+    ("num_heads", "state_heads"), ("head_dim", "state_head_size"),
+)  # fmt: skip

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING
 from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.source.torchscript.archive import load_torchscript, with_prefixed_storages
-    from torchgauge.source.torchscript.code import scan_code
-
-__all__ = ["load_torchscript", "scan_code", "with_prefixed_storages"]
+    from torchgauge.source.torchscript.archive import *
+    from torchgauge.source.torchscript.code import *
 
 _HOMES = {
     "archive": ("load_torchscript", "with_prefixed_storages"),

@@ -125,9 +125,10 @@ SOURCE_LIMIT = 64 << 20
 
 
 def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.ScriptModule:
-    """The script module of an archive. Raises `FormatError` where its code is not harmless or cannot be read.
+    """The script module of an archive. Raises `FormatError` if its code is not harmless or cannot be read.
 
-    `values` reads its tensors into memory, to be run; else they are mapped from the file and must not be written to.
+    `values` reads its tensors into memory, to be run; otherwise they are mapped from the file and must not be written
+    to.
     """
     name = str(path)
     contents = _scan(name)
@@ -225,7 +226,7 @@ _VALUES_OF_OBJECT = 32  # memory of a Python module in units of a list; at most 
 
 
 def require_few_objects(source: ByteSource) -> None:
-    """Raise `FormatError` where following every reference of the pickle gives too many values.
+    """Raise `FormatError` if following every reference of the pickle gives too many values.
 
     Torch creates an object for each reference: a list of a list twice, thirty levels deep, is a few hundred bytes in a
     pickle and a billion lists in Python; so is a module that has another one under two names.
