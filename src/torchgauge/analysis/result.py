@@ -72,7 +72,7 @@ class WeightScan(Analysis):
 
 
 def load(path: str | Path) -> Analysis:
-    """A saved run (`.json`): an analysis, or a scan of weights."""
+    """Load a saved run (`.json`): an analysis or a scan of weights. torch is not needed."""
     from torchgauge.facts.document import capture_from_document
 
     with errors_as_torchgauge(path):
