@@ -344,7 +344,7 @@ class Llm:
 
     @property
     def active_params(self) -> int:
-        """Those that one token reaches; fewer than `params` in a mixture of experts."""
+        """Parameters that one token uses; fewer than `params` in a mixture of experts."""
         return self.facts["active_params"]
 
     @property
@@ -611,7 +611,7 @@ class Llm:
         return replace(step, **times, mfu=mfu, mbu=mbu)
 
     def to_dict(self) -> LlmFacts:
-        """What reports are made from. A file is opened once for all of it."""
+        """The data of the reports. A file is opened once for all of it."""
         if self._read_document is not None:
             return conform(self._read_document(), LlmFacts, f"what was found about '{self.target}'")
         context, facts = self.context, self.facts

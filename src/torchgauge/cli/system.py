@@ -24,7 +24,7 @@ DESCRIPTION = "Show the devices of this machine and what can be measured on it."
 
 
 class Machine(TypedDict, total=False):
-    """What this machine offers; the meters, sensors and counters that it lacks are listed with the reason."""
+    """Devices, meters, sensors and counters of this machine; those that it lacks are listed with the reason."""
 
     peaks: list[DevicePeaks]
     sensors: list[Instrument]
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []
     places = ["cpu", *(f"{device.kind}:{device.index}" for device in system.devices)]
-    # Where there is no CUDA device, its meters say so.
+    # Without a CUDA device, its meters are listed with the reason.
     places += [] if any(device.kind == "cuda" for device in system.devices) else ["cuda"]
     found: Machine = {
         "peaks": peaks(system),
