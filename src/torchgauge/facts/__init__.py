@@ -1,4 +1,4 @@
-"""The facts recorded about a model (frozen, without torch, saved and loaded as JSON) and the view that reports read."""
+"""What was recorded about a model: frozen, without torch, saved and loaded as JSON; and the view that reports read."""
 
 from __future__ import annotations
 
@@ -168,6 +168,6 @@ __all__ = [
     "windowed_elements",
 ]
 
-# The types of a saved document: its checks take time to build.
+# What a saved document may hold: its checks take time to build.
 _HOMES = {"document": ("capture_from_document",), "document_types": ("Against", "Drift", "Latency")}
 __getattr__ = lazy_names(__name__, _HOMES)

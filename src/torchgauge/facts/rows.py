@@ -54,7 +54,7 @@ def bytes_moved(row: Members) -> int | None:
 
 _KEYS = {level: tuple(figure.key for figure in figures_of(level)) for level in (TOTALS, MODULES, OPS)}
 _GETTERS = {level: itemgetter(*keys) for level, keys in _KEYS.items()}
-# Figures that only runs or predictions give are null without them.
+# What only runs measure, or a prediction adds, is null without them.
 _UNMEASURED = {level: dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY, PREDICTION)) for level in _KEYS}
 
 
@@ -181,7 +181,7 @@ def input_row(given: InputRecord) -> Input:
 
 
 def step_member(step: StepMemory | None) -> Step | None:
-    """The memory that a training step keeps; null for inference."""
+    """What a training step keeps in memory; null for inference."""
     if step is None:
         return None
     return {

@@ -190,8 +190,8 @@ def _passes(one: LlmFacts) -> Iterator[Section]:
         for row in one["prefill"]
     ]  # fmt: skip
     titles = figures("Tokens", "FLOPs", "FLOPs per token", "Bytes read", "Bytes written", "FLOPs per byte")
-    after = f"; the first {one['prefix']:,} tokens are in the cache already" if one["prefix"] else ""
-    remark = f"logits for the last token only, as in generation{after}"
+    after = f"; the first {one['prefix']:,} tokens were computed before" if one["prefix"] else ""
+    remark = f"output for the last token alone, as generation makes it{after}"
     yield Section("Prefill, one sequence", (Table("", titles, tuple(lines), (remark,)),))
 
     steps = [
@@ -205,7 +205,7 @@ def _passes(one: LlmFacts) -> Iterator[Section]:
     if drafts := one["speculative"]:
         tokens = f"{drafts['drafts']} drafted tokens and one more"
         accepted = f"with {format_percent(drafts['acceptance'])} of drafts accepted; drafting itself is not counted"
-        expected = (f"{drafts['tokens_per_step']:.2f} tokens expected per step, {accepted}",)
+        expected = (f"{drafts['tokens_per_step']:.2f} tokens expected of a step, {accepted}",)
     yield Section(f"Decode, {tokens} for each sequence", (Table("", titles, tuple(steps), expected),))
 
     step = next((row for row in one["decode"] if row["tokens"] == one["context"]), one["decode"][0])
@@ -253,7 +253,7 @@ def _fits(one: LlmFacts, device: DeviceRow, rows: Sequence[FitRow]) -> Iterator[
         facts.append(("decode compute-bound", value, remark))
     if device["crossovers"]:
         upto = device["compute_bound_context"]
-        remark = "beyond it, reading the cache is the limit" if upto else "at any context and number of sequences"
+        remark = "beyond, each sequence reads too much cache" if upto else "at any context and number of sequences"
         facts.append(("up to a context of", f"about {upto:,}" if upto else "never compute-bound", remark))
     yield Facts(facts)
 
