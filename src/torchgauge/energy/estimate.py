@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchgauge.facts import COUNTED, ModuleRecord, OpRecord
 from torchgauge.measure.module_times import inclusive_sums
-from torchgauge.units import format_things
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import EstimatedEnergy
@@ -258,7 +257,7 @@ def estimate_energy(ops: Sequence[OpRecord], known: Circumstances) -> Estimate:
         notes.append(NO_TIME)
     uncounted = sum(op.status not in (COUNTED, "free") for op in ops)
     if uncounted:
-        notes.append(f"the arithmetic of {format_things(uncounted, 'op')} without a formula is not included")
+        notes.append(f"the arithmetic of {uncounted} ops without a formula is not included")
     flops = sum(op.cost.flops for op in ops)
     return Estimate(joules, work, power, technology, shares, tuple(notes), flops, known.time_s)
 
