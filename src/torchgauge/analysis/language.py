@@ -344,7 +344,7 @@ class Llm:
 
     @property
     def active_params(self) -> int:
-        """Parameters that one token uses; fewer than `params` in a mixture of experts."""
+        """Those that one token reaches; fewer than `params` in a mixture of experts."""
         return self.facts["active_params"]
 
     @property

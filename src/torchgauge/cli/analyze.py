@@ -51,7 +51,7 @@ TARGET is one of
   hf:PATH_OR_CLASS             a transformers configuration, model type or class
 """
 RESULT = ANALYSIS
-# The same as in `torchgauge.facts`, which would double the time of --help.
+# Those of `torchgauge.facts`, which the help does not load: it would take as long as the rest.
 EXECUTIONS = ("eager", "compiled")
 
 

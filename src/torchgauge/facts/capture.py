@@ -33,8 +33,8 @@ class TargetRecord:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The machine that the analysis ran on. `device` is the name of the accelerator the model was on, None for the
-    processor; `settings` are the switches and variables that affect its speed."""
+    """Where the analysis ran. `device` is the name of the accelerator the model was on, None for the processor;
+    `settings` are the switches and variables that decide how fast it runs there."""
 
     python: str
     torch: str

@@ -36,7 +36,7 @@ def _together(*keys: str) -> Rule:
 
 
 def _needs(key: str, *others: str) -> Rule:
-    """If this key has a value, so do the others."""
+    """Where this key has a value, so have the others."""
     return Rule(
         lambda row: row.get(key) is None or all(row.get(other) is not None for other in others),
         f"an object that has {', '.join(others)} where it has {key}",
@@ -146,7 +146,7 @@ class Architecture(TypedDict):
 
 
 def _has_figures(level: str) -> Rule:
-    """The figures that runs add to a row: each is of its unit or null, and may be missing."""
+    """What runs add to a row: each figure is of its unit or null, and may be missing."""
     kinds: dict[Unit, Any] = {Unit.TEXT: str | None, Unit.STRUCTURE: Texts | None}
     checks = {
         figure.key: check_of(kinds.get(figure.unit, Figure))
@@ -410,7 +410,7 @@ class Packing(TypedDict):
 
 
 class TensorFigures(Spread, MatrixFigures, total=False):
-    """Figures of the values of a tensor. `fits` is a narrower type that holds all of them, `skipped` why they were not
+    """What the values of a tensor show. `fits` is a narrower type that holds all of them, `skipped` why they were not
     read; the last four are of packed tensors."""
 
     fits: str
@@ -781,7 +781,7 @@ class Measurements(TypedDict, total=False):
 
 
 class Basis(TypedDict):
-    """The basis of an estimate of energy."""
+    """What an estimate of energy was made from."""
 
     technology: str
     technology_known: bool
@@ -930,7 +930,7 @@ class AdvicePlace(TypedDict, total=False):
 
 
 class Evidence(TypedDict, total=False):
-    """The evidence that reports read; each rule adds its own figures."""
+    """What the reports look at; each rule adds its own figures."""
 
     count: Count
     places: list[AdvicePlace]
@@ -1078,7 +1078,7 @@ class ScanTotals(TypedDict):
 
 
 class Peaks(TypedDict):
-    """The device's roof: operations per second by type, bytes per second."""
+    """What the device's roof is made of: operations per second by type, bytes per second."""
 
     flops_per_s: dict[str, float]
     bytes_per_s: float
@@ -1172,7 +1172,7 @@ class Common(TypedDict):
 
 
 class Scan(Common):
-    """The document of `torchgauge weights`."""
+    """What `torchgauge weights` saves."""
 
     totals: ScanTotals
 
@@ -1190,7 +1190,7 @@ def _are_linked(ops: list[OpFacts]) -> bool:
 
 
 class Document(Common):
-    """The document of an analysis."""
+    """What an analysis saves."""
 
     inputs: list[Annotated[Input, _STRIDES]]
     modules: Annotated[list[Module], Rule(_has_root, "modules with different paths, one of them the root")]

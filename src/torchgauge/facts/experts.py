@@ -362,7 +362,7 @@ def _equal_modules(specs: Mapping[str, TensorSpec]) -> Iterator[tuple[Bank, tupl
 
 
 class _Flow(NamedTuple):
-    """The origins of an op's result, as sets of bits: choices whose selection it is, choices whose best scores it
+    """What the result of an op carries, as sets of bits: choices whose selection it is, choices whose best scores it
     is, banks whose result it is, and all banks it depends on in any way."""
 
     selected: int = 0

@@ -24,7 +24,7 @@ ESTIMATED: Final = "estimated"
 
 
 class Unit(StrEnum):
-    """The kind of a value, which decides how it is shown and stored. Numbers have the name of their page format."""
+    """What a value is, and so how it is shown and stored. Numbers have the name of their format in the page."""
 
     COUNT = "count"  # shown with a prefix: 25.6 M
     WHOLE = "exact"  # shown in full
@@ -80,7 +80,7 @@ PREDICTION = Known.PREDICTION
 
 
 class Use(StrEnum):
-    """The places outside the rows of the document that show numbers and texts."""
+    """Where numbers and texts are shown outside the rows of the document."""
 
     TOTALS_COMPARED = "totals compared"
     MODULES_COMPARED = "modules compared"
@@ -286,7 +286,7 @@ FIGURES = (
 
 @cache
 def figures_of(level: str) -> tuple[Figure, ...]:
-    """The figures in the rows of a level, in the order of the document's keys."""
+    """Those that the rows of a level have in the document, in the order of their keys."""
     return tuple(figure for figure in FIGURES if level in figure.levels and figure.in_document)
 
 

@@ -193,7 +193,7 @@ class CrossoverRow(TypedDict):
 
 
 class DeviceRow(TypedDict):
-    """The largest context and batch of a device, and where decode turns compute-bound; a size in GiB has no speed."""
+    """What a device holds at most, and where decode turns there; the speed of a size in GiB is not known."""
 
     device: str
     longest_context: int

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Document, EnergyFigures, Measurements
     from torchgauge.facts.view import View
 
-# The levels of measurement that time a run.
+# What a timed run finds out.
 TIMED = (INFERENCE, PROFILE)
 
 
@@ -64,8 +64,8 @@ class RowEnergy(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Measurements of real runs. `figures` is the document's `measurements`; `modules` are by path, `ops` by index;
-    `trace` is one profiled run, None if none was kept."""
+    """What real runs took. `figures` is the document's `measurements`; `modules` are by path, `ops` by index; `trace`
+    is one profiled run, None where none was kept."""
 
     figures: Measurements
     modules: Mapping[str, MeasuredModule] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def measured_from_document(document: Document) -> Measured | None:
 
 @dataclass(frozen=True, slots=True)
 class EnergyFacts:
-    """The energy of a run. `figures` is the document's `energy`; `modules` are by path, `ops` by index."""
+    """What a run consumes. `figures` is the document's `energy`; `modules` are by path, `ops` by index."""
 
     figures: EnergyFigures
     modules: Mapping[str, RowEnergy] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchgauge.facts.tensor import TensorSpec
 
-# Arguments or results of a module: `TensorSpec`s in dicts and lists of any depth, other values as text.
+# What a module was given or gives back: `TensorSpec`s in dicts and lists of any depth, other values by their text.
 Structure = Any
 
 

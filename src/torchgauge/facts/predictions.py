@@ -33,7 +33,7 @@ class MemoryMoment(TypedDict, total=False):
 
 
 class Holder(TypedDict):
-    """The memory of a module at the peak."""
+    """What a module holds at the peak."""
 
     module: str
     bytes: int

@@ -84,7 +84,7 @@ def restoring_ops(capture: Capture) -> Iterator[OpRecord]:
     if not packed:
         return
     given = {place for entry in capture.inputs for place in entry.readers or ()}
-    # The results of ops: True if made from quantized weights, False if from constants; activations are not listed.
+    # What each op makes: True from quantized weights, False from constants; an activation is not listed.
     made: dict[int, bool] = {}
     for op in capture.ops:
         if op.phase != "forward":

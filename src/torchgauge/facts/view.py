@@ -29,7 +29,7 @@ COMPLEXITY = {"low": 10**9, "medium": 10**10, "high": 10**11}
 
 
 class View:
-    """The data of the reports. Everything here is derived from the capture."""
+    """What the reports read. Everything here derives from the capture."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -109,7 +109,7 @@ class View:
 
     @cached_property
     def measurements(self) -> Row | None:
-        """Time, memory and counters of real runs; None if nothing was measured."""
+        """What real runs took; None where nothing was measured."""
         return Row(self.capture.measured.figures) if self.capture.measured else None
 
     @cached_property
@@ -121,12 +121,12 @@ class View:
 
     @cached_property
     def energy(self) -> Row | None:
-        """The energy of a run; None if not requested."""
+        """What a run consumes; None if not requested."""
         return Row(self.capture.energy.figures) if self.capture.energy else None
 
     @cached_property
     def advice(self) -> list[Row]:
-        """Recommendations: likely bugs first, then by expected gain."""
+        """What to do about the model: likely bugs, then the largest expected gain."""
         return [Row(row) for row in self.capture.advice]
 
     @cached_property

@@ -34,7 +34,7 @@ class WeightStatistics:
     against: Against | None = None
 
 
-# The keys of a row that need no values; `duplicate_of` needs them, since only the values show all copies.
+# What a row says of a tensor without its values; `duplicate_of` is a figure, since only the values show all copies.
 _PLACE = weight_row(StoredTensor("", TensorSpec((), "float32"), 0, "", None)).keys() - {"duplicate_of"}
 
 
@@ -94,7 +94,7 @@ def value_figures(row: Members) -> Members:
 
 
 def quantization_of(row: Members) -> Members:
-    """The effect of quantization on the values; empty if the tensor is already quantized."""
+    """What quantization would do to the values; empty if the tensor is already quantized."""
     is_packed = holds_codes(row.get("dtype", ""), row.get("logical_elements"))
     return {} if is_packed else row.get("quantization") or {}
 
@@ -221,7 +221,7 @@ def layer_of(name: str) -> tuple[int, ...]:
 
 
 class Stem(NamedTuple):
-    """The pattern of repeated blocks (`layers.*` or `layer*.*`), and its number of indices."""
+    """Where blocks repeat (`layers.*` or `layer*.*`), and its number of indices."""
 
     path: str
     depth: int
