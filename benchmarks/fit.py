@@ -5,7 +5,7 @@
     python benchmarks/fit.py compare predictions.json [FOLDER]  the table; without FOLDER against fit_measured.json
 
 The device's part needs torch, timm and transformers, not torchgauge; `--seconds` ends it in time, and what was measured
-until then is in FOLDER. Results of the held-out configurations are in a file of their own.
+until then is in FOLDER. Results of the held-out configurations are in a separate file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a CUDA device says about the configurations of `fit.py`: one process each, forked after the imports.
 
-A process of its own has a context, library handles and an allocator of its own, so the figures are those of a script
+A separate process has its own context, library handles and allocator, so the figures are those of a script
 that does nothing else. Several run side by side; what the whole device has in use is read in a second, sequential pass.
 """
 

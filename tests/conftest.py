@@ -83,7 +83,7 @@ def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every model that any test analyses must be left as it was, and so must the process."""
+    """Every model that a test analyses must be left unchanged, and so must the process."""
     original = torchgauge.capture.trace
 
     def trace(model: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A copy of the package with something added to it, run by a process of its own: what a contributor would do."""
+"""A copy of the package with an addition, run in a separate process, as a contributor would do it."""
 
 from __future__ import annotations
 

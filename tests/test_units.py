@@ -17,6 +17,7 @@ from torchgauge.units import (
     format_percent,
     format_seconds,
     format_shape,
+    format_things,
     format_watts,
     format_whole_percent,
     parse_bytes,
@@ -75,6 +76,7 @@ def test_seconds_take_the_unit_that_fits(value: float | None, text: str) -> None
 def test_exact_figures_percentages_and_shapes() -> None:
     assert format_exact(25_557_032) == "25,557,032"
     assert format_exact(None) == "-"
+    assert (format_things(1, "tensor"), format_things(1900, "tensor")) == ("1 tensor", "1,900 tensors")
     assert format_percent(0.1234) == "12.3 %"
     assert format_percent(None) == "-"
     assert format_shape((1, 3, 224, 224)) == "1×3×224×224"

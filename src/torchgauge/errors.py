@@ -111,11 +111,11 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def errors_as_torchgauge(path: str | os.PathLike[str] | None, *, passing: Container[Exception] = ()) -> Iterator[None]:
-    """What is raised while the file or folder `path` is opened and interpreted is a `TorchgaugeError` that names it.
+    """Turn errors raised while the file or folder `path` is read into a `TorchgaugeError` that names it.
 
     A file can be wrong in ways that no reader foresees, and a reader can have bugs: either way the user needs one
-    sentence, and the original error, with its traceback, is its cause. `path` None is for what does not come from a
-    file; errors in `passing` were raised by the caller's own code. Both leave as they are, as Ctrl-C does.
+    sentence, and the original error, with its traceback, is its cause. Errors in `passing`, which the caller's own code
+    raised, Ctrl-C, and all errors if `path` is None (nothing comes from a file) pass unchanged.
     """
     try:
         yield

@@ -51,6 +51,11 @@ def format_exact(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
+def format_things(count: int | None, noun: str) -> str:
+    """`19 tensors`, `1 tensor`; a dash for the number if it is not known."""
+    return f"{format_exact(count)} {noun}" + ("" if count == 1 else "s")
+
+
 def format_count(value: float | None) -> str:
     """`4.09 G`: three significant digits and a decimal prefix."""
     if value is None:

@@ -705,7 +705,7 @@ MORE_LOOPS = FaultClass(
 
 
 class ReadsOnTheHost(nn.Module):
-    """What comes from an array of numpy, or from a value, is no constant of the model."""
+    """A tensor from a numpy array, or from a value, is not a constant of the model."""
 
     def __init__(self, by_value: bool) -> None:
         super().__init__()

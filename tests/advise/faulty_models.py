@@ -109,7 +109,7 @@ class Attention(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A softmax between products that is no attention."""
+    """A softmax between products that is not attention."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.softmax(x, dim=1) * 2
@@ -204,7 +204,7 @@ class Positions(nn.Module):
 
 
 class Accumulates(nn.Module):
-    """Zeros to write to are no constant."""
+    """Zeros to write to are not a constant."""
 
     def forward(self, x: Tensor) -> Tensor:
         out = torch.zeros(x.shape[0], 64, 64)

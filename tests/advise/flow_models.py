@@ -159,7 +159,7 @@ class Takes(nn.Module):
 
 
 class Mixes(nn.Module):
-    """A sum of a parameter and an input as large is no work on weights alone."""
+    """A sum of a parameter and an input of the same size is not work on weights alone."""
 
     def __init__(self) -> None:
         super().__init__()

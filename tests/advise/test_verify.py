@@ -145,7 +145,7 @@ def test_outputs_that_cannot_be_compared_are_the_only_reason() -> None:
 
 def test_a_gain_no_larger_than_that_of_a_plain_copy_is_withdrawn() -> None:
     class Lucky(Timed):
-        """A copy is faster by 2 % for no reason of its own."""
+        """A copy is faster by 2 % for no reason."""
 
         def __deepcopy__(self, memo: Any) -> Timed:
             return Timed(self.clock, 0.98 * self.cost).eval()

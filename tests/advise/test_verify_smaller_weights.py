@@ -47,7 +47,7 @@ def test_linear_layers_are_kept_in_eight_bits(name: str, limit: float) -> None:
     advice = row("quantize-weights", "param_bytes", module="0", weight="0.weight", format=name)
     verdict = judge(place, [applied(place, advice)], "param_bytes", 0.05)
 
-    # Codes of one byte, a scale of four for each row, and the bias as it was.
+    # Codes of one byte, a scale of four for each row, and the unchanged bias.
     assert verdict.after == 64 * 64 + 2 * 64 * 4
     assert verdict.error.relative is not None
     assert 0 < verdict.error.relative < limit

@@ -22,7 +22,7 @@ from tests.attacks.archives import (
 
 # Closes a call, a bracket, a text and an attribute chain in generated code.
 BREAKS_OUT = f"x'); {PAYLOAD} #"
-# The same for `getattr(self, "…")`, which torch.fx writes for a name that is no identifier; it splits names at dots.
+# The same for `getattr(self, "…")`, which torch.fx writes for other names than identifiers; it splits names at dots.
 DOTLESS = PAYLOAD.replace(".", "\\x2e")
 ENDS_TEXT = f'w", None) or exec("{DOTLESS}") or getattr(self, "w'
 NEW_LINE = f"weight\n    {PAYLOAD}\n    #"

@@ -1,4 +1,4 @@
-"""Runs bombs in a process of their own, with little memory: what one of them would fill is the child's, not ours.
+"""Runs bombs in a separate process with little memory, so that they fill the child's and not ours.
 
     python -m tests.bombs.running tests.bombs.scripts FOLDER [NAME ...]
 

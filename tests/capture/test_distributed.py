@@ -65,7 +65,7 @@ def test_fully_shard_is_analysed_whole_and_left_alone(mesh: DeviceMesh) -> None:
     assert [row.type for row in found.modules] == ["Net", "Linear", "Linear"]
     assert any("fully_shard" in warning for warning in found.capture.run.warnings)
     assert parameters(model) == before
-    model(X).sum().backward()  # FSDP's own state is as it was: the first forward sets it up
+    model(X).sum().backward()  # FSDP's own state is unchanged: the first forward sets it up
     if mesh.size() == 1:
         assert model.a.weight.grad.full_tensor().shape == (16, 8)  # type: ignore[union-attr]
     assert tg.analyze(model, inputs=X).totals.macs == MACS  # the root's parameters may be whole now

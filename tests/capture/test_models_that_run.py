@@ -150,7 +150,7 @@ def test_a_sparse_adjacency_matrix_is_taken() -> None:
 
 def test_what_a_parameter_carries_is_there() -> None:
     class Quantized(nn.Parameter):
-        """As bitsandbytes' `Int8Params`: a parameter with scales and methods of its own."""
+        """As bitsandbytes' `Int8Params`: a parameter with its own scales and methods."""
 
         scales: Tensor
 

@@ -58,7 +58,7 @@ def test_a_torchscript_archive_gives_modules_tensors_and_roles(tmp_path: Path, n
 def test_the_weights_of_a_frozen_model_are_its_constants(tmp_path: Path, net: nn.Module) -> None:
     torch.jit.freeze(torch.jit.script(net)).save(tmp_path / "frozen.pt")
     index = open_checkpoint(tmp_path / "frozen.pt")
-    # The norm is folded into the convolution; the table can no longer be told from a weight.
+    # The norm is folded into the convolution; the table can no longer be distinguished from a weight.
     assert index.logical_params == (4 * 3 * 9 + 4) + 2 * 16 + 4
     weights = {torch_weight.detach().numpy().tobytes() for torch_weight in net.get_submodule("blocks").parameters()}
     assert weights <= {raw_items(entry) for entry in index.entries if entry.spec.shape == (4, 4)}

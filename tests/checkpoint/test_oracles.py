@@ -58,7 +58,7 @@ def test_whatever_fickling_calls_overtly_malicious_is_flagged(tmp_path: Path, na
     (tmp_path / "m.pkl").write_bytes(body)
     try:
         severity = analysis.check_safety(fickle.Pickled.load(body)).severity
-    except Exception as error:  # it gives up on some tricks in its own ways; that is no verdict
+    except Exception as error:  # it gives up on some tricks in its own ways; that is not a verdict
         pytest.skip(f"fickling gives no verdict: {error!r:.80}")
     assert is_flagged(tmp_path / "m.pkl") or severity < analysis.Severity.LIKELY_OVERTLY_MALICIOUS
     assert not (tmp_path / "canary").exists()

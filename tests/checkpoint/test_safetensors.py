@@ -61,7 +61,7 @@ WRONG = {
     "a fraction": {"a": described([3.0], 0, 12)},
     "a truth value": {"a": described([True, 3], 0, 12)},
     "an unknown type": {"a": described([3], 0, 12, "F31")},
-    "a type that is no text": {"a": described([3], 0, 12, 7)},
+    "a type that is not a text": {"a": described([3], 0, 12, 7)},
     "no offsets": {"a": {"dtype": "F32", "shape": [3]}},
     "an end before the beginning": {"a": described([0], 12, 0)},
     "no object": {"a": 5},

@@ -35,7 +35,7 @@ def test_two_targets_come_side_by_side(nets: Path, capsys: pytest.CaptureFixture
     assert main(["compare", "nets.py:Small", "nets.py:Large", "--input", "3x4"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("Comparison\n")
-    assert "hello" not in out, "what the model prints is no part of the report"
+    assert "hello" not in out, "output of the model is not part of the report"
     assert "hello" in err
     figures = dict(line.split(maxsplit=1) for line in out.splitlines() if line.startswith(("Parameters", "MACs")))
     assert figures["Parameters"].split() == ["10", "30", "+200.0", "%"]

@@ -28,5 +28,5 @@ def test_the_suffixes_told_are_those_that_are_written(
     with pytest.raises(SystemExit):
         main([name, "--help"])
     told = capsys.readouterr().out.partition("format by suffix: ")[2].splitlines()[0]
-    # A package of others may bring formats of its own, which no text can name.
+    # Another package may register formats, which no text can name.
     assert {word for word in told.split() if "." in word} == set(suffixes_of(COMMANDS[name].RESULT))

@@ -58,7 +58,7 @@ def open_file(path: Path, name: str, way: str, number: int, capsys: pytest.Captu
     path.write_bytes(WAYS[way](CORPUS[name](str(path.parent / "canary"))))
     status, output = run_quietly(commands(path, f"{path.parent / 'nets.py'}:build")[number], capsys)
     assert status in (0, 1), name
-    # What does not fit the code, or is no model, is an error; what opens lists the danger.
+    # A file that does not fit the code, or is not a model, is an error; one that opens lists the danger.
     assert status == 1 or "dangerous" in output, name
 
 

@@ -151,7 +151,7 @@ def test_the_longest_context_and_the_most_sequences_are_the_last_that_fit() -> N
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "params", "active"), [("llama-3.1-405b", 405.9, 405.9), ("deepseek-v3", 671, 37.6)])
 def test_the_largest_models_take_seconds_and_little_memory(name: str, params: float, active: float) -> None:
-    """Imports included, in a process of its own. Time is that of the processor: others may use the machine too."""
+    """Imports included, in a separate process. Processor time, because others may use the machine too."""
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "torchgauge", "llm", str(CONFIGS / name), "--json"]

@@ -216,7 +216,7 @@ def test_names_in_a_message_do_not_act_on_the_terminal(
 
 
 def test_a_misspelt_command_is_recognised(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    install(monkeypatch, failing(UsageError("'sytsem' is no target")))
+    install(monkeypatch, failing(UsageError("'sytsem' is not a target")))
     assert main(["sytsem"]) == 2
     assert capsys.readouterr().err.endswith("Did you mean the command 'system'?\n")
 

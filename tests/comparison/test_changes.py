@@ -91,7 +91,7 @@ def test_one_analysis_is_no_comparison() -> None:
 
 
 def test_packed_weights_have_the_parameters_that_they_stand_for() -> None:
-    """In the sample one tensor is packed: its values are no parameters of the file, but of the model it stands for."""
+    """In the sample one tensor is packed: its values are parameters of the model, not of the file."""
     packed = stored_view()
     stored = packed.capture.stored
     assert stored is not None

@@ -35,7 +35,7 @@ class SelectiveScanFn(torch.autograd.Function):
 
 
 class CrossMerge(torch.autograd.Function):
-    """With a context of its own, two results, and a function within the function."""
+    """With its own context, two results, and a function within the function."""
 
     @staticmethod
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,7 +147,7 @@ def test_a_function_can_be_made_free(model: nn.Module) -> None:
 
 
 class NumpySum(torch.autograd.Function):
-    """A kernel that is no op of torch."""
+    """A kernel that is not an op of torch."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -124,7 +124,7 @@ def test_the_projects_own_count_can_be_the_default() -> None:
 
 
 class Encoder(nn.Module):
-    """Attention, a parameter of its own, an activation without a formula, a layer run twice, one that never runs."""
+    """Attention, its own parameter, an activation without a formula, a layer run twice, one that never runs."""
 
     def __init__(self) -> None:
         super().__init__()

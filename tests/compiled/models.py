@@ -81,7 +81,7 @@ class Reads(nn.Module):
 
 
 class Nested(nn.Module):
-    """The break is in a module that it calls, and in no line of its own."""
+    """The break is in a module that it calls, not in one of its own lines."""
 
     def __init__(self) -> None:
         super().__init__()

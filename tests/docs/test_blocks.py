@@ -33,7 +33,7 @@ with warnings.catch_warnings():
     ensure_torchvision_imports()
 
 ROOT = Path(__file__).parents[2]
-# The pages in docs/migrating have tests of their own, which also look at what their blocks print.
+# The pages in docs/migrating have separate tests, which also check what their blocks print.
 PAGES = {
     str(page.relative_to(ROOT)): page
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))

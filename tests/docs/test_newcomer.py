@@ -1,4 +1,4 @@
-"""The tutorial in processes of its own, without the developer's environment: for someone who has just installed it."""
+"""The tutorial in separate processes without the developer's environment, as after a fresh install."""
 
 from __future__ import annotations
 

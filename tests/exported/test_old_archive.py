@@ -1,4 +1,4 @@
-"""An archive that PyTorch 2.6 wrote: no folder in it, weights and constants as torch files of their own.
+"""An archive that PyTorch 2.6 wrote: no folder in it, weights and constants as separate torch files.
 
 The model: c = Conv2d(3, 8, 3), b = BatchNorm2d(8), l = Linear(8, 10), and k, a buffer of eight ones;
 l(b(c(x)).relu().mean((2, 3)) * k + [1, …, 8]) of an x of 2×3×16×16.

@@ -23,7 +23,7 @@ ROWS = """
            of_call=lambda call: 42),
     Figure("wait_s", "Waiting", SECONDS, (MODULES,), "for others", additive=True, origin=MEASURED, known=PROFILE),
 """
-# What every list has then, told by a process of its own: nothing but the table differs from this package.
+# The lists as a separate process sees them: only the table differs from this package.
 SCRIPT = """
 import json, sys
 from pathlib import Path

@@ -125,7 +125,7 @@ class Case:
 
 
 class Bench:
-    """Runs cases in `folder`, each in an empty folder of its own beside the sound samples."""
+    """Runs cases in `folder`, each in a separate empty folder next to the valid samples."""
 
     def __init__(
         self, folder: Path, samples: dict[str, Files], seed: str, limits: Limits, *, is_isolated: bool = False

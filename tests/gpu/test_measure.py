@@ -1,4 +1,4 @@
-"""Measuring on a CUDA device: what joins to what, what is told of memory, what a failure leaves."""
+"""Measuring on a CUDA device: matching kernels with ops, memory, the state after a failure."""
 
 from __future__ import annotations
 

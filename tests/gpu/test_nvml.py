@@ -77,7 +77,7 @@ def test_a_busy_device_is_seen_by_the_sampler_at_a_small_cost() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "tf32", "bfloat16", "float8", "int8"])
 def test_matmul_rates_are_measured(dtype: str) -> None:
-    with switches_kept():  # the product asks in a process of its own
+    with switches_kept():  # the product asks in a separate process
         found = outcome(dtype, torch.device("cuda", 0))
     assert isinstance(found.get("rate"), float), found
     assert float(str(found["rate"])) > 1e12

@@ -1,4 +1,4 @@
-"""The fixture in a test suite of its own."""
+"""The fixture in a separate test suite."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def analyze_checked(model: nn.Module, **options: Any) -> tg.Analysis:
 
 
 def fingerprint(model: nn.Module) -> list[Any]:
-    """What an analysis must leave as it was: attributes, modes and hooks, tensors and their versions, global state."""
+    """State that an analysis must not change: attributes, modes and hooks, tensors and their versions, global state."""
     parts: list[Any] = [torch.is_grad_enabled(), bytes(torch.get_rng_state().numpy())]
     for path, module in model.named_modules():
         hooks = (list(module._forward_hooks), list(module._forward_pre_hooks))

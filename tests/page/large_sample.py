@@ -48,7 +48,7 @@ def large_view(blocks: int) -> View:
 
 
 def measured_large_view(blocks: int) -> View:
-    """The same with a time and an energy of its own for every module and op, none with few digits."""
+    """The same with a different time and energy for every module and op, none with few digits."""
     capture = large_view(blocks).capture
     joules: Any = {"origin": MEASURED, "joules": 1 / 3, "reason": None, "meters": [], "notes": []}
     ops: Any = {op.index: _op_times(op.index) for op in capture.ops}

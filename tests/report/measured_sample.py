@@ -105,7 +105,7 @@ def module_times() -> dict[str, Any]:
 
 def trace(capture: Capture) -> TraceRecord:
     """Every op for 2 ms, one after the other and each around an inner call of 1 ms, within a model that takes 1 ms more
-    before and after; the stem is a range of its own. The first op launches two kernels that overlap."""
+    before and after; the stem is a separate range. The first op launches two kernels that overlap."""
     names = ("", "stem", "aten::inner", DEVICE_NAME, *dict.fromkeys(op.op for op in capture.ops))
     calls = []
     for op in capture.ops:

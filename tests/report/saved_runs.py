@@ -56,7 +56,7 @@ def make_runs() -> None:
 
 
 def _settled(run: Analysis) -> Capture:
-    """What is found when first asked for is found; nothing tells of this machine."""
+    """Everything lazy is computed; nothing depends on this machine."""
     assert run.architecture is not None
     assert run.advice is not None
     return replace(run.capture, environment=ENVIRONMENT, created="2026-01-02T03:04:05+00:00", version="0.1.0")

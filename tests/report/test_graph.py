@@ -104,7 +104,7 @@ def test_the_model_returns_what_nobody_reads_and_is_as_large() -> None:
 
 def test_the_model_returns_what_was_recorded_as_its_result() -> None:
     capture = graph_view([], [("relu", "", ("x",)), ("relu", "", (0,)), ("view", "", (0,))]).capture
-    # What another op reads may be returned too, also through a view; what nobody reads need not be.
+    # A tensor that another op reads may be returned too, also through a view; one that is not read need not be.
     flow = trace_flow(dataclasses.replace(capture, run=dataclasses.replace(capture.run, results=(2,))))
     assert flow.outputs == [(0, X)]
 

@@ -1,4 +1,4 @@
-"""A report is written whole or not at all, and what is in the way is told."""
+"""A report is written whole or not at all, and the error says why."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from torchgauge.source import Candidate, candidate_inputs, ensure_torchvision_imports
 
-# A torchvision that does not match torch warns once; the test of that warning has a process of its own.
+# A torchvision that does not match torch warns once; the test of that warning runs in a separate process.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", RuntimeWarning)
     ensure_torchvision_imports()

@@ -88,7 +88,7 @@ def halve(x: Tensor, times: int) -> Tensor:
 
 
 class Branching(nn.Module):
-    """Branches, loops, lists, dicts, a script class, a function, a fork, state of its own and an assertion."""
+    """Branches, loops, lists, dicts, a script class, a function, a fork, its own state and an assertion."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -207,7 +207,7 @@ class Manager:
 
 
 class PrintsInEngine(Prints):
-    """A context manager of its own is nothing that torchgauge runs itself."""
+    """torchgauge does not run a context manager that the file defines."""
 
     def forward(self, x: Tensor) -> Tensor:
         print("from the file", x.dim())

@@ -16,7 +16,7 @@ from numba import config, njit, types
 from torchgauge.weights.kernels.float32 import _pass_lines
 from torchgauge.weights.kernels.vectors import FLOATS
 
-# Numba compiles for another processor where it is told to (NUMBA_CPU_NAME).
+# NUMBA_CPU_NAME makes numba compile for another processor.
 HAS_AVX2 = (
     platform.machine().lower() in ("x86_64", "amd64")
     and get_host_cpu_features().get("avx2", False)

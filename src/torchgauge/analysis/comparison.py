@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Comparison:
-    """Analyses side by side: the first is what the others are compared with. `data` is what was found."""
+    """Analyses compared with the first of them. `data` has the results."""
 
     def __init__(self, analyses: Sequence[Analysis], drifts: Sequence[Against | None] = ()) -> None:
         self.analyses = tuple(analyses)
@@ -64,10 +64,10 @@ class Comparison:
 
 
 def compare(first: Target, second: Target, *more: Target, **options: Any) -> Comparison:
-    """Analyses, models or targets side by side; a target that ends in `.json` is a saved run.
+    """Compare analyses, models or targets; a target that ends in `.json` is a saved run.
 
-    `options` are those of `analyze`, for what is not analysed yet. The values of weights are compared by their figures;
-    where two targets are files or folders (up to 4 GiB), also tensor by tensor, unless `weights` is False.
+    `options` are those of `analyze`, for targets that are not analysed yet. Weights are compared by their figures;
+    if two targets are files or folders (up to 4 GiB), also tensor by tensor, unless `weights` is False.
     """
     # Reject unknown options even if every target is a saved run.
     unknown = options.keys() - signature(analyze).parameters.keys()

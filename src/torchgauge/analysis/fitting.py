@@ -62,17 +62,20 @@ def fit(
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
 ) -> Fit | Fits:
-    """Predict the memory of a run on a device, without the device: one `Fit`, or a list for several devices, batches or
-    lengths.
+    """Predict the memory of a run on a device that need not exist here: one `Fit`, or a list for several devices,
+    batches or lengths. The model may be on the meta device and is not changed; torch may be a CPU build.
 
-    `on` names devices (`h200`, `rtx4090`, `24GiB`, `this`), several with commas or as a list. `mode` is "inference" or
-    "train": forward, backward, a step of `optimizer` (a name, a class or an instance; gradients are set to None after
-    it). `loss` is a function of the output; the default is the output's `loss`, else the mean of the squares of the
-    first floating output. `amp` is autocast ("bf16", "fp16"), `dtype` the type of parameters and inputs.
+    - `on`: devices (`h200`, `rtx4090`, `24GiB`, `this`), several with commas or as a list.
+    - `mode`: "inference", or "train" for forward, backward and a step of `optimizer` (a name, a class or an
+      instance), with gradients set to None after it. `accumulate`: backward passes per step.
+    - `loss`: a function of the output. The default is the output's `loss`, else the mean of the squares of the
+      first floating output.
+    - `amp`: autocast, "bf16" or "fp16". `dtype`: the type of parameters and inputs.
+    - `checkpoint`: recompute these in the backward pass: "blocks", a path pattern or a class.
+    - `frozen`: patterns of parameter names that are not trained. `lora`: "RANK:PATTERN".
+    - `execution`: "eager", or "graph" for a CUDA graph.
 
-    `checkpoint` recomputes blocks in the backward pass ("blocks", a path pattern or a class). `frozen` are patterns of
-    parameter names, `lora` is "RANK:PATTERN". The model may be on the meta device, torch may lack CUDA, and the model
-    is not changed. A file is read in a process without rights; `memory_limit` and `time_limit` are its limits.
+    A file is read in a process without rights, limited by `memory_limit` and `time_limit`.
     """
     options = RunOptions(
         target=target, mode=mode, inputs=inputs, kwargs=kwargs, input_size=input_size, specs=specs, dtype=dtype,
@@ -131,11 +134,11 @@ class Fit(FitFacts):
     """The memory of a run on a device, predicted; in bytes.
 
     `allocated_bytes` and `reserved_bytes` are the peaks of a steady step, as `torch.cuda.max_memory_allocated()` and
-    `max_memory_reserved()` would report them after `empty_cache()`; `used_bytes` is what the process adds on the
+    `max_memory_reserved()` would report them after `empty_cache()`; `used_bytes` is the memory of the process on the
     device, its context included; `required_bytes` the smallest limit on reserved memory under which the run succeeds;
-    `before_bytes` what is allocated when the step begins. `by_class` is taken when the most is allocated and sums to
-    `reserved_bytes`; slack is what is reserved and not in use; `course` has them over the step, sampled. A CUDA graph
-    is replayed: its tensors are reserved, and of them only what stays counts as allocated.
+    `before_bytes` the memory allocated when the step begins. `by_class` has the classes at the peak of allocation and
+    sums to `reserved_bytes`; slack is reserved memory that is not in use; `course` has the classes over the step,
+    sampled. The tensors of a CUDA graph stay reserved; only its results and gradients count as allocated.
     """
 
     _suggest: Callable[[], Suggestions] = field(

@@ -73,15 +73,18 @@ def forecast(
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
 ) -> Forecast | Forecasts:
-    """Predict time and energy of a run on a device, without the device: a `Forecast`, or a list for several devices or
-    batches.
+    """Predict the time and energy of a run on a device that need not exist here: one `Forecast`, or a list for several
+    devices or batches. The model is not changed.
 
-    `on` names devices (`h200`, `rtx4090`; `this` and `cpu` are this machine, as `torchgauge system --calibrate` found
-    it). `execution` is "eager", "graph" (a CUDA graph that is replayed) or "compiled" (with the
-    kernels that Inductor fuses).
-    `batch` may be several, or "auto": doubled as long as that raises the throughput and fits. `mode`, `optimizer`,
-    `loss` and `amp` are those of `fit`. `price` is money per hour by device. The model is not changed; a file is read
-    in a process without rights.
+    - `on`: devices (`h200`, `rtx4090`); `this` and `cpu` are this machine, as `torchgauge system --calibrate`
+      measured it.
+    - `execution`: "eager", "graph" (a CUDA graph that is replayed) or "compiled" (with the kernels that Inductor
+      fuses).
+    - `batch`: one or several, or "auto": doubled as long as that raises the throughput and fits.
+    - `mode`, `optimizer`, `loss` and `amp`: as in `fit`.
+    - `price`: money per hour, by device.
+
+    A file is read in a process without rights, limited by `memory_limit` and `time_limit`.
     """
     options = RunOptions(
         target=target, mode=mode, inputs=inputs, kwargs=kwargs, input_size=input_size, specs=specs, dtype=dtype,

@@ -187,15 +187,19 @@ def llm(
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
 ) -> Llm:
-    """What a language model costs: a live model, a config.json or its folder, `hf:…`, a GGUF file.
+    """The costs of a language model: a live model, a config.json or its folder, `hf:…` or a GGUF file.
 
-    The model is run on tensors without data, a prompt and then one more token with the cache that it returns, at
-    every length that is asked for. `context` and `concurrent` are what reports are made for, `on` their devices.
-    `weights_dtype` ("bf16", "fp8", "int4", …) is the type that matrices of layers are stored in, `cache_dtype` that of
-    the cache, where they are not the model's; `adapter` is "lora" or "lora:RANK:PATTERN". `speculative` is a number of
-    drafted tokens that each decode step checks, with the rate of their acceptance: "4:0.7"; what drafting takes is not
-    included. `prefix` is how many tokens all sequences begin with alike: they are computed and kept once. `lazy` opens
-    the target when something is first asked of it.
+    The model runs on tensors without data at every requested length: a prompt, then one more token with the cache
+    that it returned.
+
+    - `context`, `concurrent`, `on`: context length, numbers of sequences and devices of the reports.
+    - `weights_dtype`: store the matrices of layers as "bf16", "fp8", "int4", …; `cache_dtype`: store the cache so.
+    - `adapter`: "lora" or "lora:RANK:PATTERN".
+    - `page_size`: tokens per cache page.
+    - `speculative`: drafted tokens that each decode step checks, with the share that is accepted: "4:0.7". The cost
+      of drafting is not included.
+    - `prefix`: length of a prompt prefix that all sequences share; it is computed and kept once.
+    - `lazy`: open the target on first use.
     """
     if weights_dtype is not None and weights_dtype not in WEIGHT_BITS:
         raise UsageError(f"no weights dtype '{weights_dtype}'; one of: {', '.join(WEIGHT_BITS)}")
@@ -314,7 +318,7 @@ class Asked:
 
 @dataclass
 class Llm:
-    """A language model. What is asked for is found by running it on fake tensors at that length, and kept."""
+    """A language model. It is run on fake tensors at each length that is asked for, and the results are kept."""
 
     target: str
     asked: Asked
@@ -378,13 +382,13 @@ class Llm:
         return total - round(facts["layer_matrix_params"] * (facts["bits_per_weight"] - bits) / 8)
 
     def cache_bytes(self, tokens: int, sequences: int = 1, encoder_tokens: int = 0) -> int:
-        """What the model's own cache holds after `tokens` tokens of each sequence, in bytes; a shared `prefix` once."""
+        """Bytes of the model's own cache after `tokens` tokens of each sequence; a shared `prefix` counts once."""
         if tokens == 0 and encoder_tokens == 0:
             return 0
         return self._kept(self._point(tokens, sequences, encoder_tokens)["cache"], tokens, sequences)
 
     def paged_cache_bytes(self, tokens: int, sequences: int = 1) -> int:
-        """The same as servers allocate it: in pages of `page_size` tokens, whole pages of a prefix shared."""
+        """Bytes of the cache as servers allocate it: in pages of `page_size` tokens; a prefix shares whole pages."""
         from torchgauge.language.capacity import paged_bytes, shared_bytes
 
         held, page = self._point(tokens, 1, self._encoder(tokens), last_logits=True)["cache"], self.asked.page_size
@@ -395,8 +399,8 @@ class Llm:
     def prefill(
         self, tokens: int, batch: int = 1, on: str | None = None, *, encoder_tokens: int = 0, last_logits: bool = False
     ) -> Step:
-        """A prompt of `tokens` for each of `batch` sequences. `last_logits` makes the output for the last token alone,
-        as generation does."""
+        """A prompt of `tokens` for each of `batch` sequences. `last_logits` computes logits for the last token only,
+        as in generation."""
         point = self._point(tokens, batch, encoder_tokens, on, last_logits=last_logits)
         return self._step("prefill", point, on)
 
@@ -406,7 +410,7 @@ class Llm:
         return self._step("decode", self._point(context, batch, encoder_tokens, on), on)
 
     def crossover(self, on: str, context: int | None = None) -> Crossover:
-        """The number of sequences from which on a decode step is bound by arithmetic and not by memory.
+        """The number of sequences from which a decode step is bound by arithmetic, not by memory.
 
         A step's costs are linear in the sequences once every expert is reached, so two steps give the line; that it
         holds is checked at 1, or where it says that decode turns."""
@@ -472,14 +476,14 @@ class Llm:
         return rows
 
     def longest_context(self, on: str, sequences: int = 1) -> int:
-        """The longest context that so many sequences may have on a device, to 64 tokens; 0 where none fits."""
+        """The longest context that fits on a device for this many sequences, to 64 tokens; 0 if none fits."""
         limit = self.context_limit or 1 << 20
         most = -(-limit // 64)
         known = [-(-length // 64) for length in self.contexts()]
         return min(64 * _most(lambda count: self._room(on, min(64 * count, limit), sequences), most, known), limit)
 
     def most_sequences(self, on: str, context: int | None = None) -> int:
-        """How many sequences of a length fit on a device together; 0 where none does."""
+        """How many sequences of this length fit on a device together; 0 if none does."""
         context = context or self.context
         return _most(lambda count: self._room(on, context, count), 1 << 16, (*self.asked.concurrent, _LARGE))
 
@@ -607,7 +611,7 @@ class Llm:
         return replace(step, **times, mfu=mfu, mbu=mbu)
 
     def to_dict(self) -> LlmFacts:
-        """What reports are made from. A file is opened once for all of it."""
+        """The data of the reports. A file is opened once for all of it."""
         if self._read_document is not None:
             return conform(self._read_document(), LlmFacts, f"what was found about '{self.target}'")
         context, facts = self.context, self.facts

@@ -10,6 +10,7 @@ from torchgauge.analysis.options import chosen_device
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.facts import Capture, EnergyFacts, Measured
 from torchgauge.progress import announce, stage, steps
+from torchgauge.units import format_things
 
 if TYPE_CHECKING:
     import torch
@@ -96,7 +97,7 @@ def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:
         return []
     name = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
     announce(f"measuring the roof of {name} once, for some seconds (kept in {cache_folder()})", shown=progress)
-    threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
+    threads = f", {format_things(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
     try:
         with stage("calibrating", shown=progress) as tell:
             return calibrate(str(device), name, f"with torch {torch.__version__}{threads}", tell).notes

@@ -81,39 +81,52 @@ def analyze(
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> Analysis:
-    """Analyse a model without doing its arithmetic; it is left unchanged.
+    """Analyse a model: parameters, MACs, FLOPs, bytes and memory, per module and op. Nothing is computed unless
+    something is measured, and the model is left unchanged.
 
-    `target` is a module, a target string or the path of a file or folder; `code` is the target that builds the model of
-    bare weights. Nothing in a file is executed unless `allow_pickle`. `inputs` is a tensor, a tuple of positional
-    arguments or a dict of keywords, `input_size` one shape or several; without either they are inferred. `dtype` is the
-    type of the floating parameters and inputs, `device` where tensors pretend to be and where runs are measured.
+    What to analyse:
 
-    `execution` is "eager" or "compiled": the graphs, breaks and kernels that `torch.compile` makes of the model, with
-    its modules as the kernels serve them; a model that is compiled already is taken with its options, and is "compiled"
-    by default. Nothing that is generated is run unless something is measured.
+    - `target`: a module, a target string such as "timm:resnet50", or the path of a file or folder. Nothing in a
+      file is executed unless `allow_pickle` is set.
+    - `code`: the target that builds the model of a bare state dict.
+    - `inputs`: a tensor, a tuple of positional arguments or a dict of keyword arguments; `kwargs` adds keyword
+      arguments.
+    - `input_size`: one shape or several. Without `inputs` and `input_size` the inputs are inferred, with `batch`
+      and `seq`.
+    - `dtype`: the type of floating-point parameters and inputs. `device`: the device to analyse for and to measure
+      on.
+    - `mode`: "inference", or "train" for forward, backward and optimizer step.
+    - `execution`: "eager", or "compiled" for the graphs, breaks and kernels of `torch.compile`. The default is
+      "compiled" for a model that is compiled already. Generated code is run only if something is measured.
 
-    `inference` measures time and memory of real runs; `profile` also every op, the system and thread scaling;
-    `sweep` repeats it over a quantity ({"batch": [1, 2, 4]}; seq, dtype, threads). A failure is reported in
-    `measurements["failure"]`, and the results so far are kept. `threads`, `budget_s` (seconds for the undisturbed
-    runs), `memory_fraction` (of a CUDA device) and `profile_level` ("latency", "modules", "ops") are its settings;
-    variables such as TORCHGAUGE_THREADS are their defaults.
+    What to measure:
 
-    `profile` measures energy too, where the device has a meter; without one it is estimated, with a range. `carbon` is
-    the country of the grid ("DE"; with `profile` the world by default), or `carbon_intensity` its grams per kWh; `pue`
-    is the data centre's overhead, `carbon_rate` the samples per second that a year's grams are for.
+    - `inference`: time and memory of real runs, per module. `profile`: also per op, with energy, system load and
+      thread scaling.
+    - `sweep`: repeat the measurement, such as {"batch": [1, 2, 4]}; keys are batch, seq, dtype and threads.
+    - `threads`, `budget_s` (seconds for the undisturbed runs), `memory_fraction` (of a CUDA device) and
+      `profile_level` ("latency", "modules" or "ops"): settings; environment variables such as TORCHGAUGE_THREADS
+      give their defaults.
+    - `carbon`: the country of the grid, such as "DE" (default with `profile`: the world), or `carbon_intensity` in
+      grams of CO2e per kWh. `pue`: power usage effectiveness of the data centre. `carbon_rate`: samples per second,
+      for grams per year.
 
-    `weights` reads the values of the parameters ("auto": of files and folders up to 4 GiB, not of live modules), `deep`
-    adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `advice` says what to
-    do about the model, where there is evidence for it; `silence` are names of rules to leave out, `all_advice` adds
-    gains below 1 % of the time and 5 % of the memory. `verify` applies what it can to copies of the model and measures
-    them against it: refuted advice is withdrawn, confirmed advice makes a plan.
-    TORCHGAUGE_VERIFY_BUDGET are the seconds for each (4). `progress` None shows progress on a terminal.
+    If measuring fails, `measurements["failure"]` has the reason, and the results so far are kept.
 
-    `on` names devices ("h200", ["l4", "24GiB"]): memory and time of the run there are predicted as `fit` and `forecast`
-    do, the time also by op and module for the first device whose speed is known; so are the gains of advice.
+    What else to report:
 
-    A file or folder is read by a process without rights, which may use `memory_limit` ("4GiB", or bytes; default: 2 GiB
-    or twice the size of the file) and `time_limit` seconds (default: 300, and more for large files).
+    - `weights`: read the values of the parameters ("auto": of files and folders up to 4 GiB, not of live modules).
+      `deep`: also figures that need several passes ("auto": up to 2 GiB). `spectrum`: also all singular values.
+    - `advice`: recommendations. `silence`: rules to omit. `all_advice`: also gains that are too small to be shown
+      by default.
+    - `verify`: apply each recommendation to a copy of the model and measure it; refuted advice is withdrawn,
+      confirmed advice is combined into a plan. TORCHGAUGE_VERIFY_BUDGET: seconds for each (default: 4).
+    - `on`: devices, such as "h200" or ["l4", "24GiB"]. Memory, time and the gains of advice are predicted for them,
+      the time also per op and module for the first device whose speed is known.
+    - `progress`: None shows progress on a terminal.
+
+    Files and folders are read in a process without rights. `memory_limit` ("4GiB", or bytes; default: 2 GiB or
+    twice the size of the file) and `time_limit` (seconds; default: 300, more for large files) limit it.
     """
     options = dict(locals())
     if isinstance(target, str | os.PathLike):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchgauge import report
 from torchgauge.errors import FormatError, errors_as_torchgauge
 from torchgauge.facts import View
+from torchgauge.units import format_things
 
 if TYPE_CHECKING:
     import pandas
@@ -63,7 +64,7 @@ class WeightScan(Analysis):
         return report.render(self, "weights")
 
     def __repr__(self) -> str:
-        return f"<WeightScan of {self.capture.target.name}: {len(self.weights)} tensors>"
+        return f"<WeightScan of {self.capture.target.name}: {format_things(len(self.weights), 'tensor')}>"
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -72,7 +73,7 @@ class WeightScan(Analysis):
 
 
 def load(path: str | Path) -> Analysis:
-    """A saved run (`.json`): an analysis, or a scan of weights."""
+    """Load a saved run (`.json`): an analysis or a scan of weights. torch is not needed."""
     from torchgauge.facts.document import capture_from_document
 
     with errors_as_torchgauge(path):

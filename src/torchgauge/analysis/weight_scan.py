@@ -43,17 +43,20 @@ def scan_weights(
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> WeightScan:
-    """The tensors of a checkpoint file or folder and statistics of their values; nothing in it is executed unless
-    `allow_pickle`.
+    """Statistics of the tensors of a checkpoint file or folder. Nothing in it is executed unless `allow_pickle` is
+    set.
 
-    `weights` False reads the headers alone; "auto" reads the values, unless `against` names a checkpoint to compare
-    with. `deep` adds what needs more than one pass ("auto": up to 2 GiB), `spectrum` all singular values. `dask` is the
-    address of a cluster, or `local:N` for N processes; `resume` goes on with a scan that was interrupted. `code` is the
-    target that builds the model: names and shapes are checked, and modules and roles are known. `on_row` gets each row
-    as it is finished, in the order of the files.
+    - `weights`: False reads only the headers; "auto" reads the values, unless `against` is given.
+    - `deep`: also figures that need several passes ("auto": up to 2 GiB). `spectrum`: also all singular values.
+    - `against`: another checkpoint to compare with.
+    - `threads`: threads for reading and counting. `dask`: the address of a cluster, or "local:N" for N processes.
+    - `resume`: continue an interrupted scan.
+    - `code`: the target that builds the model; names and shapes are checked, and tensors are assigned to its
+      modules.
+    - `on_row`: called with each row as it is finished, in the order of the files.
 
-    The files are read by a process without rights, which may use `memory_limit` ("4GiB", or bytes; default: 2 GiB or
-    twice their size) and `time_limit` seconds (default: 300, and more for large files). A Dask cluster reads them with
+    The files are read in a process without rights. `memory_limit` ("4GiB", or bytes; default: 2 GiB or twice their
+    size) and `time_limit` (seconds; default: 300, more for large files) limit it. A Dask cluster reads them with
     the rights of its workers.
     """
     options = dict(locals())

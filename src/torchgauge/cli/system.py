@@ -24,7 +24,7 @@ DESCRIPTION = "Show the devices of this machine and what can be measured on it."
 
 
 class Machine(TypedDict, total=False):
-    """What this machine offers; the meters, sensors and counters that it lacks are listed with the reason."""
+    """Devices, meters, sensors and counters of this machine; those that it lacks are listed with the reason."""
 
     peaks: list[DevicePeaks]
     sensors: list[Instrument]
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []
     places = ["cpu", *(f"{device.kind}:{device.index}" for device in system.devices)]
-    # Where there is no CUDA device, its meters say so.
+    # Without a CUDA device, its meters are listed with the reason.
     places += [] if any(device.kind == "cuda" for device in system.devices) else ["cuda"]
     found: Machine = {
         "peaks": peaks(system),
@@ -90,9 +90,10 @@ def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
     from torchgauge.measure.calibrate import calibrate
     from torchgauge.predict.calibration import LAUNCH_S, calibrate_kernels
     from torchgauge.predict.kernel_tables import Rates
+    from torchgauge.units import format_things
 
     env = system.environment
-    devices = [("cpu", env.cpu, f"with torch {env.torch}, {env.threads} threads")]
+    devices = [("cpu", env.cpu, f"with torch {env.torch}, {format_things(env.threads, 'thread')}")]
     devices += [(f"cuda:{d.index}", d.name, f"with torch {env.torch}") for d in system.devices if d.kind == "cuda"]
     with stage("Calibrating", shown=show_progress(args)) as tell:
         found = [calibrate(device, name, how, tell) for device, name, how in devices]
@@ -124,7 +125,7 @@ def system_text(system: System, found: Machine) -> str:
 
 def system_lines(system: System, found: Machine, width: int) -> list[Line]:
     from torchgauge.report.layout import Span, wrap
-    from torchgauge.units import format_bytes, format_exact, visible
+    from torchgauge.units import format_bytes, format_exact, format_things, visible
 
     env = system.environment
     physical, logical = format_exact(system.physical_cores), format_exact(system.logical_cores)
@@ -138,7 +139,7 @@ def system_lines(system: System, found: Machine, width: int) -> list[Line]:
         ("CPU", env.cpu),
         ("Cores", f"{physical} physical, {logical} logical, {format_exact(env.cpu_cores)} usable"),
         ("Memory", f"{format_bytes(env.memory_bytes)}, {format_bytes(system.available_memory_bytes)} available"),
-        ("torch", f"{env.torch}, {env.threads} threads"),
+        ("torch", f"{env.torch}, {format_things(env.threads, 'thread')}"),
         ("Backends", backends),
     ]
     for device in system.devices:

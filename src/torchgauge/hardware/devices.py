@@ -29,9 +29,9 @@ _RATE_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What single ops take on a processor, in seconds: the call of one that does nothing, a small depthwise
+    """Times of single ops on a processor, in seconds: the call of one that does nothing, a small depthwise
     convolution, and an element of tanh (a function of MKL), of GELU (vector code) and of std (none). `bytes_per_s` is
-    the rate of a pass over tensors by the bytes that it reads and writes: what fits into a cache is faster."""
+    the rate of a pass over tensors by the bytes that it reads and writes: passes within a cache are faster."""
 
     call_s: float
     depthwise_s: float

@@ -40,7 +40,7 @@ class Device:
             return self.note
         if self.total_bytes is not None:
             return "total that CUDA reports, measured"
-        return f"nominal {self.nominal_bytes / GIB:.0f} GiB less {self.margin:.0%} that the driver keeps"
+        return f"nominal {self.nominal_bytes / GIB:.0f} GiB less {self.margin * 100:.0f} % that the driver reserves"
 
     @property
     def is_measured(self) -> bool:

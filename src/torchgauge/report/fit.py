@@ -148,7 +148,7 @@ def _blocks(row: FitFacts, suggestions: Suggestions | None) -> Iterator[Block]:
         at_peak.append(("peak", f"{peak['phase']}, {peak['op']}", peak["module"]))
     held = [f"{one['module']} {format_bytes(one['bytes'])}" for one in row.holders if one["module"]][:3]
     if held:
-        at_peak.append(("largest holders", ", ".join(held), ""))
+        at_peak.append(("largest modules", ", ".join(held), ""))
     if row.loss:
         at_peak.append(("loss", row.loss, ""))
     if suggestions:

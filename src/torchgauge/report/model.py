@@ -182,7 +182,7 @@ def figures(*titles: str) -> tuple[Heading, ...]:
 
 def more(count: int, what: str = "") -> tuple[str, ...]:
     """The note below a table that leaves some rows out."""
-    return (f"and {count:,} more {what}".rstrip(),) if count > 0 else ()
+    return (f"and {count:,} more {what if count > 1 else ''}".rstrip(),) if count > 0 else ()
 
 
 def notes(found: Iterable[str], *, is_warning: bool = False, is_remark: bool = False) -> tuple[Block, ...]:

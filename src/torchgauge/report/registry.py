@@ -120,7 +120,7 @@ OTHERS: dict[str, tuple[Format, ...]] = {
         Format("fragment", None, "what a notebook shows", home="formats.notebook:write_sections"),
     ),
     CHECK: (
-        Format("junit", ".junit.xml", "JUnit, as CI reads it", "JUnit", home="budgets.rendering:render_junit"),
+        Format("junit", ".junit.xml", "JUnit, for CI systems", "JUnit", home="budgets.rendering:render_junit"),
         Format("junit", ".xml", "JUnit", "JUnit", home="budgets.rendering:render_junit"),
         Format("json", ".json", "the verdicts", home="budgets.rendering:render_json"),
         Format("text", ".txt", "the report of the terminal", home="budgets.rendering:render_text"),

@@ -230,7 +230,7 @@ def _waveform(config: ModelConfig, defaults: Defaults) -> Iterator[Guess]:
     bins, frames = config.audio("num_mel_bins"), config.audio("max_length")
     if bins and frames:
         yield Guess(defaults.floats(defaults.batch, frames, bins), "max_length and num_mel_bins of the model's config")
-    source, samples = "a second of sound at 16 kHz", defaults.seq or _SAMPLES_PER_SECOND
+    source, samples = "one second of audio at 16 kHz", defaults.seq or _SAMPLES_PER_SECOND
     mono = Guess(defaults.floats(defaults.batch, samples), source)
     with_channels = Guess(defaults.floats(defaults.batch, config.audio("audio_channels") or 1, samples), source)
     # Codecs have codebooks, and a dimension for the channels.

@@ -113,7 +113,9 @@ def grouped_rows(rows: Iterable[ModuleRow]) -> list[RowGroup]:
 WEIGHTS, CHANGES = 20, 40
 COMPARED = ("params", "macs")
 EQUAL = "×n: n modules with the same figures, shown once with those of one"
-NO_INTERVAL = "Times and energies of modules have no interval: read their differences with that of the whole run"
+NO_INTERVAL = (
+    "Times and energies of modules have no interval: compare their differences with the interval of the whole run"
+)
 _NOTES = {
     INDISTINCT: "no difference: the 95 % intervals of the two overlap (of estimates: their ranges)",
     UNCERTAIN: "?: measured once; its variation is unknown",

@@ -22,6 +22,7 @@ from torchgauge.units import (
     format_percent,
     format_seconds,
     format_shape,
+    format_things,
     format_value,
 )
 
@@ -56,8 +57,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     memory = f", {format_bytes(found.memory_bytes)} of memory" if found.memory_bytes else ""
     facts: list[Fact] = [
         ("Made", view.capture.created, f"by torchgauge {view.capture.version}"),
-        ("Machine", "", f"{found.platform}, {found.cpu}, {format_exact(found.cpu_cores)} cores{memory}"),
-        ("Software", "", f"Python {found.python}, torch {found.torch}, {found.threads} threads"),
+        ("Machine", "", f"{found.platform}, {found.cpu}, {format_things(found.cpu_cores, 'core')}{memory}"),
+        ("Software", "", f"Python {found.python}, torch {found.torch}, {format_things(found.threads, 'thread')}"),
     ]
     if found.packages:
         facts.append(("Packages", "", ", ".join(f"{name} {version}" for name, version in found.packages.items())))

@@ -23,6 +23,7 @@ from torchgauge.units import (
     format_percent,
     format_seconds,
     format_shape,
+    format_things,
     format_value,
 )
 
@@ -58,7 +59,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     unusual = [entry for entry in stored.imports if entry.verdict != "expected"]
     what, fate = ("imported", "it was unpickled") if stored.executed else ("would import", "nothing was executed")
     usual = f"{format_exact(len(stored.imports) - len(unusual))} expected names"
-    blocks: list[Block] = [Text(f"{usual}, {format_exact(len(unusual))} others; {fate}")]
+    blocks: list[Block] = [Text(f"{usual}, {format_things(len(unusual), 'other')}; {fate}")]
     if unusual:
         rows = []
         for entry in unusual[:_LISTED_IMPORTS]:
@@ -247,7 +248,7 @@ def stored_facts(view: View) -> list[Fact]:
         return []
     tensors = view.capture.stored.tensors if view.capture.stored else ()
     tied = sum(tensor.shared_with is not None for tensor in tensors)
-    note = f"{format_exact(figures.stored_elements)} elements in {format_exact(len(tensors))} tensors"
+    note = f"{format_exact(figures.stored_elements)} elements in {format_things(len(tensors), 'tensor')}"
     note += f", {format_exact(tied)} of them under a second name" if tied else ""
     facts: list[Fact] = [("Stored", format_bytes(figures.stored_bytes), note)]
     if figures.logical_params != figures.params:
@@ -266,7 +267,7 @@ def quantization_facts(view: View) -> Iterator[Fact]:
     figures = view.totals
     if figures.stored_bytes is None and figures.logical_params != figures.params:
         yield "Logical parameters", format_exact(figures.logical_params), "packed values unpacked"
-    note = f"{format_exact(found.logical_params)} weights of {format_exact(found.layers)} layers in "
+    note = f"{format_exact(found.logical_params)} weights of {format_things(found.layers, 'layer')} in "
     note += f"{format_bytes(found.stored_bytes)}, scales and zero points included"
     yield "Quantized", f"{format_value(found.bits_per_weight)} bits per weight", note
     shares = [f"{kinds} {format_percent(macs / figures.macs)}" for kinds, macs in found.macs_by_operands.items()]
@@ -277,7 +278,7 @@ def quantization_facts(view: View) -> Iterator[Fact]:
         moved = restoring["bytes_read"] + restoring["bytes_written"]
         whole = figures.bytes_read + figures.bytes_written
         note = (
-            f"by {format_exact(restoring['ops'])} ops in each run, {format_percent(moved / whole)} of the bytes moved; "
+            f"by {format_things(restoring['ops'], 'op')} per run, {format_percent(moved / whole)} of the bytes moved; "
         )
         note += f"the largest tensor they create has {format_bytes(restoring['largest_bytes'])}"
         if restoring["time_s"] is not None:
@@ -303,7 +304,7 @@ def training_facts(found: TrainingRecord | None) -> list[Fact]:
         facts.append(("Metrics", "", _settings(found.metrics)))
     for one in found.optimizers:
         groups = f"{one['groups']} parameter groups" if one["groups"] != 1 else ""
-        state = f"state {format_bytes(one['state_bytes'])} in {format_exact(one['state_tensors'])} tensors"
+        state = f"state {format_bytes(one['state_bytes'])} in {format_things(one['state_tensors'], 'tensor')}"
         shown = {key: value for key, value in one["settings"].items() if key not in _IMPLEMENTATION}
         facts.append(("Optimizer", _type(one), "; ".join(filter(None, (state, groups, _settings(shown))))))
     facts += [("LR scheduler", _type(one), _settings(one["settings"])) for one in found.schedulers]
@@ -333,7 +334,7 @@ def adapter_facts(found: AdapterRecord | None) -> list[Fact]:
     scale = {"rank": found.rank, "alpha": found.alpha}
     known = ", ".join(f"{name} {_value_text(value)}" for name, value in scale.items() if value is not None)
     targets = f"targets {', '.join(found.targets)}; " if found.targets else ""
-    facts.append(("Adapts", known, f"{targets}{format_exact(found.modules)} modules have adapter tensors"))
+    facts.append(("Adapts", known, f"{targets}adapter tensors in {format_things(found.modules, 'module')}"))
     shares = []
     if found.trainable_share is not None:
         whole = format_exact((found.base_params or 0) + found.trainable_params)

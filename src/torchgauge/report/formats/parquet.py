@@ -37,17 +37,19 @@ _KINDS = {
 METADATA = ("schema_version", "tool", "created", "environment", "target", "inputs", "capture", "architecture", "totals")
 
 
-@renderer("parquet", suffix=".parquet", contents="modules, for fleets; needs `torchgauge[parquet]`", note="modules")
+@renderer("parquet", suffix=".parquet", contents="one row per module; needs `torchgauge[parquet]`", note="modules")
 def render_modules_parquet(view: View, options: Options) -> bytes:
     return _parquet(view, view.modules, list(view.modules[0]), MODULES)
 
 
-@renderer("ops.parquet", suffix=".ops.parquet", contents="ops")
+@renderer("ops.parquet", suffix=".ops.parquet", contents="one row per op")
 def render_ops_parquet(view: View, options: Options) -> bytes:
     return _parquet(view, view.ops, op_columns(view), OPS)
 
 
-@renderer("weights.parquet", suffix=".weights.parquet", contents="tensors", scans=(".parquet", ".weights.parquet"))
+@renderer(
+    "weights.parquet", suffix=".weights.parquet", contents="one row per tensor", scans=(".parquet", ".weights.parquet")
+)
 def render_weights_parquet(view: View, options: Options) -> bytes:
     rows = flat_rows(view.weights)
     for flat, row in zip(rows, view.weights, strict=True):

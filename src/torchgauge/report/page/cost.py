@@ -152,7 +152,7 @@ def roofline(view: View, options: Options) -> dict[str, object] | None:
     device, peaks = view.capture.run.device, None
     if is_predicted:
         first = view.capture.forecast[0]
-        device, source = first["title"], "what the prediction was made with (data sheet)"
+        device, source = first["title"], "data sheet, as used by the prediction"
         if rates := first.get("peaks"):
             peaks = DevicePeaks(device, rates["flops_per_s"], rates["bytes_per_s"], source)
     else:

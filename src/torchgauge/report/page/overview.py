@@ -36,6 +36,7 @@ from torchgauge.units import (
     format_joules,
     format_percent,
     format_seconds,
+    format_things,
     format_value,
     format_watts,
 )
@@ -65,7 +66,7 @@ def warnings(view: View) -> list[str]:
     failures = view.capture.statistics.failures if view.capture.statistics else ()
     if failures:
         names = ", ".join(name for name, _ in failures[:6])
-        texts.append(f"{format_exact(len(failures))} tensors could not be read: {names}")
+        texts.append(f"{format_things(len(failures), 'tensor')} could not be read: {names}")
     return texts
 
 

@@ -50,7 +50,9 @@ def from_program(program: ExportedProgram) -> ExportedModel:
         if node.op == "placeholder" and node.name in names:
             value = node.meta.get("val")
             if not isinstance(value, torch.Tensor):
-                raise TargetError(f"the exported program takes '{node.name}', which is not a tensor: export it without")
+                raise TargetError(
+                    f"the exported program takes '{node.name}', which is not a tensor: export the model without it"
+                )
             # A symbolic size has the value it had when the program was exported.
             shape = tuple(size if isinstance(size, int) else int(size.node.hint) for size in value.shape)
             found.append(Input(node.name, shape, value.dtype))

@@ -166,7 +166,7 @@ def _sum(numbers: Any) -> Any:
 def _item(items: Any, index: Any) -> Any:
     """One of several results."""
     if not isinstance(items, list | tuple) or type(index) is not int:
-        raise TypeError(f"one result of several is taken by its number, not {type(index).__name__}")
+        raise TypeError(f"a result is selected by its index, not by {type(index).__name__}")
     return items[index]
 
 
@@ -233,7 +233,7 @@ def _with_autocast(
 ) -> tuple[object, ...]:
     _require_bodies(body)
     if device not in _AUTOCAST_DEVICES:
-        raise TypeError("autocast takes a kind of device")
+        raise TypeError("autocast takes a device type, such as cuda or cpu")
     with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=cache):
         return body(*args)
 

@@ -5,7 +5,7 @@
     draw(element, data) {
       const { target, peaks } = data;
       element.append(tg.facts([
-        ["Made", data.created.replace("T", " "), `by torchgauge ${data.version}`],
+        ["Created", data.created.replace("T", " "), `by torchgauge ${data.version}`],
         ["Target", target.name, [target.kind, target.format].filter(Boolean).join(", ")],
         target.files.length ? ["Files", "", [...target.files, target.file_count > target.files.length ? `and ${tg.format.exact(target.file_count - target.files.length)} more` : null].filter(Boolean).join(", ")] : null,
         ...target.metadata.map(({ name, value }) => [name.replaceAll("_", " "), "", value]),

@@ -26,7 +26,7 @@ tg.section({
       const found = [];
       if (!data.steps.op.length) found.push(tg.note("There is no code, so nothing runs: these modules are inferred from the names of the weights."));
       else if (!data.links.source.length && !data.inputs.length && !data.outputs.length) found.push(tg.note("The data flow between ops was not recorded: modules and ops are shown in the order of the run."));
-      if (data.phases > 1) found.push(tg.note("The graph is that of the forward pass."));
+      if (data.phases > 1) found.push(tg.note("The graph shows the forward pass."));
       return found;
     }
 

@@ -13,7 +13,7 @@ tg.section({
     const tree = tg.groupedTree(modules);
     const state = { form: "icicle", size: startingSize(), color: startingColor(), focus: 0, cursor: 0, cells: [] };
 
-    const crumbs = tg.el("div", { class: "crumbs", role: "navigation", "aria-label": "Where the map is" });
+    const crumbs = tg.el("div", { class: "crumbs", role: "navigation", "aria-label": "Position in the map" });
     const box = tg.el("div", { class: "map" });
     const legend = tg.el("div", {});
     const caption = tg.el("figcaption", {});

@@ -23,7 +23,7 @@
       data.total ? ["Memory in total", tg.format.bytes(data.total.bytes), totalText(data)] : null,
       [what, tg.format.bytes(data.peak_bytes), `${place}; from the shapes alone, inputs included`],
       measured && tg.isKnown(measured.peak_bytes) ? ["Measured", tg.format.bytes(measured.peak_bytes), `added by one run at its peak to the memory allocated before it${difference}${stateText(measured.state_bytes)}`] : null,
-      ["Held all the time", tg.format.bytes(data.param_bytes + data.buffer_bytes), `parameters ${tg.format.bytes(data.param_bytes)}, buffers ${tg.format.bytes(data.buffer_bytes)}`],
+      ["Always in memory", tg.format.bytes(data.param_bytes + data.buffer_bytes), `parameters ${tg.format.bytes(data.param_bytes)}, buffers ${tg.format.bytes(data.buffer_bytes)}`],
     ];
   }
 
@@ -95,7 +95,7 @@
     const rows = [
       ...found.kinds.map((kind) => ({ label: kind.name, value: kind.bytes, color: KIND_COLORS[kind.name] })),
       { label: "inputs", value: found.inputs_bytes, color: "var(--c9)" },
-      { label: "read by no later op", value: Math.max(found.other_bytes, 0), color: "var(--c5)" },
+      { label: "not read again", value: Math.max(found.other_bytes, 0), color: "var(--c5)" },
     ].filter((row) => row.value > 0);
     tg.chart.bars(element, rows.map((row) => ({ ...row, text: tg.format.bytes(row.value), share: row.value / data.peak_bytes })), {
       label: "What is alive at the peak, by kind",

@@ -40,7 +40,7 @@
       y: { scale: "log", domain: spread(ys), label: data.is_predicted ? "FLOP/s, predicted" : "FLOP/s reached", format: "count" },
       label: `Roofline: the rate each op ${data.is_predicted ? "is predicted to reach" : "reached"} over its arithmetic intensity`,
       caption: `Each dot is all calls of one op with equal shapes, ${data.is_predicted ? `predicted for ${data.device}` : "timed in profiled runs"}; the larger, the more of the time. `
-        + (ridges.length ? "No op can be above the lines: to the left memory is the limit, to the right arithmetic." : ""),
+        + (ridges.length ? "Left of the ridge memory is the limit, right of it arithmetic. Ops on data in a cache can be above it." : ""),
     });
     for (const ridge of ridges) drawRoof(frame, ridge, bandwidth, spread(xs), spread(ys));
     const widest = Math.max(...points.map((point) => point.share));

@@ -113,7 +113,7 @@
       all += elements;
       curve(store.get(row, "histogram"), store.get(row, "zeros"), ERRORS, COARSE).forEach((share, place) => { sums[place] += share * elements; });
     }
-    const frame = pruningFrame(box, `${spread.length < rows.length ? `Of the ${tg.plural(spread.length, "tensor")} with a distribution here, each` : "Every tensor"} pruned by magnitude to the same relative error. From the histograms: dashed, since it is not exact.`);
+    const frame = pruningFrame(box, `${spread.length < rows.length ? `Of the ${tg.plural(spread.length, "tensor")} with a distribution here, each` : "Every tensor"} pruned by magnitude to the same relative error. The line is dashed because it is computed from the histograms and not exact.`);
     tg.chart.line(frame, ERRORS.map((error, place) => [error, sums[place] / all]), { color: "var(--c0)", estimated: true, label: "all parameters" });
     const exact = [[0.01, 0], [0.05, 1]].map(([x, place]) => ({ x, y: rows.reduce((sum, row) => sum + (store.get(row, "pruning")?.[place] ?? 0) * store.get(row, "elements"), 0) / rows.reduce((sum, row) => sum + store.get(row, "elements"), 0) }));
     tg.chart.dots(frame, exact, { color: "var(--c0)", label: "Exact", tip: ({ x, y }) => [["removed", tg.format.percent(y)], ["at a relative error of", percentTick(x)], "exact"] });
