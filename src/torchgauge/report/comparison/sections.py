@@ -24,7 +24,8 @@ from torchgauge.report.comparison.structure import (
     ModuleRow,
 )
 from torchgauge.report.content.modules import PAGE_LINES
-from torchgauge.report.model import Cell, Section, Table, figures, more, texts
+from torchgauge.report.content.weights import drift_cells
+from torchgauge.report.model import Cell, Cells, Section, figures, more, names, table, texts
 from torchgauge.report.options import COLUMNS, DEFAULT_COLUMNS, Options
 from torchgauge.report.ranking import THE_MODEL, join_paths, path_pattern
 from torchgauge.units import format_count, format_exact, format_percent, format_shape, format_value
@@ -122,9 +123,9 @@ _NOTES = {
 
 
 def comparison_sections(compared: Compared, options: Options) -> list[Section]:
-    sides = tuple((Cell(side.label), Cell(side.name), Cell(side.kind), Cell(side.created)) for side in compared.sides)
+    sides = [(side.label, side.name, side.kind, side.created) for side in compared.sides]
     found = [
-        Section("Comparison", (Table("", texts("", "Target", "Model", "Analysed"), sides),)),
+        Section("Comparison", (table(texts("", "Target", "Model", "Analysed"), sides),)),
         circumstance_section(compared),
         figure_section(compared),
         *structure_sections(compared),
@@ -136,9 +137,9 @@ def comparison_sections(compared: Compared, options: Options) -> list[Section]:
 
 def circumstance_section(compared: Compared) -> Section | None:
     """Only the conditions that differ: they may explain the rest."""
-    rows = tuple((Cell(key), *(Cell(side.circumstances[key]) for side in compared.sides)) for key in compared.differing)
+    rows = [(key, *(side.circumstances[key] for side in compared.sides)) for key in compared.differing]
     headings = texts("Condition", *(side.label for side in compared.sides))
-    return Section("Conditions that differ", (Table("", headings, rows, group=1),)) if rows else None
+    return Section("Conditions that differ", (table(headings, rows, group=1),)) if rows else None
 
 
 def figure_section(compared: Compared) -> Section:
@@ -147,16 +148,16 @@ def figure_section(compared: Compared) -> Section:
     rows = []
     for figure in compared.figures:
         readings = [figure.quantity.text(reading) for reading in figure.readings]
-        cells = [Cell(figure.quantity.title), Cell(readings[0])]
+        cells = [figure.quantity.title, readings[0]]
         for reading, found in zip(readings[1:], figure.changes[1:], strict=True):
-            cells += [Cell(reading), Cell("" if found is None else found.text)]
-        rows.append(tuple(cells))
+            cells += [reading, "" if found is None else found.text]
+        rows.append(cells)
     verdicts = {found.verdict for figure in compared.figures for found in figure.changes if found is not None}
     notes = [note for verdict, note in _NOTES.items() if verdict in verdicts]
     if any(reading.origin == ESTIMATED for figure in compared.figures for reading in figure.readings):
         notes.append(f"{ABOUT.strip()}: estimated, not measured")
     headings = (*texts("Figure"), *figures(labels[0], *changed))
-    return Section("Figures", (Table("", headings, tuple(rows), tuple(notes), lead=2, group=2),))
+    return Section("Figures", (table(headings, rows, notes, lead=2, group=2),))
 
 
 def structure_sections(compared: Compared) -> Iterator[Section]:
@@ -166,18 +167,13 @@ def structure_sections(compared: Compared) -> Iterator[Section]:
         counts = {state: sum(change.state == state for change in structure.changes) for state in STATES}
         counted = [f"{format_exact(count)} {state}" for state, count in counts.items() if count]
         summary = ", ".join([*counted, f"{format_exact(structure.unchanged)} modules unchanged"])
-        rows = tuple(
-            (
-                Cell(group.state),
-                Cell(name=group.paths, times=group.count),
-                Cell(group.what),
-                Cell(format_count(group.params)),
-            )
+        rows = [
+            (group.state, Cell(name=group.paths, times=group.count), group.what, format_count(group.params))
             for group in groups[:CHANGES]
-        )
+        ]
         headings = (*texts("", "Module", "What"), *figures("Params")) if rows else ()
         notes = (*more(len(groups) - CHANGES, "kinds of change"), summary)
-        yield Section(f"Structure: {side.label} against {base}", (Table("", headings, rows, notes),))
+        yield Section(f"Structure: {side.label} against {base}", (table(headings, rows, notes),))
 
 
 def check_columns(options: Options) -> None:
@@ -218,26 +214,27 @@ def module_section(compared: Compared, options: Options) -> Section | None:
         notes.append(f"shown: {format_exact(len(shown))} of {format_exact(len(places))} places; --depth shows more")
     notes += [EQUAL] if any(group.count > 1 for group in shown) else []
     notes += [NO_INTERVAL] if set(columns) & set(MEASURED) else []
-    rows = tuple(_module_cells(group, columns) for group in shown)
-    table = Table("", tuple(headings), rows, tuple(notes), group=len(labels) + is_pair)
-    return Section("Modules that differ", (table,))
+    rows = [_module_cells(group, columns) for group in shown]
+    return Section("Modules that differ", (table(tuple(headings), rows, notes, group=len(labels) + is_pair),))
 
 
-def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> tuple[Cell, ...]:
+def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> list[Cell | str]:
     # The root is named by its type, as in the module tree.
     is_root = group.paths == THE_MODEL
-    cells = [Cell(name=group.kind) if is_root else Cell(f" {group.kind}", group.paths, times=group.count)]
+    cells: list[Cell | str] = [
+        Cell(name=group.kind) if is_root else Cell(f" {group.kind}", group.paths, times=group.count)
+    ]
     for key in columns:
         values = group.figures[key]
-        cells += [Cell(COLUMNS[key].form(value)) for value in values]
+        cells += [COLUMNS[key].form(value) for value in values]
         if len(values) == 2:
             base, other = values
             text = change(Reading(base), Reading(other)).text
             if (base is None) != (other is None):
                 # A module that one side lacks is new or gone.
                 text = "new" if base is None else "gone"
-            cells.append(Cell(text))
-    return tuple(cells)
+            cells.append(text)
+    return cells
 
 
 def weight_sections(compared: Compared) -> Iterator[Section]:
@@ -245,7 +242,7 @@ def weight_sections(compared: Compared) -> Iterator[Section]:
     for side, found in zip(compared.sides[1:], compared.weights, strict=True):
         if found is None:
             continue
-        moved, rows = found.moved, []
+        moved, rows = found.moved, list[Cells]()
         for pair in moved[:WEIGHTS]:
             there = "" if pair.name == pair.other_name else f" → {pair.other_name}"
             if pair.shape != pair.other_shape:
@@ -254,24 +251,16 @@ def weight_sections(compared: Compared) -> Iterator[Section]:
                 there += f" {pair.dtype} → {pair.other_dtype}"
             norm = change(*(Reading(value) for value in pair.figures["l2"]))
             cells = [norm.text, *map(format_value, pair.figures["std"]), *map(format_percent, pair.figures["sparsity"])]
-            rows.append((Cell(there, pair.name), *map(Cell, cells)))
+            rows.append((Cell(there, pair.name), *cells))
         titles = figures("norm", f"std {base}", side.label, f"sparsity {base}", side.label)
         notes = [f"{format_exact(len(found.pairs) - len(moved))} tensors unchanged, {format_exact(len(moved))} changed"]
         notes += [f"{format_exact(len(found.removed))} removed, {format_exact(len(found.added))} added"]
         notes += [f"shown: the {WEIGHTS} whose norm changed most"] if len(moved) > WEIGHTS else []
-        table = Table("", (*texts("Tensor"), *titles) if rows else (), tuple(rows), (", ".join(notes),))
-        yield Section(f"Weights: {side.label} against {base}", (table,))
+        pairs = table((*names("Tensor"), *titles) if rows else (), rows, (", ".join(notes),))
+        yield Section(f"Weights: {side.label} against {base}", (pairs,))
         if drift := found.drift:
-            drifted = tuple(
-                (
-                    Cell(name=str(row["name"])),
-                    Cell(format_value(row["relative_l2"])),
-                    Cell("-" if row["cosine"] is None else f"{row['cosine']:.6f}"),
-                    Cell(format_percent(row["changed_share"])),
-                )
-                for row in drift["changed"][:WEIGHTS]
-            )
+            drifted = [drift_cells(row) for row in drift["changed"][:WEIGHTS]]
             counts = format_exact(drift["identical"]), format_exact(len(drift["changed"]))
             note = f"{counts[0]} tensors identical, {counts[1]} changed"
-            headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed")) if drifted else ()
-            yield Section("Values, tensor by tensor", (Table("", headings, drifted, (note,)),))
+            headings = (*names("Tensor"), *figures("relative L2", "cosine", "changed")) if drifted else ()
+            yield Section("Values, tensor by tensor", (table(headings, drifted, (note,)),))

@@ -12,7 +12,7 @@ from torchgauge.facts.figures import ESTIMATED
 from torchgauge.facts.peak_memory import memory_at_peak
 from torchgauge.report.content.ops import coverage, unused_modules
 from torchgauge.report.layout import shorten
-from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, Topic, more, notes, texts
+from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Text, Topic, more, notes, table, texts
 from torchgauge.report.options import Options
 from torchgauge.units import (
     format_bytes,
@@ -62,11 +62,9 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if unusual:
         rows = []
         for entry in unusual[:_LISTED_IMPORTS]:
-            warns = entry.verdict == "dangerous"
-            called = Cell("yes" if entry.called else "no")
+            warns, called = entry.verdict == "dangerous", "yes" if entry.called else "no"
             rows.append((Cell(entry.verdict, is_warning=warns), Cell(name=entry.name, is_warning=warns), called))
-        left_out = more(len(unusual) - _LISTED_IMPORTS)
-        blocks.append(Table("", texts("Verdict", "Name", "Called"), tuple(rows), left_out))
+        blocks.append(table(texts("Verdict", "Name", "Called"), rows, more(len(unusual) - _LISTED_IMPORTS)))
     yield Section(f"What its pickle {what}", tuple(blocks), Topic.NOTES, page_part="method")
 
 
