@@ -13,6 +13,7 @@ from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecor
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.predictions import FitFacts, PredictedTimes
 from torchgauge.facts.weights import WeightStatistics
+from torchgauge.schema import Count
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, ForecastRow, Plan
@@ -40,9 +41,9 @@ class Environment:
     torch: str
     platform: str
     cpu: str
-    cpu_cores: int | None
-    memory_bytes: int | None
-    threads: int
+    cpu_cores: Count | None
+    memory_bytes: Count | None
+    threads: Count
     packages: Mapping[str, str] = field(default_factory=dict)
     device: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -84,7 +85,7 @@ class GrowingAttribute:
 
     module: str
     attribute: str
-    nbytes: int
+    nbytes: Count
     source: str
 
 
@@ -93,9 +94,9 @@ class HeldTensor:
     """Memory that the op `op` allocated, that the op `last_read` was the last to read, and that was there until
     `released` ops had run: a variable, a list or an attribute held it in between."""
 
-    op: int
-    last_read: int
-    released: int
+    op: Count
+    last_read: Count
+    released: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ class RunRecord:
     growing: tuple[GrowingAttribute, ...] = ()
     first_call_ops: tuple[int, ...] = ()
     kept_ops: tuple[int, ...] = ()
-    held: tuple[HeldTensor, ...] = ()
     number_arguments: tuple[str, ...] = ()
+    held: tuple[HeldTensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.facts.capture import Capture, StepMemory
+from torchgauge.facts.capture import Capture
 from torchgauge.facts.experts import Mixture, active_params
 from torchgauge.facts.figures import (
     CODE,
@@ -32,7 +32,7 @@ from torchgauge.facts.tensor import TensorSpec, tensor_specs
 from torchgauge.facts.tree import Node, Sums
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Input, Parameter, Step, Tensor
+    from torchgauge.facts.document_types import Input, Parameter, Tensor
 
 
 class Row(dict[str, Any]):
@@ -177,18 +177,6 @@ def input_row(given: InputRecord) -> Input:
         "dtype": given.spec.dtype,
         "inferred": given.inferred,
         "readers": readers,
-    }
-
-
-def step_member(step: StepMemory | None) -> Step | None:
-    """What a training step keeps in memory; null for inference."""
-    if step is None:
-        return None
-    return {
-        "optimizer": step.optimizer,
-        "saved": [list(pair) for pair in step.saved],
-        "gradients": [list(pair) for pair in step.gradients],
-        "optimizer_state": [list(pair) for pair in step.optimizer_state],
     }
 
 

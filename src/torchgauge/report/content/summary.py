@@ -27,7 +27,8 @@ from torchgauge.units import (
 )
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import ForecastRow, Optimizer, Scheduler
+    from torchgauge.facts.document_types import ForecastRow
+    from torchgauge.facts.files import Optimizer, Scheduler
 
 _LONGEST_INPUT_NAME = 32
 _LONGEST_METADATA = 80
