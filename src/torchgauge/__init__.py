@@ -69,36 +69,7 @@ __all__ = [
     "scan_weights",
 ]
 
-_HOMES = {
-    "analysis": (
-        "Analysis",
-        "Comparison",
-        "Fit",
-        "Forecast",
-        "Llm",
-        "WeightScan",
-        "analyze",
-        "compare",
-        "fit",
-        "forecast",
-        "llm",
-        "load",
-        "scan_weights",
-    ),
-    "cost": ("Call", "Work", "formula"),
-    "errors": (
-        "FormatError",
-        "ForwardError",
-        "InputError",
-        "LimitError",
-        "MissingDependencyError",
-        "TargetError",
-        "TorchgaugeError",
-        "UnpicklingWarning",
-        "UsageError",
-    ),
-}
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)
 
 
 def __dir__() -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 
@@ -26,12 +29,21 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package. `homes`: the module that defines names, by its name below the package."""
-    home_of = {name: f"{package}.{home}" for home, names in homes.items() for name in names}
+def lazy_names(package: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a package. Names that its `__init__` imports for type checkers alone, under
+    `if TYPE_CHECKING:`, are imported when they are first used."""
+
+    @cache
+    def homes() -> dict[str, str]:
+        found: dict[str, str] = {}
+        for node in ast.parse(Path(str(sys.modules[package].__file__)).read_bytes()).body:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                imports = [line for line in node.body if isinstance(line, ast.ImportFrom)]
+                found |= {alias.name: str(line.module) for line in imports for alias in line.names}
+        return found
 
     def load(name: str) -> Any:
-        home = home_of.get(name)
+        home = homes().get(name)
         if home is None:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         with collector_paused():  # what an import makes stays, and the objects of torch are many to search

@@ -39,14 +39,4 @@ __all__ = [
     "scan_weights",
 ]
 
-_HOMES = {
-    "pipeline": ("analyze",),
-    "budgets": ("analysis_options", "check", "read_budgets"),
-    "comparison": ("Comparison", "compare", "is_saved_run"),
-    "fitting": ("Fit", "fit"),
-    "forecasting": ("Forecast", "forecast"),
-    "language": ("Llm", "llm"),
-    "result": ("Analysis", "WeightScan", "load"),
-    "weight_scan": ("scan_weights",),
-}
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

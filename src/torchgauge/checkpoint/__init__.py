@@ -22,14 +22,4 @@ __all__ = [
     "open_checkpoint", "overlap", "refuse_foreign_file", "sniff", "unpack",
 ]  # fmt: skip
 
-_HOMES = {
-    "byte_source": ("in_memory",),
-    "dtypes": ("STORAGE_CLASSES",),
-    "entries": ("unpack",),
-    "index": ("Chunk", "Deflated", "Entry", "Import", "Index", "PickledModule", "Role", "Verdict"),
-    "opening": ("describe_unknown", "open_checkpoint", "sniff"),
-    "registry": ("ARCHIVES", "FILES", "FOLDERS"),
-    "sharing": ("View", "find_owners", "overlap"),
-    "signatures": ("OLD_SCRIPT", "SAVED_RUN", "refuse_foreign_file"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

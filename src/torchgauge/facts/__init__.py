@@ -169,5 +169,4 @@ __all__ = [
 ]
 
 # What a saved document may hold: its checks take time to build.
-_HOMES = {"document": ("capture_from_document",), "document_types": ("Against", "Drift", "Latency")}
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

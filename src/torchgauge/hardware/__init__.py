@@ -40,11 +40,4 @@ __all__ = [
 ]  # fmt: skip
 
 # Reports need the peaks alone; the rest loads psutil.
-_HOMES = {
-    "devices": ("COMPUTE", "FILE", "MEMORY"),
-    "machine": (
-        "Device", "System", "accelerator_name", "allows_tf32", "collect_environment", "collect_system", "cpu_name",
-        "device_name", "has_cuda", "parse_cpuinfo", "total_memory", "usable_cores",
-    ),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

@@ -26,14 +26,7 @@ __all__ = [
     "run_isolated", "stop_clock", "threads_of_caller",
 ]  # fmt: skip
 
-_HOMES = {
-    "channel": ("Message",),
-    "limits": ("Limits", "limits_for"),
-    "process": ("run_isolated",),
-    "reader": ("NeedsPackageError", "ask_parent", "stop_clock", "threads_of_caller"),
-    "rights": ("Barrier", "barriers"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)
 
 
 def is_isolated() -> bool:

@@ -14,8 +14,4 @@ __all__ = [
     "Observed", "Pass", "Point", "cost_of", "extended", "observe",
 ]  # fmt: skip
 
-_HOMES = {
-    "costs": ("cost_of", "extended"),
-    "passes": ("Observed", "Pass", "Point", "observe"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

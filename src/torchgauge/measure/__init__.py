@@ -97,34 +97,4 @@ __all__ = [
     "time_runs", "trace_of", "uncounted_work",
 ]  # fmt: skip
 
-_HOMES = {
-    "absence": ("Absent", "Instrument"),
-    "calibrate": ("DTYPES", "DevicePeaks", "ProbeDiedError", "doubts"),
-    "counters": ("Counted", "GENERAL", "counting", "list_counters", "memory_events", "tally"),
-    "latency": (
-        "Budget", "Timed", "median_interval", "middle_half", "nearest", "percentile", "relative_half_width",
-        "time_runs",
-    ),
-    "measuring": ("HostWatch", "MeasurementPlan", "measure", "module_paths"),
-    "module_times": ("ModuleWatch", "inclusive_sums", "time_modules"),
-    "nvml": ("Device", "opened"),
-    "parts": ("allocation_peak", "device_module_times", "fragmentation", "trace_of"),
-    "perf_events": (
-        "Count", "Event", "FloatEvent", "Processor", "RAW", "decode", "float_events", "parse_processor", "refusal",
-        "uncounted_work",
-    ),
-    "profile": (
-        "DeviceKernel", "HostEvent", "OpTime", "Profiled", "RUN", "align", "join", "profile_runs", "split_runs",
-    ),
-    "rates": ("COPY", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
-    "readings": (
-        "Quantity", "Value", "cuda_quantities", "nvml_device", "process_quantities", "processor_quantities",
-    ),
-    "sampler": ("MOST_NUMBERS", "MOST_POINTS", "Sampler", "Samples", "Series", "list_quantities", "sampling"),
-    "settings": (
-        "Settings", "applied", "read_settings", "serial_share", "serial_shares", "thread_count", "thread_counts",
-    ),
-    "subject": ("Subject", "ready", "require_device"),
-    "sweep": ("Sweep", "batch_size", "parse_sweeps", "rebatched"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

@@ -111,29 +111,4 @@ __all__ = [
     "write_table",
 ]  # fmt: skip
 
-_HOMES = {
-    "allocator": (
-        "UNLIMITED", "AllocatorSettings", "Block", "CachingAllocator", "Event", "OutOfMemory", "replay",
-        "smallest_limit",
-    ),
-    "blocks": ("ATTENTION_DEFAULTS", "BlockModel", "attention_microseconds"),
-    "calibration": ("Layer", "calibrate_kernels", "only_place", "open_table"),
-    "convolutions": ("Convolution", "estimate", "workspace"),
-    "coordinates": ("Place", "locate"),
-    "devices": ("device_names", "find_device", "find_devices"),
-    "fit": ("CLASSES", "Prediction"),
-    "host": ("CUDNN_ATTENTION", "Host"),
-    "host_sample": ("HostSample", "host_speed"),
-    "kernel_tables": ("FOLDER", "KernelTable", "Rates", "interpolate", "load_table", "read_table", "write_table"),
-    "kernels": ("Library",),
-    "optimizers": ("make_optimizer",),
-    "steps": ("CudaRun", "Trace"),
-    "tiles": ("DEFAULTS", "Product", "TileModel", "Tiled", "Tiling"),
-    "time": ("MEASURED", "RunTime", "combined_error", "predict_kernel", "predict_ops", "profile_of"),
-    "trees": ("Grown", "planted"),
-    "workspaces": (
-        "Chip", "Recurrent", "attention_backward_cudnn", "attention_backward_efficient", "embedding_backward",
-        "reduction",
-    ),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

@@ -84,30 +84,4 @@ __all__ = [
     "to_dataframe", "top_modules", "top_ops", "visible", "wrap", "write_lines", "write_whole",
 ]  # fmt: skip
 
-_HOMES = {
-    "bars": ("bar", "spark"),
-    "escape": ("inert_cell", "json_value", "visible"),
-    "fit": ("FitReport",),
-    "folding": ("Block", "fold"),
-    "forecast": ("ForecastReport",),
-    "layout": (
-        "MIN_TEXT_WIDTH", "Heading", "Line", "Span", "cell_width", "lay_out", "line_width", "plain", "shorten",
-        "shorten_line", "terminal_width", "wrap", "write_lines",
-    ),
-    "llm": ("LlmReport",),
-    "model": ("Topic",),
-    "options": ("COLUMNS", "DEFAULT_COLUMNS", "MEASURED_COLUMNS", "Options", "columns_of"),
-    "predictions": ("PredictionReport",),
-    "ranking": ("BY_ENERGY", "BY_FLOPS", "BY_TIME", "join_paths", "path_pattern", "rate", "top_modules", "top_ops"),
-    "registry": (
-        "ANALYSIS", "FORMATS", "OTHERS", "SCAN", "find_format", "render", "render_bytes", "render_pieces", "renderer",
-        "suffixes_of",
-    ),
-    "saving": ("save", "save_weights", "write_whole"),
-    "table_rows": ("flat_rows", "to_dataframe"),
-    "weight_statistics": (
-        "advice", "by_operation", "easiest_to_prune", "examined", "hardest", "heat_maps", "places", "shade", "sqnr_db",
-        "structured", "structured_in_all",
-    ),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

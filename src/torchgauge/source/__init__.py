@@ -58,30 +58,4 @@ __all__ = [
     "state_shapes", "strip_all", "torchvision_importable", "torchvision_ops_are_stubs", "variants",
 ]  # fmt: skip
 
-_HOMES = {
-    "allowed_ops": ("require_allowed",),
-    "building": ("Recipe", "build_without_weights", "find_timm", "find_torchvision"),
-    "candidate": ("Candidate", "Defaults", "forward_signature"),
-    "exported": ("load_exported",),
-    "files": ("judge", "logical_shapes"),
-    "huggingface_inputs": ("MAKERS", "ModelConfig"),
-    "inputs": ("GivenInputs", "candidate_inputs"),
-    "first_layer": ("entries", "layer_rule"),
-    "modules": ("all_modules", "has_attribute"),
-    "packages": (
-        "ensure_torchvision_imports", "import_optional", "torchvision_importable", "torchvision_ops_are_stubs",
-    ),
-    "process_state": ("pretended_absent", "rng_untouched"),
-    "real_model": ("AS_BUILT", "RANDOM", "load_real_model"),
-    "source": ("Source",),
-    "state_names": (
-        "LISTED_NAMES", "MAX_NAME_DEPTH", "Differences", "Shape", "best_fit", "compare", "model_entries",
-        "model_shapes", "state_shapes", "strip_all", "variants",
-    ),
-    "target": ("resolve",),
-    "torchscript": ("load_torchscript",),
-    "torchscript_inputs": ("first_uses",),
-    "user_inputs": ("InputSpec", "parse_dtype", "parse_input"),
-    "weight_tree": ("module_records", "param_records"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

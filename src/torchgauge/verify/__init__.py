@@ -31,15 +31,4 @@ __all__ = [
     "read_budget", "switches_kept", "time_pairs", "transformation", "unverified", "verify",
 ]  # fmt: skip
 
-_HOMES = {
-    "code": ("function_text", "optimised"),
-    "difference": ("Difference", "compare_outputs", "output_tensors"),
-    "verdict": ("Verdict", "compared", "confirmed", "judge"),
-    "pairs": ("LEAST_PAIRS", "Paired", "ROUNDS", "Switches", "switches_kept", "time_pairs"),
-    "plan": ("no_plan",),
-    "registry": ("Applied", "NotApplicableError", "TRANSFORMATIONS", "Trial", "load_transformations", "transformation"),
-    "second_process": ("Job", "Setup"),
-    "bench": ("Bench", "Side"),
-    "verification": ("REASONS", "read_budget", "unverified", "verify"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

@@ -84,36 +84,4 @@ __all__ = [
     "zstd_ratios",
 ]  # fmt: skip
 
-_HOMES = {
-    "aggregate": ("Aggregate", "KINDS", "find_outliers", "tensor_kinds"),
-    "cluster": ("Cluster",),
-    "comparison": ("compare_checkpoints",),
-    "distribution": ("Bins", "Ranges"),
-    "journal": ("Journal", "journal_path"),
-    "kernels": ("tally_bytes",),
-    "memory_layout": ("alignment", "shuffle_bytes", "stride_class", "zstd_ratios"),
-    "number_formats": (
-        "FORMATS", "FP8_E4M3", "FP8_E5M2", "Float8Format", "Format", "INT4", "INT8", "IntegerFormat", "NF4",
-    ),
-    "passes": ("SMALL_ELEMENTS",),
-    "plan": (
-        "Batch", "PIECE_BYTES", "Piece", "TensorPlan", "make_batches", "plan_checkpoint", "plan_tensor", "same_views",
-    ),
-    "pruning": ("structured_pruning", "unstructured_pruning"),
-    "quantization": ("row_quantization", "tensor_quantization"),
-    "reader": ("FileReader", "LiveTensors", "Reader", "read_piece", "stamp_files"),
-    "rows": ("ArrayRows", "FileRows", "Rows", "decode", "decode_rows", "zero_nonfinite"),
-    "scanner": ("ScanRequest", "ScanResult", "scan", "weight_statistics"),
-    "statistics": ("HISTOGRAM_BINS", "QUANTILES", "narrower_dtype", "value_statistics"),
-    "symbols": (
-        "SYMBOLS", "code_bounds", "is_exact", "stored_symbols", "subnormal_of", "symbol_of", "value_bounds",
-        "values_of",
-    ),
-    "tally": (
-        "Moments", "Tally", "combine_moments", "empty_tally", "merge_tallies", "moments_of_counts", "tally_from_json",
-        "tally_to_json", "to_float32_codes",
-    ),
-    "tensors": ("tally_batch",),
-    "threads": ("Threads", "in_order"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

@@ -11,7 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCKS", "PLAIN"]
 
-_HOMES = {
-    "gguf": ("BLOCKS", "PLAIN"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

@@ -54,22 +54,7 @@ __all__ = [
     "sweep_points", "tied", "unused_modules", "withdrawn_text",
 ]  # fmt: skip
 
-_HOMES = {
-    "advice": (
-        "MOST_LINES", "SHOWN", "error_text", "figure_text", "gain_text", "gained_text", "measured_text",
-        "withdrawn_text",
-    ),
-    "memory": ("MemoryPeak", "at_peak", "find_memory_peak", "find_peak", "moments"),
-    "modules": ("fitting_depth", "outline", "sort_blocks"),
-    "ops": (
-        "RANKED", "LayerKind", "UncountedOp", "by_category", "by_phase", "coverage", "layer_kinds", "unused_modules",
-    ),
-    "summary": ("summary_facts",),
-    "sweep": ("sweep_points",),
-    "time": ("between_calls_s", "find_residue", "interval_share"),
-    "weights": ("by_dtype", "by_folder", "by_role", "tied"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)
 
 
 def sections_of(view: View, options: Options) -> list[Section]:

@@ -20,13 +20,4 @@ __all__ = [
     "attributes_of", "code", "module_ranges", "paragraph", "quoted", "report_lines", "schema_text", "write_sections",
 ]  # fmt: skip
 
-_HOMES = {
-    "comprehensive": ("CHAPTERS",),
-    "dot": ("quoted",),
-    "latex": ("LEFT_OUT", "paragraph"),
-    "markdown": ("LONGEST_NAME", "code"),
-    "text": ("report_lines", "write_sections"),
-    "trace": ("ModuleRange", "module_ranges"),
-    "xml": ("NAMESPACE", "ORDER", "ROWS", "SCHEMA", "SINGLES", "attributes_of", "schema_text"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

@@ -46,14 +46,4 @@ __all__ = [
     "place_scene", "readable", "to_depth", "trace_flow", "walk", "weighted_median", "wire_width",
 ]  # fmt: skip
 
-_HOMES = {
-    "layering": ("Arc", "Layers", "crossings", "lay_in_rows", "fit_positions", "place_columns", "weighted_median"),
-    "places": ("MOST_CALLS", "Graph", "Link", "Runs", "build_graph", "trace_flow"),
-    "placement": ("Area", "Box", "place_scene"),
-    "scene": (
-        "INPUT", "MORE", "OUTPUT", "READABLE_LEVELS", "READABLE_NODES", "Item", "Opening", "Scene", "build_scene",
-        "opening", "readable", "to_depth", "walk",
-    ),
-    "labels": ("CATEGORY_COLORS", "DARK", "LIGHT", "NAME_WIDTH", "Labels", "wire_width"),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

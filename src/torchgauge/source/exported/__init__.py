@@ -12,10 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportedModel", "from_program", "last_line", "load_exported"]
 
-_HOMES = {
-    "document": ("load_exported",),
-    "live": ("from_program",),
-    "model": ("ExportedModel",),
-    "program": ("last_line",),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

@@ -10,8 +10,4 @@ if TYPE_CHECKING:
 
 __all__ = ["load_torchscript", "scan_code", "with_prefixed_storages"]
 
-_HOMES = {
-    "archive": ("load_torchscript", "with_prefixed_storages"),
-    "code": ("scan_code",),
-}  # fmt: skip
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__)

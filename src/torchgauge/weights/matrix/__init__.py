@@ -21,4 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "FIGURES", "Screen", "largest_eigenvalue", "matrix_figures", "no_figures", "read_operand"]
 
-__getattr__ = lazy_names(__name__, {"lanczos": ["largest_eigenvalue"]})  # small files need no numba
+__getattr__ = lazy_names(__name__)  # small files need no numba
