@@ -20,23 +20,8 @@ if TYPE_CHECKING:
     from torchgauge.analysis.weight_scan import scan_weights
 
 __all__ = [
-    "Analysis",
-    "Comparison",
-    "Fit",
-    "Forecast",
-    "Llm",
-    "WeightScan",
-    "analysis_options",
-    "analyze",
-    "check",
-    "compare",
-    "fit",
-    "forecast",
-    "is_saved_run",
-    "llm",
-    "load",
-    "read_budgets",
-    "scan_weights",
-]
+    "Analysis", "Comparison", "Fit", "Forecast", "Llm", "WeightScan", "analysis_options", "analyze", "check", "compare",
+    "fit", "forecast", "is_saved_run", "llm", "load", "read_budgets", "scan_weights",
+]  # fmt: skip
 
 __getattr__ = lazy_names(__name__)

@@ -68,11 +68,7 @@ def weight_sizes(capture: Capture) -> Mapping[str, WeightSize]:
     for param in capture.params:
         if param.is_weight:
             size = size_of((param,))
-            paths: set[str] = set()
-            for name in (param.name, *param.aliases):
-                while name:
-                    paths.add(name := name.rpartition(".")[0])
-            for path in paths:
+            for path in param.holders:
                 found[path] += size
     return found
 

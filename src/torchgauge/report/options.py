@@ -25,6 +25,8 @@ from torchgauge.units import (
     visible,
 )
 
+ABOUT = "≈ "  # before an estimate
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -36,7 +38,7 @@ class Column:
     def of(cls, figure: Figure) -> Column:
         form = FORMS[figure.unit]
         if figure.origin == ESTIMATED and figure.unit.is_number:
-            return cls(figure.short, lambda value: "-" if value is None else f"≈ {form(value)}")
+            return cls(figure.short, lambda value: "-" if value is None else f"{ABOUT}{form(value)}")
         return cls(figure.short, form, figure.unit.is_number)
 
 

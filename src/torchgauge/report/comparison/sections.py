@@ -9,7 +9,7 @@ from statistics import mean
 from torchgauge.errors import UsageError
 from torchgauge.facts.figures import ESTIMATED
 from torchgauge.report.comparison.data import Compared
-from torchgauge.report.comparison.readings import ABOUT, INCOMPARABLE, INDISTINCT, UNCERTAIN, Reading, change
+from torchgauge.report.comparison.readings import INCOMPARABLE, INDISTINCT, UNCERTAIN, Reading, change
 from torchgauge.report.comparison.structure import (
     ADDED,
     FIGURES,
@@ -26,18 +26,9 @@ from torchgauge.report.comparison.structure import (
 from torchgauge.report.content.modules import PAGE_LINES
 from torchgauge.report.content.weights import drift_cells
 from torchgauge.report.model import Cell, Cells, Section, figures, more, names, table, texts
-from torchgauge.report.options import COLUMNS, DEFAULT_COLUMNS, Options
+from torchgauge.report.options import ABOUT, COLUMNS, DEFAULT_COLUMNS, Options
 from torchgauge.report.ranking import THE_MODEL, join_paths, path_pattern
 from torchgauge.units import format_count, format_exact, format_percent, format_shape, format_value
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeGroup:
-    state: str
-    paths: str
-    what: str
-    count: int
-    params: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +43,14 @@ class RowGroup:
     figures: dict[str, tuple[float | None, ...]]
 
 
-def grouped_changes(changes: Iterable[ModuleChange]) -> list[ChangeGroup]:
+def change_rows(changes: Iterable[ModuleChange]) -> list[Cells]:
+    """Equal changes at one place of repeated blocks share a row."""
     groups: dict[Hashable, list[ModuleChange]] = {}
     for one in changes:
         patterns = path_pattern(one.base_path or ""), path_pattern(one.other_path or "")
         types = one.base_type, one.other_type, one.base_params, one.other_params
         groups.setdefault((one.state, patterns, types, one.tensors), []).append(one)
-    rows = []
+    rows: list[Cells] = []
     for members in groups.values():
         first = members[0]
         if first.state in (ADDED, REMOVED):
@@ -73,15 +65,9 @@ def grouped_changes(changes: Iterable[ModuleChange]) -> list[ChangeGroup]:
                 what = f"{first.tensors[0].base} → {first.tensors[0].other}"
             what = f"{first.base_type}: {what}" if first.base_type else what
         params = [m.other_params if m.other_params is not None else m.base_params for m in members]
-        rows.append(
-            ChangeGroup(
-                state=first.state,
-                paths=join_paths([member.path for member in members]) or THE_MODEL,
-                what=what,
-                count=len(members),
-                params=sum(count for count in params if count is not None),
-            )
-        )
+        total = sum(count for count in params if count is not None)
+        paths = join_paths([member.path for member in members]) or THE_MODEL
+        rows.append((first.state, Cell(name=paths, times=len(members)), what, format_count(total)))
     return rows
 
 
@@ -163,17 +149,13 @@ def figure_section(compared: Compared) -> Section:
 def structure_sections(compared: Compared) -> Iterator[Section]:
     base = compared.sides[0].label
     for side, structure in zip(compared.sides[1:], compared.structures, strict=True):
-        groups = grouped_changes(structure.changes)
+        groups = change_rows(structure.changes)
         counts = {state: sum(change.state == state for change in structure.changes) for state in STATES}
         counted = [f"{format_exact(count)} {state}" for state, count in counts.items() if count]
         summary = ", ".join([*counted, f"{format_exact(structure.unchanged)} modules unchanged"])
-        rows = [
-            (group.state, Cell(name=group.paths, times=group.count), group.what, format_count(group.params))
-            for group in groups[:CHANGES]
-        ]
-        headings = (*texts("", "Module", "What"), *figures("Params")) if rows else ()
+        headings = (*texts("", "Module", "What"), *figures("Params")) if groups else ()
         notes = (*more(len(groups) - CHANGES, "kinds of change"), summary)
-        yield Section(f"Structure: {side.label} against {base}", (table(headings, rows, notes),))
+        yield Section(f"Structure: {side.label} against {base}", (table(headings, groups[:CHANGES], notes),))
 
 
 def check_columns(options: Options) -> None:

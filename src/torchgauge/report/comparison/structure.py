@@ -157,6 +157,16 @@ class ModuleRow:
     def values(self, key: str) -> tuple[float | None, ...]:
         return tuple(None if row is None else row[key] for row in self.rows)
 
+    def members(self) -> dict[str, object]:
+        """As plain data, without its figures."""
+        return {
+            "depth": self.depth,
+            "paths": [found and found.path for found in self.rows],
+            "types": [found and found.type for found in self.rows],
+            "states": list(self.states),
+            "changed": self.is_changed,
+        }
+
     @property
     def is_changed(self) -> bool:
         """In its structure or in a figure that does not vary from run to run."""

@@ -114,6 +114,12 @@ def place_text(row: Advice, columns: int | None = None) -> str:
     return f"{name}{behind}"
 
 
+def evidence_texts(row: Advice) -> list[str]:
+    """The figures that the advice rests on."""
+    found = (figure_text(name, value) for name, value in row["evidence"].items() if name not in _NO_FIGURES)
+    return [text for text in found if text]
+
+
 def figure_text(name: str, value: object) -> str | None:
     """A figure in its unit; None for what is not known or too long for a line."""
     if value is None or isinstance(value, Mapping):
@@ -240,9 +246,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
             facts.append(("", gain.get("basis", "predicted")))
         after = [] if row["risk"] == "none" else [("risk", str(row["risk"]))]
         if options.detail:
-            evidence = {name: value for name, value in row["evidence"].items() if name not in _NO_FIGURES}
-            known = ", ".join(text for name, value in evidence.items() if (text := figure_text(name, value)))
-            after += [("evidence", known or "none"), ("confidence", str(row["confidence"]))]
+            known = ", ".join(evidence_texts(row)) or "none"
+            after += [("evidence", known), ("confidence", str(row["confidence"]))]
         code = "\n".join(line for line in (row["code"] or "").splitlines() if line.strip())
         if code.count("\n") >= CODE_LINES_BESIDE:
             title = f"Code for advice {number}: {row['rule']}"

@@ -23,7 +23,7 @@ from torchgauge.report.model import (
     notes,
     table_section,
 )
-from torchgauge.report.options import Options
+from torchgauge.report.options import ABOUT, Options
 from torchgauge.report.ranking import BY_ENERGY, THE_MODEL, TopModules, TopOps, is_estimated, rate, top_modules, top_ops
 from torchgauge.units import (
     format_count,
@@ -38,8 +38,6 @@ from torchgauge.units import (
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Carbon, Ends, EnergyFigures, Range, Thermal
-
-ABOUT = "≈ "
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:

@@ -13,7 +13,7 @@ from torchgauge.facts.peak_memory import memory_at_peak
 from torchgauge.report.content.ops import coverage, unused_modules
 from torchgauge.report.layout import shorten
 from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Text, Topic, more, notes, table, texts
-from torchgauge.report.options import Options
+from torchgauge.report.options import ABOUT, Options
 from torchgauge.units import (
     format_bytes,
     format_count,
@@ -81,7 +81,7 @@ def summary_facts(view: View) -> list[Fact]:
     elif view.energy is not None and view.energy["origin"] == ESTIMATED:
         joules = view.energy["estimated_joules"]
         within = f"between {format_joules(joules['low'])} and {format_joules(joules['high'])}"
-        facts.append(("Energy, ESTIMATED", f"≈ {format_joules(joules['value'])}", f"{within}: no meter measured it"))
+        facts.append(("Energy, ESTIMATED", ABOUT + format_joules(joules["value"]), f"{within}: no meter measured it"))
     return facts
 
 
@@ -95,13 +95,18 @@ def model_names(view: View) -> list[str]:
     return list(dict.fromkeys(filter(None, (model_kind(view), view.capture.target.name))))
 
 
-def run_text(view: View) -> str:
-    """`inference on cpu, float32, static (nothing computed)`."""
+def param_types(view: View) -> str:
+    """The types of the parameters, that of the most elements first."""
     elements: Counter[str] = Counter()
     for param in view.capture.params:
         if not param.is_buffer:
             elements[param.spec.dtype] += param.spec.numel
-    dtypes = ", ".join(dtype for dtype, _ in elements.most_common()) or "no parameters"
+    return ", ".join(dtype for dtype, _ in elements.most_common())
+
+
+def run_text(view: View) -> str:
+    """`inference on cpu, float32, static (nothing computed)`."""
+    dtypes = param_types(view) or "no parameters"
     run = view.capture.run
     if run.mode is None:
         return f"{run.reason}; {dtypes}"

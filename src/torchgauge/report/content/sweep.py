@@ -25,7 +25,7 @@ from torchgauge.report.model import (
     table,
     texts,
 )
-from torchgauge.report.options import Options
+from torchgauge.report.options import ABOUT, Options
 from torchgauge.units import (
     format_bytes,
     format_count,
@@ -123,7 +123,7 @@ def _pareto(view: View) -> Iterator[Section]:
             energy = format_joules(row[ENERGY])
         else:
             within = f"{format_joules(guess['low'])} to {format_joules(guess['high'])}"
-            energy = f"≈ {format_joules(guess['value'])} ({within})"
+            energy = f"{ABOUT}{format_joules(guess['value'])} ({within})"
         mark = MARKED if row.get("efficient") else ""
         point, cap = f"{row['key']} {row['value']}", format_watts(row.get("power_limit_watts"))
         cells.append((point, format_seconds(row.get(TIME)), energy, cap, mark))

@@ -97,16 +97,7 @@ def _measured(view: View) -> dict[str, object] | None:
         "peak_bytes": peak and peak.measured_bytes,
         "predicted_bytes": peak and peak.predicted_bytes,
         "difference_share": peak and peak.difference_share,
-        "held": held
-        and {
-            "op": _place(held.op),
-            "parameters": held.parameters_bytes,
-            "buffers": held.buffers_bytes,
-            "inputs": held.inputs_bytes,
-            "activations": held.activations_bytes,
-            "gradients": held.gradients_bytes,
-            "workspace": held.workspace_bytes,
-        },
+        "held": held and {"op": _place(held.op), **held.parts},
         "facts": list(memory_facts(view)),
         "state_bytes": figures.get("optimizer_state_bytes"),
     }
