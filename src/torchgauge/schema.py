@@ -72,7 +72,7 @@ class MismatchError(Exception):
 
 
 def conform(value: Any, kind: type[T], what: str, error: type[TorchgaugeError] = FormatError) -> T:
-    """The value, found to be of the type `kind`; else an `error` that `what` begins and that has the key's path."""
+    """The value, if it is of the type `kind`; otherwise raises `error`, with `what` and the path of the wrong key."""
     try:
         check_of(kind)(value)
     except MismatchError as mismatch:

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     system = collect_system()
     calibrated = calibrate_all(system, args) if args.calibrate else []
     places = ["cpu", *(f"{device.kind}:{device.index}" for device in system.devices)]
-    # Where there is no CUDA device, its meters say so.
+    # Without a CUDA device, its meters are listed with the reason.
     places += [] if any(device.kind == "cuda" for device in system.devices) else ["cuda"]
     found: Machine = {
         "peaks": peaks(system),

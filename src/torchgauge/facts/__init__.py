@@ -95,5 +95,5 @@ __all__ = [
     "tensor_specs", "weight_ops", "windowed_elements",
 ]  # fmt: skip
 
-# What a saved document may hold: its checks take time to build.
+# The types of a saved document are loaded on use: their checks take time to build.
 __getattr__ = lazy_names(__name__)

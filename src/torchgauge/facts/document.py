@@ -1,4 +1,4 @@
-"""From the JSON document back to the capture it was written from."""
+"""Read a capture back from its JSON document."""
 
 from __future__ import annotations
 

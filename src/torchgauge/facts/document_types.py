@@ -1,8 +1,8 @@
 """The types of the saved JSON document, as far as it is read back.
 
 A document may have been edited, and every report trusts its rows: what is not of its type here is refused when it is
-loaded. Figures may be null wherever they were not found; a key that later versions added may be missing. Members that
-are saved as a record has them are of that record's type: `schema.read` makes it.
+loaded. Figures may be null if they are unknown; keys that later versions added may be missing. A member with the type
+of a record has the fields of that record, and `schema.read` makes it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _together(*keys: str) -> Rule:
 
 
 def _needs(key: str, *others: str) -> Rule:
-    """Where this key has a value, so have the others."""
+    """If this key has a value, so have the others."""
     return Rule(
         lambda row: row.get(key) is None or all(row.get(other) is not None for other in others),
         f"an object that has {', '.join(others)} where it has {key}",
@@ -89,7 +89,7 @@ _NAMES_ASSUMED = Rule(
         isinstance(values.get("assumed", []), list | tuple)
         and all(isinstance(v, str) for v in values.get("assumed", []))
     ),
-    "hyperparameters, with a list of the names of those that are assumed",
+    "hyperparameters in which `assumed` is a list of names",
 )
 
 
@@ -100,7 +100,7 @@ class Architecture(TypedDict):
 
 
 def _has_figures(level: str) -> Rule:
-    """What runs add to a row: each figure is of its unit or null, and may be missing."""
+    """The figures that runs add to a row: each matches its unit, is null or is missing."""
     kinds: dict[Unit, Any] = {Unit.TEXT: str | None, Unit.STRUCTURE: Texts | None}
     checks = {
         figure.key: check_of(kinds.get(figure.unit, Figure))
@@ -801,7 +801,7 @@ class Meter(TypedDict):
 
 
 class MeteredEnergy(TypedDict):
-    """Of one run, from the trials under a meter."""
+    """The energy of one run, from the trials under a meter."""
 
     joules: Figure
     ci95_j: NotRequired[Interval]
@@ -952,7 +952,7 @@ class ScanTotals(TypedDict):
 
 
 class Peaks(TypedDict):
-    """What the device's roof is made of: operations per second by type, bytes per second."""
+    """The limits of the device: operations per second by type, and bytes per second."""
 
     flops_per_s: dict[str, float]
     bytes_per_s: float
@@ -979,7 +979,7 @@ class ForecastRow(TypedDict):
 
 _OF_A_GRAPH = Rule(
     lambda compiled: all(row["graph"] < len(compiled.get("graphs", ())) for row in compiled.get("kernels", ())),
-    "kernels of the graphs that are there",
+    "kernels whose graphs are listed",
 )
 
 
@@ -1020,8 +1020,8 @@ class Document(Common):
     """What an analysis saves."""
 
     inputs: list[Annotated[Input, _STRIDES]]
-    modules: Annotated[list[Module], Rule(_has_root, "modules with different paths, one of them the root")]
-    ops: Annotated[list[Op], Rule(_are_linked, "ops with different indices, read from by those that are there")]
+    modules: Annotated[list[Module], Rule(_has_root, "modules with distinct paths, the root among them")]
+    ops: Annotated[list[Op], Rule(_are_linked, "ops with distinct indices, whose producers are among them")]
     parameters: list[Annotated[Parameter, _STRIDES]]
     quantization: NotRequired[QuantizedWeights | None]
     measurements: NotRequired[Annotated[Measurements, _needs("profile", "unexplained_s")] | None]
@@ -1037,6 +1037,6 @@ class Document(Common):
 
 _RUN = Rule(
     lambda document: document["capture"]["mode"] is not None or not document["ops"],
-    "a document whose ops were seen in a run, fake or real",
+    "a document that says how its ops were recorded, fake or real",
 )
 ANALYSIS = Annotated[Document, _RUN]

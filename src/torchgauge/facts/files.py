@@ -130,7 +130,7 @@ class AdapterRecord:
 
     @property
     def trainable_share(self) -> float | None:
-        """Of base and adapter together."""
+        """The share of base and adapter together."""
         whole = None if self.base_params is None else self.base_params + self.trainable_params
         return self.trainable_params / whole if whole else None
 

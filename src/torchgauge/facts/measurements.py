@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Document, EnergyFigures, Measurements
     from torchgauge.facts.view import View
 
-# What a timed run finds out.
+# The conditions under which figures of time are known.
 TIMED = (INFERENCE, PROFILE)
 
 
@@ -118,7 +118,7 @@ def energy_from_document(document: Document) -> EnergyFacts | None:
 
 
 def measurements_of(view: View) -> Measurements:
-    """With the types of the JSON document; empty where nothing was measured."""
+    """The measurements with the types of the JSON document; empty if nothing was measured."""
     return cast("Measurements", view.measurements or {})
 
 

@@ -54,7 +54,7 @@ def bytes_moved(row: Members) -> int | None:
 
 _KEYS = {level: tuple(figure.key for figure in figures_of(level)) for level in (TOTALS, MODULES, OPS)}
 _GETTERS = {level: itemgetter(*keys) for level, keys in _KEYS.items()}
-# What only runs measure, or a prediction adds, is null without them.
+# Figures of measurements and predictions are null without them.
 _UNMEASURED = {level: dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY, PREDICTION)) for level in _KEYS}
 
 
@@ -98,7 +98,7 @@ def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Ro
         **{key: sum(size for _, size in sizes) if is_step_known else None for key, sizes in kept.items()},
         "total_bytes": peak.total if peak else None,
     }
-    # Of whole runs, never sums of parts: the median of the undisturbed ones, and what a meter measured.
+    # Measured over whole runs, never summed from parts: the median undisturbed run, and the meter's energy.
     latency = capture.measured.figures.get("latency") if capture.measured else None
     joules = (
         capture.energy.figures["joules"] if capture.energy and capture.energy.figures["origin"] == MEASURED else None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Row", "View"]
 
-# By the MACs of one sample that each grade stays below: 1 G, 10 G, 100 G.
+# Each grade and the MACs per sample that it stays below: 1 G, 10 G, 100 G.
 COMPLEXITY = {"low": 10**9, "medium": 10**10, "high": 10**11}
 
 
@@ -69,7 +69,7 @@ class View:
 
     @cached_property
     def totals(self) -> Row:
-        # Without code no op adds anything up: the tree of a file's hundred thousand modules is not needed.
+        # Without code there are no ops to sum: a file's hundred thousand modules need no tree.
         return totals_row(self.capture, self.tree.total if self.capture.has_code else Sums(), self.mixtures)
 
     @cached_property
@@ -198,7 +198,7 @@ class View:
             "weight_ops": lambda: weight_ops(capture.ops, self.weights, capture.params) if capture.ops else [],
         }
         if capture.fit:
-            # Without the course of a step.
+            # The course of a step is left out.
             members["fit"] = lambda: [
                 {key: value for key, value in fit_row(facts).items() if key not in ("timeline", "course")}
                 for facts in capture.fit
@@ -213,12 +213,12 @@ class View:
         return {key: list(value) if isinstance(value, Iterator) else value for key, value in found.items()}
 
 
-# What few models have is left out where there is none of it.
+# Members that few models have; empty ones are left out.
 _RARE = ("growing", "first_call_ops", "kept_ops", "number_arguments", "held")
 
 
 def _run_member(capture: Capture) -> dict[str, object]:
-    """How the ops were seen; null members first, since these fix the order."""
+    """How the ops were recorded, with its keys in the order of the contract."""
     run = as_json(capture.run)
     order = dict.fromkeys(("mode", "execution", "reason", "device", "train", "warnings", "input_bytes"))
     known = {key: value for key, value in run.items() if value or key not in _RARE}

@@ -43,7 +43,7 @@ _NUMBERS = {
 _MAX_DETAILED = 4  # predictions shown in full; the table has all
 _MIN_EXTRA_FLOPS = 0.005
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _GAP = 900, 240, 90, 150, 70  # of the memory over a step in the picture
-_SHOWN_ROOM = 4  # the device's line is drawn where it is at most so many times as high as what is reserved
+_SHOWN_ROOM = 4  # draw the capacity if it is at most this many times the reserved memory
 
 
 @dataclass(frozen=True)

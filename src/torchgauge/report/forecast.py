@@ -14,7 +14,7 @@ from torchgauge.units import format_count, format_joules, format_percent, format
 
 _FITS = {"fits": "yes", "does not fit": "no", "too close": "close"}
 _MAX_OPS, _MAX_MODULES = 10, 10
-# Of a forecast, what is not one value: left out of a row.
+# Members of a forecast that are not single values; a row leaves them out.
 _NESTED = ("ops", "modules", "warnings", "sources", "per_sample")
 
 
@@ -33,7 +33,7 @@ class ForecastReport(PredictionReport):
         return {"forecast": [forecast_row(row) for row in self.forecasts], "best_batch": self.best_batches()}
 
     def best_batches(self) -> dict[str, int]:
-        """By device the batch with the highest throughput among those that may fit."""
+        """The batch with the highest throughput among those that may fit, by device."""
         best: dict[str, ForecastFacts] = {}
         for one in self.forecasts:
             if one.batch is not None and one.fit != "does not fit":
@@ -58,7 +58,7 @@ class ForecastReport(PredictionReport):
         if best and len({row.batch for row in self.forecasts}) > 1:
             sizes = ", ".join(f"{name} {size}" for name, size in best.items())
             blocks.append(Text(f"Best batch by throughput: {sizes}"))
-        # Where the figures of each device are from, and its warnings.
+        # The sources of each device's figures, and its warnings.
         remarks: dict[str, None] = {}
         firsts: dict[str, ForecastFacts] = {}
         for row in self.forecasts:

@@ -91,8 +91,8 @@ class LlmReport(PredictionReport):
         return found
 
     def picture(self) -> str:
-        """For each device what fits, as a heat map; costs against the context; for each device with known peaks the
-        roofline of prefill and decode."""
+        """A heat map of what fits on each device, costs against the context, and a roofline of prefill and decode for
+        each device with known peaks."""
         one = self.facts
         pieces, top = [svg_label(20, 20, f"{one['target']}: {one['model']['type']}", kind="title")], 40.0
         for device in one["devices"]:

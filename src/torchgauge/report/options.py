@@ -81,7 +81,7 @@ MEASURED_COLUMNS = ("params", "macs", "flops", "time_s", "self_time_s", "time_sh
 
 
 def columns_of(view: View, chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns chosen; of the default ones those that the capture can fill."""
+    """The chosen columns; of the default ones, those that the capture can fill."""
     if chosen != DEFAULT_COLUMNS:
         return chosen
     if not view.capture.has_code:

@@ -148,7 +148,8 @@ def structured(row: Members) -> dict[str, float]:
 
 
 def structured_in_all(view: View) -> dict[str, float]:
-    """Of all matrices together, each by its elements; `two_four` is the share of the energy that 2:4 sparsity keeps."""
+    """The shares of all matrices together, weighted by elements; `two_four` is the share of the energy that 2:4
+    sparsity keeps."""
     rows = [row for row in examined(view) if structured(row)]
     found: dict[str, float] = {}
     for structure in STRUCTURES:
@@ -173,7 +174,7 @@ def easiest_to_prune(view: View, limit: int) -> list[Row]:
 
 def advice(view: View) -> list[Advice]:
     """Unusable values first, then the largest tensors; siblings with the same recommendation are listed once."""
-    # Under its first name, without the scales and zero points of a packing.
+    # Shared tensors count under their first name; scales and zero points of a packing are left out.
     rows = [
         row
         for row in view.weights
@@ -189,7 +190,7 @@ def advice(view: View) -> list[Advice]:
 
 
 def by_operation(view: View) -> list[OpShare]:
-    """Those that use the most weight bytes first; a weight used twice counts for both."""
+    """The ops that use the most weight bytes come first; a weight used twice counts for both."""
     groups: dict[tuple[str, str], list[OpWeights]] = {}
     for row in weight_ops(view.capture.ops, view.weights, view.capture.params):
         groups.setdefault((row["op"], path_pattern(row["module"])), []).append(row)
@@ -249,7 +250,7 @@ class LayerGrid(NamedTuple):
 
 
 def layer_grids(sizes: Mapping[str, int]) -> Iterator[LayerGrid]:
-    """Of blocks that repeat often enough, the largest first; `sizes` are the bytes of tensors by name."""
+    """The grids of blocks that repeat often enough, the largest first; `sizes` are the bytes of tensors by name."""
     for stem, patterns in by_stem(sizes).items():
         layers = tuple(sorted({layer_of(name)[: stem.depth] for names in patterns.values() for name in names}))
         rows = []

@@ -243,7 +243,7 @@ def compare_weights(
     mine, theirs = _read_rows(base), _read_rows(other)
     if not mine or not theirs:
         return None
-    # By their names without wrappers; then a tensor goes where its module went.
+    # Match names without wrappers first; then a tensor goes where its module went.
     ours, others = common_names(*({name: tuple(row.shape) for name, row in side.items()} for side in (mine, theirs)))
     spelled = {stored: others[name] for name, stored in ours.items() if name in others}
     in_model = {name_in_model(row): row.name for row in theirs.values()}

@@ -72,7 +72,7 @@ def change_rows(changes: Iterable[ModuleChange]) -> list[Cells]:
 
 
 def grouped_rows(rows: Iterable[ModuleRow]) -> list[RowGroup]:
-    """In the order of the first of each."""
+    """Groups are in the order of their first members."""
     groups: dict[Hashable, list[ModuleRow]] = {}
     for row in rows:
         fixed = tuple(row.values(key) for key in FIXED)
@@ -183,7 +183,7 @@ def module_section(compared: Compared, options: Options) -> Section | None:
     if not shown:
         return None
     if (key := options.sort) is not None:
-        # By the difference; a side without the module counts as 0.
+        # Sorted by the difference; a side without the module counts as 0.
         values = {id(group): [value or 0 for value in group.figures[key]] for group in shown}
         shown.sort(key=lambda group: max(values[id(group)]) - min(values[id(group)]), reverse=True)
     labels = [side.label for side in compared.sides]

@@ -1,4 +1,4 @@
-"""In the comprehensive report: every parameter and every op with everything known about it, and the machine."""
+"""For the comprehensive report: every parameter and every op with everything known about it, and the machine."""
 
 from __future__ import annotations
 

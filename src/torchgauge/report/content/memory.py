@@ -22,7 +22,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     facts = [*memory_facts(view)]
     blocks: list[Block] = [Facts(facts)] if facts else []
     run = moments(view)
-    # On one scale: what was held after each op, and what it held in addition while it ran.
+    # On one scale: the memory held after each op, and the workspace that it needed while it ran.
     lines = {"activations": [m.activations_bytes for m in run], "workspace": [m.workspace_bytes for m in run]}
     lines["gradients"] = [moment.gradients_bytes for moment in run]
     top = max((max(values, default=0) for values in lines.values()), default=0)
@@ -83,7 +83,7 @@ class MemoryPeak:
 
     @property
     def difference_share(self) -> float | None:
-        """Of the prediction."""
+        """The difference as a share of the prediction."""
         difference = self.measured_bytes - self.predicted_bytes
         return share_of(difference, self.predicted_bytes) if self.predicted_bytes else None
 

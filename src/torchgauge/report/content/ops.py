@@ -1,4 +1,4 @@
-"""With `--ops`: the most expensive modules and ops, distributions, coverage."""
+"""Shown with `--ops`: the most expensive modules and ops, distributions, coverage."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def by_category(view: View) -> list[Slice]:
 
 
 def by_phase(view: View) -> list[Slice]:
-    """In the order the phases ran."""
+    """One slice per phase, in the order they ran."""
     return _slices(view, lambda op: op.phase)
 
 
@@ -183,7 +183,7 @@ class LayerKind:
 
 
 def layer_kinds(view: View) -> list[LayerKind]:
-    """By parameters, then by count. Tied parameters count once, in the module that has their first name."""
+    """Sorted by parameters, then by count. Tied parameters count once, in the module that has their first name."""
     owned: dict[str, list[TensorSpec]] = {}
     for param in view.capture.params:
         if not param.is_buffer:

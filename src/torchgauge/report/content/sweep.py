@@ -90,7 +90,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
 
 
 def sweep_points(view: View) -> dict[str, list[SweepPoint]]:
-    """By the quantity that is varied, in the order of measurement."""
+    """The points of each swept quantity, in the order of measurement."""
     points: dict[str, list[SweepPoint]] = {}
     for row in measurements_of(view).get("sweep") or ():
         latency, memory = row["latency"], row.get("memory")

@@ -81,7 +81,7 @@ def _by_name(ops: Iterable[OpRecord], names: Mapping[int, str], rows: Mapping[in
     return sums
 
 
-# Beyond this the dots lie on each other; the slowest are kept.
+# More dots would cover each other; the slowest are kept.
 _MOST_DOTS = 1500
 # Ops whose rates agree so closely have one roof over them.
 _SAME_RATE_TOLERANCE = 1e-6
@@ -118,7 +118,7 @@ class Dot:
 def roofline(view: View, options: Options) -> dict[str, object] | None:
     """`points` are equal calls together, where ops were timed, else as predicted for the first device of `forecast`;
     `histogram` is of the shapes alone."""
-    # By powers of two of FLOPs per byte: how many ops, FLOPs and bytes lie there.
+    # Ops, FLOPs and bytes in bins of arithmetic intensity, one for each power of two.
     bins: dict[int, dict[str, int]] = {}
     for op in view.capture.ops:
         if op.status == COUNTED and op.cost.flops and op.cost.bytes_moved:
@@ -152,7 +152,7 @@ def roofline(view: View, options: Options) -> dict[str, object] | None:
 
 
 def device_peaks(view: View) -> DevicePeaks | None:
-    """By the exact name of the device; where only the measured ops know it, from their shares of the roof."""
+    """Look the device up by its exact name; if it is unknown, recover its peaks from the measured ops."""
     known = Machine.of(view.capture).peaks
     if known is None:
         # `roof_share` is the least possible time over the time taken: the least times of the ops hold both limits.
@@ -183,7 +183,7 @@ def _agreed(rates: Iterable[float]) -> float | None:
 
 
 def _ridges(peaks: DevicePeaks, ops: Iterable[OpRecord]) -> list[dict[str, object]]:
-    """For each type the model computes in and whose peak is known."""
+    """One ridge for each type that the model computes in and whose peak is known."""
     if not peaks.bytes_per_s:
         return []
     used = {op.signature.dtype for op in ops if op.cost.flops}
@@ -216,7 +216,7 @@ def _measured_dots(view: View) -> list[Dot]:
 
 
 def _predicted_dots(view: View) -> list[Dot]:
-    """At the rates that the kernels are predicted to reach, without what they wait for the host."""
+    """The rates that the kernels are predicted to reach, time spent waiting for the host excluded."""
     assert view.capture.predicted is not None
     rows = view.capture.predicted.ops
     whole = sum(row["predicted_device_s"] for row in rows.values()) or 1.0

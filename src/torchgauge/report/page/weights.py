@@ -101,7 +101,7 @@ def _quantiles(row: Members) -> tuple[object, ...] | None:
 
 
 def _sqnr(row: Members) -> tuple[object, ...] | None:
-    """For each granularity the decibels of all formats; None where nothing is known."""
+    """The decibels of all formats for each granularity; None if none is known."""
     known = quantization_of(row)
     if not known:
         return None
@@ -111,7 +111,7 @@ def _sqnr(row: Members) -> tuple[object, ...] | None:
 
 
 def _pruning(row: Members) -> tuple[object, ...] | None:
-    """For each structure the share that may go at an error of 1 % and of 5 %."""
+    """The shares that can be removed at errors of 1 % and 5 %, for each structure."""
     known = row.get("pruning") or {}
     found = tuple(_short((known.get(kind) or {}).get(error)) for kind in STRUCTURES for error in ("0.01", "0.05"))
     return found if any(value is not None for value in found) else None
