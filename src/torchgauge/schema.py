@@ -1,14 +1,15 @@
-"""Check untrusted JSON against the expected types.
+"""Check untrusted JSON against the expected types, and make records of it.
 
 The types are Python's own annotations: a `TypedDict` or a dataclass is an object with at least these keys, of which
-`NotRequired` ones and those with a default may be missing; `Annotated[…, Rule]` is a type with a condition. It is
-checked once, where it is read; the rest of the program relies on it.
+`NotRequired` ones and those with a default may be missing; a tuple is a list; `Annotated[…, Rule]` is a type with a
+condition. It is checked once, where it is read; the rest of the program relies on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from math import inf, isfinite
 from types import NoneType, UnionType
 from typing import (
@@ -50,6 +51,10 @@ class Rule(NamedTuple):
 Count = Annotated[int, Rule(lambda value: value >= 0, "a whole number from 0 on")]
 
 
+def one_of(*choices: str) -> Rule:
+    return Rule(choices.__contains__, f"one of {', '.join(map(repr, choices))}")
+
+
 class MismatchError(Exception):
     """What a value should be; `keys` lead to it, the innermost first."""
 
@@ -67,7 +72,7 @@ class MismatchError(Exception):
 
 
 def conform(value: Any, kind: type[T], what: str, error: type[TorchgaugeError] = FormatError) -> T:
-    """The value, found to be of the type `kind`; else an `error` that `what` begins and that has the key's path."""
+    """The value, if it is of the type `kind`; otherwise raises `error`, with `what` and the path of the wrong key."""
     try:
         check_of(kind)(value)
     except MismatchError as mismatch:
@@ -75,27 +80,55 @@ def conform(value: Any, kind: type[T], what: str, error: type[TorchgaugeError] =
     return value
 
 
+def read(value: Any, kind: type[T], what: str) -> T:
+    """The value in the form of its type, once it is found to be of it: instances of the dataclasses within, and tuples.
+    Members that a dataclass lacks are ignored."""
+    conform(value, kind, what)
+    make = _maker_of(cast(Any, kind))
+    return cast(T, value if make is None else make(value))
+
+
 def read_records(value: Any, kind: type[T], what: str) -> list[T]:
-    """A list of objects as instances of a dataclass, once they are found to be that."""
-    conform(value, list[kind], what)  # type: ignore[valid-type]
-    return [_record(row, kind) for row in value]
+    return read(value, list[kind], what)  # type: ignore[valid-type]
 
 
-def make_record(kind: Callable[..., T], row: Mapping[str, Any]) -> T:
-    """An instance of a dataclass from an object that was checked: members by name, lists as tuples. Other members of
-    the object are ignored, missing ones have their defaults."""
-    found = {item.name: row[item.name] for item in fields(cast(Any, kind)) if item.name in row}
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+def as_json(value: Any) -> Any:
+    """The inverse of `read`: dataclasses as objects, tuples as lists."""
+    if is_dataclass(value):
+        return {item.name: as_json(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: as_json(item) for key, item in value.items()}
+    return [as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _record(value: Any, kind: Any) -> Any:
-    """Dataclasses within it, also those of a dict, are made too."""
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{key: _record(value[key], hint) for key, hint in hints.items() if key in value})  # type: ignore[operator]
-    if get_origin(kind) is dict and is_dataclass(get_args(kind)[1]):
-        return {key: _record(item, get_args(kind)[1]) for key, item in value.items()}
-    return value
+@cache
+def _maker_of(kind: Any) -> Callable[[Any], Any] | None:
+    """The function that turns JSON into a value of the type; None where it is one already."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _maker_of(arguments[0])
+    if is_dataclass(kind) or is_typeddict(kind):
+        makers = {key: _maker_of(hint) for key, hint in get_type_hints(kind).items()}
+        changed = {key: make for key, make in makers.items() if make is not None}
+
+        def members(row: dict[str, Any]) -> dict[str, Any]:
+            return {key: changed[key](row[key]) if key in changed else row[key] for key in makers if key in row}
+
+        if is_dataclass(kind):
+            construct: Any = kind
+            return lambda row: construct(**members(row))
+        return (lambda row: row | members(row)) if changed else None
+    if origin in (Union, UnionType):  # `X | None`
+        some = next(filter(None, map(_maker_of, arguments)), None)
+        return None if some is None else lambda value: None if value is None else some(value)
+    if origin not in (tuple, list, dict, Mapping):
+        return None
+    item = _maker_of(arguments[0 if origin is tuple else -1])
+    if item is None:
+        return tuple if origin is tuple else None
+    if origin in (tuple, list):
+        return lambda value: origin(map(item, value))
+    return lambda value: {key: item(each) for key, each in value.items()}
 
 
 _checks: dict[Any, Check] = {}
@@ -124,9 +157,12 @@ def _make_check(kind: Any) -> Check:
         return _either(arguments)
     if origin is Literal:
         return _one_of(arguments)
-    if origin is list:
+    if origin is list or (origin is tuple and arguments[-1] is ...):
         return _list(arguments[0])
-    if origin is dict and arguments[0] is str:
+    if origin is tuple:
+        width = Rule(lambda value: len(value) == len(arguments), f"a list of {len(arguments)}")
+        return _ruled(_list(arguments[0]), (width,))
+    if origin in (dict, Mapping) and arguments[0] is str:
         return _mapping(check_of(arguments[1]))
     raise TypeError(f"{kind} has no form in JSON")
 

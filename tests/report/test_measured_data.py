@@ -136,9 +136,10 @@ def test_what_was_held_at_the_peak_is_told_by_category() -> None:
     held = at_peak(View(capture))
     assert held is not None
     # 30,000 bytes live at op 0 and its workspace, against 40,000 at op 27.
-    assert (held.op.index, held.activations_bytes, held.workspace_bytes) == (27, 40_000 - capture.input_bytes, 0)
-    assert held.parameters_bytes == capture.modules[0].param_bytes
-    assert (held.buffers_bytes, held.inputs_bytes) == (8, capture.input_bytes)
+    parts = held.parts
+    assert (held.op.index, parts["activations"], parts["workspace"]) == (27, 40_000 - capture.input_bytes, 0)
+    assert parts["parameters"] == capture.modules[0].param_bytes
+    assert (parts["buffers"], parts["inputs"]) == (8, capture.input_bytes)
 
 
 def test_an_op_that_frees_its_input_still_held_it() -> None:

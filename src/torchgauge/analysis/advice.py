@@ -42,9 +42,9 @@ _OF_ATTENTION = {
 }
 # A tensor made of Python's numbers is copied from memory that is not pinned, and the host waits for it.
 _FROM_PYTHON_S = 25e-6
-# Of the packaged host's time, what whole models took: 0.95, 0.95 and 0.76 on three machines with an H200.
+# Whole models took 0.95, 0.95 and 0.76 of the packaged host's time on three machines with an H200.
 _PACKAGED_HOST = 0.9
-# Of a run in addition to its ops: the call of the model, the start of the first kernel, and the wait for the last.
+# A run's time beyond its ops: the call of the model, the start of the first kernel, and the wait for the last.
 _RUN_S = 15e-6
 # Larger masks are not looked at: a comparison reads them whole.
 _MOST_MASK = 1 << 24
@@ -136,7 +136,7 @@ class ModelInMemory:
         return None
 
     def source_text(self, file: str) -> str | None:
-        """Of a file of the model's code, by the name that ops have it under."""
+        """The text of a file of the model's code, by the name that ops give it."""
         from torchgauge.capture import source_text
 
         return source_text(file)

@@ -50,7 +50,7 @@ class Budgets:
 
 
 def read_budgets(folder: Path) -> Budgets:
-    """Of the nearest pyproject.toml that has the table, in the folder or above it."""
+    """The budgets of the nearest pyproject.toml that has the table, in the folder or above it."""
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
         if not file.is_file():

@@ -94,7 +94,7 @@ def open_analysis(target: Target, **options: Any) -> Analysis:
 
 
 def is_saved_run(target: Any) -> TypeGuard[str | os.PathLike[str]]:
-    """By its name; `hf:config.json` is a configuration."""
+    """Decided by the name; `hf:config.json` is a configuration."""
     if not isinstance(target, str | os.PathLike):
         return False
     name = os.fspath(target).lower()

@@ -185,7 +185,7 @@ class Fit(FitFacts):
 
 
 class Fits(list[Fit]):
-    """Of several devices, batches or lengths."""
+    """Predictions for several devices, batches or lengths."""
 
     def to_dataframe(self) -> pandas.DataFrame:
         """A row for each: the figures, their bounds and the classes."""
@@ -198,7 +198,7 @@ class Fits(list[Fit]):
         return frame(rows)
 
     def report(self, *, remedies: bool) -> FitReport:
-        """With `remedies`, also the largest sizes that fit: all of these take many predictions."""
+        """`remedies` adds changes and the largest sizes that fit, which take many predictions."""
         return FitReport(self, [one._suggested for one in self] if remedies else ())
 
     def __str__(self) -> str:
@@ -288,8 +288,8 @@ class Case:
             return False
 
     def _remedies(self) -> list[Remedy]:
-        """Each change alone; where none is enough, together: those without extra work first, then those that save the
-        most, until the run fits, less those that turn out not to be needed."""
+        """Try each change alone. If none is enough, combine them, those without extra work first, then those that save
+        the most, until the run fits; then drop the ones that are not needed."""
         tried = [(change, self._remedy([change])) for change in self._changes()]
         found = [(change, one) for change, one in tried if one is not None and one["saved_bytes"] > 0]
         found.sort(

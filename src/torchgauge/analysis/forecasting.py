@@ -116,7 +116,7 @@ def _predict(
     execution: str,
     price: dict[str, float],
 ) -> list[ForecastFacts]:
-    """For every device, length and batch; without batches those of "auto"."""
+    """A forecast for every device, length and batch; `batches` None: those of "auto"."""
     from torchgauge.predict.devices import split_names
 
     subjects = [find_subject(name) for name in split_names(on)]

@@ -180,7 +180,7 @@ def run_reader(
         subject=paths[0],
         writable=writable,
         services={**own, **(services or {})},
-        # What a reader may need and cannot import.
+        # Packages that a reader may need and cannot import itself.
         importers={"numba": _load_kernels, **{name: partial(_import_quietly, name) for name in _PACKAGES}},
         needs_fresh_process=not is_new and not survives_fork,
         is_torch_unused=is_new,

@@ -53,7 +53,7 @@ WEIGHT_BITS: dict[str, float] = {
 CACHE_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4.5}
 CONCURRENT = (1, 8, 64)
 _LORA = (16, "*")
-# Of drafted tokens, where no rate is given: within the range that Leviathan, Kalman and Matias report for drafts of the
+# The default rate for drafted tokens: within the range that Leviathan, Kalman and Matias report for drafts of the
 # same family ("Fast inference from transformers via speculative decoding", 2023).
 _ACCEPTANCE = 0.7
 # A context at which nearly all of a step is weights, and a batch at which every expert is reached.
@@ -147,7 +147,7 @@ class Step:
 
     @property
     def new_tokens(self) -> float:
-        """Of all sequences: those of the prompt, or those that a step is expected to give."""
+        """Tokens of all sequences: those of the prompt, or those that a step is expected to give."""
         if self.kind == "prefill":
             return self.batch * (self.tokens - self.prefix)
         return self.batch * (self.speculative.tokens_per_step if self.speculative else 1)
@@ -264,7 +264,7 @@ class Ask(Protocol):
 
 
 def _read_document(model: _Model, name: str, asked: Asked, settings: Settings) -> LlmFacts:
-    """In a reader: the file is opened once for all of it."""
+    """Runs in a reader, which opens the file once for the whole document."""
     return Llm(name, asked, model, settings).to_dict()
 
 
@@ -344,7 +344,7 @@ class Llm:
 
     @property
     def active_params(self) -> int:
-        """Those that one token reaches; fewer than `params` in a mixture of experts."""
+        """The parameters that one token uses; fewer than `params` in a mixture of experts."""
         return self.facts["active_params"]
 
     @property
@@ -552,7 +552,7 @@ class Llm:
         return self._scaled(shared_bytes(held, tokens, prefix), held) // sequences if prefix else 0
 
     def _roof(self, on: str) -> Roof:
-        """Of the type that the model computes in."""
+        """The roof for the type that the model computes in."""
         from torchgauge.hardware.devices import Roof
         from torchgauge.predict.devices import find_device
         from torchgauge.predict.time import peaks_of_device
@@ -562,7 +562,8 @@ class Llm:
         return Roof(rate, float(peaks.bytes_per_s or 0))
 
     def _scaled(self, total: int, held: Sequence[HeldFacts]) -> int:
-        """In `cache_dtype`: floating tensors of the model's type; states kept in another type stay as they are."""
+        """The bytes in `cache_dtype`, which replaces the model's floating type; states in another type are
+        unchanged."""
         if self.asked.cache_dtype is None:
             return total
         floats = [one for one in held if "float" in one["dtype"] and one["name"] not in ("recurrent_states",)]

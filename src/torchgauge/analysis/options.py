@@ -48,12 +48,12 @@ def pretended_device(device: torch.device, *, is_run: bool) -> tuple[torch.devic
 
 
 def chosen_execution(execution: str | None, target: Any) -> str:
-    """As asked for; otherwise a model that is compiled is analysed as such."""
+    """The requested execution; by default, that of the model: a compiled one is analysed as such."""
     from torch.nn import Module
 
     if execution is not None and execution not in EXECUTIONS:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
-    # What compiles models is loaded where one is compiled.
+    # Dynamo is loaded once a model has been compiled.
     if execution is None and isinstance(target, Module) and "torch._dynamo" in sys.modules:
         from torchgauge.compiled import is_compiled
 

@@ -290,7 +290,7 @@ class Run:
 
     @property
     def samples(self) -> int:
-        """Of a step; 1 where the inputs have no common batch."""
+        """Samples of a step; 1 if the inputs have no common batch."""
         return (self.batch or 1) * self.setting.accumulate
 
     def with_batch(self, batch: int) -> Run:

@@ -19,7 +19,7 @@ NOT_RUN = "the weights alone: the code was not run"
 
 
 def static_run(source: Source, given: GivenInputs, request: Request) -> tuple[Capture, Trace | None]:
-    """Without code: what follows from names and shapes of the weights."""
+    """Trace the model; without code, the capture follows from the names and shapes of the weights."""
     from torchgauge.capture import trace, undisturbed
     from torchgauge.capture.fake_tensor import DataDependent, Endless
 

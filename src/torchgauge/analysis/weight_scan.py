@@ -135,7 +135,7 @@ def _scanned(
 
 
 def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: bool, tell: Progress) -> Source:
-    """Without code there is no need for torch."""
+    """Open the weights; torch is needed only with code."""
     if code is None and not allow_pickle:
         from torchgauge.source.source import Source, stored_target
 

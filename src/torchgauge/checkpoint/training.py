@@ -21,7 +21,7 @@ from torchgauge.checkpoint.tensor_names import COPIES
 from torchgauge.facts import TrainingRecord
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Average, BestMetric, Optimizer, RandomState, Scheduler
+    from torchgauge.facts.files import Average, BestMetric, Optimizer, RandomState, Scheduler
 
 _EPOCH = ("epoch", "current_epoch", "epochs", "last_epoch", "epoch_num", "n_epoch", "start_epoch")
 _STEP = (

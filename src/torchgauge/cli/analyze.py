@@ -51,7 +51,7 @@ TARGET is one of
   hf:PATH_OR_CLASS             a transformers configuration, model type or class
 """
 RESULT = ANALYSIS
-# Those of `torchgauge.facts`, which the help does not load: it would take as long as the rest.
+# The same as in `torchgauge.facts`, which --help does not load: that would double its time.
 EXECUTIONS = ("eager", "compiled")
 
 

@@ -216,7 +216,7 @@ def _fish(commands: Commands, summaries: dict[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In single quotes, for each of the shells."""
+    """The text in single quotes, which all three shells read alike."""
     escaped = text.replace("'", "'\\''")
     return f"'{escaped}'"
 

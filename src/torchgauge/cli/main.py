@@ -186,7 +186,7 @@ def drop_stdout() -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong and where the help is, without the usage, which takes a screen."""
+    """Prints the error and where to find help, without the usage, which would fill the screen."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(UsageError.exit_status, f"{self.prog}: error: {message}\nSee {self.prog} --help\n")

@@ -13,6 +13,7 @@ from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecor
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.predictions import FitFacts, PredictedTimes
 from torchgauge.facts.weights import WeightStatistics
+from torchgauge.schema import Count
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, ForecastRow, Plan
@@ -40,9 +41,9 @@ class Environment:
     torch: str
     platform: str
     cpu: str
-    cpu_cores: int | None
-    memory_bytes: int | None
-    threads: int
+    cpu_cores: Count | None
+    memory_bytes: Count | None
+    threads: Count
     packages: Mapping[str, str] = field(default_factory=dict)
     device: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -84,28 +85,28 @@ class GrowingAttribute:
 
     module: str
     attribute: str
-    nbytes: int
+    nbytes: Count
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class HeldTensor:
-    """Memory that the op `op` allocated, that the op `last_read` was the last to read, and that was there until
-    `released` ops had run: a variable, a list or an attribute held it in between."""
+    """Memory that op `op` allocated and op `last_read` was the last to read, but that was freed only after `released`
+    ops: a variable, a list or an attribute held it in between."""
 
-    op: int
-    last_read: int
-    released: int
+    op: Count
+    last_read: Count
+    released: Count
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """How the ops were seen: on fake tensors or for real, and why; mode None where there was no code to run.
 
-    `results` are the ops that wrote what the model gives back. `step` is None for inference, and for training runs in
+    `results` are the ops that wrote the model's outputs. `step` is None for inference, and for training runs in
     files of versions that did not record it. `first_call_ops` are those that a second call did not repeat: the model
-    keeps their results. `kept_ops` allocated what is there after a call of inference though the model does not give it
-    back: an attribute or the caller holds it. `held` are tensors of loops that inference keeps though nothing reads
+    keeps their results. `kept_ops` allocated memory that is still in use after an inference call although it is not an
+    output: an attribute or the caller holds it. `held` are tensors of loops that inference keeps although nothing reads
     them again. `number_arguments` are names of arguments that hold numbers outside of tensors."""
 
     mode: str | None
@@ -119,8 +120,8 @@ class RunRecord:
     growing: tuple[GrowingAttribute, ...] = ()
     first_call_ops: tuple[int, ...] = ()
     kept_ops: tuple[int, ...] = ()
-    held: tuple[HeldTensor, ...] = ()
     number_arguments: tuple[str, ...] = ()
+    held: tuple[HeldTensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

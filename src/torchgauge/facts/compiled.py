@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import Annotated
 
-from torchgauge.schema import make_record
-
-if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Document
+from torchgauge.schema import Count, as_json, one_of
 
 EAGER, COMPILED = EXECUTIONS = ("eager", "compiled")
 # Kernels that Inductor generates, and calls of libraries (cuBLAS, oneDNN) or of ops it has no code for.
@@ -23,11 +20,11 @@ class CompiledGraph:
     often a run goes through it: equal modules may share one."""
 
     id: str
-    phase: str
+    phase: Annotated[str, one_of("forward", "backward")]
     function: str
     source: str | None
-    ops: int
-    calls: int = 1
+    ops: Count
+    calls: Count = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class GraphBreak:
     reason: str
     source: str | None
     detail: str = ""
-    count: int = 1
+    count: Count = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +44,12 @@ class CompiledKernel:
     bytes of its ops. Bytes are of buffers that exist outside the kernel. `time_s` is None unless profiled."""
 
     name: str
-    graph: int
-    kind: str
+    graph: Count
+    kind: Annotated[str, one_of(GENERATED, EXTERN)]
     ops: tuple[str, ...]
     modules: Mapping[str, float]
-    bytes_read: int
-    bytes_written: int
+    bytes_read: Count
+    bytes_written: Count
     time_s: float | None = None
 
 
@@ -104,24 +101,4 @@ def compiled_member(compiled: Compiled | None, eager_read: int, eager_written: i
         "eager_bytes_read": eager_read,
         "eager_bytes_written": eager_written,
     }
-    return {key: _as_json(value) for key, value in asdict(compiled).items()} | {"totals": totals}
-
-
-def _as_json(value: object) -> object:
-    """Tuples as the lists that they are in JSON."""
-    if isinstance(value, dict):
-        return {key: _as_json(item) for key, item in value.items()}
-    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def compiled_from_document(document: Document) -> Compiled | None:
-    row = document.get("compiled")
-    if row is None:
-        return None
-    nested = {
-        "graphs": [make_record(CompiledGraph, each) for each in row["graphs"]],
-        "breaks": [make_record(GraphBreak, each) for each in row["breaks"]],
-        "kernels": [make_record(CompiledKernel, each) for each in row["kernels"]],
-        "recompilations": [make_record(Recompilation, each) for each in row["recompilations"]],
-    }
-    return make_record(Compiled, {**row, **nested})
+    return {**as_json(compiled), "totals": totals}

@@ -1,4 +1,4 @@
-"""From the JSON document back to the capture it was written from."""
+"""Read a capture back from its JSON document."""
 
 from __future__ import annotations
 
@@ -6,18 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchgauge.errors import FormatError
-from torchgauge.facts.capture import (
-    SCHEMA_VERSION,
-    Capture,
-    Environment,
-    GrowingAttribute,
-    HeldTensor,
-    HostRead,
-    RunRecord,
-    StepMemory,
-    TargetRecord,
-)
-from torchgauge.facts.compiled import compiled_from_document
+from torchgauge.facts.capture import SCHEMA_VERSION, Capture, RunRecord, TargetRecord
 from torchgauge.facts.document_types import (
     ANALYSIS,
     Document,
@@ -27,14 +16,14 @@ from torchgauge.facts.document_types import (
     Scan,
     Tensor,
 )
-from torchgauge.facts.files import AdapterRecord, TrainingRecord, stored_from_document
+from torchgauge.facts.files import stored_from_document
 from torchgauge.facts.measurements import energy_from_document, measured_from_document
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord, Structure
 from torchgauge.facts.op import Cost, OpRecord, Signature
-from torchgauge.facts.predictions import FitFacts, predicted_from_document
+from torchgauge.facts.predictions import predicted_from_document
 from torchgauge.facts.tensor import TensorSpec
 from torchgauge.facts.weights import statistics_from_document
-from torchgauge.schema import conform, make_record, read_records
+from torchgauge.schema import conform, read
 
 
 def capture_from_document(document: object, name: str) -> Capture:
@@ -46,9 +35,9 @@ def capture_from_document(document: object, name: str) -> Capture:
         raise FormatError(f"'{name}' has schema version {version}; this torchgauge reads version {SCHEMA_VERSION}")
     what = f"'{name}' is not a complete run of torchgauge"
     if "modules" in document:
-        return _capture(conform(document, ANALYSIS, what))
+        return _capture(read(document, ANALYSIS, what), what)
     # The document of a weight scan with what follows from its rows: the tensors, and one module that holds them.
-    scan = conform(document, Scan, what)
+    scan = read(document, Scan, what)
     root: ModuleFacts = {
         "path": "",
         "type": "",
@@ -92,50 +81,32 @@ def capture_from_document(document: object, name: str) -> Capture:
             "modules": [root],
             "ops": [],
             "parameters": params,
-        }
+        },
+        what,
     )
 
 
-def _capture(document: Document) -> Capture:
-    run, target = document["capture"], document["target"]
+def _capture(document: Document, what: str) -> Capture:
+    target = document["target"]
     # Its complexity follows from the ops.
     row = document["architecture"]
-    step = None
-    if (kept := run.get("step")) is not None:
-        storages = (kept["saved"], kept["gradients"], kept["optimizer_state"])
-        step = StepMemory(kept["optimizer"], *(tuple((op, nbytes) for op, nbytes in pairs) for pairs in storages))
     inputs = []
     for given in document["inputs"]:
         readers = given.get("readers")
         places = None if readers is None else tuple((op, place) for op, place in readers)
         inputs.append(InputRecord(given["name"], _spec(given), given["inferred"], places))
-    training, adapter = document.get("training"), document.get("adapter")
     metadata = {str(name): str(value) for name, value in target.get("metadata", {}).items()}
     return Capture(
         target=TargetRecord(target["name"], target["kind"], target["format"], tuple(target["files"]), metadata),
-        environment=make_record(Environment, document["environment"]),
+        environment=document["environment"],
         created=document["created"],
         version=document["tool"]["version"],
-        run=RunRecord(
-            mode=run["mode"],
-            reason=run["reason"],
-            device=run["device"],
-            train=run["train"],
-            warnings=tuple(run["warnings"]),
-            results=tuple(run.get("results", ())),
-            step=step,
-            host_reads=tuple(make_record(HostRead, read) for read in run.get("host_reads", ())),
-            growing=tuple(make_record(GrowingAttribute, attribute) for attribute in run.get("growing", ())),
-            first_call_ops=tuple(run.get("first_call_ops", ())),
-            kept_ops=tuple(run.get("kept_ops", ())),
-            held=tuple(make_record(HeldTensor, tensor) for tensor in run.get("held", ())),
-            number_arguments=tuple(run.get("number_arguments", ())),
-        ),
+        run=read(document["capture"], RunRecord, f"{what}: capture"),
         inputs=tuple(inputs),
         modules=tuple(_module(row) for row in document["modules"]),
         params=tuple(_param(row) for row in document["parameters"]),
         ops=tuple(map(_op, document["ops"])),
-        input_bytes=run["input_bytes"],
+        input_bytes=document["capture"]["input_bytes"],
         stored=stored_from_document(document),
         architecture=ArchitectureRecord(row["family"], row["layer_counts"], row["hyperparameters"]),
         statistics=statistics_from_document(document),
@@ -144,12 +115,12 @@ def _capture(document: Document) -> Capture:
         advice=tuple(document.get("advice", ())),
         options=tuple(document.get("options", ())),
         plan=document.get("plan"),
-        training=None if training is None else make_record(TrainingRecord, training),
-        adapter=None if adapter is None else make_record(AdapterRecord, adapter),
-        fit=tuple(read_records(document.get("fit", []), FitFacts, "fit")),
+        training=document.get("training"),
+        adapter=document.get("adapter"),
+        fit=tuple(document.get("fit", ())),
         forecast=tuple(document.get("forecast", ())),
         predicted=predicted_from_document(document),
-        compiled=compiled_from_document(document),
+        compiled=document.get("compiled"),
     )
 
 

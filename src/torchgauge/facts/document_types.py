@@ -1,7 +1,8 @@
 """The types of the saved JSON document, as far as it is read back.
 
 A document may have been edited, and every report trusts its rows: what is not of its type here is refused when it is
-loaded. Figures may be null wherever they were not found; a key that later versions added may be missing.
+loaded. Figures may be null if they are unknown; keys that later versions added may be missing. A member with the type
+of a record has the fields of that record, and `schema.read` makes it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, final
 
+from torchgauge.facts.capture import Environment
+from torchgauge.facts.compiled import Compiled
 from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PREDICTION, PROFILE, Unit, figures_of, keys_known
+from torchgauge.facts.files import AdapterRecord, PickleImport, TrainingRecord
+from torchgauge.facts.measurements import TraceRecord
 from torchgauge.facts.op import CATEGORIES
 from torchgauge.facts.predictions import Bound, FitFacts
 from torchgauge.schema import Count, MismatchError, Rule, check_of
@@ -36,7 +41,7 @@ def _together(*keys: str) -> Rule:
 
 
 def _needs(key: str, *others: str) -> Rule:
-    """Where this key has a value, so have the others."""
+    """If this key has a value, so have the others."""
     return Rule(
         lambda row: row.get(key) is None or all(row.get(other) is not None for other in others),
         f"an object that has {', '.join(others)} where it has {key}",
@@ -58,19 +63,6 @@ class Tool(TypedDict):
     version: str
 
 
-class EnvironmentRow(TypedDict):
-    python: str
-    torch: str
-    platform: str
-    cpu: str
-    cpu_cores: Whole
-    memory_bytes: Whole
-    threads: Count
-    packages: NotRequired[dict[str, str]]
-    device: NotRequired[str | None]
-    settings: NotRequired[dict[str, Any]]
-
-
 class Target(TypedDict):
     name: str
     kind: str
@@ -85,49 +77,11 @@ class Input(Tensor):
     readers: NotRequired[list[Pair] | None]
 
 
-class Step(TypedDict):
-    optimizer: str
-    saved: list[Pair]
-    gradients: list[Pair]
-    optimizer_state: list[Pair]
-
-
-class HostReadRow(TypedDict):
-    call: str
-    module: str
-    source: str
-    made_by: NotRequired[list[int | None] | None]
-
-
-class GrowingRow(TypedDict):
-    module: str
-    attribute: str
-    nbytes: Count
-    source: str
-
-
-class HeldRow(TypedDict):
-    op: Count
-    last_read: Count
-    released: Count
-
-
 class Run(TypedDict):
+    """The members of `RunRecord`, and the bytes of the inputs."""
+
     mode: Literal["fake", "real"] | None
-    execution: NotRequired[Literal["eager", "compiled"]]
-    reason: str | None
-    device: str
-    train: bool
-    warnings: Texts
     input_bytes: Count
-    results: NotRequired[list[int]]
-    step: NotRequired[Step | None]
-    host_reads: NotRequired[list[HostReadRow]]
-    growing: NotRequired[list[GrowingRow]]
-    first_call_ops: NotRequired[list[int]]
-    kept_ops: NotRequired[list[int]]
-    held: NotRequired[list[HeldRow]]
-    number_arguments: NotRequired[Texts]
 
 
 _NAMES_ASSUMED = Rule(
@@ -135,7 +89,7 @@ _NAMES_ASSUMED = Rule(
         isinstance(values.get("assumed", []), list | tuple)
         and all(isinstance(v, str) for v in values.get("assumed", []))
     ),
-    "hyperparameters, with a list of the names of those that are assumed",
+    "hyperparameters in which `assumed` is a list of names",
 )
 
 
@@ -146,7 +100,7 @@ class Architecture(TypedDict):
 
 
 def _has_figures(level: str) -> Rule:
-    """What runs add to a row: each figure is of its unit or null, and may be missing."""
+    """The figures that runs add to a row: each matches its unit, is null or is missing."""
     kinds: dict[Unit, Any] = {Unit.TEXT: str | None, Unit.STRUCTURE: Texts | None}
     checks = {
         figure.key: check_of(kinds.get(figure.unit, Figure))
@@ -515,19 +469,13 @@ class Summary(Aggregated):
     scan: Scanned
 
 
-class Import(TypedDict):
-    name: str
-    verdict: str
-    called: bool
-
-
 class PickledModule(TypedDict):
     path: str
     type: str
 
 
 class Pickle(TypedDict):
-    imports: list[Import]
+    imports: list[PickleImport]
     modules: list[PickledModule]
     executed: bool
 
@@ -568,19 +516,6 @@ class Against(TypedDict):
     identical: Count
     identical_bytes: Count
     failures: list[Failure]
-
-
-def _rows_of(width: int) -> Rule:
-    return Rule(lambda rows: all(len(row) == width for row in rows), f"rows of {width} whole numbers")
-
-
-class Trace(TypedDict):
-    duration_ns: Count
-    names: Texts
-    modules: Annotated[list[list[int]], _rows_of(4)]
-    calls: Annotated[list[list[int]], _rows_of(5)]
-    kernels: Annotated[list[list[int]], _rows_of(5)]
-    memory: Annotated[list[list[int]], _rows_of(3)]
 
 
 class Latency(TypedDict):
@@ -866,7 +801,7 @@ class Meter(TypedDict):
 
 
 class MeteredEnergy(TypedDict):
-    """Of one run, from the trials under a meter."""
+    """The energy of one run, from the trials under a meter."""
 
     joules: Figure
     ci95_j: NotRequired[Interval]
@@ -1010,67 +945,6 @@ class Plan(TypedDict):
     tried: list[Tried]
 
 
-class BestMetric(TypedDict):
-    name: str
-    value: Figure
-
-
-class Optimizer(TypedDict):
-    name: str | None
-    type: str | None
-    settings: dict[str, object]
-    groups: Count
-    state_bytes: Count
-    state_tensors: Count
-
-
-class Scheduler(TypedDict):
-    name: str | None
-    type: str | None
-    settings: dict[str, object]
-
-
-class Average(TypedDict):
-    name: str
-    elements: Count
-    bytes: Count
-    decay: Figure
-    updates: Figure
-
-
-class RandomState(TypedDict):
-    generators: Texts
-    bytes: Count
-
-
-class Training(TypedDict):
-    made_by: str | None
-    model: str | None
-    epoch: Figure
-    step: Figure
-    best_metric: BestMetric | None
-    metrics: Figures
-    arguments: dict[str, object]
-    optimizers: list[Optimizer]
-    schedulers: list[Scheduler]
-    ema: Average | None
-    rng: RandomState | None
-    scaler: dict[str, object] | None
-
-
-class Adapter(TypedDict):
-    method: str
-    base_model: str | None
-    rank: Whole
-    alpha: Figure
-    targets: Texts
-    modules: Count
-    trainable_params: Count
-    adapted_params: Whole
-    base_params: Whole
-    settings: dict[str, object]
-
-
 class ScanTotals(TypedDict):
     params: Count
     trainable_params: Whole
@@ -1078,7 +952,7 @@ class ScanTotals(TypedDict):
 
 
 class Peaks(TypedDict):
-    """What the device's roof is made of: operations per second by type, bytes per second."""
+    """The limits of the device: operations per second by type, and bytes per second."""
 
     flops_per_s: dict[str, float]
     bytes_per_s: float
@@ -1103,63 +977,16 @@ class ForecastRow(TypedDict):
     warnings: NotRequired[list[str]]
 
 
-class GraphRow(TypedDict):
-    id: str
-    phase: Literal["forward", "backward"]
-    function: str
-    source: str | None
-    ops: Count
-    calls: Count
-
-
-class BreakRow(TypedDict):
-    reason: str
-    source: str | None
-    detail: str
-    count: Count
-
-
-class KernelRow(TypedDict):
-    name: str
-    graph: Count
-    kind: Literal["generated", "extern"]
-    ops: Texts
-    modules: dict[str, float]
-    bytes_read: Count
-    bytes_written: Count
-    time_s: Figure
-
-
-class RecompilationRow(TypedDict):
-    reason: str
-    source: str | None
-    point: str | None
-
-
-class CompiledRow(TypedDict):
-    backend: str
-    device: str
-    is_run: bool
-    graphs: list[GraphRow]
-    breaks: list[BreakRow]
-    kernels: list[KernelRow]
-    recompilations: list[RecompilationRow]
-    options: dict[str, object]
-    notes: Texts
-    profiled_s: Figure
-    joined_s: Figure
-
-
 _OF_A_GRAPH = Rule(
-    lambda compiled: all(kernel["graph"] < len(compiled["graphs"]) for kernel in compiled["kernels"]),
-    "kernels of the graphs that are there",
+    lambda compiled: all(row["graph"] < len(compiled.get("graphs", ())) for row in compiled.get("kernels", ())),
+    "kernels whose graphs are listed",
 )
 
 
 class Common(TypedDict):
     tool: Tool
     created: str
-    environment: EnvironmentRow
+    environment: Environment
     target: Target
     capture: Run
     architecture: Architecture
@@ -1167,8 +994,8 @@ class Common(TypedDict):
     weight_summary: NotRequired[Summary | None]
     against: NotRequired[Against | None]
     pickle: NotRequired[Pickle | None]
-    training: NotRequired[Training | None]
-    adapter: NotRequired[Adapter | None]
+    training: NotRequired[TrainingRecord | None]
+    adapter: NotRequired[AdapterRecord | None]
 
 
 class Scan(Common):
@@ -1193,23 +1020,23 @@ class Document(Common):
     """What an analysis saves."""
 
     inputs: list[Annotated[Input, _STRIDES]]
-    modules: Annotated[list[Module], Rule(_has_root, "modules with different paths, one of them the root")]
-    ops: Annotated[list[Op], Rule(_are_linked, "ops with different indices, read from by those that are there")]
+    modules: Annotated[list[Module], Rule(_has_root, "modules with distinct paths, the root among them")]
+    ops: Annotated[list[Op], Rule(_are_linked, "ops with distinct indices, whose producers are among them")]
     parameters: list[Annotated[Parameter, _STRIDES]]
     quantization: NotRequired[QuantizedWeights | None]
     measurements: NotRequired[Annotated[Measurements, _needs("profile", "unexplained_s")] | None]
-    trace: NotRequired[Trace | None]
+    trace: NotRequired[TraceRecord | None]
     energy: NotRequired[EnergyFigures | None]
     advice: NotRequired[list[Advice]]
     fit: NotRequired[list[FitFacts]]
     forecast: NotRequired[list[ForecastRow]]
     options: NotRequired[list[Advice]]
     plan: NotRequired[Plan | None]
-    compiled: NotRequired[Annotated[CompiledRow, _OF_A_GRAPH] | None]
+    compiled: NotRequired[Annotated[Compiled, _OF_A_GRAPH] | None]
 
 
 _RUN = Rule(
     lambda document: document["capture"]["mode"] is not None or not document["ops"],
-    "a document whose ops were seen in a run, fake or real",
+    "a document that says how its ops were recorded, fake or real",
 )
 ANALYSIS = Annotated[Document, _RUN]

@@ -54,7 +54,7 @@ class Bank(NamedTuple):
     is_tensor: bool
 
     def is_parallel_to(self, other: Bank) -> bool:
-        """In the same module, or in modules of the same parent, with as many pieces."""
+        """Whether both have as many pieces, in the same module or in modules of the same parent."""
         own, others = (path.rpartition(".")[0] for path in (self.path, other.path))
         siblings = own.rpartition(".")[0] == others.rpartition(".")[0]
         return self.pieces == other.pieces and (own == others or siblings)
@@ -73,7 +73,7 @@ class Mixture:
 
     @property
     def module(self) -> str:
-        """Where the choice is made."""
+        """The path of the module that makes the choice."""
         return self.choices[0].module
 
     @property
@@ -123,7 +123,7 @@ def active_params(params: Iterable[ParamRecord], mixtures: Iterable[Mixture]) ->
 
 
 def dense_warnings(mixtures: Iterable[Mixture]) -> list[str]:
-    """Says it of mixtures that compute all experts: their MACs are more than those of the parameters in use."""
+    """Warnings about mixtures that compute all experts: their MACs exceed those of the active parameters."""
     counts = dict.fromkeys((mixture.chosen, mixture.experts) for mixture in mixtures if mixture.is_dense)
     return [
         f"all {experts} experts are computed for every token, which uses {chosen} of them: MACs count all, "
@@ -372,7 +372,7 @@ class _Flow(NamedTuple):
 
 
 def _link(ops: Iterable[OpRecord], choices: dict[int, Choice], banks: _Banks) -> dict[Bank, tuple[Choice, ...]]:
-    """For each bank that a selection meets, the choices among its pieces."""
+    """The choices among the pieces of each bank that a selection meets."""
     flows: dict[int | None, _Flow] = {}
     numbered: list[Choice] = []
     choice_bit: dict[int | None, int] = {}

@@ -286,7 +286,7 @@ FIGURES = (
 
 @cache
 def figures_of(level: str) -> tuple[Figure, ...]:
-    """Those that the rows of a level have in the document, in the order of their keys."""
+    """The figures of a level's rows in the document, in the order of their keys."""
     return tuple(figure for figure in FIGURES if level in figure.levels and figure.in_document)
 
 

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from torchgauge.facts.tensor import TensorSpec
-from torchgauge.schema import make_record
+from torchgauge.schema import Count, as_json
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import (
-        Average,
-        BestMetric,
-        Common,
-        Optimizer,
-        Pickle,
-        RandomState,
-        Scheduler,
-        StoredWeight,
-    )
+    from torchgauge.facts.document_types import Common, StoredWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +51,45 @@ class StoredRecord:
     executed: bool = False
 
 
+class BestMetric(TypedDict):
+    name: str
+    value: float | None
+
+
+class Scheduler(TypedDict):
+    """The type is a conclusion from the settings where the file does not name it; so with an optimizer."""
+
+    name: str | None
+    type: str | None
+    settings: dict[str, object]
+
+
+class Optimizer(Scheduler):
+    groups: Count
+    state_bytes: Count
+    state_tensors: Count
+
+
+class Average(TypedDict):
+    """A moving average of the weights."""
+
+    name: str
+    elements: Count
+    bytes: Count
+    decay: float | None
+    updates: float | None
+
+
+class RandomState(TypedDict):
+    generators: list[str]
+    bytes: Count
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
     """The training that a checkpoint is of, as far as its files say. All values are plain JSON.
 
-    `made_by` is the trainer that wrote it, `model` what it calls the model. An optimizer is {name, type, settings,
-    groups, state_bytes, state_tensors}, a scheduler {name, type, settings}; types are conclusions from the settings
-    where the file does not name them. `ema` and `rng` are {name or generators, bytes}."""
+    `made_by` is the trainer that wrote it, `model` what it calls the model."""
 
     made_by: str | None = None
     model: str | None = None
@@ -96,18 +119,18 @@ class AdapterRecord:
 
     method: str
     base_model: str | None = None
-    rank: int | None = None
+    rank: Count | None = None
     alpha: float | None = None
     targets: tuple[str, ...] = ()
-    modules: int = 0
-    trainable_params: int = 0
-    adapted_params: int | None = None
-    base_params: int | None = None
+    modules: Count = 0
+    trainable_params: Count = 0
+    adapted_params: Count | None = None
+    base_params: Count | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def trainable_share(self) -> float | None:
-        """Of base and adapter together."""
+        """The share of base and adapter together."""
         whole = None if self.base_params is None else self.base_params + self.trainable_params
         return self.trainable_params / whole if whole else None
 
@@ -170,12 +193,12 @@ def weight_row(tensor: StoredTensor) -> StoredWeight:
     }
 
 
-def pickle_member(stored: StoredRecord | None) -> Pickle | None:
+def pickle_member(stored: StoredRecord | None) -> dict[str, object] | None:
     """What the files' pickles would import and hold; null for a live module."""
     if stored is None:
         return None
     return {
-        "imports": [{"name": i.name, "verdict": i.verdict, "called": i.called} for i in stored.imports],
+        "imports": as_json(stored.imports),
         "modules": [{"path": path, "type": kind} for path, kind in stored.modules],
         "executed": stored.executed,
     }
@@ -205,7 +228,7 @@ def stored_from_document(document: Common) -> StoredRecord | None:
         )
     return StoredRecord(
         tensors=tuple(tensors),
-        imports=tuple(make_record(PickleImport, row) for row in pickle["imports"]),
+        imports=tuple(pickle["imports"]),
         modules=tuple((row["path"], row["type"]) for row in pickle["modules"]),
         executed=pickle["executed"],
     )
@@ -215,27 +238,17 @@ def training_member(found: TrainingRecord | None) -> dict[str, object] | None:
     """`optimizer` and `scheduler` are the first of theirs; nearly always the only ones."""
     if found is None:
         return None
-    return {
-        "made_by": found.made_by,
-        "model": found.model,
-        "epoch": found.epoch,
-        "step": found.step,
-        "best_metric": found.best_metric and dict(found.best_metric),
-        "metrics": dict(found.metrics),
-        "arguments": dict(found.arguments),
-        "optimizer": dict(found.optimizers[0]) if found.optimizers else None,
-        "optimizers": [dict(one) for one in found.optimizers],
-        "scheduler": dict(found.schedulers[0]) if found.schedulers else None,
-        "schedulers": [dict(one) for one in found.schedulers],
-        "ema": found.ema and dict(found.ema),
-        "rng": found.rng and dict(found.rng),
-        "scaler": found.scaler and dict(found.scaler),
-    }
+    members: dict[str, object] = {}
+    for name, value in as_json(found).items():
+        if name in ("optimizers", "schedulers"):
+            members[name.removesuffix("s")] = value[0] if value else None
+        members[name] = value
+    return members
 
 
 def adapter_member(found: AdapterRecord | None) -> dict[str, object] | None:
     if found is None:
         return None
-    facts = {name: getattr(found, name) for name in AdapterRecord.__slots__}
-    shares = {"trainable_share": found.trainable_share, "share_of_adapted": found.share_of_adapted}
-    return facts | {"targets": list(found.targets), "settings": dict(found.settings)} | shares
+    return {
+        **as_json(found), "trainable_share": found.trainable_share, "share_of_adapted": found.share_of_adapted
+    }  # fmt: skip

@@ -118,7 +118,7 @@ class PointFacts(TypedDict):
 
 
 class Answer(TypedDict):
-    """As plain data: it comes from a process that has no rights."""
+    """Plain data, since it comes from a process without rights."""
 
     model: NotRequired[ModelFacts]
     warnings: NotRequired[list[str]]
@@ -193,7 +193,7 @@ class CrossoverRow(TypedDict):
 
 
 class DeviceRow(TypedDict):
-    """What a device holds at most, and where decode turns there; the speed of a size in GiB is not known."""
+    """The capacity of a device, and where decode becomes compute-bound; the speed of a size in GiB is unknown."""
 
     device: str
     longest_context: int

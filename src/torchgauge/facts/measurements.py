@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PROFILE, members_known
+from torchgauge.schema import Count
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Document, EnergyFigures, Measurements
     from torchgauge.facts.view import View
 
-# What a timed run finds out.
+# The conditions under which figures of time are known.
 TIMED = (INFERENCE, PROFILE)
 
 
@@ -25,7 +26,7 @@ class TraceRecord:
     name, stream, op. `memory`: time, bytes given (negative: taken back), whether on the device (0 or 1).
     """
 
-    duration_ns: int
+    duration_ns: Count
     names: tuple[str, ...]
     modules: tuple[tuple[int, int, int, int], ...] = ()
     calls: tuple[tuple[int, int, int, int, int], ...] = ()
@@ -85,21 +86,11 @@ def measured_from_document(document: Document) -> Measured | None:
     figures = document.get("measurements")
     if figures is None:
         return None
-    trace: TraceRecord | None = None
-    if (kept := document.get("trace")) is not None:
-        trace = TraceRecord(
-            kept["duration_ns"],
-            tuple(kept["names"]),
-            modules=tuple((start, duration, path, thread) for start, duration, path, thread in kept["modules"]),
-            calls=tuple((start, duration, name, thread, op) for start, duration, name, thread, op in kept["calls"]),
-            kernels=tuple((start, duration, name, stream, op) for start, duration, name, stream, op in kept["kernels"]),
-            memory=tuple((time, given, on_device) for time, given, on_device in kept["memory"]),
-        )
     return Measured(
         figures=figures,
         modules=members_known(document["modules"], "path", MODULES, *TIMED),
         ops=members_known(document["ops"], "index", OPS, *TIMED),
-        trace=trace,
+        trace=document.get("trace"),
     )
 
 
@@ -127,7 +118,7 @@ def energy_from_document(document: Document) -> EnergyFacts | None:
 
 
 def measurements_of(view: View) -> Measurements:
-    """With the types of the JSON document; empty where nothing was measured."""
+    """The measurements with the types of the JSON document; empty if nothing was measured."""
     return cast("Measurements", view.measurements or {})
 
 

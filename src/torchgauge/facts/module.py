@@ -73,6 +73,11 @@ class ParamRecord:
         return self.name.rpartition(".")[0]
 
     @property
+    def holders(self) -> set[str]:
+        """The paths of the modules that it is in, under all its names; "" is the model."""
+        return {path for name in (self.name, *self.aliases) for path in enclosing_paths(name.rpartition(".")[0])}
+
+    @property
     def held(self) -> tuple[TensorSpec, ...]:
         """The tensors in memory."""
         return self.stored or (self.spec,)

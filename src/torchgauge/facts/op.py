@@ -76,8 +76,8 @@ class OpRecord:
     weights: tuple[str, ...] = ()
     phase: str = "forward"
     source: str | None = None  # file:line, where the graph of the model has it
-    # By input, the op that last wrote the memory it lies in; None for parameters, constants and the model's inputs,
-    # which know their readers.
+    # The op that last wrote the memory of each input; None for parameters, constants and the model's inputs, which
+    # know their readers.
     producers: tuple[int | None, ...] = ()
 
     @property

@@ -15,8 +15,7 @@ from torchgauge.facts.op import OpRecord
 class MemoryUse:
     """Bytes at one moment, right after `op` (None: before the first one, when only the inputs are there).
 
-    `activations` are all live storages that are none of the others: inputs, results, what is saved for the backward
-    pass, temporaries.
+    `activations` are all other live storages: inputs, results, tensors saved for the backward pass, temporaries.
     """
 
     op: OpRecord | None
@@ -67,7 +66,7 @@ def memory_over_run(capture: Capture, moments: Iterable[int] | None = None) -> I
 
 
 def _allocated(allocations: tuple[Allocation, ...], ops: int) -> list[int]:
-    """By op, the bytes allocated until then."""
+    """The bytes allocated up to each op."""
     by_op = [0] * ops
     for op, nbytes in allocations:
         by_op[max(op, 0)] += nbytes

@@ -200,7 +200,7 @@ class PredictedRow(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PredictedTimes:
-    """Of an analysis, for the first device whose time was predicted: of modules by path, of ops by index."""
+    """The predictions of an analysis for the first device whose time was predicted: modules by path, ops by index."""
 
     modules: Mapping[str, PredictedRow]
     ops: Mapping[int, PredictedRow]

@@ -35,7 +35,7 @@ _PACKED_KERNELS: tuple[tuple[str, tuple[str, str | None]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class WeightSize:
-    """Of the weights in a subtree, scales and zero points included."""
+    """The size of the weights in a subtree, scales and zero points included."""
 
     logical: int = 0
     stored_elements: int = 0
@@ -52,7 +52,7 @@ class WeightSize:
 
 
 def size_of(params: Iterable[ParamRecord]) -> WeightSize:
-    """Of the parameters among them, and of buffers that hold packed weights or serve them."""
+    """The size of the parameters, and of buffers that hold packed weights or serve them."""
     logical = stored_elements = nbytes = 0
     for param in params:
         if param.is_weight:
@@ -63,16 +63,12 @@ def size_of(params: Iterable[ParamRecord]) -> WeightSize:
 
 
 def weight_sizes(capture: Capture) -> Mapping[str, WeightSize]:
-    """By the path of each module, the size of the weights in its subtree; what two names share counts once."""
+    """The size of the weights in each module's subtree, by path; a tensor with two names counts once."""
     found: defaultdict[str, WeightSize] = defaultdict(WeightSize)
     for param in capture.params:
         if param.is_weight:
             size = size_of((param,))
-            paths: set[str] = set()
-            for name in (param.name, *param.aliases):
-                while name:
-                    paths.add(name := name.rpartition(".")[0])
-            for path in paths:
+            for path in param.holders:
                 found[path] += size
     return found
 
@@ -84,7 +80,7 @@ def restoring_ops(capture: Capture) -> Iterator[OpRecord]:
     if not packed:
         return
     given = {place for entry in capture.inputs for place in entry.readers or ()}
-    # What each op makes: True from quantized weights, False from constants; an activation is not listed.
+    # Whether each op's result comes from quantized weights (True) or constants (False); activations are absent.
     made: dict[int, bool] = {}
     for op in capture.ops:
         if op.phase != "forward":
@@ -140,7 +136,7 @@ def _type(spec: TensorSpec, bits: float | None) -> str:
 
 
 def quantization_member(capture: Capture) -> QuantizedWeights | None:
-    """Of the quantized weights alone; None for a model without any."""
+    """Figures of the quantized weights alone; None for a model without any."""
     quantized = _quantized(capture)
     if not quantized:
         return None

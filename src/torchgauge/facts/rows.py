@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.facts.capture import Capture, StepMemory
+from torchgauge.facts.capture import Capture
 from torchgauge.facts.experts import Mixture, active_params
 from torchgauge.facts.figures import (
     CODE,
@@ -32,7 +32,7 @@ from torchgauge.facts.tensor import TensorSpec, tensor_specs
 from torchgauge.facts.tree import Node, Sums
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Input, Parameter, Step, Tensor
+    from torchgauge.facts.document_types import Input, Parameter, Tensor
 
 
 class Row(dict[str, Any]):
@@ -54,7 +54,7 @@ def bytes_moved(row: Members) -> int | None:
 
 _KEYS = {level: tuple(figure.key for figure in figures_of(level)) for level in (TOTALS, MODULES, OPS)}
 _GETTERS = {level: itemgetter(*keys) for level, keys in _KEYS.items()}
-# What only runs measure, or a prediction adds, is null without them.
+# Figures of measurements and predictions are null without them.
 _UNMEASURED = {level: dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY, PREDICTION)) for level in _KEYS}
 
 
@@ -98,7 +98,7 @@ def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Ro
         **{key: sum(size for _, size in sizes) if is_step_known else None for key, sizes in kept.items()},
         "total_bytes": peak.total if peak else None,
     }
-    # Of whole runs, never sums of parts: the median of the undisturbed ones, and what a meter measured.
+    # Measured over whole runs, never summed from parts: the median undisturbed run, and the meter's energy.
     latency = capture.measured.figures.get("latency") if capture.measured else None
     joules = (
         capture.energy.figures["joules"] if capture.energy and capture.energy.figures["origin"] == MEASURED else None
@@ -177,18 +177,6 @@ def input_row(given: InputRecord) -> Input:
         "dtype": given.spec.dtype,
         "inferred": given.inferred,
         "readers": readers,
-    }
-
-
-def step_member(step: StepMemory | None) -> Step | None:
-    """What a training step keeps in memory; null for inference."""
-    if step is None:
-        return None
-    return {
-        "optimizer": step.optimizer,
-        "saved": [list(pair) for pair in step.saved],
-        "gradients": [list(pair) for pair in step.gradients],
-        "optimizer_state": [list(pair) for pair in step.optimizer_state],
     }
 
 

@@ -55,7 +55,7 @@ class TensorSpec:
 
     @property
     def stored_numel(self) -> int:
-        """Elements that are worked on: of a sparse tensor those that it stores."""
+        """Elements that are worked on; for a sparse tensor, those that it stores."""
         return self.numel if self.stored is None else self.stored
 
     @property
@@ -101,7 +101,7 @@ def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """As torch sees it: dimensions of size 1 may have any stride, and so may all where there are no elements."""
+    """torch's definition: dimensions of size 1 may have any stride, and so may all dimensions of an empty tensor."""
     if 0 in shape:
         return True
     expected = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,16 +15,17 @@ from torchgauge.facts.files import adapter_member, pickle_member, training_membe
 from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.predictions import fit_row
 from torchgauge.facts.quantized import WeightSize, quantization_member, weight_sizes
-from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, step_member, totals_row
+from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, totals_row
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.weights import weight_ops, weight_rows
+from torchgauge.schema import as_json
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, Plan
 
 __all__ = ["Row", "View"]
 
-# By the MACs of one sample that each grade stays below: 1 G, 10 G, 100 G.
+# Each grade and the MACs per sample that it stays below: 1 G, 10 G, 100 G.
 COMPLEXITY = {"low": 10**9, "medium": 10**10, "high": 10**11}
 
 
@@ -68,7 +69,7 @@ class View:
 
     @cached_property
     def totals(self) -> Row:
-        # Without code no op adds anything up: the tree of a file's hundred thousand modules is not needed.
+        # Without code there are no ops to sum: a file's hundred thousand modules need no tree.
         return totals_row(self.capture, self.tree.total if self.capture.has_code else Sums(), self.mixtures)
 
     @cached_property
@@ -167,34 +168,10 @@ class View:
             "schema_version": lambda: SCHEMA_VERSION,
             "tool": lambda: {"name": "torchgauge", "version": capture.version},
             "created": lambda: capture.created,
-            "environment": lambda: asdict(capture.environment),
-            "target": lambda: {
-                "name": capture.target.name,
-                "kind": capture.target.kind,
-                "format": capture.target.format,
-                "files": list(capture.target.files),
-                "metadata": dict(capture.target.metadata),
-            },
+            "environment": lambda: as_json(capture.environment),
+            "target": lambda: as_json(capture.target),
             "inputs": lambda: [input_row(given) for given in capture.inputs],
-            "capture": lambda: (
-                {
-                    "mode": capture.run.mode,
-                    "execution": capture.execution,
-                    "reason": capture.run.reason,
-                    "device": capture.run.device,
-                    "train": capture.run.train,
-                    "warnings": list(capture.run.warnings),
-                    "input_bytes": capture.input_bytes,
-                    "results": list(capture.run.results),
-                    "step": step_member(capture.run.step),
-                    "host_reads": [asdict(read) for read in capture.run.host_reads],
-                }
-                | ({"growing": [asdict(row) for row in capture.run.growing]} if capture.run.growing else {})
-                | ({"first_call_ops": list(capture.run.first_call_ops)} if capture.run.first_call_ops else {})
-                | ({"kept_ops": list(capture.run.kept_ops)} if capture.run.kept_ops else {})
-                | ({"number_arguments": list(capture.run.number_arguments)} if capture.run.number_arguments else {})
-                | ({"held": [asdict(held) for held in capture.run.held]} if capture.run.held else {})
-            ),
+            "capture": lambda: _run_member(capture),
             "architecture": lambda: dict(self.architecture),
             "totals": lambda: dict(self.totals),
             "modules": lambda: map(dict, self.modules),
@@ -221,7 +198,7 @@ class View:
             "weight_ops": lambda: weight_ops(capture.ops, self.weights, capture.params) if capture.ops else [],
         }
         if capture.fit:
-            # Without the course of a step.
+            # The course of a step is left out.
             members["fit"] = lambda: [
                 {key: value for key, value in fit_row(facts).items() if key not in ("timeline", "course")}
                 for facts in capture.fit
@@ -234,3 +211,15 @@ class View:
         """The JSON document of the contract, with plain numbers only."""
         found = {key: compute() for key, compute in self.members().items()}
         return {key: list(value) if isinstance(value, Iterator) else value for key, value in found.items()}
+
+
+# Members that few models have; empty ones are left out.
+_RARE = ("growing", "first_call_ops", "kept_ops", "number_arguments", "held")
+
+
+def _run_member(capture: Capture) -> dict[str, object]:
+    """How the ops were recorded, with its keys in the order of the contract."""
+    run = as_json(capture.run)
+    order = dict.fromkeys(("mode", "execution", "reason", "device", "train", "warnings", "input_bytes"))
+    known = {key: value for key, value in run.items() if value or key not in _RARE}
+    return order | known | {"execution": capture.execution, "input_bytes": capture.input_bytes}

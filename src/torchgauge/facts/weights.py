@@ -34,7 +34,7 @@ class WeightStatistics:
     against: Against | None = None
 
 
-# What a row says of a tensor without its values; `duplicate_of` is a figure, since only the values show all copies.
+# Keys that do not need the values; `duplicate_of` does, since only the values show all copies.
 _PLACE = weight_row(StoredTensor("", TensorSpec((), "float32"), 0, "", None)).keys() - {"duplicate_of"}
 
 
@@ -221,7 +221,7 @@ def layer_of(name: str) -> tuple[int, ...]:
 
 
 class Stem(NamedTuple):
-    """Where blocks repeat (`layers.*` or `layer*.*`), and its number of indices."""
+    """The path at which blocks repeat (`layers.*` or `layer*.*`), and its number of indices."""
 
     path: str
     depth: int

@@ -63,7 +63,7 @@ class Peaks:
 
     @property
     def threads(self) -> int | None:
-        """With how many threads a processor was measured, as its note says; None for published rates."""
+        """The number of threads a processor was measured with, from its note; None for published rates."""
         found = re.search(r"(\d+) threads", self.source)
         return None if found is None else int(found[1])
 
@@ -158,7 +158,7 @@ _PROCESSOR, _APPLE_GPU = "cpu", "mps"
 
 
 def peaks_of(name: str, kind: str = "cuda") -> Peaks | None:
-    """By the name the driver gives; `kind` is torch's type of the device. None if unknown."""
+    """The peaks of a device by its driver's name; `kind` is torch's type of the device. None if unknown."""
     published = None if kind == _PROCESSOR else published_peaks(name)
     if published is not None or kind == _APPLE_GPU:
         return published

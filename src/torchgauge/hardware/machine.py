@@ -183,8 +183,8 @@ class System:
 
 
 def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> Environment:
-    """Reading files needs no torch: then its version is what is installed, and the threads are ours. `device` is where
-    the model is, which tensors may only pretend."""
+    """Without importing torch, its version is the installed one, and the threads are the usable cores. `device` is
+    where the model runs, or is assumed to run."""
     settings: dict[str, object] = {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
     if import_torch:
         import torch

@@ -4,8 +4,8 @@
 
     trainer = Trainer(model, args, train_dataset=data, callbacks=[GaugeCallback(depth=2, seq=128)])
 
-The inputs are inferred from the model's configuration, with the batch size of the training: no data are drawn, so that
-the order of the samples stays what it would be without the callback.
+The inputs are inferred from the model's configuration, with the batch size of the training: no data are drawn, so
+the order of the samples is unaffected.
 """
 
 from __future__ import annotations

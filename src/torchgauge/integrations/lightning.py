@@ -4,7 +4,7 @@
 
     trainer = Trainer(callbacks=[GaugeSummary(depth=2, save=["model.html"])])
 
-It uses `example_input_array` if the module has one, otherwise the first training batch. It works with `lightning` and
+It takes `example_input_array` where the module has one, else the first batch of training. It works with `lightning` and
 with `pytorch_lightning`, whichever is imported.
 """
 
@@ -27,7 +27,7 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def _callback_types() -> tuple[type, ...]:
-    """The callback classes of the packages that are in use; if none is, of the first that is installed."""
+    """The callback classes of the packages in use; if none is, of the first that is installed."""
     installed = [name for name in PACKAGES if find_spec(name.partition(".")[0]) is not None]
     names = [name for name in PACKAGES if sys.modules.get(name)] or installed[:1]
     if not names:
@@ -63,7 +63,7 @@ class GaugeSummary(*_callback_types()):  # type: ignore[misc]
         self._is_waiting = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """With an example of its inputs, the model is summarized at once."""
+        """Summarize the model now if it has an example of its inputs."""
         self.analysis, self._is_waiting = None, bool(trainer.is_global_zero)
         example = getattr(pl_module, "example_input_array", None)
         if self._is_waiting and example is not None:

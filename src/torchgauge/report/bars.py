@@ -35,7 +35,7 @@ def course_rows(course: Course, width: int) -> list[tuple[str, str, str]]:
 
 
 def narrowed(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` values, each the largest of its neighbours: a peak must not hide."""
+    """At most `width` values, each the largest of its neighbours, so that no peak is lost."""
     if len(values) <= width:
         return list(values)
     cuts = [index * len(values) // width for index in range(width + 1)]

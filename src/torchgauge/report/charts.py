@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torchgauge.report.escape import html_text
 
-# Of a chart with its titles and ticks.
+# The size of a chart, titles and ticks included.
 WIDTH, HEIGHT = 460, 300
 # Colours that stay apart for colour-blind readers (Okabe and Ito).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "currentColor")

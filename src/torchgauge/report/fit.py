@@ -11,16 +11,17 @@ from torchgauge.report.escape import html_text
 from torchgauge.report.model import (
     Block,
     Cell,
+    Cells,
     Chart,
     Fact,
     Facts,
     Item,
     Listing,
     Section,
-    Table,
     Text,
     figures,
     notes,
+    table,
     texts,
 )
 from torchgauge.report.predictions import PredictionReport
@@ -42,7 +43,7 @@ _NUMBERS = {
 _MAX_DETAILED = 4  # predictions shown in full; the table has all
 _MIN_EXTRA_FLOPS = 0.005
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _GAP = 900, 240, 90, 150, 70  # of the memory over a step in the picture
-_SHOWN_ROOM = 4  # the device's line is drawn where it is at most so many times as high as what is reserved
+_SHOWN_ROOM = 4  # draw the capacity if it is at most this many times the reserved memory
 
 
 @dataclass(frozen=True)
@@ -71,25 +72,17 @@ class FitReport(PredictionReport):
         found = [Section(headline(fit), tuple(_blocks(fit, more))) for fit, more in self._pairs()[:_MAX_DETAILED]]
         if len(self.fits) == 1:
             return found
-        headings = (*texts("Device"), *figures("Batch", "Sequence", "Verdict", "Used", "At least", "At most", "Free"))
-        rows = [
-            (
-                Cell(fit.title),
-                Cell(str(fit.batch or "")),
-                Cell(str(fit.seq or "")),
-                Cell(_WORDS[fit.verdict], is_warning=fit.verdict != "fits"),
-                Cell(format_bytes(fit.used_bytes)),
-                Cell(format_bytes(fit.bounds["used_bytes"].low)),
-                Cell(format_bytes(fit.bounds["used_bytes"].high)),
-                Cell(format_bytes(max(fit.free_bytes, 0))),
-            )
-            for fit in self.fits
-        ]
         # The batch and the sequence are columns where they were given.
-        kept = [place for place in range(len(headings)) if place == 0 or any(row[place].text for row in rows)]
-        cells = tuple(tuple(row[place] for place in kept) for row in rows)
-        table = Table("", tuple(headings[place] for place in kept), cells)
-        return [Section(f"{self.target}: memory", (table,)), *found]
+        has_batch, has_seq = any(fit.batch for fit in self.fits), any(fit.seq for fit in self.fits)
+        sizes = [*(["Batch"] if has_batch else []), *(["Sequence"] if has_seq else [])]
+        headings = (*texts("Device"), *figures(*sizes, "Verdict", "Used", "At least", "At most", "Free"))
+        rows: list[Cells] = []
+        for fit in self.fits:
+            given = [str(fit.batch or "")] * has_batch + [str(fit.seq or "")] * has_seq
+            verdict, span = Cell(_WORDS[fit.verdict], is_warning=fit.verdict != "fits"), fit.bounds["used_bytes"]
+            nbytes = map(format_bytes, (fit.used_bytes, span.low, span.high, max(fit.free_bytes, 0)))
+            rows.append((fit.title, *given, verdict, *nbytes))
+        return [Section(f"{self.target}: memory", (table(headings, rows),)), *found]
 
     def picture(self) -> str:
         """Memory by class over a step for each prediction, with the device's capacity as a line. Above them, where

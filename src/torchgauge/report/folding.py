@@ -59,16 +59,10 @@ class _Folding:
     def __init__(self, view: View) -> None:
         self.rows = {row.path: row for row in view.modules}
         # The weights below each module path, tied ones under all their names.
-        below: dict[str, list[ParamRecord]] = {}
+        self.params: dict[str, list[ParamRecord]] = {}
         for param in view.capture.params:
-            if param.is_weight:
-                paths: set[str] = set()
-                for name in (param.name, *param.aliases):
-                    while name:
-                        paths.add(name := name.rpartition(".")[0])
-                for path in paths:
-                    below.setdefault(path, []).append(param)
-        self.params = below
+            for path in param.holders if param.is_weight else ():
+                self.params.setdefault(path, []).append(param)
         # Equal subtrees get equal numbers, children before their parents: a number covers the whole subtree, so each
         # node is looked at once.
         numbers: dict[tuple[object, ...], int] = {}

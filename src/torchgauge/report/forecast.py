@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from torchgauge.facts import ForecastFacts, OpForecast, forecast_row
 from torchgauge.report.charts import COLOURS, WIDTH, Mark, Series, log_chart, svg_label, svg_picture
-from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, more, notes, texts
+from torchgauge.report.model import Block, Cell, Cells, Section, Table, Text, figures, more, names, notes, table
 from torchgauge.report.predictions import PredictionReport
 from torchgauge.report.registry import FORECAST
 from torchgauge.units import format_count, format_joules, format_percent, format_seconds, format_value
 
 _FITS = {"fits": "yes", "does not fit": "no", "too close": "close"}
 _MAX_OPS, _MAX_MODULES = 10, 10
-# Of a forecast, what is not one value: left out of a row.
+# Members of a forecast that are not single values; a row leaves them out.
 _NESTED = ("ops", "modules", "warnings", "sources", "per_sample")
 
 
@@ -33,7 +33,7 @@ class ForecastReport(PredictionReport):
         return {"forecast": [forecast_row(row) for row in self.forecasts], "best_batch": self.best_batches()}
 
     def best_batches(self) -> dict[str, int]:
-        """By device the batch with the highest throughput among those that may fit."""
+        """The batch with the highest throughput among those that may fit, by device."""
         best: dict[str, ForecastFacts] = {}
         for one in self.forecasts:
             if one.batch is not None and one.fit != "does not fit":
@@ -58,7 +58,7 @@ class ForecastReport(PredictionReport):
         if best and len({row.batch for row in self.forecasts}) > 1:
             sizes = ", ".join(f"{name} {size}" for name, size in best.items())
             blocks.append(Text(f"Best batch by throughput: {sizes}"))
-        # Where the figures of each device are from, and its warnings.
+        # The sources of each device's figures, and its warnings.
         remarks: dict[str, None] = {}
         firsts: dict[str, ForecastFacts] = {}
         for row in self.forecasts:
@@ -106,23 +106,17 @@ class ForecastReport(PredictionReport):
 def _devices(rows: Sequence[ForecastFacts]) -> Table:
     has_price = any(row.price_per_hour is not None for row in rows)
     titles = ("Batch", "Fits", "Time", "90 % interval", "Samples/s", "J/sample", "Bound")
-    lines = []
+    lines: list[Cells] = []
     for row in rows:
         each = row.per_sample
         joules, money = each["energy_j"], each["price_per_million"]
-        cells = [
-            Cell(name=row.device),
-            Cell(str(row.batch or "")),
-            Cell(_FITS.get(row.fit or "", ""), is_warning=row.fit in ("does not fit", "too close")),
-            Cell(format_seconds(row.time_s)),
-            Cell(f"{format_seconds(row.low_s)} to {format_seconds(row.high_s)}"),
-            Cell(format_count(each["throughput_per_s"])),
-            Cell("" if joules is None else format_value(joules)),
-            Cell(row.bound),
-        ]
-        lines.append((*cells, *((Cell("" if money is None else f"{money:,.2f}"),) if has_price else ())))
-    headings = (*texts("Device"), *figures(*titles, *(("Per million",) if has_price else ())))
-    return Table("", headings, tuple(lines))
+        fits = Cell(_FITS.get(row.fit or "", ""), is_warning=row.fit in ("does not fit", "too close"))
+        time = format_seconds(row.time_s), f"{format_seconds(row.low_s)} to {format_seconds(row.high_s)}"
+        rates = format_count(each["throughput_per_s"]), "" if joules is None else format_value(joules)
+        price = ["" if money is None else f"{money:,.2f}"] if has_price else []
+        lines.append((row.device, str(row.batch or ""), fits, *time, *rates, row.bound, *price))
+    headings = (*names("Device"), *figures(*titles, *(("Per million",) if has_price else ())))
+    return table(headings, lines)
 
 
 def _shares(row: ForecastFacts) -> Iterator[Block]:
@@ -137,21 +131,17 @@ def _shares(row: ForecastFacts) -> Iterator[Block]:
         roof = sum((op["roof_share"] or 0.0) * op["device_s"] for op in ops) / device if device else None
         near = "" if roof is None else format_percent(roof)
         cells = [str(len(ops)), format_seconds(seconds), format_percent(seconds / total), near, bound, source]
-        lines.append((seconds, (Cell(name=name), *map(Cell, cells))))
+        lines.append((seconds, (name, *cells)))
     lines.sort(key=lambda line: -line[0])
-    headings = (*texts("Op"), *figures("Calls", "Time", "Share", "Of the roof", "Bound", "Source"))
-    shown = tuple(cells for _, cells in lines[:_MAX_OPS])
-    yield Table("", headings, shown, more(len(lines) - _MAX_OPS, "kinds of ops"))
+    headings = (*names("Op"), *figures("Calls", "Time", "Share", "Of the roof", "Bound", "Source"))
+    yield table(headings, [cells for _, cells in lines[:_MAX_OPS]], more(len(lines) - _MAX_OPS, "kinds of ops"))
     modules = sorted((one for one in row.modules if one["depth"] == 1), key=lambda one: -one["time_s"])
     if modules:
-        found = tuple(
-            (
-                Cell(name=module["path"]),
-                Cell(format_seconds(module["time_s"])),
-                Cell(format_percent(module["time_s"] / total)),
-                Cell("" if module["energy_j"] is None else format_joules(module["energy_j"])),
+        rows = []
+        for module in modules[:_MAX_MODULES]:
+            joules = "" if module["energy_j"] is None else format_joules(module["energy_j"])
+            rows.append(
+                (module["path"], format_seconds(module["time_s"]), format_percent(module["time_s"] / total), joules)
             )
-            for module in modules[:_MAX_MODULES]
-        )
-        headings = (*texts("Module"), *figures("Time", "Share", "Energy"))
-        yield Table("", headings, found, more(len(modules) - _MAX_MODULES, "modules"))
+        headings = (*names("Module"), *figures("Time", "Share", "Energy"))
+        yield table(headings, rows, more(len(modules) - _MAX_MODULES, "modules"))

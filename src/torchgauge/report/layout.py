@@ -34,11 +34,12 @@ Line = tuple[Span, ...]
 @dataclass(frozen=True, slots=True)
 class Heading:
     """A column of a table. A figure is flush right and never cut. A page narrower than `min_width` leaves the column
-    out."""
+    out. `is_name`: its texts come from the model or a file."""
 
     title: str
     is_figure: bool = True
     min_width: int = 0
+    is_name: bool = False
 
 
 def cell_width(text: str) -> int:

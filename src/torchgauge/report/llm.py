@@ -19,7 +19,21 @@ from torchgauge.report.charts import (
     svg_picture,
 )
 from torchgauge.report.escape import html_text
-from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, figures, more, notes, texts
+from torchgauge.report.model import (
+    Block,
+    Cell,
+    Fact,
+    Facts,
+    Section,
+    Table,
+    Text,
+    figures,
+    more,
+    names,
+    notes,
+    table,
+    texts,
+)
 from torchgauge.report.predictions import PredictionReport
 from torchgauge.report.registry import LLM
 from torchgauge.units import format_bytes, format_count, format_joules, format_percent, format_seconds
@@ -59,18 +73,17 @@ class LlmReport(PredictionReport):
         ]
         if one["speed"]:
             titles = ("Batch", "Time", "90 % interval", "Tokens/s", "Bound", "J/token", "MFU", "MBU")
-            rows = tuple(
-                (Cell(row["device"] or ""), Cell(f"{row['kind']} {row['tokens']:,}"), Cell(f"{row['batch']:,}"),
-                 Cell(format_seconds(row["time_s"])),
-                 Cell(f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}"),
-                 Cell(format_count(row["tokens_per_s"])), Cell(row["bound"] or ""),
-                 Cell(format_joules(row["joules_per_token"])), Cell(f"{row['mfu']:.0%}"),
-                 Cell(f"{row['mbu']:.0%}"))
-                for row in one["speed"]
-            )  # fmt: skip
+            rows = []
+            for row in one["speed"]:
+                which = row["device"] or "", f"{row['kind']} {row['tokens']:,}", f"{row['batch']:,}"
+                time = (
+                    format_seconds(row["time_s"]),
+                    f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}",
+                )
+                rates = format_count(row["tokens_per_s"]), row["bound"] or "", format_joules(row["joules_per_token"])
+                rows.append((*which, *time, *rates, f"{row['mfu']:.0%}", f"{row['mbu']:.0%}"))
             note = "prefill is the time to the first token; MFU and MBU: shares of the peak rate and of the bandwidth"
-            table = Table("", (*texts("Device", "Pass"), *figures(*titles)), rows, (note,))
-            found.append(Section("Time", (table,)))
+            found.append(Section("Time", (table((*texts("Device", "Pass"), *figures(*titles)), rows, (note,)),)))
         for device in one["devices"]:
             fits = [row for row in one["fits"] if row["device"] == device["device"]]
             capacity = format_bytes(fits[0]["capacity_bytes"])
@@ -78,8 +91,8 @@ class LlmReport(PredictionReport):
         return found
 
     def picture(self) -> str:
-        """For each device what fits, as a heat map; costs against the context; for each device with known peaks the
-        roofline of prefill and decode."""
+        """A heat map of what fits on each device, costs against the context, and a roofline of prefill and decode for
+        each device with known peaks."""
         one = self.facts
         pieces, top = [svg_label(20, 20, f"{one['target']}: {one['model']['type']}", kind="title")], 40.0
         for device in one["devices"]:
@@ -142,34 +155,22 @@ def _layers(one: LlmFacts) -> Table:
         held = (layer["cache_bytes_per_token"], layer["cache_fixed_bytes"])
         key = (kind, layer["params"], layer["active_params"], *held)
         groups[key] = groups.get(key, 0) + 1
-    return Table(
-        "",
-        (*texts("Kind"), *figures("Layers", "Parameters", "Active", "Cache per token", "Fixed cache")),
-        tuple(
-            (Cell(kind), Cell(str(count)), Cell(format_count(size)), Cell(format_count(reached)),
-             Cell("" if _is_window(kind) else format_bytes(each)), Cell(format_bytes(fixed)))
-            for (kind, size, reached, each, fixed), count in groups.items()
-        ),
-        ("each layer; a window grows until it is full",) if any(map(_is_window, (kind for kind, *_ in groups))) else
-        ("each layer",),
-    )  # fmt: skip
-
-
-def _is_window(kind: str) -> bool:
-    return kind.startswith("sliding-window")
+    rows, note = [], "each layer"
+    for (kind, size, reached, each, fixed), count in groups.items():
+        is_window = kind.startswith("sliding-window")
+        note = "each layer; a window grows until it is full" if is_window else note
+        growing = "" if is_window else format_bytes(each)
+        rows.append((kind, str(count), format_count(size), format_count(reached), growing, format_bytes(fixed)))
+    headings = (*texts("Kind"), *figures("Layers", "Parameters", "Active", "Cache per token", "Fixed cache"))
+    return table(headings, rows, (note,))
 
 
 def _cache(one: LlmFacts) -> Iterator[Block]:
-    page = one["page_size"]
-    yield Table(
-        "",
-        figures("Tokens", "Bytes", "Per token", f"In pages of {page}"),
-        tuple(
-            (Cell(f"{row['tokens']:,}"), Cell(format_bytes(row["bytes"])), Cell(format_bytes(row["bytes_per_token"])),
-             Cell(format_bytes(row["paged_bytes"])))
-            for row in one["cache"]
-        ),
-    )  # fmt: skip
+    rows = [
+        (f"{row['tokens']:,}", *map(format_bytes, (row["bytes"], row["bytes_per_token"], row["paged_bytes"])))
+        for row in one["cache"]
+    ]
+    yield table(figures("Tokens", "Bytes", "Per token", f"In pages of {one['page_size']}"), rows)
     if one["prefix"]:
         shared = next((row["shared_bytes"] for row in one["decode"] if row["tokens"] == one["context"]), 0)
         yield Text(f"The first {one['prefix']:,} tokens are shared: {format_bytes(shared)}, once for all sequences.")
@@ -183,42 +184,39 @@ def _intensity(row: StepRow | CrossoverRow) -> str:
 
 def _passes(one: LlmFacts) -> Iterator[Section]:
     """Prompts, steps, and the modules of one step."""
-    lines = [
-        (Cell(f"{row['tokens']:,}"), Cell(format_count(row["flops"])),
-         Cell(format_count(row["flops"] / row["new_tokens"])), Cell(format_bytes(row["bytes_read"])),
-         Cell(format_bytes(row["bytes_written"])), Cell(_intensity(row)))
-        for row in one["prefill"]
-    ]  # fmt: skip
+    lines = []
+    for row in one["prefill"]:
+        flops = format_count(row["flops"]), format_count(row["flops"] / row["new_tokens"])
+        moved = format_bytes(row["bytes_read"]), format_bytes(row["bytes_written"])
+        lines.append((f"{row['tokens']:,}", *flops, *moved, _intensity(row)))
     titles = figures("Tokens", "FLOPs", "FLOPs per token", "Bytes read", "Bytes written", "FLOPs per byte")
     after = f"; the first {one['prefix']:,} tokens were computed before" if one["prefix"] else ""
     remark = f"output for the last token alone, as generation makes it{after}"
-    yield Section("Prefill, one sequence", (Table("", titles, tuple(lines), (remark,)),))
+    yield Section("Prefill, one sequence", (table(titles, lines, (remark,)),))
 
-    steps = [
-        (Cell(f"{row['tokens']:,}"), Cell(f"{row['batch']:,}"), Cell(format_count(row["flops"] / row["new_tokens"])),
-         Cell(format_bytes(row["bytes_read"])), Cell(format_bytes(row["weight_bytes"])),
-         Cell(format_bytes(row["cache_bytes"])), Cell(_intensity(row)))
-        for row in one["decode"]
-    ]  # fmt: skip
+    steps = []
+    for row in one["decode"]:
+        nbytes = map(format_bytes, (row["bytes_read"], row["weight_bytes"], row["cache_bytes"]))
+        flops_each = format_count(row["flops"] / row["new_tokens"])
+        steps.append((f"{row['tokens']:,}", f"{row['batch']:,}", flops_each, *nbytes, _intensity(row)))
     titles = figures("Context", "Sequences", "FLOPs per token", "Bytes read", "Weights", "Cache", "FLOPs per byte")
     tokens, expected = "one token", tuple[str, ...]()
     if drafts := one["speculative"]:
         tokens = f"{drafts['drafts']} drafted tokens and one more"
         accepted = f"with {format_percent(drafts['acceptance'])} of drafts accepted; drafting itself is not counted"
         expected = (f"{drafts['tokens_per_step']:.2f} tokens expected of a step, {accepted}",)
-    yield Section(f"Decode, {tokens} for each sequence", (Table("", titles, tuple(steps), expected),))
+    yield Section(f"Decode, {tokens} for each sequence", (table(titles, steps, expected),))
 
     step = next((row for row in one["decode"] if row["tokens"] == one["context"]), one["decode"][0])
     parts = sorted(step["modules"], key=lambda row: -row["bytes_read"])
-    modules = tuple(
-        (Cell(name=row["path"] or "(model)"), Cell(format_count(row["flops"])),
-         Cell(format_percent(row["flops"] / max(step["flops"], 1))), Cell(format_bytes(row["bytes_read"])),
-         Cell(format_percent(row["bytes_read"] / max(step["bytes_read"], 1))))
-        for row in parts[:_MAX_MODULES]
-    )  # fmt: skip
-    headings = (*texts("Module"), *figures("FLOPs", "Share", "Bytes read", "Share"))
-    table = Table("", headings, modules, more(len(parts) - _MAX_MODULES, "modules"))
-    yield Section(f"Modules in a decode step at {step['tokens']:,} tokens, {_sequences(step['batch'])}", (table,))
+    modules = []
+    for part in parts[:_MAX_MODULES]:
+        flops = format_count(part["flops"]), format_percent(part["flops"] / max(step["flops"], 1))
+        share = format_percent(part["bytes_read"] / max(step["bytes_read"], 1))
+        modules.append((part["path"] or "(model)", *flops, format_bytes(part["bytes_read"]), share))
+    headings = (*names("Module"), *figures("FLOPs", "Share", "Bytes read", "Share"))
+    shown = table(headings, modules, more(len(parts) - _MAX_MODULES, "modules"))
+    yield Section(f"Modules in a decode step at {step['tokens']:,} tokens, {_sequences(step['batch'])}", (shown,))
 
 
 def _sequences(count: int) -> str:
@@ -230,17 +228,16 @@ def _fits(one: LlmFacts, device: DeviceRow, rows: Sequence[FitRow]) -> Iterator[
     cells = {(row["context"], row["concurrent"]): row for row in rows}
     lines = []
     for context in dict.fromkeys(row["context"] for row in rows):
-        line = [Cell(f"{context:,}")]
+        line: list[Cell | str] = [f"{context:,}"]
         for count in counts:
             row = cells[context, count]
             many = row["fewest_devices"]
             other = f" ({many} devices)" if row["verdict"] == "does not fit" and many else ""
             text = f"{_VERDICTS[row['verdict']]}: {format_bytes(row['used_bytes'])}{other}"
             line.append(Cell(text, is_warning=row["verdict"] != "fits"))
-        lines.append(tuple(line))
-    headings = figures("Context", *map(_sequences, counts))
-    yield Table("", headings, tuple(lines),
-                ("in brackets: devices with tensor parallelism, a lower bound; close: too close to call",))  # fmt: skip
+        lines.append(line)
+    note = "in brackets: devices with tensor parallelism, a lower bound; close: too close to call"
+    yield table(figures("Context", *map(_sequences, counts)), lines, (note,))
     longest, most = device["longest_context"], device["most_sequences"]
     facts: list[Fact] = [
         ("longest context", f"{longest:,} tokens" if longest else "none fits", "one sequence"),

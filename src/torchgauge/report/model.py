@@ -7,10 +7,10 @@ file: each format escapes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchgauge.report.layout import Heading
 
@@ -170,14 +170,43 @@ class Section:
         return self.name or re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
+# The cells of a row, mostly texts alone.
+Cells = Sequence[str | Cell]
+
+
+def names(*titles: str) -> tuple[Heading, ...]:
+    """Columns of names that come from the model or a file."""
+    return tuple(Heading(title, is_figure=False, is_name=True) for title in titles)
+
+
 def texts(*titles: str) -> tuple[Heading, ...]:
     """Columns of text."""
     return tuple(Heading(title, is_figure=False) for title in titles)
 
 
-def figures(*titles: str) -> tuple[Heading, ...]:
-    """Columns of figures."""
-    return tuple(Heading(title) for title in titles)
+def figures(*titles: str, min_width: int = 0) -> tuple[Heading, ...]:
+    """Columns of figures; a page narrower than `min_width` leaves them out."""
+    return tuple(Heading(title, min_width=min_width) for title in titles)
+
+
+def table(headings: tuple[Heading, ...], rows: Sequence[Cells], notes: Sequence[str] = (), **layout: Any) -> Table:
+    """A table from the texts of its cells; `layout` are the other members of `Table`."""
+    cells = tuple(
+        tuple(
+            cell if isinstance(cell, Cell) else Cell(name=cell) if heading.is_name else Cell(cell)
+            for heading, cell in zip(headings, row, strict=True)
+        )
+        for row in rows
+    )
+    return Table("", headings, cells, tuple(notes), **layout)
+
+
+def table_section(
+    title: str, headings: tuple[Heading, ...], rows: Sequence[Cells], notes: Sequence[str] = (), **place: Any
+) -> Iterator[Section]:
+    """A section with one table; none where the table has no rows. `place` are the other members of `Section`."""
+    if rows:
+        yield Section(title, (table(headings, rows, notes),), **place)
 
 
 def more(count: int, what: str = "") -> tuple[str, ...]:

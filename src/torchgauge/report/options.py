@@ -25,6 +25,8 @@ from torchgauge.units import (
     visible,
 )
 
+ABOUT = "≈ "  # before an estimate
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -36,7 +38,7 @@ class Column:
     def of(cls, figure: Figure) -> Column:
         form = FORMS[figure.unit]
         if figure.origin == ESTIMATED and figure.unit.is_number:
-            return cls(figure.short, lambda value: "-" if value is None else f"≈ {form(value)}")
+            return cls(figure.short, lambda value: "-" if value is None else f"{ABOUT}{form(value)}")
         return cls(figure.short, form, figure.unit.is_number)
 
 
@@ -79,7 +81,7 @@ MEASURED_COLUMNS = ("params", "macs", "flops", "time_s", "self_time_s", "time_sh
 
 
 def columns_of(view: View, chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns chosen; of the default ones those that the capture can fill."""
+    """The chosen columns; of the default ones, those that the capture can fill."""
     if chosen != DEFAULT_COLUMNS:
         return chosen
     if not view.capture.has_code:

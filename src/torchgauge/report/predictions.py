@@ -49,7 +49,7 @@ class PredictionReport(ABC):
         return {"schema_version": 1, "tool": {"name": "torchgauge", "version": __version__}, **self.members()}
 
     def render(self, path: str | Path) -> str:
-        """In the format that the name of the file asks for."""
+        """Render in the format that the suffix names."""
         format = find_format(path, self.kind)
         return str(format.render(self.sections(), PLAIN_WIDTH) if format.is_prose else format.render(self))
 

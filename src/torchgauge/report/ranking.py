@@ -26,7 +26,7 @@ def energy_key(view: View) -> Literal["estimated_energy_j", "energy_j"]:
 
 
 def own_energy(node: Node, rows: Mapping[str, RowEnergy], key: Literal["estimated_energy_j", "energy_j"]) -> float:
-    """Without the modules below."""
+    """The joules of a module without those of the modules below it."""
     below = sum(rows.get(child.path, {}).get(key) or 0.0 for child in node.children)
     return (rows.get(node.path, {}).get(key) or 0.0) - below
 
@@ -160,7 +160,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
 
 
 def _whole(view: View, by: str) -> float:
-    """Of one run: its FLOPs, its seconds, or its joules, measured or the middle of the estimate."""
+    """The FLOPs, seconds or joules of one run; joules are measured, or the middle of the estimate."""
     energy = energy_of(view) if by == BY_ENERGY else None
     if by == BY_FLOPS:
         found: float | None = view.totals.flops
@@ -178,7 +178,7 @@ Entry = TypeVar("Entry", TopModules, TopOps)
 
 
 def _largest(ranked: list[Entry], by: str, limit: int) -> list[Entry]:
-    # Of ops without arithmetic those that move most come first.
+    # Ops without arithmetic are ranked by the bytes they move.
     ranked.sort(key=lambda entry: (entry.value, entry.bytes_moved if by == BY_FLOPS else 0), reverse=True)
     return ranked[:limit]
 
@@ -193,7 +193,7 @@ class TopPhases:
 
 
 def top_phases(view: View, limit: int) -> list[TopPhases]:
-    """By the time of all phases together; empty unless a training step was measured."""
+    """Sorted by the time of all phases together; empty unless a training step was measured."""
     groups: dict[str, list[str]] = {}
     phases = measurements_of(view).get("module_phases") or {}
     for path in phases:

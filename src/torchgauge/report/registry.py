@@ -133,7 +133,7 @@ OTHERS: dict[str, tuple[Format, ...]] = {
 
 
 def suffixes_of(result: str) -> dict[str, Format]:
-    """By suffix the format of a result's files."""
+    """The formats of a result's files by suffix."""
     if result == SCAN:
         return {suffix: format for format in FORMATS.values() for suffix in format.scans}
     formats = FORMATS.values() if result == ANALYSIS else OTHERS[result]

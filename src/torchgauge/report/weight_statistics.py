@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 from statistics import median
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import Members
@@ -148,7 +148,8 @@ def structured(row: Members) -> dict[str, float]:
 
 
 def structured_in_all(view: View) -> dict[str, float]:
-    """Of all matrices together, each by its elements; `two_four` is the share of the energy that 2:4 sparsity keeps."""
+    """The shares of all matrices together, weighted by elements; `two_four` is the share of the energy that 2:4
+    sparsity keeps."""
     rows = [row for row in examined(view) if structured(row)]
     found: dict[str, float] = {}
     for structure in STRUCTURES:
@@ -173,7 +174,7 @@ def easiest_to_prune(view: View, limit: int) -> list[Row]:
 
 def advice(view: View) -> list[Advice]:
     """Unusable values first, then the largest tensors; siblings with the same recommendation are listed once."""
-    # Under its first name, without the scales and zero points of a packing.
+    # Shared tensors count under their first name; scales and zero points of a packing are left out.
     rows = [
         row
         for row in view.weights
@@ -189,7 +190,7 @@ def advice(view: View) -> list[Advice]:
 
 
 def by_operation(view: View) -> list[OpShare]:
-    """Those that use the most weight bytes first; a weight used twice counts for both."""
+    """The ops that use the most weight bytes come first; a weight used twice counts for both."""
     groups: dict[tuple[str, str], list[OpWeights]] = {}
     for row in weight_ops(view.capture.ops, view.weights, view.capture.params):
         groups.setdefault((row["op"], path_pattern(row["module"])), []).append(row)
@@ -240,6 +241,28 @@ class HeatMap:
         return sum(row.nbytes for row in self.rows)
 
 
+class LayerGrid(NamedTuple):
+    """The weights of repeated blocks: by the label of each place in the block, names by the index of the layer."""
+
+    stem: str
+    layers: tuple[tuple[int, ...], ...]
+    rows: list[tuple[str, dict[tuple[int, ...], list[str]]]]
+
+
+def layer_grids(sizes: Mapping[str, int]) -> Iterator[LayerGrid]:
+    """The grids of blocks that repeat often enough, the largest first; `sizes` are the bytes of tensors by name."""
+    for stem, patterns in by_stem(sizes).items():
+        layers = tuple(sorted({layer_of(name)[: stem.depth] for names in patterns.values() for name in names}))
+        rows = []
+        for pattern, names in patterns.items():
+            by_layer: dict[tuple[int, ...], list[str]] = {}
+            for name in names:
+                by_layer.setdefault(layer_of(name)[: stem.depth], []).append(name)
+            rows.append((pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern, by_layer))
+        if len(layers) >= MIN_LAYERS:
+            yield LayerGrid(stem.path, layers, rows)
+
+
 def heat_maps(view: View, figure: str = "std") -> list[HeatMap]:
     """One map for each list of repeated blocks, the largest first; matrices alone, and only where layers are many."""
     rows = {
@@ -248,26 +271,21 @@ def heat_maps(view: View, figure: str = "std") -> list[HeatMap]:
         if (figure in row and row["role"] == "parameter" and row["shared_with"] is None and len(row["shape"]) > 1)
     }
     maps = []
-    for stem, patterns in by_stem({name: row["bytes"] for name, row in rows.items()}).items():
-        columns = tuple(sorted({layer_of(name)[: stem.depth] for names in patterns.values() for name in names}))
-        if len(columns) < MIN_LAYERS:
-            continue
+    for grid in layer_grids({name: row["bytes"] for name, row in rows.items()}):
         found = []
-        for pattern, names in patterns.items():
-            by_layer: dict[tuple[int, ...], list[float]] = {}
-            for name in names:
-                value = rows[name][figure]
-                known = value is not None and isfinite(value)
-                by_layer.setdefault(layer_of(name)[: stem.depth], []).append(float(value) if known else float("nan"))
+        for label, names in grid.rows:
+            by_layer = {
+                layer: [float("nan") if (value := rows[name][figure]) is None else float(value) for name in members]
+                for layer, members in names.items()
+            }
             values = [value for members in by_layer.values() for value in members if isfinite(value)]
             if values:
                 middle = median(values)
-                cells = tuple(farthest(by_layer[layer], middle) if layer in by_layer else None for layer in columns)
-                label = pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern
-                nbytes = sum(rows[name]["bytes"] for name in names)
+                cells = tuple(farthest(by_layer[layer], middle) if layer in by_layer else None for layer in grid.layers)
+                nbytes = sum(rows[name]["bytes"] for members in names.values() for name in members)
                 found.append(HeatRow(label, nbytes, cells, middle, max(values)))
         found.sort(key=lambda row: -row.nbytes)
-        maps.append(HeatMap(figure, stem.path, columns, tuple(found)))
+        maps.append(HeatMap(figure, grid.stem, grid.layers, tuple(found)))
     return sorted(maps, key=lambda found: -found.nbytes)
 
 

@@ -20,7 +20,7 @@ from torchgauge.facts import TrainingRecord
 from torchgauge.progress import Progress
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Optimizer
+    from torchgauge.facts.files import Optimizer
 
 # Text files with the name of the folder of the last step.
 _POINTERS = {"latest": "{}", "latest_checkpointed_iteration.txt": "iter_{:0>7}"}

@@ -23,7 +23,7 @@ from torchgauge.errors import FormatError
 from torchgauge.facts import AdapterRecord, TrainingRecord
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Optimizer, Scheduler
+    from torchgauge.facts.files import Optimizer, Scheduler
 
 
 _STATE = "trainer_state.json"

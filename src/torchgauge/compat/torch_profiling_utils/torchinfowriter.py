@@ -235,17 +235,6 @@ ATTRIBUTES = ("Name", "Input Size", "Kernel Size", "MACs", "Output Size", "Param
 class TorchinfoWriter:
     """Several inputs are given as a tuple in `input_data`. Call `construct_model_tree` before looking at the tree."""
 
-    def __init__(
-        self,
-        model: nn.Module | None = None,
-        input_size: Sequence[object] | None = None,
-        input_data: Any = None,
-        batch_dim: int | None = None,
-        cache_forward_pass: bool | None = None,
-        verbose: int | None = None,
-    ) -> None:
-        self.update_model(model, input_size, input_data, batch_dim, cache_forward_pass, verbose)
-
     def update_model(
         self,
         model: nn.Module | None = None,
@@ -263,6 +252,8 @@ class TorchinfoWriter:
         self.cache_forward_pass = cache_forward_pass
         self.verbose = verbose
         self._root: ModelNode | None = None
+
+    __init__ = update_model
 
     def construct_model_tree(self) -> None:
         """Run the model once; the summary is printed unless `verbose` is 0."""

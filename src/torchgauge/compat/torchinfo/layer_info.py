@@ -108,7 +108,7 @@ class LayerInfo:
             left, whole = sum(count for count, _ in weights), sum(numel for _, numel in weights)
             if self.own_macs:
                 products = self.own_macs * left // whole if whole else self.own_macs
-                # At how many places the output is computed from the weights.
+                # The number of positions at which the output is computed from the weights.
                 channels = getattr(module, "out_channels", None) or (dims or [1])[-1]
                 self.own_macs = products + biases * (prod(dims) // channels if channels else 0)
             elif not isinstance(module, nn.Embedding | nn.EmbeddingBag):  # a look-up multiplies nothing

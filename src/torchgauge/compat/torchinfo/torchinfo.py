@@ -204,7 +204,7 @@ def called_layers(
     train: bool | None,
     device: torch.device | None,
 ) -> list[LayerInfo]:
-    """The layers of one forward pass; `calls` holds those that ran if it fails."""
+    """The layers of one forward pass; if it fails, `calls` has those that ran."""
     observe(model, args, kwargs, calls, train=train, device=device)
     # Modules that are never called themselves, such as `nn.ModuleList`, put before the first layer they hold.
     found: list[LayerInfo] = []

@@ -73,7 +73,7 @@ def _count(
 
 
 def find_formulas(module: nn.Module) -> Formulas | None:
-    """Those of the module's class, or of the closest class that it inherits from."""
+    """The formulas of the module's class, or of the closest class that it inherits from."""
     return next((LAYERS[kind] for kind in type(module).__mro__ if kind in LAYERS), None)
 
 
@@ -108,7 +108,7 @@ def _convolution_flops(module: nn.Conv2d, inp: Tensor, out: Tensor) -> int:
 
 
 def _convolution_madd(module: nn.Conv2d | nn.ConvTranspose2d, inp: Tensor, out: Tensor) -> int:
-    """At every position of the output; of a transposed convolution, at every position of the input."""
+    """Counted at every position of the output; for a transposed convolution, of the input."""
     positions = (inp if isinstance(module, nn.ConvTranspose2d) else out).shape[-2:].numel()
     products = _area(module.kernel_size) * (module.in_channels // module.groups)
     return positions * module.out_channels * (2 * products - 1 + (module.bias is not None))

@@ -1,4 +1,4 @@
-"""The tree of a model's leaves: an inner node sums up what is below it."""
+"""The tree of a model's leaves: an inner node is the sum of its children."""
 
 from __future__ import annotations
 

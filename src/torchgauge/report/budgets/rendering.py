@@ -11,7 +11,7 @@ from torchgauge.report.budgets.verdicts import BROKEN, KEYS, PEAKS, UNKNOWN, WIT
 from torchgauge.report.escape import json_line
 from torchgauge.report.formats.text import sections_lines
 from torchgauge.report.layout import PLAIN_WIDTH, Line, plain
-from torchgauge.report.model import Block, Cell, Section, Table, Text, figures, notes, texts
+from torchgauge.report.model import Block, Cell, Section, Text, figures, names, notes, table, texts
 from torchgauge.report.ranking import THE_MODEL
 from torchgauge.units import format_percent, visible
 
@@ -27,33 +27,21 @@ def render_text(reports: Sequence[BudgetReport], width: int = PLAIN_WIDTH) -> st
 
 
 def budget_section(report: BudgetReport) -> Section:
-    rows = tuple(
-        (
-            Cell(verdict.limit.key),
-            Cell(verdict.value_text),
-            Cell(verdict.limit.text),
-            Cell(verdict.used_text),
-            Cell(verdict.state, is_warning=verdict.state != WITHIN),
-        )
-        for verdict in report.verdicts
-    )
-    blocks: list[Block] = [Table("", (*texts("Figure"), *figures("Value", "Limit", "used"), *texts("")), rows)]
+    rows = []
+    for verdict in report.verdicts:
+        state = Cell(verdict.state, is_warning=verdict.state != WITHIN)
+        rows.append((verdict.limit.key, verdict.value_text, verdict.limit.text, verdict.used_text, state))
+    blocks: list[Block] = [table((*texts("Figure"), *figures("Value", "Limit", "used"), *texts("")), rows)]
     for verdict in report.broken:
         key = verdict.limit.key
         who = "modules with more than that alive:" if key in PEAKS else "the largest contributors:"
         blocks.append(Text(f"{key} is {verdict.over_text} over its limit; {who}"))
-        blamed = tuple(
-            (
-                Cell(name=entry.paths or THE_MODEL),
-                Cell(name=entry.kind),
-                Cell(str(entry.count)),
-                Cell(KEYS[key].form(entry.value)),
-                Cell(format_percent(entry.share)),
-            )
-            for entry in verdict.blamed
-        )
+        blamed = [
+            (one.paths or THE_MODEL, one.kind, str(one.count), KEYS[key].form(one.value), format_percent(one.share))
+            for one in verdict.blamed
+        ]
         if blamed:
-            blocks.append(Table("", (*texts("Module", "Type"), *figures("×", "", "share")), blamed))
+            blocks.append(table((*names("Module", "Type"), *figures("×", "", "share")), blamed))
     blocks += notes(unknown_words(report), is_warning=True)
     return Section(f"Budget of {report.target or report.kind}", tuple(blocks))
 

@@ -39,7 +39,7 @@ _PARSERS: Mapping[Unit, Callable[[str], float]] = {
     Unit.JOULES: parse_joules,
 }
 _NEEDS: Mapping[Known, str] = {INFERENCE: "inference", ENERGY: "profile"}
-# By the key of the document: figures of the predictions for a device.
+# Figures of the predictions for a device, by the key of the document.
 _PREDICTED: Mapping[str, Mapping[str, Unit]] = {
     "fit": dict.fromkeys(("allocated_bytes", "reserved_bytes", "used_bytes", "required_bytes"), Unit.BYTES),
     "forecast": {"predicted_time_s": Unit.SECONDS, "predicted_energy_j": Unit.JOULES},
@@ -192,7 +192,7 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
 
 
 def _amounts(view: View, key: str) -> Mapping[str, float]:
-    """By module path what the module itself adds to the total."""
+    """What each module itself adds to the total, by path."""
     if key in view.tree.own:
         return {node.path: node.own[key] for node in view.tree.walk()}
     if key in _OF_STEP:
@@ -229,13 +229,13 @@ def _amounts(view: View, key: str) -> Mapping[str, float]:
     )
 
 
-# By key what a training step keeps in memory.
+# The storages of a training step that each total adds up.
 _OF_STEP = {
     "saved_activation_bytes": "saved",
     "gradient_bytes": "gradients",
     "optimizer_bytes": "optimizer_state",
 }
-# By key what a parameter or buffer of the model adds: elements or bytes of some of them.
+# Which parameters and buffers each total counts; it adds up their elements or bytes.
 _HELD: dict[str, Callable[[bool, bool], bool]] = {
     "params": lambda is_buffer, trainable: not is_buffer,
     "active_params": lambda is_buffer, trainable: not is_buffer,
@@ -284,7 +284,7 @@ class Verdict:
 
     @property
     def used_text(self) -> str:
-        """In per cent as far as they read well, then as a factor."""
+        """A percentage up to ten times the limit, then a factor."""
         is_factor = self.used is not None and self.used >= _FACTORS_FROM
         return f"×{format_count(self.used)}" if is_factor else format_percent(self.used)
 

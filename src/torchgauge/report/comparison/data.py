@@ -5,7 +5,7 @@ Statistics can show that two tensors differ, not that they are equal; `drift`, f
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -27,7 +27,7 @@ from torchgauge.report.comparison.readings import (
     predicted_quantities,
 )
 from torchgauge.report.comparison.structure import ModuleRow, Structure, compare_structure, module_rows
-from torchgauge.report.content.summary import model_kind
+from torchgauge.report.content.summary import model_kind, param_types
 from torchgauge.units import format_shape
 
 if TYPE_CHECKING:
@@ -162,14 +162,11 @@ def label(index: int) -> str:
 def _circumstances(view: View) -> dict[str, str]:
     capture = view.capture
     inputs = ", ".join(f"{i.name} {format_shape(i.spec.shape)} {i.spec.dtype}" for i in capture.inputs)
-    elements: Counter[str] = Counter()
-    for param in capture.params:
-        elements[param.spec.dtype] += 0 if param.is_buffer else param.spec.numel
     measured = measurements_of(view)
     threads = (measured.get("threads") or {}).get("intra_op")
     return {
         "Inputs": inputs or "none",
-        "Parameters in": ", ".join(dtype for dtype, count in elements.most_common() if count) or "none",
+        "Parameters in": param_types(view) or "none",
         "Mode": "not run" if not capture.has_code else "training" if capture.run.train else "inference",
         "Device": str(measured.get("device", capture.run.device)),
         "Machine": capture.environment.cpu,
@@ -246,7 +243,7 @@ def compare_weights(
     mine, theirs = _read_rows(base), _read_rows(other)
     if not mine or not theirs:
         return None
-    # By their names without wrappers; then a tensor goes where its module went.
+    # Match names without wrappers first; then a tensor goes where its module went.
     ours, others = common_names(*({name: tuple(row.shape) for name, row in side.items()} for side in (mine, theirs)))
     spelled = {stored: others[name] for name, stored in ours.items() if name in others}
     in_model = {name_in_model(row): row.name for row in theirs.values()}

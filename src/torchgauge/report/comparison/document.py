@@ -40,15 +40,7 @@ def comparison_document(compared: Compared) -> dict[str, Any]:
         for figure in compared.figures
     ]
     modules = [
-        {
-            "path": row.path,
-            "depth": row.depth,
-            "paths": [found and found.path for found in row.rows],
-            "types": [found and found.type for found in row.rows],
-            "states": list(row.states),
-            "changed": row.is_changed,
-            **{key: list(row.values(key)) for key in FIGURES},
-        }
+        {"path": row.path, **row.members(), **{key: list(row.values(key)) for key in FIGURES}}
         for row in compared.modules
     ]
     weights = [

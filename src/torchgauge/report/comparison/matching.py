@@ -32,7 +32,7 @@ class Matching:
 
 
 def own_tensors(capture: Capture) -> dict[str, Own]:
-    """By module path the parameters and buffers it holds itself, tied ones under each of their names."""
+    """The parameters and buffers that each module holds itself, by path; tied ones under each of their names."""
     own: dict[str, Own] = {}
     for param in capture.params:
         for full in (param.name, *param.aliases):
@@ -64,7 +64,7 @@ class _Side:
     def __init__(self, view: View, numbers: dict[Hashable, int]) -> None:
         self.root = view.tree
         self.own = own_tensors(view.capture)
-        # By module path the rows of the tensors whose values were read.
+        # The rows of the tensors whose values were read, by module path.
         self.contents: dict[str, dict[str, Row]] = {}
         for row in view.weights:
             if row.role != "optimizer" and row.get("l2") is not None:

@@ -65,15 +65,5 @@ def _modules(compared: Compared) -> dict[str, object]:
     keys = [figure.key for figure in shown]
     # The page itself marks estimates.
     figures = [{"key": f.key, "label": f.short, "form": f.unit.value, "kind": f.origin} for f in shown]
-    rows = [
-        {
-            "depth": row.depth,
-            "paths": [found and found.path for found in row.rows],
-            "types": [found and found.type for found in row.rows],
-            "states": list(row.states),
-            "changed": row.is_changed,
-            "values": [list(row.values(key)) for key in keys],
-        }
-        for row in compared.modules
-    ]
+    rows = [{**row.members(), "values": [list(row.values(key)) for key in keys]} for row in compared.modules]
     return {"labels": [side.label for side in compared.sides], "figures": figures, "rows": rows}

@@ -11,13 +11,11 @@ from torchgauge.facts import View
 from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC, TOTALS, TRAINING, Figure, Unit, Use, numbers_in
 from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.rows import bytes_moved
-from torchgauge.report.options import FORMS
+from torchgauge.report.options import ABOUT, FORMS
 from torchgauge.units import format_percent, format_value
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Latency
-
-ABOUT = "≈ "
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from statistics import mean
 from torchgauge.errors import UsageError
 from torchgauge.facts.figures import ESTIMATED
 from torchgauge.report.comparison.data import Compared
-from torchgauge.report.comparison.readings import ABOUT, INCOMPARABLE, INDISTINCT, UNCERTAIN, Reading, change
+from torchgauge.report.comparison.readings import INCOMPARABLE, INDISTINCT, UNCERTAIN, Reading, change
 from torchgauge.report.comparison.structure import (
     ADDED,
     FIGURES,
@@ -24,19 +24,11 @@ from torchgauge.report.comparison.structure import (
     ModuleRow,
 )
 from torchgauge.report.content.modules import PAGE_LINES
-from torchgauge.report.model import Cell, Section, Table, figures, more, texts
-from torchgauge.report.options import COLUMNS, DEFAULT_COLUMNS, Options
+from torchgauge.report.content.weights import drift_cells
+from torchgauge.report.model import Cell, Cells, Section, figures, more, names, table, texts
+from torchgauge.report.options import ABOUT, COLUMNS, DEFAULT_COLUMNS, Options
 from torchgauge.report.ranking import THE_MODEL, join_paths, path_pattern
 from torchgauge.units import format_count, format_exact, format_percent, format_shape, format_value
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeGroup:
-    state: str
-    paths: str
-    what: str
-    count: int
-    params: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +43,14 @@ class RowGroup:
     figures: dict[str, tuple[float | None, ...]]
 
 
-def grouped_changes(changes: Iterable[ModuleChange]) -> list[ChangeGroup]:
+def change_rows(changes: Iterable[ModuleChange]) -> list[Cells]:
+    """Equal changes at one place of repeated blocks share a row."""
     groups: dict[Hashable, list[ModuleChange]] = {}
     for one in changes:
         patterns = path_pattern(one.base_path or ""), path_pattern(one.other_path or "")
         types = one.base_type, one.other_type, one.base_params, one.other_params
         groups.setdefault((one.state, patterns, types, one.tensors), []).append(one)
-    rows = []
+    rows: list[Cells] = []
     for members in groups.values():
         first = members[0]
         if first.state in (ADDED, REMOVED):
@@ -72,20 +65,14 @@ def grouped_changes(changes: Iterable[ModuleChange]) -> list[ChangeGroup]:
                 what = f"{first.tensors[0].base} → {first.tensors[0].other}"
             what = f"{first.base_type}: {what}" if first.base_type else what
         params = [m.other_params if m.other_params is not None else m.base_params for m in members]
-        rows.append(
-            ChangeGroup(
-                state=first.state,
-                paths=join_paths([member.path for member in members]) or THE_MODEL,
-                what=what,
-                count=len(members),
-                params=sum(count for count in params if count is not None),
-            )
-        )
+        total = sum(count for count in params if count is not None)
+        paths = join_paths([member.path for member in members]) or THE_MODEL
+        rows.append((first.state, Cell(name=paths, times=len(members)), what, format_count(total)))
     return rows
 
 
 def grouped_rows(rows: Iterable[ModuleRow]) -> list[RowGroup]:
-    """In the order of the first of each."""
+    """Groups are in the order of their first members."""
     groups: dict[Hashable, list[ModuleRow]] = {}
     for row in rows:
         fixed = tuple(row.values(key) for key in FIXED)
@@ -124,9 +111,9 @@ _NOTES = {
 
 
 def comparison_sections(compared: Compared, options: Options) -> list[Section]:
-    sides = tuple((Cell(side.label), Cell(side.name), Cell(side.kind), Cell(side.created)) for side in compared.sides)
+    sides = [(side.label, side.name, side.kind, side.created) for side in compared.sides]
     found = [
-        Section("Comparison", (Table("", texts("", "Target", "Model", "Analysed"), sides),)),
+        Section("Comparison", (table(texts("", "Target", "Model", "Analysed"), sides),)),
         circumstance_section(compared),
         figure_section(compared),
         *structure_sections(compared),
@@ -138,9 +125,9 @@ def comparison_sections(compared: Compared, options: Options) -> list[Section]:
 
 def circumstance_section(compared: Compared) -> Section | None:
     """Only the conditions that differ: they may explain the rest."""
-    rows = tuple((Cell(key), *(Cell(side.circumstances[key]) for side in compared.sides)) for key in compared.differing)
+    rows = [(key, *(side.circumstances[key] for side in compared.sides)) for key in compared.differing]
     headings = texts("Condition", *(side.label for side in compared.sides))
-    return Section("Conditions that differ", (Table("", headings, rows, group=1),)) if rows else None
+    return Section("Conditions that differ", (table(headings, rows, group=1),)) if rows else None
 
 
 def figure_section(compared: Compared) -> Section:
@@ -149,37 +136,28 @@ def figure_section(compared: Compared) -> Section:
     rows = []
     for figure in compared.figures:
         readings = [figure.quantity.text(reading) for reading in figure.readings]
-        cells = [Cell(figure.quantity.title), Cell(readings[0])]
+        cells = [figure.quantity.title, readings[0]]
         for reading, found in zip(readings[1:], figure.changes[1:], strict=True):
-            cells += [Cell(reading), Cell("" if found is None else found.text)]
-        rows.append(tuple(cells))
+            cells += [reading, "" if found is None else found.text]
+        rows.append(cells)
     verdicts = {found.verdict for figure in compared.figures for found in figure.changes if found is not None}
     notes = [note for verdict, note in _NOTES.items() if verdict in verdicts]
     if any(reading.origin == ESTIMATED for figure in compared.figures for reading in figure.readings):
         notes.append(f"{ABOUT.strip()}: estimated, not measured")
     headings = (*texts("Figure"), *figures(labels[0], *changed))
-    return Section("Figures", (Table("", headings, tuple(rows), tuple(notes), lead=2, group=2),))
+    return Section("Figures", (table(headings, rows, notes, lead=2, group=2),))
 
 
 def structure_sections(compared: Compared) -> Iterator[Section]:
     base = compared.sides[0].label
     for side, structure in zip(compared.sides[1:], compared.structures, strict=True):
-        groups = grouped_changes(structure.changes)
+        groups = change_rows(structure.changes)
         counts = {state: sum(change.state == state for change in structure.changes) for state in STATES}
         counted = [f"{format_exact(count)} {state}" for state, count in counts.items() if count]
         summary = ", ".join([*counted, f"{format_exact(structure.unchanged)} modules unchanged"])
-        rows = tuple(
-            (
-                Cell(group.state),
-                Cell(name=group.paths, times=group.count),
-                Cell(group.what),
-                Cell(format_count(group.params)),
-            )
-            for group in groups[:CHANGES]
-        )
-        headings = (*texts("", "Module", "What"), *figures("Params")) if rows else ()
+        headings = (*texts("", "Module", "What"), *figures("Params")) if groups else ()
         notes = (*more(len(groups) - CHANGES, "kinds of change"), summary)
-        yield Section(f"Structure: {side.label} against {base}", (Table("", headings, rows, notes),))
+        yield Section(f"Structure: {side.label} against {base}", (table(headings, groups[:CHANGES], notes),))
 
 
 def check_columns(options: Options) -> None:
@@ -207,7 +185,7 @@ def module_section(compared: Compared, options: Options) -> Section | None:
     if not shown:
         return None
     if (key := options.sort) is not None:
-        # By the difference; a side without the module counts as 0.
+        # Sorted by the difference; a side without the module counts as 0.
         values = {id(group): [value or 0 for value in group.figures[key]] for group in shown}
         shown.sort(key=lambda group: max(values[id(group)]) - min(values[id(group)]), reverse=True)
     labels = [side.label for side in compared.sides]
@@ -220,26 +198,27 @@ def module_section(compared: Compared, options: Options) -> Section | None:
         notes.append(f"shown: {format_exact(len(shown))} of {format_exact(len(places))} places; --depth shows more")
     notes += [EQUAL] if any(group.count > 1 for group in shown) else []
     notes += [NO_INTERVAL] if set(columns) & set(MEASURED) else []
-    rows = tuple(_module_cells(group, columns) for group in shown)
-    table = Table("", tuple(headings), rows, tuple(notes), group=len(labels) + is_pair)
-    return Section("Modules that differ", (table,))
+    rows = [_module_cells(group, columns) for group in shown]
+    return Section("Modules that differ", (table(tuple(headings), rows, notes, group=len(labels) + is_pair),))
 
 
-def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> tuple[Cell, ...]:
+def _module_cells(group: RowGroup, columns: tuple[str, ...]) -> list[Cell | str]:
     # The root is named by its type, as in the module tree.
     is_root = group.paths == THE_MODEL
-    cells = [Cell(name=group.kind) if is_root else Cell(f" {group.kind}", group.paths, times=group.count)]
+    cells: list[Cell | str] = [
+        Cell(name=group.kind) if is_root else Cell(f" {group.kind}", group.paths, times=group.count)
+    ]
     for key in columns:
         values = group.figures[key]
-        cells += [Cell(COLUMNS[key].form(value)) for value in values]
+        cells += [COLUMNS[key].form(value) for value in values]
         if len(values) == 2:
             base, other = values
             text = change(Reading(base), Reading(other)).text
             if (base is None) != (other is None):
                 # A module that one side lacks is new or gone.
                 text = "new" if base is None else "gone"
-            cells.append(Cell(text))
-    return tuple(cells)
+            cells.append(text)
+    return cells
 
 
 def weight_sections(compared: Compared) -> Iterator[Section]:
@@ -247,7 +226,7 @@ def weight_sections(compared: Compared) -> Iterator[Section]:
     for side, found in zip(compared.sides[1:], compared.weights, strict=True):
         if found is None:
             continue
-        moved, rows = found.moved, []
+        moved, rows = found.moved, list[Cells]()
         for pair in moved[:WEIGHTS]:
             there = "" if pair.name == pair.other_name else f" → {pair.other_name}"
             if pair.shape != pair.other_shape:
@@ -256,24 +235,16 @@ def weight_sections(compared: Compared) -> Iterator[Section]:
                 there += f" {pair.dtype} → {pair.other_dtype}"
             norm = change(*(Reading(value) for value in pair.figures["l2"]))
             cells = [norm.text, *map(format_value, pair.figures["std"]), *map(format_percent, pair.figures["sparsity"])]
-            rows.append((Cell(there, pair.name), *map(Cell, cells)))
+            rows.append((Cell(there, pair.name), *cells))
         titles = figures("norm", f"std {base}", side.label, f"sparsity {base}", side.label)
         notes = [f"{format_exact(len(found.pairs) - len(moved))} tensors unchanged, {format_exact(len(moved))} changed"]
         notes += [f"{format_exact(len(found.removed))} removed, {format_exact(len(found.added))} added"]
         notes += [f"shown: the {WEIGHTS} whose norm changed most"] if len(moved) > WEIGHTS else []
-        table = Table("", (*texts("Tensor"), *titles) if rows else (), tuple(rows), (", ".join(notes),))
-        yield Section(f"Weights: {side.label} against {base}", (table,))
+        pairs = table((*names("Tensor"), *titles) if rows else (), rows, (", ".join(notes),))
+        yield Section(f"Weights: {side.label} against {base}", (pairs,))
         if drift := found.drift:
-            drifted = tuple(
-                (
-                    Cell(name=str(row["name"])),
-                    Cell(format_value(row["relative_l2"])),
-                    Cell("-" if row["cosine"] is None else f"{row['cosine']:.6f}"),
-                    Cell(format_percent(row["changed_share"])),
-                )
-                for row in drift["changed"][:WEIGHTS]
-            )
+            drifted = [drift_cells(row) for row in drift["changed"][:WEIGHTS]]
             counts = format_exact(drift["identical"]), format_exact(len(drift["changed"]))
             note = f"{counts[0]} tensors identical, {counts[1]} changed"
-            headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed")) if drifted else ()
-            yield Section("Values, tensor by tensor", (Table("", headings, drifted, (note,)),))
+            headings = (*names("Tensor"), *figures("relative L2", "cosine", "changed")) if drifted else ()
+            yield Section("Values, tensor by tensor", (table(headings, drifted, (note,)),))

@@ -28,8 +28,8 @@ class TensorChange:
 
 @dataclass(frozen=True, slots=True)
 class ModuleChange:
-    """Of an added, removed or renamed subtree only the topmost module is listed; the parameters of an
-    added or removed one exclude those of modules below it that only moved."""
+    """Only the topmost module of an added, removed or renamed subtree is listed; the parameters of an added or removed
+    one exclude those of modules below it that only moved."""
 
     state: str
     base_path: str | None
@@ -47,7 +47,7 @@ class ModuleChange:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """`states` is by the path in the first model, and by that in the other for what is new there."""
+    """`base_states` is by the path in the first model, `other_states` by the path of what is new in the other."""
 
     changes: tuple[ModuleChange, ...]
     base_states: dict[str, str]
@@ -87,7 +87,7 @@ def _pair_changes(
 ) -> Iterator[ModuleChange]:
     shapes = _tensor_changes(own[0].get(node.path, {}), own[1].get(partner.path, {}), shapes=True)
     types = _tensor_changes(own[0].get(node.path, {}), own[1].get(partner.path, {}), shapes=False)
-    # Where the module is, if only those above it have other names.
+    # The path it would have if only the modules above it were renamed.
     if node.path == "":
         expected_path = ""
     else:
@@ -157,13 +157,24 @@ class ModuleRow:
     def values(self, key: str) -> tuple[float | None, ...]:
         return tuple(None if row is None else row[key] for row in self.rows)
 
+    def members(self) -> dict[str, object]:
+        """The row as plain data, without its figures."""
+        return {
+            "depth": self.depth,
+            "paths": [found and found.path for found in self.rows],
+            "types": [found and found.type for found in self.rows],
+            "states": list(self.states),
+            "changed": self.is_changed,
+        }
+
     @property
     def is_changed(self) -> bool:
-        """In its structure or in a figure that does not vary from run to run."""
+        """Whether its structure differs, or a figure that does not vary from run to run."""
         return any(state not in (SAME, None) for state in self.states) or self.differs_in(FIXED)
 
     def differs_in(self, keys: Sequence[str]) -> bool:
-        """In one of these figures, or in presence; measured figures always differ and are ignored."""
+        """Whether one of these figures differs, or a side lacks the module; measured figures always differ and are
+        ignored."""
         present = [row for row in self.rows if row is not None]
         fixed = [key for key in keys if key in FIXED] or FIXED
         return len(present) < len(self.rows) or any(row[key] != present[0][key] for row in present for key in fixed)

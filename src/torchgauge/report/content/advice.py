@@ -46,7 +46,7 @@ _WORDS = {
     "param_bytes": ("of the bytes it holds", "bytes"), "stored_bytes": ("of the bytes to store", "bytes to store"),
 }  # fmt: skip
 _SHARES = {"share", "efficiency"}
-# By the end of a name, whose place the unit takes.
+# How a figure is written, by the suffix of its name, which the unit replaces.
 _UNITS: Mapping[str, Callable[[float], str]] = {
     "_flops_per_s": lambda value: f"{format_count(value)}FLOP/s",
     "_bytes_per_s": lambda value: f"{format_count(value)}B/s",
@@ -58,7 +58,7 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
 
 
 def advice_of(view: View) -> Sequence[Advice]:
-    """With the types of the JSON document; so `options_of` and `plan_of`."""
+    """The advice with the types of the JSON document, like `options_of` and `plan_of`."""
     return cast("Sequence[Advice]", view.advice)
 
 
@@ -114,8 +114,14 @@ def place_text(row: Advice, columns: int | None = None) -> str:
     return f"{name}{behind}"
 
 
+def evidence_texts(row: Advice) -> list[str]:
+    """The figures that the advice rests on."""
+    found = (figure_text(name, value) for name, value in row["evidence"].items() if name not in _NO_FIGURES)
+    return [text for text in found if text]
+
+
 def figure_text(name: str, value: object) -> str | None:
-    """A figure in its unit; None for what is not known or too long for a line."""
+    """A figure in its unit; None if it is unknown or too long for a line."""
     if value is None or isinstance(value, Mapping):
         return None
     words = name.split("_")
@@ -215,7 +221,7 @@ def withdrawn_text(row: Advice) -> str:
 
 
 def withdrawn_reason(verified: Verified) -> str:
-    """With the figures that the reason does not state."""
+    """The reason, with the figures that it does not state."""
     reason, gain, interval = verified["reason"], verified["gain"], verified["ci95"]
     if gain is None:
         return str(reason)
@@ -240,9 +246,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
             facts.append(("", gain.get("basis", "predicted")))
         after = [] if row["risk"] == "none" else [("risk", str(row["risk"]))]
         if options.detail:
-            evidence = {name: value for name, value in row["evidence"].items() if name not in _NO_FIGURES}
-            known = ", ".join(text for name, value in evidence.items() if (text := figure_text(name, value)))
-            after += [("evidence", known or "none"), ("confidence", str(row["confidence"]))]
+            known = ", ".join(evidence_texts(row)) or "none"
+            after += [("evidence", known), ("confidence", str(row["confidence"]))]
         code = "\n".join(line for line in (row["code"] or "").splitlines() if line.strip())
         if code.count("\n") >= CODE_LINES_BESIDE:
             title = f"Code for advice {number}: {row['rule']}"

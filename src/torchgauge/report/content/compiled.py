@@ -10,6 +10,7 @@ from torchgauge.facts import Compiled, CompiledKernel, View
 from torchgauge.report.model import (
     Block,
     Cell,
+    Cells,
     Fact,
     Facts,
     Item,
@@ -20,6 +21,7 @@ from torchgauge.report.model import (
     figures,
     more,
     notes,
+    table,
     texts,
 )
 from torchgauge.report.options import Options
@@ -106,15 +108,15 @@ def _kernels(compiled: Compiled, shown: int) -> Table:
         groups.setdefault(key, EqualKernels(kernel)).add(kernel)
     is_timed = any(group.time_s is not None for group in groups.values())
     ranked = sorted(groups.values(), key=lambda group: -(group.time_s or 0.0) if is_timed else -group.bytes)
-    rows = []
+    rows: list[Cells] = []
     for group in ranked[:shown]:
         ops = [op.removeprefix("aten::") for op in group.first.ops]
         fused = format_names(ops, _MOST_OPS)
         paths = sorted(group.modules, key=lambda path: -group.modules[path])
         served = ", ".join(path or "(root)" for path in paths[:_MOST_MODULES])
         others = f" and {len(paths) - _MOST_MODULES} more" if len(paths) > _MOST_MODULES else ""
-        time = [Cell(format_seconds(group.time_s))] if is_timed else []
-        row = [Cell(name=group.first.name, times=group.count), Cell(fused), Cell(others, name=served), *time]
-        rows.append((*row, Cell(format_bytes(group.bytes))))
+        time = [format_seconds(group.time_s)] if is_timed else []
+        launched, modules = Cell(name=group.first.name, times=group.count), Cell(others, name=served)
+        rows.append((launched, fused, modules, *time, format_bytes(group.bytes)))
     headings = (*texts("Kernel", "Ops", "Modules"), *figures(*(["Time"] if is_timed else []), "Bytes"))
-    return Table("", headings, tuple(rows), more(len(ranked) - shown))
+    return table(headings, rows, more(len(ranked) - shown))

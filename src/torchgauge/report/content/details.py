@@ -1,4 +1,4 @@
-"""In the comprehensive report: every parameter and every op with everything known about it, and the machine."""
+"""For the comprehensive report: every parameter and every op with everything known about it, and the machine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from torchgauge.facts import UNCOUNTED, Row, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import quantization_of, removable, value_figures, weight_ops
 from torchgauge.report.bars import spark
-from torchgauge.report.content.energy import ABOUT
 from torchgauge.report.content.weights import FORMATS
 from torchgauge.report.model import Fact, Facts, Item, Listing, Section, Topic
-from torchgauge.report.options import Detail, Options
+from torchgauge.report.options import ABOUT, Detail, Options
 from torchgauge.report.weight_statistics import sqnr_db, structured
 from torchgauge.units import (
     format_bytes,

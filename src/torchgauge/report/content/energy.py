@@ -12,17 +12,18 @@ from torchgauge.report.content.ops import RANKED, shapes_text
 from torchgauge.report.model import (
     Block,
     Cell,
+    Cells,
     Course,
     Fact,
     Facts,
     Section,
-    Table,
     Topic,
     figures,
+    names,
     notes,
-    texts,
+    table_section,
 )
-from torchgauge.report.options import Options
+from torchgauge.report.options import ABOUT, Options
 from torchgauge.report.ranking import BY_ENERGY, THE_MODEL, TopModules, TopOps, is_estimated, rate, top_modules, top_ops
 from torchgauge.units import (
     format_count,
@@ -37,8 +38,6 @@ from torchgauge.units import (
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Carbon, Ends, EnergyFigures, Range, Thermal
-
-ABOUT = "≈ "
 
 
 def sections(view: View, options: Options) -> Iterator[Section]:
@@ -136,28 +135,24 @@ def _rankings(view: View, limit: int) -> Iterator[Section]:
     # FLOPs per estimated joule would only repeat the assumptions of the estimate.
     columns = figures("×", "Estimated" if estimated else "Energy", "share", *(() if estimated else ("FLOP/J",)))
 
-    def cells(count: int, entry: TopModules | TopOps) -> list[Cell]:
-        joules = Cell((ABOUT if estimated else "") + format_joules(entry.value))
-        shown = [Cell(format_exact(count)), joules, Cell(format_percent(entry.share))]
-        return shown if estimated else [*shown, Cell(format_count(rate(entry, entry.flops)))]
+    def cells(count: int, entry: TopModules | TopOps) -> list[str]:
+        joules = (ABOUT if estimated else "") + format_joules(entry.value)
+        shown = [format_exact(count), joules, format_percent(entry.share)]
+        return shown if estimated else [*shown, format_count(rate(entry, entry.flops))]
 
     suffix = ", ESTIMATED" if estimated else ""
-    modules = tuple(
-        (Cell(name=entry.paths or THE_MODEL), Cell(name=entry.kind), *cells(entry.count, entry))
+    modules = [
+        (entry.paths or THE_MODEL, entry.kind, *cells(entry.count, entry))
         for entry in top_modules(view, BY_ENERGY, limit)
-    )
-    if modules:
-        title = f"Most energy-hungry modules, by their own energy{suffix}"
-        table = Table("", (*texts("Module", "Type"), *columns), modules)
-        yield Section(title, (table,), Topic.ENERGY, page_part="energy")
-    ops = tuple(
+    ]
+    title, headings = f"Most energy-hungry modules, by their own energy{suffix}", (*names("Module", "Type"), *columns)
+    yield from table_section(title, headings, modules, topic=Topic.ENERGY, page_part="energy")
+    ops: list[Cells] = [
         (Cell(f" {shapes_text(entry.input_shapes, entry.output_shapes)}", entry.op), *cells(entry.calls, entry))
         for entry in top_ops(view, BY_ENERGY, limit)
-    )
-    if ops:
-        title = f"Most energy-hungry ops, equal calls together{suffix}"
-        table = Table("", (*texts("Op"), *columns), ops, parts_notes(view))
-        yield Section(title, (table,), Topic.ENERGY, page_part="energy")
+    ]
+    title, headings = f"Most energy-hungry ops, equal calls together{suffix}", (*names("Op"), *columns)
+    yield from table_section(title, headings, ops, parts_notes(view), topic=Topic.ENERGY, page_part="energy")
 
 
 def parts_notes(view: View) -> tuple[str, ...]:

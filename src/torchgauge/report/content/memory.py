@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchgauge.facts import OpRecord, View
 from torchgauge.facts.measurements import measurements_of
@@ -21,7 +22,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     facts = [*memory_facts(view)]
     blocks: list[Block] = [Facts(facts)] if facts else []
     run = moments(view)
-    # On one scale: what was held after each op, and what it held in addition while it ran.
+    # On one scale: the memory held after each op, and the workspace that it needed while it ran.
     lines = {"activations": [m.activations_bytes for m in run], "workspace": [m.workspace_bytes for m in run]}
     lines["gradients"] = [moment.gradients_bytes for moment in run]
     top = max((max(values, default=0) for values in lines.values()), default=0)
@@ -45,15 +46,8 @@ def memory_facts(view: View) -> Iterator[Fact]:
         note = f"by one run; predicted {format_bytes(peak.predicted_bytes)}{difference}"
         yield "Allocated at most", format_bytes(peak.measured_bytes), note
     if held is not None:
-        parts = {
-            "parameters": held.parameters_bytes,
-            "buffers": held.buffers_bytes,
-            "inputs": held.inputs_bytes,
-            "activations": held.activations_bytes,
-            **({"gradients": held.gradients_bytes} if held.gradients_bytes else {}),
-            "workspace": held.workspace_bytes,
-        }
-        sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+        shown = {name: size for name, size in held.parts.items() if size or name != "gradients"}
+        sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.items())
         yield "At the peak", "", f"{sizes}; at {op_place(held.op)}"
     figures = measurements_of(view).get("memory")
     if not figures:
@@ -89,22 +83,16 @@ class MemoryPeak:
 
     @property
     def difference_share(self) -> float | None:
-        """Of the prediction."""
+        """The difference as a share of the prediction."""
         difference = self.measured_bytes - self.predicted_bytes
         return share_of(difference, self.predicted_bytes) if self.predicted_bytes else None
 
 
-@dataclass(frozen=True, slots=True)
-class Categories:
-    """Memory at the measured peak by purpose; `op` is the op that reached it."""
+class AtPeak(NamedTuple):
+    """The op that reached the measured peak, and the bytes that were held then by purpose."""
 
     op: OpRecord
-    parameters_bytes: int
-    buffers_bytes: int
-    inputs_bytes: int
-    activations_bytes: int
-    gradients_bytes: int
-    workspace_bytes: int
+    parts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,22 +134,22 @@ def moments(view: View) -> list[Moment]:
     return found
 
 
-def at_peak(view: View) -> Categories | None:
+def at_peak(view: View) -> AtPeak | None:
     """The op whose own work held the most."""
     ops = {op.index: op for op in view.capture.ops}
     known = [moment for moment in moments(view) if moment.op in ops]
     if not known:
         return None
     top = max(known, key=lambda moment: moment.total_bytes)
-    return Categories(
-        op=ops[top.op],
-        parameters_bytes=view.totals.param_bytes,
-        buffers_bytes=view.totals.buffer_bytes,
-        inputs_bytes=view.capture.input_bytes,
-        activations_bytes=top.activations_bytes,
-        gradients_bytes=top.gradients_bytes,
-        workspace_bytes=top.workspace_bytes,
-    )
+    parts = {
+        "parameters": view.totals.param_bytes,
+        "buffers": view.totals.buffer_bytes,
+        "inputs": view.capture.input_bytes,
+        "activations": top.activations_bytes,
+        "gradients": top.gradients_bytes,
+        "workspace": top.workspace_bytes,
+    }
+    return AtPeak(ops[top.op], parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""With `--ops`: the most expensive modules and ops, distributions, coverage."""
+"""Shown with `--ops`: the most expensive modules and ops, distributions, coverage."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, TensorSpec, View
-from torchgauge.report.model import Block, Cell, Section, Table, Text, Topic, figures, more, texts
+from torchgauge.report.model import (
+    Block,
+    Cell,
+    Cells,
+    Section,
+    Text,
+    Topic,
+    figures,
+    more,
+    names,
+    table,
+    table_section,
+    texts,
+)
 from torchgauge.report.options import Options, format_shapes
-from torchgauge.report.ranking import BY_FLOPS, THE_MODEL, share_of, top_modules, top_ops
+from torchgauge.report.ranking import BY_FLOPS, THE_MODEL, TopModules, TopOps, share_of, top_modules, top_ops
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 
 # Rows of a ranking on a screen, and in a document.
@@ -30,79 +43,60 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         yield _distribution("Distribution by phase", "Phase", slices)
     if view.capture.has_code:
         kinds = layer_kinds(view)
-        rows = tuple(
-            (
-                Cell(name=entry.kind),
-                Cell(format_exact(entry.count)),
-                Cell(format_count(entry.params)),
-                Cell(format_percent(entry.share)),
-                Cell(format_bytes(entry.param_bytes)),
-            )
-            for entry in kinds[:MAX_LAYER_KINDS]
-        )
-        headings = (*texts("Type"), *figures("Count", "Params", "share", "Param bytes"))
-        table = Table("", headings, rows, more(len(kinds) - MAX_LAYER_KINDS, "types"))
-        yield Section("Layers and parameters by type", (table,), Topic.LAYERS)
+        headings = (*names("Type"), *figures("Count", "Params", "share", "Param bytes"))
+        rows = []
+        for entry in kinds[:MAX_LAYER_KINDS]:
+            params, share = format_count(entry.params), format_percent(entry.share)
+            rows.append((entry.kind, format_exact(entry.count), params, share, format_bytes(entry.param_bytes)))
+        by_type = table(headings, rows, more(len(kinds) - MAX_LAYER_KINDS, "types"))
+        yield Section("Layers and parameters by type", (by_type,), Topic.LAYERS)
         yield coverage_section(view)
-    elif counts := list(view.architecture.layer_counts.items())[:MAX_LAYER_KINDS]:
+    else:
         # Kinds that names and shapes resemble: their parameters are known by module only.
-        resembled = tuple((Cell(name=kind), Cell(format_exact(count))) for kind, count in counts)
-        table = Table("", (*texts("Resembles"), *figures("Count")), resembled)
-        yield Section("Layers by kind, from names and shapes", (table,), Topic.LAYERS)
+        counts = [(kind, format_exact(count)) for kind, count in view.architecture.layer_counts.items()]
+        title, headings = "Layers by kind, from names and shapes", (*names("Resembles"), *figures("Count"))
+        yield from table_section(title, headings, counts[:MAX_LAYER_KINDS], topic=Topic.LAYERS)
 
 
 def _rankings(view: View, limit: int) -> Iterator[Section]:
-    modules = tuple(
-        (
-            Cell(name=entry.paths or THE_MODEL),
-            Cell(name=entry.kind),
-            Cell(format_exact(entry.count)),
-            Cell(format_count(entry.macs)),
-            Cell(format_count(entry.flops)),
-            Cell(format_percent(entry.share)),
-        )
+    work = figures("×", "MACs", "FLOPs", "share")
+    modules: list[Cells] = [
+        (entry.paths or THE_MODEL, entry.kind, format_exact(entry.count), *_work(entry))
         for entry in top_modules(view, BY_FLOPS, limit)
-    )
-    headings = (*texts("Module", "Type"), *figures("×", "MACs", "FLOPs", "share"))
-    if modules:
-        yield Section("Most expensive modules, by their own FLOPs", (Table("", headings, modules),), Topic.OPS)
-    ops = tuple(
+    ]
+    title = "Most expensive modules, by their own FLOPs"
+    yield from table_section(title, (*names("Module", "Type"), *work), modules, topic=Topic.OPS)
+    ops: list[Cells] = [
         (
-            Cell(name=entry.op),
-            Cell(shapes_text(entry.input_shapes, entry.output_shapes)),
-            Cell(format_exact(entry.calls)),
-            *_work(entry.is_counted, format_count(entry.macs), format_count(entry.flops), format_percent(entry.share)),
+            entry.op,
+            shapes_text(entry.input_shapes, entry.output_shapes),
+            format_exact(entry.calls),
+            *_work(entry, entry.is_counted),
         )
         for entry in top_ops(view, BY_FLOPS, limit)
-    )
-    headings = (*texts("Op", "Shapes"), *figures("×", "MACs", "FLOPs", "share"))
-    if ops:
-        yield Section("Most expensive ops, equal calls together", (Table("", headings, ops),), Topic.OPS)
+    ]
+    title = "Most expensive ops, equal calls together"
+    yield from table_section(title, (*names("Op"), *texts("Shapes"), *work), ops, topic=Topic.OPS)
 
 
-def _work(is_known: bool, *values: str) -> list[Cell]:
+def _work(entry: TopModules | TopOps, is_known: bool = True) -> list[Cell]:
+    return _known(is_known, format_count(entry.macs), format_count(entry.flops), format_percent(entry.share))
+
+
+def _known(is_known: bool, *values: str) -> list[Cell]:
     return [Cell(value if is_known else UNKNOWN, is_warning=not is_known) for value in values]
 
 
 def _distribution(title: str, first: str, slices: Sequence[Slice]) -> Section:
     headings = (*texts(first), *figures("Ops", "MACs", "share", "FLOPs", "share", "Bytes moved", "share"))
-    rows = tuple(
-        (
-            Cell(entry.name),
-            Cell(format_exact(entry.ops)),
-            *_work(
-                entry.uncounted < entry.ops,
-                format_count(entry.macs),
-                format_percent(entry.macs_share),
-                format_count(entry.flops),
-                format_percent(entry.flops_share),
-            ),
-            Cell(format_bytes(entry.bytes_moved)),
-            Cell(format_percent(entry.bytes_share)),
-        )
-        for entry in slices
-    )
-    return Section(title, (Table("", headings, rows),), Topic.OPS)
+    rows: list[Cells] = []
+    for entry in slices:
+        macs = format_count(entry.macs), format_percent(entry.macs_share)
+        flops = format_count(entry.flops), format_percent(entry.flops_share)
+        work = _known(entry.uncounted < entry.ops, *macs, *flops)
+        moved = format_bytes(entry.bytes_moved), format_percent(entry.bytes_share)
+        rows.append((entry.name, format_exact(entry.ops), *work, *moved))
+    return Section(title, (table(headings, rows),), Topic.OPS)
 
 
 def coverage_section(view: View) -> Section:
@@ -113,12 +107,9 @@ def coverage_section(view: View) -> Section:
     )
     blocks: list[Block] = [Text(counts)]
     if facts.uncounted:
-        rows = tuple(
-            (Cell(name=entry.op), Cell(format_exact(entry.calls)), Cell(format_bytes(entry.bytes_moved)))
-            for entry in facts.uncounted_ops
-        )
-        headings = (*texts("Uncounted op"), *figures("Calls", "Bytes moved"))
-        blocks += [Text(uncounted_text(facts), is_warning=True), Table("", headings, rows)]
+        rows = [(row.op, format_exact(row.calls), format_bytes(row.bytes_moved)) for row in facts.uncounted_ops]
+        headings = (*names("Uncounted op"), *figures("Calls", "Bytes moved"))
+        blocks += [Text(uncounted_text(facts), is_warning=True), table(headings, rows)]
     return Section("Coverage of ops", tuple(blocks), Topic.OPS)
 
 
@@ -154,7 +145,7 @@ def by_category(view: View) -> list[Slice]:
 
 
 def by_phase(view: View) -> list[Slice]:
-    """In the order the phases ran."""
+    """One slice per phase, in the order they ran."""
     return _slices(view, lambda op: op.phase)
 
 
@@ -192,7 +183,7 @@ class LayerKind:
 
 
 def layer_kinds(view: View) -> list[LayerKind]:
-    """By parameters, then by count. Tied parameters count once, in the module that has their first name."""
+    """Sorted by parameters, then by count. Tied parameters count once, in the module that has their first name."""
     owned: dict[str, list[TensorSpec]] = {}
     for param in view.capture.params:
         if not param.is_buffer:

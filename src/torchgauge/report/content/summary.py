@@ -12,8 +12,8 @@ from torchgauge.facts.figures import ESTIMATED
 from torchgauge.facts.peak_memory import memory_at_peak
 from torchgauge.report.content.ops import coverage, unused_modules
 from torchgauge.report.layout import shorten
-from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, Topic, more, notes, texts
-from torchgauge.report.options import Options
+from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Text, Topic, more, notes, table, texts
+from torchgauge.report.options import ABOUT, Options
 from torchgauge.units import (
     format_bytes,
     format_count,
@@ -28,7 +28,8 @@ from torchgauge.units import (
 )
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import ForecastRow, Optimizer, Scheduler
+    from torchgauge.facts.document_types import ForecastRow
+    from torchgauge.facts.files import Optimizer, Scheduler
 
 _LONGEST_INPUT_NAME = 32
 _LONGEST_METADATA = 80
@@ -63,11 +64,9 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if unusual:
         rows = []
         for entry in unusual[:_LISTED_IMPORTS]:
-            warns = entry.verdict == "dangerous"
-            called = Cell("yes" if entry.called else "no")
+            warns, called = entry.verdict == "dangerous", "yes" if entry.called else "no"
             rows.append((Cell(entry.verdict, is_warning=warns), Cell(name=entry.name, is_warning=warns), called))
-        left_out = more(len(unusual) - _LISTED_IMPORTS)
-        blocks.append(Table("", texts("Verdict", "Name", "Called"), tuple(rows), left_out))
+        blocks.append(table(texts("Verdict", "Name", "Called"), rows, more(len(unusual) - _LISTED_IMPORTS)))
     yield Section(f"What its pickle {what}", tuple(blocks), Topic.NOTES, page_part="method")
 
 
@@ -83,7 +82,7 @@ def summary_facts(view: View) -> list[Fact]:
     elif view.energy is not None and view.energy["origin"] == ESTIMATED:
         joules = view.energy["estimated_joules"]
         within = f"between {format_joules(joules['low'])} and {format_joules(joules['high'])}"
-        facts.append(("Energy, ESTIMATED", f"≈ {format_joules(joules['value'])}", f"{within}: no meter measured it"))
+        facts.append(("Energy, ESTIMATED", ABOUT + format_joules(joules["value"]), f"{within}: no meter measured it"))
     return facts
 
 
@@ -97,13 +96,18 @@ def model_names(view: View) -> list[str]:
     return list(dict.fromkeys(filter(None, (model_kind(view), view.capture.target.name))))
 
 
-def run_text(view: View) -> str:
-    """`inference on cpu, float32, static (nothing computed)`."""
+def param_types(view: View) -> str:
+    """The types of the parameters, that of the most elements first."""
     elements: Counter[str] = Counter()
     for param in view.capture.params:
         if not param.is_buffer:
             elements[param.spec.dtype] += param.spec.numel
-    dtypes = ", ".join(dtype for dtype, _ in elements.most_common()) or "no parameters"
+    return ", ".join(dtype for dtype, _ in elements.most_common())
+
+
+def run_text(view: View) -> str:
+    """`inference on cpu, float32, static (nothing computed)`."""
+    dtypes = param_types(view) or "no parameters"
     run = view.capture.run
     if run.mode is None:
         return f"{run.reason}; {dtypes}"

@@ -13,20 +13,19 @@ from torchgauge.report.content.time import interval_share
 from torchgauge.report.model import (
     Bars,
     Block,
-    Cell,
     Fact,
     Facts,
     Point,
     Scatter,
     Section,
-    Table,
     Text,
     Topic,
     figures,
     notes,
+    table,
     texts,
 )
-from torchgauge.report.options import Options
+from torchgauge.report.options import ABOUT, Options
 from torchgauge.units import (
     format_bytes,
     format_count,
@@ -66,43 +65,32 @@ class SweepPoint:
 
 def sections(view: View, options: Options) -> Iterator[Section]:
     for key, points in sweep_points(view).items():
-        rows = tuple(
-            (
-                Cell(str(point.value)),
-                Cell(format_seconds(point.median_s)),
-                Cell(format_percent(point.precision)),
-                Cell(format_count(point.throughput_per_s)),
-                Cell(format_bytes(point.peak_bytes)),
-            )
-            for point in points
-        )
+        rows = []
+        for point in points:
+            time = format_seconds(point.median_s), format_percent(point.precision)
+            rows.append((str(point.value), *time, format_count(point.throughput_per_s), format_bytes(point.peak_bytes)))
         is_rate = key in _BY_THROUGHPUT
         drawn = tuple(point.throughput_per_s if is_rate else point.median_s for point in points)
         bars = Bars("throughput" if is_rate else "time", drawn)
-        table = Table("", figures(key, "Median", "±", "Samples/s", "Peak"), rows, bars=bars)
+        measured = table(figures(key, "Median", "±", "Samples/s", "Peak"), rows, bars=bars)
         failures = [f"{key} {point.value}: {point.failure}" for point in points if point.failure]
-        blocks = (table, *notes(failures, is_warning=True))
+        blocks = (measured, *notes(failures, is_warning=True))
         yield Section(f"Sweep over {key}", blocks, Topic.SWEEP, page_part="sweeps")
     yield from _pareto(view)
     threads = measurements_of(view).get("threads") or {}
     if scaling := threads.get("scaling"):
-        scaled = tuple(
-            (
-                Cell(format_exact(row["threads"])),
-                Cell(format_seconds(row["median_s"])),
-                Cell(format_value(row["speedup"])),
-                Cell(format_percent(row["efficiency"])),
-            )
-            for row in scaling
-        )
+        timed = []
+        for row in scaling:
+            speed = format_value(row["speedup"]), format_percent(row["efficiency"])
+            timed.append((format_exact(row["threads"]), format_seconds(row["median_s"]), *speed))
         bars = Bars("speed-up", tuple(row["speedup"] for row in scaling))
-        table = Table("", figures("Threads", "Median", "Speed-up", "Efficiency"), scaled, bars=bars)
+        scaled = table(figures("Threads", "Median", "Speed-up", "Efficiency"), timed, bars=bars)
         facts = [*thread_facts(view)]
-        yield Section("Thread scaling", (table, *([Facts(facts)] if facts else [])), Topic.SWEEP, page_part="sweeps")
+        yield Section("Thread scaling", (scaled, *([Facts(facts)] if facts else [])), Topic.SWEEP, page_part="sweeps")
 
 
 def sweep_points(view: View) -> dict[str, list[SweepPoint]]:
-    """By the quantity that is varied, in the order of measurement."""
+    """The points of each swept quantity, in the order of measurement."""
     points: dict[str, list[SweepPoint]] = {}
     for row in measurements_of(view).get("sweep") or ():
         latency, memory = row["latency"], row.get("memory")
@@ -135,12 +123,11 @@ def _pareto(view: View) -> Iterator[Section]:
             energy = format_joules(row[ENERGY])
         else:
             within = f"{format_joules(guess['low'])} to {format_joules(guess['high'])}"
-            energy = f"≈ {format_joules(guess['value'])} ({within})"
+            energy = f"{ABOUT}{format_joules(guess['value'])} ({within})"
         mark = MARKED if row.get("efficient") else ""
         point, cap = f"{row['key']} {row['value']}", format_watts(row.get("power_limit_watts"))
-        cells.append((Cell(point), Cell(format_seconds(row.get(TIME))), Cell(energy), Cell(cap), Cell(mark)))
-    table = Table("", (*texts("Point"), *figures("Time", "Energy", "Power cap", "")), tuple(cells))
-    blocks: list[Block] = [table]
+        cells.append((point, format_seconds(row.get(TIME)), energy, cap, mark))
+    blocks: list[Block] = [table((*texts("Point"), *figures("Time", "Energy", "Power cap", "")), cells)]
     measured = [row for row in rows if row.get(ENERGY) is not None]
     if not measured:
         title = f"{PARETO}, energy ESTIMATED"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import measurements_of
-from torchgauge.report.model import Block, Cell, Fact, Facts, Section, Table, Text, Topic, figures, notes, texts
+from torchgauge.report.model import Block, Fact, Facts, Section, Text, Topic, figures, notes, table, texts
 from torchgauge.report.options import Options
 from torchgauge.units import format_bytes, format_count, format_percent, format_value
 
@@ -30,13 +30,11 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     found = measurements_of(view).get("system")
     quantities, absent = list(sampled(view)), found["absent"] if found else {}
     if quantities or absent:
-        rows = tuple(
-            (Cell(entry.title), *(Cell(entry.text(value)) for value in (entry.mean, entry.low, entry.high)))
-            for entry in quantities
-            if entry.high
-        )
+        rows = [
+            (one.title, one.text(one.mean), one.text(one.low), one.text(one.high)) for one in quantities if one.high
+        ]
         blocks: list[Block] = []
-        blocks += [Table("", (*texts("Quantity"), *figures("Mean", "Least", "Most")), rows)] if rows else []
+        blocks += [table((*texts("Quantity"), *figures("Mean", "Least", "Most")), rows)] if rows else []
         if nothing := ", ".join(entry.title for entry in quantities if entry.high == 0):
             blocks.append(Text(f"No data for {nothing}.", is_remark=True))
         cost = found.get("cost") if found else None

@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING
 from torchgauge.facts import TraceRecord, View
 from torchgauge.facts.measurements import measurements_of
 from torchgauge.report.content.ops import RANKED, shapes_text
-from torchgauge.report.model import Cell, Fact, Facts, Section, Table, Text, Topic, figures, more, notes, texts
+from torchgauge.report.model import (
+    Cell,
+    Cells,
+    Fact,
+    Facts,
+    Section,
+    Text,
+    Topic,
+    figures,
+    more,
+    names,
+    notes,
+    table,
+    table_section,
+)
 from torchgauge.report.options import Options
 from torchgauge.report.ranking import BY_TIME, THE_MODEL, equal_calls, rate, share_of, top_modules, top_ops, top_phases
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent, format_seconds, format_value
@@ -29,22 +43,16 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if ranked := top_ops(view, BY_TIME, options.rows(*RANKED)):
         has_roof = any(entry.roof_share is not None for entry in ranked)
         roof = ("of roof",) if has_roof else ()
-        headings = (*texts("Op"), *figures("×", "Time", "share", "FLOP/s", "Bytes/s", *roof, "Bound"))
-        rows = tuple(
-            (
-                Cell(f" {shapes_text(entry.input_shapes, entry.output_shapes)}", entry.op),
-                Cell(format_exact(entry.calls)),
-                Cell(format_seconds(entry.value)),
-                Cell(format_percent(entry.share)),
-                Cell(format_count(rate(entry, entry.flops))),
-                Cell(format_bytes(rate(entry, entry.bytes_moved))),
-                *([Cell(format_percent(entry.roof_share))] if has_roof else []),
-                Cell(entry.bound or "-"),
-            )
-            for entry in ranked
-        )
-        table = Table("", headings, rows, (op_times_note(has_roof=has_roof),))
-        yield Section("Slowest ops, equal calls together", (table,), Topic.TIME, page_part="time")
+        headings = (*names("Op"), *figures("×", "Time", "share", "FLOP/s", "Bytes/s", *roof, "Bound"))
+        rows: list[Cells] = []
+        for entry in ranked:
+            op = Cell(f" {shapes_text(entry.input_shapes, entry.output_shapes)}", entry.op)
+            time = format_exact(entry.calls), format_seconds(entry.value), format_percent(entry.share)
+            rates = format_count(rate(entry, entry.flops)), format_bytes(rate(entry, entry.bytes_moved))
+            near = [format_percent(entry.roof_share)] if has_roof else []
+            rows.append((op, *time, *rates, *near, entry.bound or "-"))
+        slowest = table(headings, rows, (op_times_note(has_roof=has_roof),))
+        yield Section("Slowest ops, equal calls together", (slowest,), Topic.TIME, page_part="time")
     if (residue := residue_section(view)) is not None:
         yield residue
 
@@ -119,35 +127,25 @@ def interval_share(latency: Latency | None) -> float | None:
 
 
 def _slow_modules(view: View, limit: int) -> Iterator[Section]:
-    if ranked := top_modules(view, BY_TIME, limit):
-        headings = (*texts("Module", "Type"), *figures("×", "FLOPs", "Self", "share"))
-        rows = tuple(
-            (
-                Cell(name=entry.paths or THE_MODEL),
-                Cell(name=entry.kind),
-                Cell(format_exact(entry.count)),
-                Cell(format_count(entry.flops)),
-                Cell(format_seconds(entry.value)),
-                Cell(format_percent(entry.share)),
-            )
-            for entry in ranked
-        )
-        title = "Slowest modules, by their own measured time"
-        yield Section(title, (Table("", headings, rows),), Topic.TIME, page_part="time")
+    rows = []
+    for entry in top_modules(view, BY_TIME, limit):
+        time = format_seconds(entry.value), format_percent(entry.share)
+        rows.append((entry.paths or THE_MODEL, entry.kind, format_exact(entry.count), format_count(entry.flops), *time))
+    headings = (*names("Module", "Type"), *figures("×", "FLOPs", "Self", "share"))
+    title = "Slowest modules, by their own measured time"
+    yield from table_section(title, headings, rows, topic=Topic.TIME, page_part="time")
     by_phase = top_phases(view, limit)
     phases = list(dict.fromkeys(phase for entry in by_phase for phase in entry.seconds))
     if len(phases) > 1:
-        phased = tuple(
-            (
-                Cell(name=entry.paths or THE_MODEL),
-                Cell(format_exact(entry.count)),
-                *(Cell(format_seconds(entry.seconds.get(phase))) for phase in phases),
-            )
-            for entry in by_phase
+        phased = [
+            (one.paths or THE_MODEL, format_exact(one.count), *(format_seconds(one.seconds.get(at)) for at in phases))
+            for one in by_phase
+        ]
+        title, headings = (
+            "Slowest modules by phase, their own measured time",
+            (*names("Module"), *figures("×", *phases)),
         )
-        title = "Slowest modules by phase, their own measured time"
-        table = Table("", (*texts("Module"), *figures("×", *phases)), phased)
-        yield Section(title, (table,), Topic.TIME, page_part="time")
+        yield from table_section(title, headings, phased, topic=Topic.TIME, page_part="time")
 
 
 def op_times_note(*, has_roof: bool) -> str:
@@ -256,7 +254,7 @@ def _predicted_times(view: View, options: Options) -> Iterator[Section]:
         ranked.append((seconds, device_s, calls, longest))
     ranked.sort(key=lambda entry: -entry[0])
     limit = options.rows(*RANKED)
-    lines = []
+    lines: list[Cells] = []
     for seconds, device_s, calls, longest in ranked[:limit]:
         signature = calls[0].signature
         shapes = [tuple(spec.shape for spec in specs) for specs in (signature.inputs, signature.outputs)]
@@ -265,8 +263,8 @@ def _predicted_times(view: View, options: Options) -> Iterator[Section]:
             format_seconds(device_s), format_percent(longest["predicted_roof_share"]),
             longest["predicted_bound"] or "-", longest["predicted_source"] or "-",
         ]  # fmt: skip
-        lines.append((Cell(f" {shapes_text(*shapes)}", signature.op), *map(Cell, cells)))
-    headings = (*texts("Op"), *figures("×", "Time", "share", "on device", "of roof", "Bound", "Source"))
+        lines.append((Cell(f" {shapes_text(*shapes)}", signature.op), *cells))
+    headings = (*names("Op"), *figures("×", "Time", "share", "on device", "of roof", "Bound", "Source"))
     note = "Predicted, not measured; equal calls together. Time includes waiting for the host."
-    table = Table("", headings, tuple(lines), (*more(len(ranked) - limit, "kinds of calls"), note))
-    yield Section(f"Where the time goes on {first['title']}, predicted", (table,), Topic.TIME, name="predicted-time")
+    ops = table(headings, lines, (*more(len(ranked) - limit, "kinds of calls"), note))
+    yield Section(f"Where the time goes on {first['title']}, predicted", (ops,), Topic.TIME, name="predicted-time")

@@ -12,18 +12,20 @@ from torchgauge.facts.weights import quantization_of, removable
 from torchgauge.report.layout import Heading
 from torchgauge.report.model import (
     Block,
-    Cell,
+    Cells,
     Fact,
     Facts,
     Item,
     Listing,
     Section,
-    Table,
     Text,
     Topic,
     figures,
     more,
+    names,
     notes,
+    table,
+    table_section,
     texts,
 )
 from torchgauge.report.options import Detail, Options
@@ -58,7 +60,7 @@ from torchgauge.units import (
 )
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Against
+    from torchgauge.facts.document_types import Against, Drift
 
 # Rows shown of each table or list; the others are counted.
 _MAX_PLACES, _MAX_LISTED, _MAX_HARDEST = 40, 10, 5
@@ -67,8 +69,6 @@ _MAX_CHANGED, _MAX_NAMED = 25, 10
 _MAX_MAPS, _MAX_MAP_ROWS, _MAX_MAP_LABEL = 2, 10, 28
 # On a narrower page some columns are left out, so that names stay readable.
 ALL_COLUMNS_MIN_WIDTH = 96
-# A column: its title, the text of a row's cell, whether it can be left out.
-Shown = tuple[str, Callable[[Any], str], bool]
 SIBLINGS = "×: siblings, with their median std, largest |max| and worst int8; 30 dB: the smallest format that keeps it"
 FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
 
@@ -83,10 +83,10 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         ]
         unread = "The values were not read: --weights (weights=True) gives their statistics."
         missing = [Text(unread, is_remark=True)] if view.weight_summary is None else []
-        yield _section("Parameters", Facts(parameters), *missing)
+        yield Section("Parameters", (Facts(parameters), *missing), Topic.WEIGHTS, page_part="weights")
     summary = summary_of(view)
     if values := [*value_facts(view)]:
-        yield _section("Values of the parameters", Facts(values))
+        yield Section("Values of the parameters", (Facts(values),), Topic.WEIGHTS, page_part="weights")
     if kinds := kinds_section(view):
         yield kinds
     if options.detail:
@@ -95,7 +95,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         yield from _structures(view)
         yield from _packings(view)
     yield from _outliers(view)
-    yield from (_heat_map(found, options.width) for found in heat_maps(view)[:_MAX_MAPS])
+    for heat_map in heat_maps(view)[:_MAX_MAPS]:
+        yield from _heat_map(heat_map, options.width)
     yield from _operations(view)
     found = advice(view)
     if found:
@@ -114,8 +115,10 @@ def _listed(title: str, shown: Listing, count: int, topic: Topic) -> Section:
     return Section(title, (shown, *left_out), topic, page_part="weights")
 
 
-def _section(title: str, *blocks: Table | Facts | Text) -> Section:
-    return Section(title, blocks, Topic.WEIGHTS, page_part="weights")
+def _section(
+    title: str, headings: tuple[Heading, ...], rows: Sequence[Cells], notes: tuple[str, ...] = (), name: str = ""
+) -> Iterator[Section]:
+    return table_section(title, headings, rows, notes, topic=Topic.WEIGHTS, page_part="weights", name=name)
 
 
 def value_facts(view: View) -> Iterator[Fact]:
@@ -165,86 +168,70 @@ def scan_text(scan: Members) -> str:
     return f"{format_bytes(nbytes)}{rate}, {depth}"
 
 
-def _table(
-    title: str, names: Sequence[str], rows: Sequence[Any], columns: Sequence[Shown], notes: tuple[str, ...] = ()
-) -> Table:
-    headings = [Heading(title, is_figure=False)]
-    headings += [Heading(name, min_width=ALL_COLUMNS_MIN_WIDTH if is_spare else 0) for name, _, is_spare in columns]
-    cells = zip(names, rows, strict=True)
-    body = tuple((Cell(name=name), *(Cell(form(row)) for _, form, _ in columns)) for name, row in cells)
-    return Table("", tuple(headings), body, notes)
-
-
 def kinds_section(view: View) -> Section | None:
     summary = summary_of(view)
-    kinds = summary.get("by_kind", []) if summary else []
-    columns: list[Shown] = [
-        ("Tensors", lambda kind: format_exact(kind["tensors"]), False),
-        ("Bytes", lambda kind: format_bytes(kind["bytes"]), False),
-        ("Mean", lambda kind: format_value(kind.get("mean")), True),
-        ("Std", lambda kind: format_value(kind.get("std")), False),
-        ("|Max|", lambda kind: format_value(kind.get("abs_max")), False),
-        ("Zeros", lambda kind: format_percent(kind.get("sparsity")), False),
-        ("Prunable", lambda kind: format_percent(removable(kind)), False),
-        ("int8", lambda kind: format_decibels(sqnr_db(kind, "int8")), False),
-    ]
-    if not kinds:
-        return None
-    return _section("Values by kind of layer", _table("Kind", [kind["kind"] for kind in kinds], kinds, columns))
+    headings = (
+        *names("Kind"), *figures("Tensors", "Bytes"), *figures("Mean", min_width=ALL_COLUMNS_MIN_WIDTH),
+        *figures("Std", "|Max|", "Zeros", "Prunable", "int8"),
+    )  # fmt: skip
+    rows = []
+    for kind in summary.get("by_kind", []) if summary else []:
+        values = map(format_value, (kind.get("mean"), kind.get("std"), kind.get("abs_max")))
+        shares = format_percent(kind.get("sparsity")), format_percent(removable(kind))
+        size = format_exact(kind["tensors"]), format_bytes(kind["bytes"])
+        rows.append((kind["kind"], *size, *values, *shares, format_decibels(sqnr_db(kind, "int8"))))
+    return next(_section("Values by kind of layer", headings, rows), None)
 
 
 def _places(view: View) -> Iterator[Section]:
     found = places(view)
-    columns: list[Shown] = [
-        ("×", lambda place: format_exact(place.count), False),
-        ("Bytes", lambda place: format_bytes(place.nbytes), False),
-        ("Std", lambda place: format_value(place.std), False),
-        ("|Max|", lambda place: format_value(place.abs_max), False),
-        ("Zeros", lambda place: format_percent(place.sparsity), True),
-        ("Prunable", lambda place: format_percent(place.removable), True),
-        ("int8", lambda place: format_decibels(place.int8_db), False),
-        ("30 dB", lambda place: place.smallest_30db, False),
-    ]
-    shown = found[:_MAX_PLACES]
-    if shown:
-        names = [place.pattern.removesuffix(".weight") for place in shown]
-        table = _table("Tensor", names, shown, columns, (*more(len(found) - _MAX_PLACES, "places"), SIBLINGS))
-        yield Section("Largest weights", (table,), Topic.WEIGHTS, page_part="weights", name="weights")
+    headings = (
+        *names("Tensor"), *figures("×", "Bytes", "Std", "|Max|"),
+        *figures("Zeros", "Prunable", min_width=ALL_COLUMNS_MIN_WIDTH), *figures("int8", "30 dB"),
+    )  # fmt: skip
+    rows = []
+    for place in found[:_MAX_PLACES]:
+        size = format_exact(place.count), format_bytes(place.nbytes)
+        values = format_value(place.std), format_value(place.abs_max)
+        shares = format_percent(place.sparsity), format_percent(place.removable)
+        name, formats = place.pattern.removesuffix(".weight"), (format_decibels(place.int8_db), place.smallest_30db)
+        rows.append((name, *size, *values, *shares, *formats))
+    left_out = (*more(len(found) - _MAX_PLACES, "places"), SIBLINGS)
+    yield from _section("Largest weights", headings, rows, left_out, name="weights")
 
 
 def _hardest(view: View) -> Iterator[Section]:
-    rows = hardest(view, _MAX_HARDEST)
-    columns: list[Shown] = [
-        ("Shape", lambda row: format_shape(row["shape"]), True),
-        ("int8", lambda row: format_decibels(sqnr_db(row, "int8")), False),
-        ("by channel", lambda row: format_decibels(sqnr_db(row, "int8", "per_channel")), False),
-        ("by 128", lambda row: format_decibels(sqnr_db(row, "int8", "group128")), False),
-        ("Outliers", lambda row: format_percent(quantization_of(row).get("outlier_share")), True),
-        ("Kurtosis", lambda row: format_value(row["kurtosis"]), True),
-        ("30 dB", lambda row: formats_text([quantization_of(row).get("smallest_30db")]), False),
-    ]
-    if not any(sqnr_db(row, "int8", "per_channel") is not None for row in rows):  # no deep pass
-        columns = [column for column in columns if not column[0].startswith("by ")]
-    if rows:
-        names = [row["name"].removesuffix(".weight") for row in rows]
-        yield _section("Hardest to quantize, with one scale", _table("Tensor", names, rows, columns))
+    found = hardest(view, _MAX_HARDEST)
+    is_deep = any(sqnr_db(row, "int8", "per_channel") is not None for row in found)
+    grains = {"int8": "per_tensor", **({"by channel": "per_channel", "by 128": "group128"} if is_deep else {})}
+    headings = (
+        *names("Tensor"), *figures("Shape", min_width=ALL_COLUMNS_MIN_WIDTH), *figures(*grains),
+        *figures("Outliers", "Kurtosis", min_width=ALL_COLUMNS_MIN_WIDTH), *figures("30 dB"),
+    )  # fmt: skip
+    rows = []
+    for row in found:
+        known, decibels = (
+            quantization_of(row),
+            [format_decibels(sqnr_db(row, "int8", grain)) for grain in grains.values()],
+        )
+        spread = format_percent(known.get("outlier_share")), format_value(row["kurtosis"])
+        name, smallest = row["name"].removesuffix(".weight"), formats_text([known.get("smallest_30db")])
+        rows.append((name, format_shape(row["shape"]), *decibels, *spread, smallest))
+    yield from _section("Hardest to quantize, with one scale", headings, rows)
 
 
 def _structures(view: View) -> Iterator[Section]:
     """The shares that structured pruning could remove, if there was a deep pass."""
-    rows = easiest_to_prune(view, _MAX_HARDEST)
-    columns: list[Shown] = [
-        ("Shape", lambda row: format_shape(row["shape"]), True),
-        *(
-            (name.capitalize(), lambda row, name=name: format_percent(structured(row).get(name)), False)
-            for name in STRUCTURES
-        ),
-        ("2:4 keeps", lambda row: format_percent((row["pruning"] or {}).get("two_four_energy")), False),
-    ]
-    if rows:
-        names = [row["name"].removesuffix(".weight") for row in rows]
-        title = "Structured pruning: what can be removed at 1 % relative error"
-        yield _section(title, _table("Tensor", names, rows, columns))
+    headings = (
+        *names("Tensor"), *figures("Shape", min_width=ALL_COLUMNS_MIN_WIDTH),
+        *figures(*map(str.capitalize, STRUCTURES), "2:4 keeps"),
+    )  # fmt: skip
+    rows = []
+    for row in easiest_to_prune(view, _MAX_HARDEST):
+        shares = [format_percent(structured(row).get(name)) for name in STRUCTURES]
+        kept = format_percent((row["pruning"] or {}).get("two_four_energy"))
+        rows.append((row["name"].removesuffix(".weight"), format_shape(row["shape"]), *shares, kept))
+    yield from _section("Structured pruning: what can be removed at 1 % relative error", headings, rows)
 
 
 def _packings(view: View) -> Iterator[Section]:
@@ -256,39 +243,26 @@ def _packings(view: View) -> Iterator[Section]:
     for layout, members in groups.items():
         used = [row["code_entropy_bits"] for row in members if row["code_entropy_bits"] is not None]
         ends = dict.fromkeys(format_value(end) for end in (min(used), max(used))) if used else {"-": None}
-        rows.append(
-            (
-                Cell(name=layout),
-                Cell(format_exact(len(members))),
-                Cell(format_count(sum(row["logical_elements"] or 0 for row in members))),
-                Cell(format_bytes(sum(row["bytes"] for row in members))),
-                Cell(f"{'–'.join(ends)} of {members[0]['packing']['bits']}"),
-            )
-        )
-    if rows:
-        headings = (*texts("Packed as"), *figures("Tensors", "Values", "Bytes", "Code bits used"))
-        yield _section("Packed weights", Table("", headings, tuple(rows)))
+        values = format_count(sum(row["logical_elements"] or 0 for row in members))
+        nbytes = format_bytes(sum(row["bytes"] for row in members))
+        codes = f"{'–'.join(ends)} of {members[0]['packing']['bits']}"
+        rows.append((layout, format_exact(len(members)), values, nbytes, codes))
+    headings = (*names("Packed as"), *figures("Tensors", "Values", "Bytes", "Code bits used"))
+    yield from _section("Packed weights", headings, rows)
 
 
 def _outliers(view: View) -> Iterator[Section]:
     summary = summary_of(view)
     found = summary.get("outliers", []) if summary else []
-    rows = tuple(
-        (
-            Cell(name=row["name"]),
-            Cell(row["figure"].replace("_", " ")),
-            Cell(format_value(row["value"])),
-            Cell(format_value(row["median"])),
-            Cell(format_value(row["score"])),
-        )
-        for row in found[:_MAX_LISTED]
-    )
-    if rows:
-        headings = (*texts("Tensor", "Figure"), *figures("Value", "Siblings' median", "Score"))
-        yield _section("Outliers among repeated layers", Table("", headings, rows, more(len(found) - _MAX_LISTED)))
+    rows = []
+    for row in found[:_MAX_LISTED]:
+        values = format_value(row["value"]), format_value(row["median"]), format_value(row["score"])
+        rows.append((row["name"], row["figure"].replace("_", " "), *values))
+    headings = (*names("Tensor"), *texts("Figure"), *figures("Value", "Siblings' median", "Score"))
+    yield from _section("Outliers among repeated layers", headings, rows, more(len(found) - _MAX_LISTED))
 
 
-def _heat_map(found: HeatMap, page_width: int) -> Section:
+def _heat_map(found: HeatMap, page_width: int) -> Iterator[Section]:
     rows = found.rows[:_MAX_MAP_ROWS]
     labels = min(max(len(row.label) for row in rows), _MAX_MAP_LABEL)
     longest = max(len(format_value(value)) for row in rows for value in (row.median, row.largest))
@@ -298,38 +272,27 @@ def _heat_map(found: HeatMap, page_width: int) -> Section:
     cells = []
     for row in rows:
         shades = "".join(shade(cell, row.median) * times for cell in narrowed(row.cells, row.median, width))
-        cells.append(
-            (Cell(name=row.label), Cell(shades), Cell(format_value(row.median)), Cell(format_value(row.largest)))
-        )
+        cells.append((row.label, shades, format_value(row.median), format_value(row.largest)))
     # The numbers of the first and the last layer head the columns.
     first, last = (".".join(map(str, column)) for column in (found.columns[0], found.columns[-1]))
     gap = width * times - len(first) - len(last)
     axis = f"{first}{' ' * gap}{last}" if gap > 0 else first.ljust(width * times)
-    headings = (*texts("Weight"), *figures(axis, "Median", "Largest"))
+    headings = (*names("Weight"), *figures(axis, "Median", "Largest"))
     together = -(-len(found.columns) // width)
     merged = f", up to {together} layers per column; the one that differs most is shown" if together > 1 else ""
     title = f"{found.figure.capitalize()} by layer, {found.stem}{merged}"
-    return _section(title, Table("", headings, tuple(cells), (*more(len(found.rows) - len(rows), "weights"), LEGEND)))
+    yield from _section(title, headings, cells, (*more(len(found.rows) - len(rows), "weights"), LEGEND))
 
 
 def _operations(view: View) -> Iterator[Section]:
     found = by_operation(view)
-    rows = tuple(
-        (
-            Cell(name=share.op),
-            Cell(name=share.module or THE_MODEL),
-            Cell(format_exact(share.calls)),
-            Cell(format_bytes(share.nbytes)),
-            Cell(format_percent(share.removable)),
-            Cell(share.smallest_30db),
-            Cell(format_bytes(share.bytes_after)),
-        )
-        for share in found[:_MAX_LISTED]
-    )
-    if rows:
-        headings = (*texts("Op", "Module"), *figures("×", "Weights", "Prunable", "30 dB", "Bytes after"))
-        table = Table("", headings, rows, more(len(found) - _MAX_LISTED))
-        yield _section("Pruning and quantization by operation", table)
+    rows = []
+    for share in found[:_MAX_LISTED]:
+        now = format_exact(share.calls), format_bytes(share.nbytes)
+        after = format_percent(share.removable), share.smallest_30db, format_bytes(share.bytes_after)
+        rows.append((share.op, share.module or THE_MODEL, *now, *after))
+    headings = (*names("Op", "Module"), *figures("×", "Weights", "Prunable", "30 dB", "Bytes after"))
+    yield from _section("Pruning and quantization by operation", headings, rows, more(len(found) - _MAX_LISTED))
 
 
 def _stored(view: View, options: Options) -> Iterator[Section]:
@@ -339,35 +302,23 @@ def _stored(view: View, options: Options) -> Iterator[Section]:
         yield Section(f"Against {against['path']}", tuple(_against(against)), Topic.CHANGES, name="against")
     if not options.tensors:
         return
+    folders = by_folder(view)
     groups = (
-        (
-            "Tensors by name",
-            "Folder",
-            by_folder(view)[:_MAX_FOLDERS],
-            more(len(by_folder(view)) - _MAX_FOLDERS, "folders"),
-        ),
+        ("Tensors by name", "Folder", folders[:_MAX_FOLDERS], more(len(folders) - _MAX_FOLDERS, "folders")),
         ("By type", "Type", by_dtype(view), ()),
         ("By role", "Role", by_role(view), ()),
     )
     for title, first, shown, left_out in groups:
-        rows = tuple(
-            (
-                Cell(name=group.name or "(top level)"),
-                Cell(format_exact(group.tensors)),
-                Cell(format_count(group.elements)),
-                Cell(format_bytes(group.nbytes)),
-                Cell(format_percent(group.share)),
-            )
-            for group in shown
-        )
-        if rows:
-            table = Table("", (*texts(first), *figures("Tensors", "Elements", "Bytes", "share")), rows, left_out)
-            yield Section(title, (table,), Topic.LAYERS)
+        rows = []
+        for group in shown:
+            size = format_exact(group.tensors), format_count(group.elements), format_bytes(group.nbytes)
+            rows.append((group.name or "(top level)", *size, format_percent(group.share)))
+        headings = (*names(first), *figures("Tensors", "Elements", "Bytes", "share"))
+        yield from table_section(title, headings, rows, left_out, topic=Topic.LAYERS)
     pairs = tied(view)
-    if pairs:
-        shared = tuple((Cell(name=name), Cell(name=original)) for name, original in pairs[:_MAX_TIED])
-        table = Table("", texts("Tensor", "shares storage with"), shared, more(len(pairs) - _MAX_TIED))
-        yield Section("Shared tensors", (table,), Topic.LAYERS)
+    left_out = more(len(pairs) - _MAX_TIED)
+    headings = names("Tensor", "shares storage with")
+    yield from table_section("Shared tensors", headings, pairs[:_MAX_TIED], left_out, topic=Topic.LAYERS)
 
 
 def _against(found: Against) -> Iterator[Block]:
@@ -376,7 +327,7 @@ def _against(found: Against) -> Iterator[Block]:
         "removed": [f"{row['name']}  {format_shape(row['shape'])}" for row in found["removed"]],
         "reshaped": [f"{r['name']}  {format_shape(r['was'])} → {format_shape(r['shape'])}" for r in found["reshaped"]],
     }
-    counts = [f"{format_exact(len(names))} {state}" for state, names in entries.items()]
+    counts = [f"{format_exact(len(listed))} {state}" for state, listed in entries.items()]
     counts.append(f"{format_exact(len(found['retyped']))} retyped")
     yield Facts(
         (
@@ -389,23 +340,20 @@ def _against(found: Against) -> Iterator[Block]:
         rows = []
         for row in changed[:_MAX_CHANGED]:
             was = "" if row["dtype"] == row["was_dtype"] else f"{row['was_dtype']} → "
-            rows.append(
-                (
-                    Cell(name=row["name"]),
-                    Cell(format_value(row["relative_l2"])),
-                    Cell("-" if row["cosine"] is None else f"{row['cosine']:.6f}"),
-                    Cell(format_percent(row["changed_share"])),
-                    Cell(format_value(row["max_abs_difference"])),
-                    Cell(f"{was}{row['dtype']}"),
-                )
-            )
-        headings = (*texts("Tensor"), *figures("relative L2", "cosine", "changed", "largest"), *texts("Type"))
-        yield Table("", headings, tuple(rows), more(len(changed) - _MAX_CHANGED))
-    for state, names in entries.items():
-        if names:
+            rows.append((*drift_cells(row), format_value(row["max_abs_difference"]), f"{was}{row['dtype']}"))
+        headings = (*names("Tensor"), *figures("relative L2", "cosine", "changed", "largest"), *texts("Type"))
+        yield table(headings, rows, more(len(changed) - _MAX_CHANGED))
+    for state, listed in entries.items():
+        if listed:
             yield Text(state.capitalize())
-            yield from notes(names[:_MAX_NAMED])
-            yield from (Text(text, is_remark=True) for text in more(len(names) - _MAX_NAMED))
+            yield from notes(listed[:_MAX_NAMED])
+            yield from (Text(text, is_remark=True) for text in more(len(listed) - _MAX_NAMED))
+
+
+def drift_cells(row: Drift) -> tuple[str, ...]:
+    """Name, relative L2, cosine and changed share of a tensor that differs."""
+    cosine = "-" if row["cosine"] is None else f"{row['cosine']:.6f}"
+    return row["name"], format_value(row["relative_l2"]), cosine, format_percent(row["changed_share"])
 
 
 @dataclass(frozen=True, slots=True)

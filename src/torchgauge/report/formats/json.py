@@ -19,7 +19,7 @@ _ROWS_AT_ONCE = 256
 
 @renderer("json", suffix=".json", contents="[everything](json.md); can be loaded again", scans=(".json",))
 def render_document(view: View, options: Options) -> Iterator[str]:
-    """In pieces: the rows of a million tensors are never all held at once."""
+    """Yield the document in pieces, so that the rows of a million tensors are never all held at once."""
     separator = "{"
     for key, compute in view.members().items():
         yield f"{separator}\n {json.dumps(key)}: "

@@ -47,11 +47,11 @@ LONGEST_PAGE = 50
 _LINE, _GAP, _INDENT = 78, 2, 1.5
 # Characters of \normalsize on a line of a list.
 _PROSE_LINE = 52
-# By how much these are wider than a letter, in letters.
+# How much wider these are than a letter, in letters.
 _WIDE = {"×": 0.8, "→": 1.3, "≈": 0.8, "−": 0.8, "…": 1.6, "<": 0.6, ">": 0.6}
 # A shorter name would say nothing: rather let the table be too wide.
 _SHORTEST_NAME = 8
-# Where a long word may go to the next line; a number may not.
+# Where a long word may be broken; a number may not.
 _JOINTS = r"(?<=[^\W\d][_.:/])(?=\w)|(?<=[_.:/])(?=[^\W\d])"
 _FACTS = (Heading("Figure", is_figure=False), Heading("Value"), Heading("Remark", is_figure=False))
 _PREAMBLE = """\
@@ -177,7 +177,7 @@ def paragraph(text: str, room: int) -> str:
 
 
 def _listing(table: Table, caption: str, label: str) -> str:
-    """Figures take what they need of the line; names and texts share what is left."""
+    """Figures take the room they need; names and texts share the rest of the line."""
     if not table.rows:
         return "\n\n".join(prose(note) for note in table.notes)
     widths = []

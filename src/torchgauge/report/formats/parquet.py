@@ -22,18 +22,7 @@ from torchgauge.report.table_rows import FLAT, flat_rows, op_columns, weight_col
 
 METADATA_KEY = "torchgauge"
 RUN = ("target", "created", "torchgauge_version")
-TEXT, INTEGER, NUMBER, FLAG, JSON = "text", "integer", "number", "flag", "json"
-NAMES, SIZES, NUMBERS, SHAPES = "names", "sizes", "numbers", "shapes"
-# The type of a column, by its unit: the same in every file, also where all its values are null.
-_KINDS = {
-    **{unit: INTEGER if unit.is_whole else NUMBER for unit in Unit if unit.is_number},
-    Unit.TEXT: TEXT,
-    Unit.NAMES: NAMES,
-    Unit.SIZES: SIZES,
-    Unit.NUMBERS: NUMBERS,
-    Unit.SHAPES: SHAPES,
-    Unit.STRUCTURE: JSON,
-}
+FLAG = "flag"  # true or false; no figure has this unit
 METADATA = ("schema_version", "tool", "created", "environment", "target", "inputs", "capture", "architecture", "totals")
 
 
@@ -66,26 +55,27 @@ def _parquet(view: View, rows: Sequence[Row], names: Sequence[str], level: str) 
     run = dict(zip(RUN, (view.capture.target.name, view.capture.created, view.capture.version), strict=True))
     columns: dict[str, list[Any]] = {name: [value] * len(rows) for name, value in run.items()}
     columns |= {name: [row[name] for row in rows] for name in names if name not in run}
-    kinds = dict.fromkeys(RUN, TEXT) | {figure.key: _KINDS[figure.unit] for figure in figures_of(level)}
-    kinds |= {name: _KINDS[unit] for name, unit in FLAT.items()} if level == WEIGHTS else {}
+    units = dict.fromkeys(RUN, Unit.TEXT) | {figure.key: figure.unit for figure in figures_of(level)}
+    units |= FLAT if level == WEIGHTS else {}
     text, integer, number = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
     sizes = pyarrow.list_(integer)
-    types = {
-        TEXT: text, JSON: text, INTEGER: integer, NUMBER: number, FLAG: pyarrow.bool_(), SIZES: sizes,
-        NAMES: pyarrow.list_(text), NUMBERS: pyarrow.list_(number), SHAPES: pyarrow.list_(sizes),
+    # The type of a column follows from its unit: the same in every file, also where all its values are null.
+    types = {unit: integer if unit.is_whole else number for unit in Unit if unit.is_number} | {
+        Unit.TEXT: text, Unit.STRUCTURE: text, Unit.SIZES: sizes, Unit.NAMES: pyarrow.list_(text),
+        Unit.NUMBERS: pyarrow.list_(number), Unit.SHAPES: pyarrow.list_(sizes), FLAG: pyarrow.bool_(),
     }  # fmt: skip
     arrays = {}
     for name, values in columns.items():
-        kind = kinds.get(name) or _kind_of(values)
-        if kind is None:
+        unit = units.get(name) or _unit_of(values)
+        if unit is None:
             continue
-        if kind in (TEXT, JSON):
-            form = json_line if kind == JSON else _text
+        if unit in (Unit.TEXT, Unit.STRUCTURE):
+            form = json_line if unit == Unit.STRUCTURE else _text
             values = [None if value is None else form(value) for value in values]
-        elif kind == NAMES:
+        elif unit == Unit.NAMES:
             values = [None if value is None else [_text(item) for item in value] for value in values]
         try:
-            arrays[_text(name)] = pyarrow.array(values, types[kind])
+            arrays[_text(name)] = pyarrow.array(values, types[unit])
         except (pyarrow.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise TorchgaugeError(f"the column '{name}' has a value that Parquet cannot hold: {error}") from error
     document = view.to_dict()
@@ -96,16 +86,16 @@ def _parquet(view: View, rows: Sequence[Row], names: Sequence[str], level: str) 
     return buffer.getvalue()
 
 
-def _kind_of(values: Iterable[Any]) -> str | None:
-    """The kind of a column that no table lists; None for one without values, which has no type to agree on."""
+def _unit_of(values: Iterable[Any]) -> str | None:
+    """The unit of a column that no table lists; None for one without values, which has no type to agree on."""
     types = {type(value) for value in values if value is not None}
     if not types:
         return None
     if types <= {int, float}:
-        return NUMBER
+        return Unit.NUMBER
     if types == {bool}:
         return FLAG
-    return TEXT if types == {str} else JSON
+    return Unit.TEXT if types == {str} else Unit.STRUCTURE
 
 
 def _text(value: Any) -> str:

@@ -134,7 +134,7 @@ def _shapes(wires: list[Wire], labels: Labels) -> Iterator[str]:
     places = [(*own[0].points[0], labels.made(source), own) for source, own in leaving.items()]
     for x, y, shape, own in sorted(places, key=lambda place: place[:2]):
         width = cell_width(shape) * _DETAIL_CHAR
-        # Where the wires from here, and others to where they end, pass on the right only, the text goes on the left.
+        # The text goes on the left if these wires, and others with the same end, pass on the right only.
         ends = {wire.points[-1] for wire in own}
         aside = [other - x for end in ends for other in (end[0], *arriving[end])]
         is_left = max(aside) > 0.5 and min(aside) > -_MAX_TEXT_TURN and x - 7 - width > written.get(y, 0.0)

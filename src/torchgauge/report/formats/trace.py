@@ -111,7 +111,7 @@ def _host_slices(view: View, trace: TraceRecord, ranges: list[ModuleRange]) -> l
             if op.status == COUNTED:
                 facts |= {"flops": op.cost.flops, "bytes": op.cost.bytes_moved}
         calls.append(_slice(trace.names[name], "op", start, duration, HOST, thread, facts))
-    # Of two that start together the longer one is the outer one; the sort is stable: a module is around its op.
+    # If two start together, the longer one is the outer one; the sort is stable, so a module precedes its op.
     return sorted([*modules, *calls], key=lambda event: (event["ts"], -event["dur"]))
 
 

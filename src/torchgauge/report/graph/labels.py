@@ -151,5 +151,5 @@ def color_of(category: str) -> str:
 
 
 def wire_width(nbytes: int) -> float:
-    """From 1 for a kibibyte to 5 for a gibibyte, with the logarithm: sizes differ by orders of magnitude."""
+    """1 for a kibibyte to 5 for a gibibyte, on a logarithmic scale: sizes differ by orders of magnitude."""
     return min(max(log2(max(nbytes, 1)) / 5 - 1, 1.0), 5.0)

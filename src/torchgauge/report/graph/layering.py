@@ -142,7 +142,7 @@ def _uncross(layers: Layers) -> None:
 
 
 def neighbours(layers: Layers, side: str) -> dict[int, list[tuple[int, Segment]]]:
-    """By vertex: its neighbours on one side, with the segment between."""
+    """The neighbours of each vertex on one side, with the segments that lead to them."""
     found: dict[int, list[tuple[int, Segment]]] = {}
     for segment in layers.segments:
         vertex, other = (segment.lower, segment.upper) if side == "upper" else (segment.upper, segment.lower)
@@ -226,7 +226,7 @@ class _Columns:
     way_of: dict[int, _Way]
 
     def from_the_left(self, ways: list[_Way]) -> list[_Way]:
-        """Each after those that are left of it; without some of those that cross."""
+        """The ways ordered from left to right; of ways that cross, some are dropped."""
         ordered: list[_Way] = []
         waiting = dict.fromkeys(ways)
         while waiting:
@@ -337,7 +337,7 @@ def _wish(vertex: int, x: dict[int, float], sides: list[tuple[int, Segment]], co
 
 
 def _room(row: Sequence[int], widths: Sequence[float], gap: float) -> list[float]:
-    """From the middle of each to the middle of the next."""
+    """The least distances between the middles of neighbours."""
     return [(_width(a, widths) + _width(b, widths)) / 2 + gap for a, b in pairwise(row)]
 
 

@@ -136,7 +136,8 @@ class _Growing:
         return number
 
     def _visits(self, place: Place, depth: int, steps: list[int]) -> dict[int, list[list[int]]]:
-        """By module directly below: its steps, parted where another one ran in between. The rest are the place's."""
+        """The steps of each module directly below, split where another module ran in between. The remaining steps are
+        the place's own."""
         visits: dict[int, list[list[int]]] = {}
         last: int | None = None
         for step in steps:
@@ -157,7 +158,7 @@ class _Growing:
         return times if times and not rest else 1
 
     def grow_from_names(self) -> None:
-        """Without ops: the hierarchy of the modules that hold something."""
+        """If there are no ops, the places follow the hierarchy of the modules that hold something."""
         waiting = [(0, -1)]
         while waiting:
             row, parent = waiting.pop()
@@ -326,7 +327,7 @@ class _Tracing:
             if made_by is not None and (made := self.flow.steps[made_by].signature.outputs):
                 self.flow.outputs.append((made_by, made[0]))
         if not self.flow.outputs:
-            # Of older files: a step whose result is never read and that is as large as something the model returns.
+            # Older files: an output is a step whose result is never read and that is as large as something returned.
             read = {link.source for link in self.flow.links}
             wanted = {(spec.numel, spec.dtype) for spec in self.returned}
             for step, op in enumerate(self.flow.steps):

@@ -201,7 +201,7 @@ class _Staging:
         return drawn.steps[bisect_left(own.steps, step) % own.period]
 
     def _is_drawn(self, source: int, target: int) -> bool:
-        """Not from one block of a run to another, and of equal blocks only what is in the first."""
+        """Whether to draw it: only the first of equal blocks is drawn, and no data between the blocks of a run."""
         places, levels = self.graph.places, self.levels
         a, b = self.graph.place_of[source], self.graph.place_of[target]
         below_a, below_b = -1, -1

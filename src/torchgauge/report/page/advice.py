@@ -10,7 +10,7 @@ from torchgauge.report.content.advice import (
     advice_of,
     effect_text,
     error_text,
-    figure_text,
+    evidence_texts,
     gained_text,
     is_withdrawn,
     measured_text,
@@ -24,7 +24,6 @@ from torchgauge.report.page.payload import part
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice
 
-_APART = ("places", "count")
 _MOST_PLACES = 40
 
 
@@ -46,7 +45,6 @@ def advice(view: View, options: Options) -> dict[str, object] | None:
 
 
 def _row(row: Advice) -> dict[str, object]:
-    evidence = {name: value for name, value in row["evidence"].items() if name not in _APART}
     gain, verified = row["expected_gain"], row.get("verified")
     return {
         "rule": row["rule"],
@@ -66,7 +64,7 @@ def _row(row: Advice) -> dict[str, object]:
         "is_verified": verified is not None,
         "is_withdrawn": is_withdrawn(row),
         "withdrawn_for": verified and verified["reason"],
-        "evidence": [text for name, value in evidence.items() if (text := figure_text(name, value))],
+        "evidence": evidence_texts(row),
         "places": [
             place.get("weight") or place.get("module") or "the model itself"
             for place in (row["evidence"].get("places") or ())[:_MOST_PLACES]

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchgauge.report.escape import html_text
 
-# In the order in which they build on each other.
+# In the order of their dependencies.
 KIT = (
     "dom", "format", "store", "selection", "tip", "chart", "marks", "rows",
     "groups", "partition", "paint", "fills", "table", "section", "theme",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from math import floor, log2
+from typing import Any
 
 from torchgauge.advise import Machine
 from torchgauge.facts import COUNTED, Node, OpRecord, Sums, View
@@ -15,20 +16,6 @@ from torchgauge.report.content.ops import Slice, by_category, by_phase, layer_ki
 from torchgauge.report.options import Options, format_shapes
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import BY_TIME, energy_key, equal_calls, is_estimated, own_energy, top_ops
-
-
-@dataclass(frozen=True, slots=True)
-class LayerCost:
-    """Modules of one type, with the work done in them but not below."""
-
-    macs: int
-    flops: int
-    bytes_moved: int
-    time_s: float | None
-    energy: float | None
-    name: str
-    count: int
-    params: int
 
 
 @part("distribution")
@@ -45,27 +32,22 @@ def distribution(view: View, options: Options) -> dict[str, object] | None:
     measured, energy = view.capture.measured, view.capture.energy
     times = measured.modules if measured else {}
     joules = energy.modules if energy else {}
-    layers = [
-        LayerCost(
-            name=kind,
-            count=len(members),
-            params=params.get(kind, 0),
-            macs=sum(node.own.macs for node in members),
-            flops=sum(node.own.flops for node in members),
-            bytes_moved=sum(node.own.bytes_moved for node in members),
-            time_s=sum(times.get(node.path, {}).get("self_time_s") or 0.0 for node in members) if times else None,
-            energy=sum(own_energy(node, joules, energy_key(view)) for node in members) if joules else None,
-        )
-        for kind, members in nodes.items()
-    ]
-    shown = [one for one in layers if one.params or one.flops or one.bytes_moved or one.time_s or one.energy]
-    ranked = sorted(shown, key=lambda layer: (-layer.flops, -layer.params))
+    layers: list[dict[str, Any]] = []
+    for kind, members in nodes.items():
+        own = Sums()
+        for node in members:
+            own.add(node.own)
+        seconds = sum(times.get(node.path, {}).get("self_time_s") or 0.0 for node in members) if times else None
+        energy_j = sum(own_energy(node, joules, energy_key(view)) for node in members) if joules else None
+        if params.get(kind) or own.flops or own.bytes_moved or seconds or energy_j:
+            cost = {**_work(own), "time_s": seconds, "energy": energy_j}
+            layers.append({**cost, "name": kind, "count": len(members), "params": params.get(kind, 0)})
     phases = by_phase(view)
     return {
         "energy_is_estimated": is_estimated(view),
         "categories": _slices(view, by_category(view), {op.index: op.category for op in view.capture.ops}),
         "phases": _slices(view, phases, {op.index: op.phase for op in view.capture.ops}) if len(phases) > 1 else [],
-        "layers": [asdict(layer) for layer in ranked],
+        "layers": sorted(layers, key=lambda layer: (-layer["flops"], -layer["params"])),
     }
 
 
@@ -78,14 +60,16 @@ def _slices(view: View, slices: Iterable[Slice], names: Mapping[int, str]) -> li
             "name": entry.name,
             "count": entry.ops,
             "uncounted": entry.uncounted,
-            "macs": entry.macs,
-            "flops": entry.flops,
-            "bytes_moved": entry.bytes_moved,
+            **_work(entry),
             "time_s": times.get(entry.name),
             "energy": joules.get(entry.name),
         }
         for entry in slices
     ]
+
+
+def _work(sums: Sums | Slice) -> dict[str, int]:
+    return {"macs": sums.macs, "flops": sums.flops, "bytes_moved": sums.bytes_moved}
 
 
 def _by_name(ops: Iterable[OpRecord], names: Mapping[int, str], rows: Mapping[int, Members], key: str) -> Counter[str]:
@@ -97,7 +81,7 @@ def _by_name(ops: Iterable[OpRecord], names: Mapping[int, str], rows: Mapping[in
     return sums
 
 
-# Beyond this the dots lie on each other; the slowest are kept.
+# More dots would cover each other; the slowest are kept.
 _MOST_DOTS = 1500
 # Ops whose rates agree so closely have one roof over them.
 _SAME_RATE_TOLERANCE = 1e-6
@@ -134,7 +118,7 @@ class Dot:
 def roofline(view: View, options: Options) -> dict[str, object] | None:
     """`points` are equal calls together, where ops were timed, else as predicted for the first device of `forecast`;
     `histogram` is of the shapes alone."""
-    # By powers of two of FLOPs per byte: how many ops, FLOPs and bytes lie there.
+    # Ops, FLOPs and bytes in bins of arithmetic intensity, one for each power of two.
     bins: dict[int, dict[str, int]] = {}
     for op in view.capture.ops:
         if op.status == COUNTED and op.cost.flops and op.cost.bytes_moved:
@@ -168,7 +152,7 @@ def roofline(view: View, options: Options) -> dict[str, object] | None:
 
 
 def device_peaks(view: View) -> DevicePeaks | None:
-    """By the exact name of the device; where only the measured ops know it, from their shares of the roof."""
+    """Look the device up by its exact name; if it is unknown, recover its peaks from the measured ops."""
     known = Machine.of(view.capture).peaks
     if known is None:
         # `roof_share` is the least possible time over the time taken: the least times of the ops hold both limits.
@@ -199,7 +183,7 @@ def _agreed(rates: Iterable[float]) -> float | None:
 
 
 def _ridges(peaks: DevicePeaks, ops: Iterable[OpRecord]) -> list[dict[str, object]]:
-    """For each type the model computes in and whose peak is known."""
+    """One ridge for each type that the model computes in and whose peak is known."""
     if not peaks.bytes_per_s:
         return []
     used = {op.signature.dtype for op in ops if op.cost.flops}
@@ -232,7 +216,7 @@ def _measured_dots(view: View) -> list[Dot]:
 
 
 def _predicted_dots(view: View) -> list[Dot]:
-    """At the rates that the kernels are predicted to reach, without what they wait for the host."""
+    """The rates that the kernels are predicted to reach, time spent waiting for the host excluded."""
     assert view.capture.predicted is not None
     rows = view.capture.predicted.ops
     whole = sum(row["predicted_device_s"] for row in rows.values()) or 1.0

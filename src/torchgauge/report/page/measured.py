@@ -102,7 +102,7 @@ def _quantity(name: str, found: Sampled) -> dict[str, object]:
     only the extent is known."""
     values = list(found.get("values") or ())
     by_label = dict(list((found.get("by_label") or {}).items())[:_MAX_LABELS])
-    # With labels a point is a list, a value for each.
+    # With labels, a point is a list with one value per label.
     points = [point for point in values if isinstance(point, list | tuple)]
     lines: dict[str, Sequence[object]] = {}
     if points and "mean" in found:

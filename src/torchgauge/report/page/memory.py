@@ -22,11 +22,11 @@ def memory(view: View, options: Options) -> dict[str, object] | None:
     if not view.capture.ops:
         return None
     peak = find_peak(view)
-    # Where each phase begins; nothing for a single one.
+    # The first op of each phase; not shown if there is only one phase.
     starts: dict[str, int] = {}
     for op in view.capture.ops:
         starts.setdefault(op.phase, op.index)
-    # Of a training step, by op: the parts of `live_bytes` that are gradients and optimizer state.
+    # In training: how much of each op's `live_bytes` is gradients and optimizer state.
     kept: dict[str, object] = {}
     if view.capture.run.step is not None:
         uses = [(each.op, each) for each in memory_over_run(view.capture) if each.op]
@@ -97,16 +97,7 @@ def _measured(view: View) -> dict[str, object] | None:
         "peak_bytes": peak and peak.measured_bytes,
         "predicted_bytes": peak and peak.predicted_bytes,
         "difference_share": peak and peak.difference_share,
-        "held": held
-        and {
-            "op": _place(held.op),
-            "parameters": held.parameters_bytes,
-            "buffers": held.buffers_bytes,
-            "inputs": held.inputs_bytes,
-            "activations": held.activations_bytes,
-            "gradients": held.gradients_bytes,
-            "workspace": held.workspace_bytes,
-        },
+        "held": held and {"op": _place(held.op), **held.parts},
         "facts": list(memory_facts(view)),
         "state_bytes": figures.get("optimizer_state_bytes"),
     }
@@ -159,7 +150,7 @@ class _Lives:
         self.ops = ops
         self.last: dict[Storage, int] = {}
         self.kept: dict[Storage, str] = {}
-        # Where the first output of an op lies: in new memory, or in the tensor it writes into.
+        # The storage of an op's first output: a new one, or that of the tensor it writes into.
         self._home: dict[int, Storage] = {}
         for op in ops.values():
             inputs = zip(op.producers, op.signature.inputs, strict=False)
@@ -192,7 +183,7 @@ class _Lives:
 
 
 def _sizes(op: OpRecord) -> list[int]:
-    """Of the storages an op makes; one for all where its outputs share or reuse memory."""
+    """The sizes of the storages that an op makes; a single one if its outputs share or reuse memory."""
     sizes = [spec.nbytes for spec in op.signature.outputs]
     whole = op.signature.activation_bytes
     return sizes if sizes and sum(sizes) == whole else [whole]

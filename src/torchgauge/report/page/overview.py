@@ -24,7 +24,7 @@ from torchgauge.report.content.summary import (
     stored_facts,
 )
 from torchgauge.report.content.time import interval_share, measurement_warnings
-from torchgauge.report.options import Options
+from torchgauge.report.options import ABOUT, Options
 from torchgauge.report.page.payload import part
 from torchgauge.report.ranking import is_estimated
 from torchgauge.report.weight_statistics import sqnr_db, summary_of
@@ -119,7 +119,7 @@ def _first(view: View) -> Iterator[Card]:
         over = f"one run, {format_watts(mean)} on average" if mean is not None else "one run"
         yield Card("Energy", format_joules(totals.energy_j), over, MEASURED)
     elif energy is not None and is_estimated(view) and (joules := energy.get("estimated_joules")) is not None:
-        yield Card("Energy", f"≈ {format_joules(joules['value'])}", range_text(joules), ESTIMATED)
+        yield Card("Energy", ABOUT + format_joules(joules["value"]), range_text(joules), ESTIMATED)
 
 
 def _further(view: View) -> Iterator[Card]:

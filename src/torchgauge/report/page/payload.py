@@ -80,7 +80,7 @@ def section_data(section: Section, *, has_plots: bool = True) -> dict[str, objec
     return {"title": section.title, "blocks": blocks}
 
 
-# Of the ends of a range, which only a tooltip shows with three digits.
+# Enough for the ends of a range: only a tooltip shows them, with three digits.
 _SIGNIFICANT_DIGITS = 5
 
 
@@ -130,7 +130,7 @@ def described(figure: Figure) -> dict[str, object]:
 
 @part("figures")
 def figures(view: View, options: Options) -> list[dict[str, object]]:
-    """Those that pictures can be sized and coloured by: where everything is 0 there is nothing to size."""
+    """The figures that pictures can be sized and coloured by; one that is 0 everywhere is left out."""
     pictured = numbers_in(Use.PICTURES, MODULES)
     return [described(figure) for figure in pictured if any(value_of(row, figure) for row in view.modules)]
 

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import Members
-from torchgauge.facts.weights import by_stem, layer_of, quantization_of, value_figures
+from torchgauge.facts.weights import quantization_of, value_figures
 from torchgauge.report.content.weights import FORMATS, by_dtype, by_role, kinds_section, value_facts
 from torchgauge.report.options import Options
 from torchgauge.report.page.payload import columns, part, section_data
-from torchgauge.report.weight_statistics import MIN_LAYERS, advice, places, sqnr_db, summary_of
+from torchgauge.report.weight_statistics import advice, layer_grids, places, sqnr_db, summary_of
 from torchgauge.units import format_shape
 
 GRANULARITIES = ("per_tensor", "per_channel", "group128")
@@ -101,7 +101,7 @@ def _quantiles(row: Members) -> tuple[object, ...] | None:
 
 
 def _sqnr(row: Members) -> tuple[object, ...] | None:
-    """For each granularity the decibels of all formats; None where nothing is known."""
+    """The decibels of all formats for each granularity; None if none is known."""
     known = quantization_of(row)
     if not known:
         return None
@@ -111,7 +111,7 @@ def _sqnr(row: Members) -> tuple[object, ...] | None:
 
 
 def _pruning(row: Members) -> tuple[object, ...] | None:
-    """For each structure the share that may go at an error of 1 % and of 5 %."""
+    """The shares that can be removed at errors of 1 % and 5 %, for each structure."""
     known = row.get("pruning") or {}
     found = tuple(_short((known.get(kind) or {}).get(error)) for kind in STRUCTURES for error in ("0.01", "0.05"))
     return found if any(value is not None for value in found) else None
@@ -142,19 +142,13 @@ def weight_map(rows: Sequence[Row]) -> list[Grid]:
     }
     sizes = {name: rows[place]["bytes"] for name, place in shown.items()}
     kept = []
-    for stem, patterns in by_stem(sizes).items():
-        layers = sorted({layer_of(name)[: stem.depth] for names in patterns.values() for name in names})
-        if len(layers) < MIN_LAYERS:
-            continue
-        lines = []
-        for pattern, names in patterns.items():
-            cells: dict[tuple[int, ...], list[int]] = {}
-            for name in names:
-                cells.setdefault(layer_of(name)[: stem.depth], []).append(shown[name])
-            label = pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern
-            lines.append(GridRow(label, [cells.get(layer, []) for layer in layers]))
-        kept.append(Grid(stem.path, [".".join(map(str, layer)) for layer in layers], lines))
-    placed = {place for grid in kept for row in grid.rows for cell in row.cells for place in cell}
+    for grid in layer_grids(sizes):
+        lines = [
+            GridRow(label, [[shown[name] for name in names.get(layer, [])] for layer in grid.layers])
+            for label, names in grid.rows
+        ]
+        kept.append(Grid(grid.stem, [".".join(map(str, layer)) for layer in grid.layers], lines))
+    placed = {place for one in kept for row in one.rows for cell in row.cells for place in cell}
     left = {name: place for name, place in shown.items() if place not in placed}
     if left:
         kept.append(Grid(None, list(left), [GridRow("", [[place] for place in left.values()])]))

@@ -114,7 +114,7 @@ class Node:
 
 
 def op_node(call: OpCall, scopes: tuple[str, ...]) -> Node:
-    """With the name and the arguments under which a trace shows the op: every convolution is one and the same there."""
+    """The op with the name and the arguments of a trace, in which all convolutions are one op."""
     schema = getattr(call.func, "_schema", None)
     if schema is None:  # a higher-order op
         kind, arguments = str(call.func), [_described(argument) for argument in call.args]

@@ -115,7 +115,7 @@ def _indicate_uncalled_modules(
 def _remove_zero_statistics(
     statistics: Numbers, force_keep: AbstractSet[str] | None = None, require_trivial_children: bool = False
 ) -> Numbers:
-    """Without modules whose figures are all zero; with `require_trivial_children`, only if nothing below them stays."""
+    """Drop modules whose figures are all zero; with `require_trivial_children`, only if nothing below them is kept."""
     kept = {name: figures.copy() for name, figures in statistics.items() if any(figures.values())}
     kept |= {name: statistics[name].copy() for name in force_keep or {""} if name in statistics}
     if require_trivial_children:
