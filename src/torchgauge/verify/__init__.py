@@ -8,8 +8,10 @@ from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.verify.bench import Bench, Side
+    from torchgauge.verify.check import CodeCheck
     from torchgauge.verify.code import function_text, optimised
     from torchgauge.verify.difference import Difference, compare_outputs, output_tensors
+    from torchgauge.verify.edits import apply_edit
     from torchgauge.verify.pairs import LEAST_PAIRS, ROUNDS, Paired, Switches, switches_kept, time_pairs
     from torchgauge.verify.plan import no_plan
     from torchgauge.verify.registry import (
@@ -25,15 +27,17 @@ if TYPE_CHECKING:
     from torchgauge.verify.verification import REASONS, read_budget, unverified, verify
 
 __all__ = [
-    "LEAST_PAIRS", "REASONS", "ROUNDS", "TRANSFORMATIONS", "Applied", "Bench", "Difference", "Job",
-    "NotApplicableError", "Paired", "Setup", "Side", "Switches", "Trial", "Verdict", "compare_outputs", "compared",
-    "confirmed", "function_text", "judge", "load_transformations", "no_plan", "optimised", "output_tensors",
+    "LEAST_PAIRS", "REASONS", "ROUNDS", "TRANSFORMATIONS", "Applied", "Bench", "CodeCheck", "Difference", "Job",
+    "NotApplicableError", "Paired", "Setup", "Side", "Switches", "Trial", "Verdict", "apply_edit", "compare_outputs",
+    "compared", "confirmed", "function_text", "judge", "load_transformations", "no_plan", "optimised", "output_tensors",
     "read_budget", "switches_kept", "time_pairs", "transformation", "unverified", "verify",
 ]  # fmt: skip
 
 _HOMES = {
+    "check": ("CodeCheck",),
     "code": ("function_text", "optimised"),
     "difference": ("Difference", "compare_outputs", "output_tensors"),
+    "edits": ("apply_edit",),
     "verdict": ("Verdict", "compared", "confirmed", "judge"),
     "pairs": ("LEAST_PAIRS", "Paired", "ROUNDS", "Switches", "switches_kept", "time_pairs"),
     "plan": ("no_plan",),
