@@ -77,7 +77,7 @@ def sampled(self: Any, h: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("forward", "remedy", "risk"),
     [
-        (until_small, "fixed number of steps", "after the end"),
+        (until_small, "less often", "after the end"),
         (checked, "check of values out of forward", "no longer noticed"),
         (clipped, "torch.where in place of this `if`", "both sides"),
         (scaled, "keep this value on the device", "tensor ops"),

@@ -81,7 +81,7 @@ class CodeCheck:
             return advice
         if not found.is_same:
             return None
-        return advice if family in _SAME_OPS else self._weighed(advice, found.capture)
+        return advice if family in _SAME_OPS or self._is_rebuilt else self._weighed(advice, found.capture)
 
     def _changed(self, change: Patch | SourceEdit, tolerance: float) -> Changed | str:
         def run() -> Changed:
@@ -96,7 +96,8 @@ class CodeCheck:
                 set_mode(model, train=train)
                 traced = trace(model, [self.traced.candidate], self.request)
                 capture = self._capture_of(traced)
-                is_same = traced.modules[0].outputs == self.traced.modules[0].outputs
+                # Of a model that looks at its data, other random weights may give results of other shapes.
+                is_same = self._is_rebuilt or traced.modules[0].outputs == self.traced.modules[0].outputs
                 if is_same and self._is_run:
                     error, allowed = compared(self._side(self._copied()), self._side(model), tolerance)
                     is_same = error.relative is None or error.relative <= allowed or error.reason is not None
@@ -142,8 +143,21 @@ class CodeCheck:
         return self.evidence_of(self._capture).times
 
     @cached_property
+    def _is_rebuilt(self) -> bool:
+        """Whether the model has no values and looks at its data: it was built again for its pass, with random weights,
+        and is built again for the check."""
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        return self.traced.run.mode == "real" and any(tensor.is_meta for tensor in tensors)
+
+    @cached_property
+    def _original(self) -> nn.Module:
+        if self._is_rebuilt and self.request.build_real is None:
+            raise NotApplicableError("the model has no values, and cannot be built with some")
+        return self.model if not self._is_rebuilt or self.request.build_real is None else self.request.build_real()
+
+    @cached_property
     def _tensors(self) -> list[torch.Tensor]:
-        return [*self.model.parameters(), *self.model.buffers()]
+        return [*self._original.parameters(), *self._original.buffers()]
 
     @cached_property
     def _is_small(self) -> bool:
@@ -167,7 +181,7 @@ class CodeCheck:
             made = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu" if self._is_small else "meta")
             return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
 
-        return with_own_classes(Copier(duplicate).copy(self.model))
+        return with_own_classes(Copier(duplicate).copy(self._original))
 
     def _side(self, model: nn.Module) -> Side:
         request, own = self.request, TensorCopies()
