@@ -113,7 +113,7 @@ def _followed(
                 calls = {called(call) for call in ast.walk(each.value) if isinstance(call, ast.Call)}
                 if each is start or through is None or calls <= through:
                     values |= {name for target in each.targets for name in _stored(target)}
-            elif isinstance(each, ast.For | ast.comprehension) and _reads(source, each.iter, values):
+            elif isinstance(each, ast.For | ast.comprehension) and (each is start or _reads(source, each.iter, values)):
                 values |= set(_stored(each.target))
         if len(values) == known:
             return values

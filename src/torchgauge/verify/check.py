@@ -6,6 +6,7 @@ results, or saves nothing, is withdrawn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,18 +15,21 @@ import torch
 from torch import nn
 
 from torchgauge.advise import RULES, Advice, Evidence, Patch, SourceEdit
+from torchgauge.advise.op_time import OpTimes
 from torchgauge.capture import Request, Trace, trace
 from torchgauge.capture.copier import Copier, TensorCopies, set_mode
 from torchgauge.capture.isolation import process_state_kept
 from torchgauge.capture.structure import materialise
-from torchgauge.facts import Capture
+from torchgauge.facts import Capture, TensorSpec
 from torchgauge.measure.subject import Subject
+from torchgauge.nested import leaves
 from torchgauge.verify.bench import Side, attempted, with_own_classes
 from torchgauge.verify.code import optimised
+from torchgauge.verify.difference import compare_outputs
 from torchgauge.verify.edits import apply_edit
 from torchgauge.verify.pairs import Switches
 from torchgauge.verify.registry import BFLOAT16, ROUNDING, NotApplicableError
-from torchgauge.verify.verdict import compared
+from torchgauge.verify.verdict import RANDOM, compared
 
 # Families of rules whose code the static pass cannot judge: it needs a compiler, a device, trained weights or another
 # package, or it is for the training loop.
@@ -97,10 +101,9 @@ class CodeCheck:
                 traced = trace(model, [self.traced.candidate], self.request)
                 capture = self._capture_of(traced)
                 # Of a model that looks at its data, other random weights may give results of other shapes.
-                is_same = self._is_rebuilt or traced.modules[0].outputs == self.traced.modules[0].outputs
+                is_same = self._is_rebuilt or _results(traced) == _results(self.traced)
                 if is_same and self._is_run:
-                    error, allowed = compared(self._side(self._copied()), self._side(model), tolerance)
-                    is_same = error.relative is None or error.relative <= allowed or error.reason is not None
+                    is_same = _are_equal(self._side(self._copied()), self._side(model), tolerance)
                 return Changed(capture, is_same)
 
         try:
@@ -109,21 +112,30 @@ class CodeCheck:
             return str(error)
 
     def _weighed(self, advice: Advice, changed: Capture) -> Advice | None:
-        """With what the changed copy saves, if the rule promised another range; None if it saves nothing."""
+        """With what the changed copy saves, if the rule promised more or another range; None if it saves nothing."""
         gain = advice.expected_gain
-        if gain is None:
+        if gain is None or gain.quantity == "stored_bytes":
             return advice
         if not gain.is_time:
             before, after = (self.evidence_of(each).totals.get(gain.quantity) for each in (self._capture, changed))
-            return None if before is not None and after is not None and after >= before else advice
-        # The rules know better than op times what one fused op is worth that takes the place of many.
-        counts = [sum(op.category == "attention" for op in each.ops) for each in (self._capture, changed)]
-        if counts[0] != counts[1]:
+            saved = 1 - after / before if before else 0.0
+            if saved <= 0:
+                return None
+            exact = replace(gain, low=saved, high=saved, amount=saved * before)
+            # Bytes are exact up to rounding.
+            return replace(advice, expected_gain=exact) if saved < 0.99 * gain.low else advice
+        # The rules know better than the op times what fused attention is worth, and what its arguments are.
+        attention, other = (
+            Counter((op.op, op.signature.inputs) for op in each.ops if op.category == "attention")
+            for each in (self._capture, changed)
+        )
+        if attention != other:
             return advice
         low, high = self._times.saved_by(self.evidence_of(changed).times)
         if high <= 0:
             return None
-        if low <= gain.high and gain.low <= high:
+        is_measured = self.evidence.times.basis == "measured"
+        if is_measured or (low <= gain.high and gain.low <= high):
             return advice
         how = f"{gain.how}; as predicted for a copy of the model with this change"
         again = replace(gain, low=low, high=high, how=how, amount=(low + high) / 2 * self.evidence.times.whole)
@@ -139,7 +151,7 @@ class CodeCheck:
         return replace(self._capture, **{name: getattr(traced, name) for name in same})
 
     @cached_property
-    def _times(self):
+    def _times(self) -> OpTimes:
         return self.evidence_of(self._capture).times
 
     @cached_property
@@ -189,3 +201,18 @@ class CodeCheck:
         args, kwargs = given.copy((self.traced.candidate.args, self.traced.candidate.kwargs))
         subject = Subject(model, args, kwargs, request.device, has_objects=given.objects > 0)
         return Side(subject, subject.run, Switches.now())
+
+
+def _results(traced: Trace) -> list[tuple[tuple[int, ...], str]]:
+    """The shapes and types of the tensors that a model returns."""
+    found = leaves(traced.modules[0].outputs)
+    return [(leaf.shape, leaf.dtype) for leaf in found if isinstance(leaf, TensorSpec)]
+
+
+def _are_equal(original: Side, changed: Side, tolerance: float) -> bool:
+    """Whether two runs give the same values, or values that cannot be compared: random, not finite, none."""
+    error, allowed = compared(original, changed, tolerance)
+    if error.reason is None:
+        return (error.relative or 0.0) <= allowed
+    outputs = original.outputs()
+    return error.reason == RANDOM or compare_outputs(outputs, outputs).reason is not None

@@ -60,7 +60,7 @@ class _Twins:
         elif isinstance(value, staticmethod | classmethod):
             twin = type(value)(self.of(value.__func__))
         elif isinstance(value, property):
-            twin = property(*map(self.of, (value.fget, value.fset, value.fdel)), value.__doc__)
+            twin = property(self.of(value.fget), self.of(value.fset), self.of(value.fdel), value.__doc__)
         elif isinstance(value, MethodType):
             twin = MethodType(self.of(value.__func__), value.__self__)
         else:

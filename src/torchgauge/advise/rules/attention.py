@@ -54,8 +54,8 @@ _HOOK = "model.get_submodule(path).register_forward_pre_hook(without_weights, wi
 # The fused layers of torch's fast path for inference, and their argument for the number of heads.
 _FAST_PATHS = {"aten::_native_multi_head_attention": "num_head", "aten::_transformer_encoder_layer_fwd": "num_heads"}
 _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
-# From so many keys on a CPU's fused kernel saves up to the whole of what it spares; measured with one thread, 16 to 128
-# features a head: at 64 keys 6 to 30 % of attention, at 128 0 to 41 %, at 256 11 to 80 %.
+# Keys from which on a CPU's fused kernel can save all of the passes that it spares; measured with one thread, 16 to
+# 128 features a head: at 64 keys 6 to 30 % of attention, at 128 0 to 41 %, at 256 11 to 80 %.
 _KEYS_FOR_FULL_GAIN = 128
 _RISK = "attention weights are not returned; pass a mask or bias as attn_mask"
 _RISK_OF_MASK = "with a boolean attn_mask a query whose keys are all masked gives 0"

@@ -195,7 +195,9 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
         *(_by_use(evidence, uses[op.source], [op], found) if op.op in VALUE_READS else found for op, found in asking),
         *(_remedy_of_read(evidence, read, uses[read.source]) for read in reads),
     ]
-    waits = len(remedies)
+    # A line in a loop brings the results of several ops to the host.
+    times = [*(1 for _ in asking), *(max(len(read.made_by or ()), 1) for read in reads)]
+    waits = sum(times)
     on_gpu = _waiting_on_gpu(evidence, waits)
     # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
     alone = min(waits * on_gpu.middle, 1.0)
@@ -204,7 +206,8 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
         then = None  # a graph has fixed shapes
     # One wait for a value that may be needed is worth showing only where it prevents a graph, or where it was measured.
     is_measured = evidence.is_cuda and evidence.on is None and then is None
-    is_shown = then is not None or is_measured or remedies.count(_WAITING) >= _MANY
+    unknown = sum(count for count, remedy in zip(times, remedies, strict=True) if remedy is _WAITING)
+    is_shown = then is not None or is_measured or unknown >= _MANY
     shares = {} if then is None else {"share_without_graph": alone}
     if then is not None:
         # A run without waits can be replayed as a CUDA graph, one with them cannot: one gain for all of them.
@@ -223,11 +226,14 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
         if remedy is not None:
             where = Where(op.module, (op.index,))
             yield _host_advice(remedy, _call(evidence, op), then, where, known, gain, is_shown=is_shown)
-    for read, remedy in zip(reads, remedies[len(asking) :], strict=True):
+    for read, remedy, count in zip(reads, remedies[len(asking) :], times[len(asking) :], strict=True):
         if remedy is not None:
             call = "print" if read.call == "print" else f".{read.call}()"
-            where, known = Where(read.module, source=read.source), {"call": read.call, **shares}
-            yield _host_advice(remedy, call, then, where, known, on_gpu, is_shown=is_shown)
+            where, known = Where(read.module, source=read.source), {"call": read.call, "waits": count, **shares}
+            # A graph is one gain for all of them.
+            each = 1 if then is not None else count
+            gain = replace(on_gpu, low=min(each * on_gpu.low, 1.0), high=min(each * on_gpu.high, 1.0))
+            yield _host_advice(remedy, call, then, where, known, gain, is_shown=is_shown)
 
 
 def host_waits(evidence: Evidence) -> bool:
