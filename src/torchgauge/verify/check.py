@@ -118,7 +118,9 @@ class CodeCheck:
             return advice
         if not gain.is_time:
             before, after = (self.evidence_of(each).totals.get(gain.quantity) for each in (self._capture, changed))
-            saved = 1 - after / before if before else 0.0
+            if not before or after is None:
+                return advice
+            saved = 1 - after / before
             if saved <= 0:
                 return None
             exact = replace(gain, low=saved, high=saved, amount=saved * before)
