@@ -1,24 +1,21 @@
-"""Code of advice, as a user would take it: run on a copy of the model, or applied to the file that the model is in."""
+"""Code of advice, as a user would take it: run on a copy of the model, or applied to the source of its classes."""
 
 from __future__ import annotations
 
 import ast
 import builtins
 import copy
-import gc
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from torchgauge.advise import Advice
+from torchgauge.advise import Advice, SourceEdit
+from torchgauge.verify import apply_edit
 
 # What the docs say is there.
 GIVEN = {"torch", "model", "inputs"}
@@ -47,13 +44,15 @@ def check_code(advice: Advice, model: Any, inputs: tuple[Any, ...]) -> None:
     if any(parameter.is_meta for parameter in model.parameters()):
         return
     before = _run(model, inputs)
-    if advice.code_kind == "edit":
-        with edited(code):
-            after, again = _run(model, inputs), _run(model, inputs)
-    else:
-        with switches_restored():
+    with switches_restored():
+        if isinstance(advice.change, SourceEdit):
+            for file in advice.change.files:
+                assert applied(file.before.decode(), code) == file.after.decode()
+            changed, given = copy.deepcopy(model), inputs
+            apply_edit(changed, advice.change)
+        else:
             changed, given = pasted(model, code, inputs)
-            after, again = _run(changed, given), _run(changed, given)
+        after, again = _run(changed, given), _run(changed, given)
     if advice.rule in OTHER_RESULT:
         torch.testing.assert_close(again, after)
     else:
@@ -91,44 +90,9 @@ def check_names(code: str) -> None:
 
 def pasted(model: nn.Module, code: str, inputs: tuple[Any, ...]) -> tuple[nn.Module, tuple[Any, ...]]:
     """A copy of the model that the code was run on, and the inputs as it leaves them."""
-    scope: dict[str, Any] = {"torch": torch, "model": _copied(model), "inputs": inputs}
+    scope: dict[str, Any] = {"torch": torch, "model": copy.deepcopy(model), "inputs": inputs}
     exec(code, scope)
     return scope["model"], tuple(scope["inputs"])
-
-
-def _copied(model: nn.Module) -> nn.Module:
-    """Functions in attributes stay: those of the file are exchanged where they are."""
-    return copy.deepcopy(model)
-
-
-@contextmanager
-def edited(diff: str) -> Iterator[None]:
-    """The functions of a file as a diff of it makes them, for as long as the block lasts."""
-    file = re.search(r"^--- (.+)$", diff, re.MULTILINE)
-    assert file is not None, diff
-    loaded = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
-    paths = {str(module.__file__) for module in loaded if getattr(module, "__file__", None)}
-    (path,) = (path for path in paths if Path(path).name == file[1])
-    text = Path(path).read_text()
-    new = applied(text, diff)
-    codes = [list(_codes(compile(each, path, "exec", dont_inherit=True))) for each in (text, new)]
-    exchange = dict(zip(*codes, strict=True))
-    functions = [each for each in gc.get_objects() if type(each) is FunctionType and each.__code__ in exchange]
-    before = [function.__code__ for function in functions]
-    try:
-        for function in functions:
-            function.__code__ = exchange[function.__code__]
-        yield
-    finally:
-        for function, code in zip(functions, before, strict=True):
-            function.__code__ = code
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
 
 
 def applied(text: str, diff: str) -> str:

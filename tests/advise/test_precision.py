@@ -77,7 +77,7 @@ def sampled(self: Any, h: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("forward", "remedy", "risk"),
     [
-        (until_small, "fixed number of steps", "after the end"),
+        (until_small, "less often", "after the end"),
         (checked, "check of values out of forward", "no longer noticed"),
         (clipped, "torch.where in place of this `if`", "both sides"),
         (scaled, "keep this value on the device", "tensor ops"),
@@ -125,7 +125,7 @@ def grown(self, x):
 
 @pytest.mark.parametrize(
     ("line", "uses"),
-    [(4, {HostUse.SHAPE}), (13, set()), (19, {HostUse.LENGTH})],
+    [(4, {HostUse.SHAPE, HostUse.OPERAND}), (13, {HostUse.OPERAND}), (19, {HostUse.LENGTH})],
     ids=["through a caller", "computed with", "rounds"],
 )
 def test_values_are_followed_to_what_they_decide(line: int, uses: set[HostUse]) -> None:

@@ -148,7 +148,7 @@ def test_what_depends_on_the_inputs_is_not_taken_for_kept() -> None:
 )
 def test_the_host_does_not_wait_for_its_own_numbers(number: Callable[[Tensor], int]) -> None:
     model = Does(lambda self, h: self.fc(h) * number(h), fc=nn.Linear(16, 16))
-    assert "host-wait" not in rules_of(model, x(2, TOKENS, 16))
+    assert "host-wait" not in rules_of(model, x(2, TOKENS, 16), all_advice=True)
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_the_host_does_not_wait_for_its_own_numbers(number: Callable[[Tensor], i
 )
 def test_the_host_waits_for_values_of_the_device(number: Callable[[Any, Tensor], float]) -> None:
     model = Does(lambda self, h: self.fc(h) * number(self, h), fc=nn.Linear(16, 16))
-    assert "host-wait" in rules_of(model, x(2, 4, 16))
+    assert "host-wait" in rules_of(model, x(2, 4, 16), all_advice=True)

@@ -37,7 +37,7 @@ Derived = TypeVar("Derived")
 WAITING = 0.3
 # What tensor cores run, and autocast casts for.
 TENSOR_CORES = ("matmul", "convolution", "attention", "recurrent")
-# So many launches fit into the queue of a CUDA device: with more, the host waits for it.
+# Launches that the queue of a CUDA device holds: with more, the host waits for the device.
 QUEUED = 1000
 
 

@@ -30,18 +30,28 @@ _DISTRIBUTIONS = {
 _OF_DISTRIBUTIONS = {"log_prob", "cdf", "icdf"}
 
 
+# Statements that only report a value.
+_REPORTS = {"print", "warn", "warning", "info", "debug", "error", "log"}
+
+
 class HostUse(Enum):
     LENGTH = "how often a loop runs, or how long a tensor is"
     SHAPE = "the shape that a tensor is viewed as"
-    STOP = "whether a loop or function ends here"
-    CHECK = "whether to raise an error"
-    BRANCH = "which of two computations runs"
+    STOP = "whether a loop ends here"
+    CHECK = "whether to raise or report an error"
+    BRANCH = "which of two values a variable gets"
     ARGUMENT_CHECK = "whether the arguments of a distribution are valid"
+    OPERAND = "a number that is computed with"
+    RECORD = "a number that is only stored, logged or returned"
 
 
 def host_uses(source: Source, line: int) -> set[HostUse]:
-    """What the values decide that a line brings to the host, in its function and in those of this file that call it;
-    empty where they are computed with, or where their use is not found."""
+    """What the values that a line brings to the host are for, in its function and in those of this file that call it;
+    empty where that is not certain."""
+    # `a if bool(x.any()) else b` gives one of two values.
+    choices = [each for each in source.expressions(line) if isinstance(each, ast.IfExp)]
+    if any(isinstance(each, ast.Call) for choice in choices for each in ast.walk(choice.test)):
+        return {HostUse.BRANCH}
     statement = source.statement(line)
     function = source.enclosing(statement, ast.FunctionDef, ast.AsyncFunctionDef)
     if statement is None or function is None:
@@ -55,6 +65,8 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
         return {HostUse.ARGUMENT_CHECK}
     elif not reads:
         found = _sizes_at(here, source, line)
+    elif all(_is_recorded(source, call) for call in reads):
+        found = {HostUse.RECORD}
     todo: list[tuple[ast.AST, ast.stmt | None, set[str]]] = [(function, statement, set())]
     seen: set[ast.AST] = set()
     while todo:
@@ -69,6 +81,10 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
         for each in ast.walk(whole):
             if isinstance(each, ast.If | ast.While | ast.Assert) and _tests(source, each.test, on_host):
                 found |= _uses_of_test(source, each)
+            elif isinstance(each, ast.BinOp) and any(
+                side in reads or not on_host.isdisjoint(_named(side)) for side in (each.left, each.right)
+            ):
+                found.add(HostUse.OPERAND)
             elif isinstance(each, ast.Return) and each.value is not None and isinstance(inside, ast.FunctionDef):
                 todo += _callers(source, inside.name, each.value, values)
     return found
@@ -97,7 +113,7 @@ def _followed(
                 calls = {called(call) for call in ast.walk(each.value) if isinstance(call, ast.Call)}
                 if each is start or through is None or calls <= through:
                     values |= {name for target in each.targets for name in _stored(target)}
-            elif isinstance(each, ast.For | ast.comprehension) and _reads(source, each.iter, values):
+            elif isinstance(each, ast.For | ast.comprehension) and (each is start or _reads(source, each.iter, values)):
                 values |= set(_stored(each.target))
         if len(values) == known:
             return values
@@ -147,9 +163,30 @@ def _uses_of_test(source: Source, statement: ast.If | ast.While | ast.Assert) ->
         return {HostUse.STOP}
     # `if bad: raise …`, also with a message first.
     last = statement.body[-1]
-    if isinstance(last, ast.Raise):
+    is_report = isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and called(last.value) in _REPORTS
+    if isinstance(last, ast.Raise) or is_report:
         return {HostUse.CHECK}
-    return {HostUse.STOP if isinstance(last, ast.Break | ast.Return | ast.Continue) else HostUse.BRANCH}
+    is_in_loop = source.enclosing(source.parents.get(statement), ast.For, ast.While) is not None
+    if isinstance(last, ast.Break | ast.Return) and is_in_loop:
+        return {HostUse.STOP}
+    # Whether both sides may run is certain only where they do nothing but give variables their values.
+    sides = [*statement.body, *statement.orelse]
+    targets = [target for each in sides if isinstance(each, ast.Assign) for target in each.targets]
+    is_choice = all(isinstance(each, ast.Assign) for each in sides) and all(isinstance(t, ast.Name) for t in targets)
+    return {HostUse.BRANCH} if is_choice else set()
+
+
+def _is_recorded(source: Source, call: ast.Call) -> bool:
+    """Whether the value that a call brings to the host is only stored in an attribute or a container, given to a call
+    whose result nothing takes, as `losses.append(…)`, or returned."""
+    statement = source.enclosing(call, ast.stmt)
+    if any(
+        isinstance(each, ast.BinOp | ast.Compare | ast.BoolOp | ast.comprehension) for each in _around(source, call)
+    ):
+        return False
+    if isinstance(statement, ast.Assign):
+        return all(isinstance(target, ast.Attribute | ast.Subscript) for target in statement.targets)
+    return isinstance(statement, ast.Expr | ast.Return)
 
 
 def _callers(

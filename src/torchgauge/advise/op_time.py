@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, hypot, log, sqrt
@@ -162,14 +162,24 @@ class OpTimes:
         return fresh / (fresh + sum([self.seconds.get(index, 0.0) for index in ops])) if fresh else 0.0
 
     def saved_range(self, ops: Collection[int]) -> tuple[float, float]:
-        """The least and the most that it may be, with memory that is kept between runs and with fresh memory: what is
-        predicted may be wrong by `UNSURE` either way."""
-        unsure = 1.0 if self.basis == "measured" else UNSURE if self.queues is None else UNSURE_ON_GPU
-        saved_per_removed = SAVED_PER_REMOVED if self.basis == "predicted" and self.queues is None else 1.0
+        """The least and the most that it may be, with memory that is kept between runs and with fresh memory."""
         shares = [self.saved(ops)]
         if self.fresh_s:
             fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
             shares.append((shares[0] * self.total + fresh) / (self.total + sum(self.fresh_s.values())))
+        return self._range(shares)
+
+    def saved_by(self, changed: OpTimes) -> tuple[float, float]:
+        """The same for a changed model whose ops take these times; (0, 0) if it is not faster."""
+        fresh, fresh_changed = (sum(times.fresh_s.values()) for times in (self, changed))
+        pairs = [(self.total, changed.total), (self.total + fresh, changed.total + fresh_changed)]
+        return self._range([max(0.0, 1 - after / before) if before else 0.0 for before, after in pairs])
+
+    def _range(self, shares: Sequence[float]) -> tuple[float, float]:
+        """Of the run, what is saved if these shares of it are predicted to go away; that may be wrong by `UNSURE`
+        either way."""
+        unsure = 1.0 if self.basis == "measured" else UNSURE if self.queues is None else UNSURE_ON_GPU
+        saved_per_removed = SAVED_PER_REMOVED if self.basis == "predicted" and self.queues is None else 1.0
         least, most = (saved_per_removed * share / max(1 - share, 1e-9) for share in (min(shares), max(shares)))
         low, high = combined((least, most), (1 / unsure, unsure))
         return low / (low + 1), high / (high + 1)

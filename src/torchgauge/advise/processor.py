@@ -102,8 +102,7 @@ _NS_OF_MASKS, _NS_OF_INTEGERS = 1.1, 0.7
 _NS_WIDENED = 0.27
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 _LOGIC = {"bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor"}
-# Numbers of 16 bits are widened and rounded again: functions of them take so many times as long, sums and products of
-# two so many nanoseconds.
+# Numbers of 16 bits are widened and rounded again: a factor for functions of them, nanoseconds for sums and products.
 _NARROW_FUNCTIONS, _NS_NARROW = 1.5, 0.3
 # Of each result: what a maximum takes for an element of its window, and in one dimension, where torch has vector code;
 # an average, with each element of its window. An average over parts of any size takes as long for each element read.
@@ -118,7 +117,7 @@ _EXTRA_POINTWISE_S, _EXTRA_CONVOLUTION_S, _EXTRA_DEPTHWISE_S = 10e-6, 46e-6, 130
 _EXTRA_WEIGHT_NORM_S, _EXTRA_LINEAR_S, _STEP_S = 15e-6, 3e-6, 6e-6
 # Of the rate of a pass that is repeated, what one in a model reaches: other tensors have passed through the caches.
 _IN_A_MODEL = 0.6
-# Ops are shared out among threads from so many elements on.
+# Elements from which on an op is split among threads.
 _ELEMENTS_PER_THREAD = 32768
 # Of these, the elements that are read are those of the result: rows of a table, parts of a tensor.
 _LOOKUPS = {"index", "gather", "embedding", "index_select"}

@@ -27,6 +27,8 @@ from torchgauge.advise.record import CONFIDENCES, Advice, Gain
 from torchgauge.errors import UsageError
 from torchgauge.registry import Registry
 
+# Returns advice as it is to be shown, or None to withdraw it.
+Check = Callable[[Advice], Advice | None]
 Finder = Callable[[Evidence], Iterator[Advice]]
 # The row of a tensor in the JSON document; figures may be missing or null.
 TensorRow = Mapping[str, Any]
@@ -95,29 +97,32 @@ def recommend(row: TensorRow) -> list[str]:
     return [text for rule in rules for text in rule.find(row)]
 
 
-def advise(evidence: Evidence, silence: Sequence[str] = (), *, all_advice: bool = False) -> list[Advice]:
+def advise(
+    evidence: Evidence, silence: Sequence[str] = (), *, all_advice: bool = False, check: Check | None = None
+) -> list[Advice]:
     """What the rules say about this model that are not silenced: equal advice merged, bugs first, then the largest gain
-    in time. Small gains are left out unless `all_advice`."""
+    in time. Small gains are left out unless `all_advice`. `check` gets each piece of advice that would be shown, and
+    returns it, changed or unchanged, or None to withdraw it."""
     found = _found(evidence, silence, is_option=False)
-    if not evidence.op_times:
-        order = ranked(found, all_advice=all_advice)
-    else:
+    always: set[tuple[str, str]] = set()
+    if evidence.op_times:
         # What the static analysis says is not lost by profiling: it stays, with what it is worth by measured times.
-        static = ranked(_found(evidence.without_times(), silence, is_option=False))
-        order = ranked(found, all_advice=all_advice, always={_key(advice) for advice in static})
-    return order if all_advice else _said_once(order, evidence.times)
-
-
-def _said_once(order: Sequence[Advice], times: OpTimes) -> list[Advice]:
-    """Without lines about time that a line before them saves already: of two about the same ops, one of which says that
-    these need not run at all, or only once."""
+        always = {_key(advice) for advice in ranked(_found(evidence.without_times(), silence, is_option=False))}
     said: list[Advice] = []
-    for advice in order:
-        own = _ops_gone(advice)
-        covers = [_ops_gone(before) for before in said if not _DONE_ONCE.isdisjoint(map(_family, (before, advice)))]
-        if not own or all(times.share(own & ops) < _COVERED * times.share(own) for ops in covers):
-            said.append(advice)
-    return said
+    for advice in ranked(found, all_advice=all_advice, always=always):
+        if all_advice or not _is_said(advice, said, evidence.times):
+            shown = advice if check is None else check(advice)
+            said += [] if shown is None else [shown]
+    # The check may have changed gains.
+    return said if check is None else ranked(said, all_advice=all_advice, always=always)
+
+
+def _is_said(advice: Advice, said: Sequence[Advice], times: OpTimes) -> bool:
+    """Whether a line before it saves its time already: of two about the same ops, one of which says that these need not
+    run at all, or only once."""
+    own = _ops_gone(advice)
+    covers = [_ops_gone(before) for before in said if not _DONE_ONCE.isdisjoint(map(_family, (before, advice)))]
+    return bool(own) and any(times.share(own & ops) >= _COVERED * times.share(own) for ops in covers)
 
 
 def _family(advice: Advice) -> str | None:

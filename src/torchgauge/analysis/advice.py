@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -19,6 +19,7 @@ from torchgauge.progress import steps
 if TYPE_CHECKING:
     from torch import nn
 
+    from torchgauge.advise import Advice, Evidence
     from torchgauge.capture import Request, Trace
     from torchgauge.facts import Capture, OpRecord
     from torchgauge.facts.document_types import Advice as AdviceRow
@@ -46,6 +47,8 @@ _FROM_PYTHON_S = 25e-6
 _PACKAGED_HOST = 0.9
 # A run's time beyond its ops: the call of the model, the start of the first kernel, and the wait for the last.
 _RUN_S = 15e-6
+# Pieces of code that are checked: each takes about as long as the analysis, which depends on the number of ops.
+_LEAST_CHECKS, _CHECKED_OPS = 2, 4000
 # Larger masks are not looked at: a comparison reads them whole.
 _MOST_MASK = 1 << 24
 # Code that puts a part of the model in training mode; `super().train(mode)` is how an override begins.
@@ -261,6 +264,36 @@ def _host_seconds(capture: Capture, host: Host, device_s: Mapping[int, float]) -
             seconds *= _POINTWISE
         found[op.index] = speed * (seconds + each)
     return found
+
+
+def code_check(
+    evidence: Evidence,
+    source: Source,
+    traced: Trace | None,
+    request: Request,
+    on: str | Sequence[str],
+    *,
+    all_advice: bool,
+) -> Callable[[Advice], Advice | None] | None:
+    """The check of the code that advice shows; None where there is no module to run it on. The program of a file is not
+    one: its advice says how to change the source."""
+    import torch
+
+    from torchgauge.source.allowed_ops import holds_foreign
+
+    model = source.model
+    if model is None or traced is None or isinstance(model, torch.jit.ScriptModule) or holds_foreign(model):
+        return None
+    if source.record.kind == "exported":
+        return None
+    from torchgauge.advise import Evidence
+    from torchgauge.verify import CodeCheck
+
+    def evidence_of(capture: Capture) -> Evidence:
+        return Evidence(capture, **expected_times(capture, on))
+
+    most = None if all_advice else max(_LEAST_CHECKS, _CHECKED_OPS // max(len(traced.ops), 1))
+    return CodeCheck(model, traced, request, evidence, evidence_of, most)
 
 
 class Opened(NamedTuple):

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchgauge.analysis.advice import ModelInMemory, Opened, check_verify, expected_times, verify_advice
+from torchgauge.analysis.advice import ModelInMemory, Opened, check_verify, code_check, expected_times, verify_advice
 from torchgauge.analysis.isolated import needs_isolation, read_analysis
 from torchgauge.analysis.measurement import asked_footprint, complete_energy, measure_runs, measurements_asked
 from torchgauge.analysis.options import (
@@ -185,7 +185,7 @@ def analyze(
     found = Analysis(capture)
     found = found.with_remarks(warnings=dense_warnings(found.mixtures))
     if advice:
-        found = add_advice(found, source, on, silence, progress, all_advice=all_advice)
+        found = add_advice(found, source, traced, request, on, silence, progress, all_advice=all_advice)
     if verify and settings is not None:
         verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)
         count = len(found.capture.advice)
@@ -299,6 +299,8 @@ def add_predictions(
 def add_advice(
     found: Analysis,
     source: Source,
+    traced: Trace | None,
+    request: Request,
     on: str | Sequence[str],
     silence: Sequence[str],
     progress: bool | None,
@@ -310,7 +312,8 @@ def add_advice(
     with stage("looking for advice", shown=progress), collector_paused():
         live = None if source.model is None else ModelInMemory(source.model)
         evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
-        rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice)]
+        check = code_check(evidence, source, traced, request, on, all_advice=all_advice)
+        rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice, check=check)]
         choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
     return found.with_remarks(warnings=tuple(dict.fromkeys(evidence.failures)), advice=rows, options=choices)
 

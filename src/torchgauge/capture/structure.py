@@ -57,8 +57,9 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
     return find_all(value, torch.Tensor)
 
 
-# A cache of keys and values is an object of objects; deeper ones hold a program rather than results.
-_OBJECT_DEPTH = 2
+# A cache of keys and values is an object of layers, and a decoder with an encoder has an object of two caches; deeper
+# ones hold a program rather than results.
+_OBJECT_DEPTH = 3
 
 
 def tensors_within(value: object, depth: int = _OBJECT_DEPTH) -> Iterator[torch.Tensor]:

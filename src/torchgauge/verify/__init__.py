@@ -8,8 +8,10 @@ from torchgauge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.verify.bench import *
+    from torchgauge.verify.check import *
     from torchgauge.verify.code import *
     from torchgauge.verify.difference import *
+    from torchgauge.verify.edits import *
     from torchgauge.verify.pairs import *
     from torchgauge.verify.plan import *
     from torchgauge.verify.registry import *
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from torchgauge.verify.verification import *
 
 _HOMES = {
+    "check": ("CodeCheck",),
     "code": ("function_text", "optimised"),
+    "edits": ("apply_edit",),
     "difference": ("Difference", "compare_outputs", "output_tensors"),
     "verdict": ("Verdict", "compared", "confirmed", "judge"),
     "pairs": ("LEAST_PAIRS", "Paired", "ROUNDS", "Switches", "switches_kept", "time_pairs"),

@@ -108,13 +108,7 @@ class Bench:
 
     def copied(self) -> nn.Module:
         try:
-            # A copy of a parametrized module shares its generated class: removing the parametrization from one would
-            # remove it from both.
-            model = copy.deepcopy(self.subject.model)
-            for module in model.modules():
-                if is_parametrized(module):
-                    kind = type(module)
-                    module.__class__ = type(kind.__name__, kind.__bases__, dict(kind.__dict__))
+            model = with_own_classes(copy.deepcopy(self.subject.model))
             # A copy splits the contiguous weights of a recurrent layer, which cuDNN would then join at each call.
             twins = dict(model.named_modules())
             for path, module in self.subject.model.named_modules():
@@ -132,6 +126,16 @@ class Bench:
         args, kwargs = (self.subject.args, self.subject.kwargs) if inputs is None else inputs
         subject = Subject(model, args, kwargs, self.subject.device)
         return Side(subject, TrainingStep(subject).run if self.train else subject.run, switches, samples)
+
+
+def with_own_classes(model: nn.Module) -> nn.Module:
+    """A copy of a parametrized module shares its generated class: removing the parametrization from one would remove it
+    from both. After this it does not."""
+    for module in model.modules():
+        if is_parametrized(module):
+            kind = type(module)
+            module.__class__ = type(kind.__name__, kind.__bases__, dict(kind.__dict__))
+    return model
 
 
 @contextmanager

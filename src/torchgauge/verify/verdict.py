@@ -23,7 +23,7 @@ _TIME_SHARE_FOR_MEMORY = 0.5
 _TIME_SHARE_PER_ROUND = 1 / ROUNDS
 # A model whose own outputs vary by this much (random numbers, atomics) may differ by as much again.
 _OWN_VARIATION_FACTOR = 2.0
-_RANDOM = "the outputs are partly random, so they cannot be compared"
+RANDOM = "the outputs are partly random, so they cannot be compared"
 _TOO_LONG = "the runs are too long for the time budget: raise TORCHGAUGE_VERIFY_BUDGET"
 _TOO_NOISY = "the machine is too noisy to measure a gain"
 CONFIRMED: Final = "confirmed"
@@ -52,7 +52,7 @@ class Verdict:
 
     @property
     def verdict(self) -> Literal["confirmed", "refuted", "inconclusive"]:
-        if self.error.reason == _RANDOM:
+        if self.error.reason == RANDOM:
             return INCONCLUSIVE
         if self._change() is not None:
             return REFUTED
@@ -75,7 +75,7 @@ class Verdict:
         """How to settle an inconclusive verdict."""
         if self.verdict != INCONCLUSIVE:
             return None
-        if self.error.reason == _RANDOM:
+        if self.error.reason == RANDOM:
             return "to settle it, make the model deterministic"
         if self._is_disturbed:
             return "to settle it, try again on an idle machine"
@@ -234,5 +234,5 @@ def compared(original: Side, changed: Side, tolerance: float) -> tuple[Differenc
         # The original may also return different outputs with other random numbers.
         apart = compare_outputs(expected, original.outputs(SEED + 1)).relative
         if apart is not None and apart > allowed:
-            return replace(found, reason=_RANDOM), allowed
+            return replace(found, reason=RANDOM), allowed
     return found, allowed

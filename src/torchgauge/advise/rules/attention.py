@@ -15,6 +15,9 @@ from torchgauge.advise.registry import rule
 from torchgauge.facts import Cost, OpRecord, TensorSpec, contiguous_stride
 
 _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
+# On a CPU a fused kernel gains next to nothing with so few keys, copies of queries and keys included (6 to 16 features
+# a head on an EPYC: 1 to 9 % of the attention); with 32 it takes a seventh of the time.
+_TOO_FEW_KEYS = 16
 # Ops that may run between the products: scales, masks, casts, dropout.
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _PLAIN_PRODUCTS = _PRODUCTS - {"aten::baddbmm"}
@@ -51,8 +54,8 @@ _HOOK = "model.get_submodule(path).register_forward_pre_hook(without_weights, wi
 # The fused layers of torch's fast path for inference, and their argument for the number of heads.
 _FAST_PATHS = {"aten::_native_multi_head_attention": "num_head", "aten::_transformer_encoder_layer_fwd": "num_heads"}
 _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
-# From so many keys on a CPU's fused kernel saves up to the whole of what it spares; measured with one thread, 16 to 128
-# features a head: at 64 keys 6 to 30 % of attention, at 128 0 to 41 %, at 256 11 to 80 %.
+# Keys from which on a CPU's fused kernel can save all of the passes that it spares; measured with one thread, 16 to
+# 128 features a head: at 64 keys 6 to 30 % of attention, at 128 0 to 41 %, at 256 11 to 80 %.
 _KEYS_FOR_FULL_GAIN = 128
 _RISK = "attention weights are not returned; pass a mask or bias as attn_mask"
 _RISK_OF_MASK = "with a boolean attn_mask a query whose keys are all masked gives 0"
@@ -189,7 +192,8 @@ def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRe
         # not. On a CPU the fused kernel takes as long (20 keys: 6 % faster and 4 % slower in two measurements).
         copied = [op for op in evidence.flow.sources(ops[0]) if op.op == "aten::clone" and op.index not in again]
         is_short = scores.shape[axis] < (inner if evidence.is_cuda else max(inner, _FEWEST_KEYS))
-        if is_short and not (len(copied) > 1 and inner <= _MOST_COPIED):
+        is_tiny = not evidence.is_cuda and scores.shape[axis] <= _TOO_FEW_KEYS
+        if is_tiny or (is_short and not (len(copied) > 1 and inner <= _MOST_COPIED)):
             continue
         copies: list[OpRecord] = []
         todo = [source for product in (ops[0], ops[-1]) for source in evidence.flow.sources(product)]

@@ -16,7 +16,7 @@ _PRODUCTS = {"aten::bmm", "aten::baddbmm"}
 _REPEATING = {"aten::repeat", "aten::expand_copy", "aten::clone", "aten::repeat_interleave"}
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like", "aten::full", "aten::new_full"}
 _DIFFERENCES = {f"aten::{name}" for name in ("sub", "sub_", "rsub", "add", "add_")}
-# So many times a part must be repeated, and so much of a layer's product must be with it, to be worth another call.
+# How many times a part must be repeated, and its least share of a layer's product, to be worth a separate call.
 _LEAST_TIMES, _LEAST_SAVED = 4, 0.2
 # Sums over one tensor at once, from which on a product reads it once in place of each time.
 _LEAST_SUMS = 2

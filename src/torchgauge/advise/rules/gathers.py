@@ -12,7 +12,7 @@ from torchgauge.advise.rules.folding import LINEAR_OPS
 from torchgauge.facts import OpRecord
 
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
-# So many times the rows must be gathered, and so much of the time of these ops must go, to be worth another order.
+# How many times each row must be gathered, and the share of these ops' time that must go away, to reorder them.
 _LEAST_TIMES, _LEAST_SAVED = 2, 0.2
 
 

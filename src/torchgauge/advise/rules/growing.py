@@ -14,13 +14,13 @@ from torchgauge.advise.rules.loops import is_recurrent_layer, outline
 from torchgauge.facts import OpRecord
 
 _CAT = ("aten::cat",)
-# So many times in a row is a loop.
+# Repetitions in a row that make a loop.
 _LEAST_GROWTH = 3
 _CASTS = {"aten::_to_copy", "aten::clone"}
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like", "aten::zero_"}
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like"}
-# So many tensors of one kind make a loop; a smaller part of the peak is not worth an edit.
+# Tensors of one kind that make a loop; and the least share of the peak that is worth an edit.
 _LEAST_HELD, _LEAST_EXCESS = 8, 0.1
 
 

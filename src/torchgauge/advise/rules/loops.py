@@ -28,7 +28,7 @@ RECURRENT_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU",
 # Of the time of a loop's ops, what their calls must take. A loop of 64 rounds over 10 MB each, where they took 4 %, got
 # 35 % slower when it was done at once, one of 8 frames, where they took 27 %, got 11 % slower.
 _LEAST_CALLS = 0.3
-# A layer that is given so many times less than what it was pooled from is a gate.
+# A layer is a gate if its input is this many times smaller than what it was pooled from.
 _GATE = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
 _WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}

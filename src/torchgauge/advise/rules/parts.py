@@ -14,7 +14,7 @@ from torchgauge.facts import FREE, OpRecord
 _GATHERS = ("aten::gather", "aten::index_select", "aten::index")
 _COPIES = {"aten::clone", "aten::repeat", "aten::repeat_interleave", "aten::expand_copy"}
 _LEAST_TIMES = 2
-# So many parts of at most so many tensors: fewer are written out on purpose.
+# The fewest parts and the most tensors: fewer parts are written out on purpose.
 _LEAST_PARTS, _MOST_TENSORS = 8, 4
 # Of a tensor that is written part by part, what must have been written so.
 _WHOLE = 0.9

@@ -21,7 +21,7 @@ _OF_SHAPES = {"shape", "size", "ndim", "dim"}
 _NS_PER_ELEMENT, _UNSURE = 160, (0.5, 2.0)
 # Of a measured run; some of it is left to the ops.
 _MOST = 0.95
-# Names are followed through so many assignments.
+# The most assignments through which a name is followed.
 _FARTHEST = 5
 _LEAST_ELEMENTS = 16
 

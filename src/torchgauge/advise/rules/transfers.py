@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,15 +21,17 @@ _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
 # A wait drains the queue: the value is copied, then the next kernel is launched into an idle device.
 _STALL_S, _LAUNCH_S = 15e-6, 6e-6
 _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
-# So many ops back a value that is read is followed.
-_NEAR = 20
-# And so many to see whether the model computed it with its weights.
-_FAR = 200
+# How many ops back to look for the origin of a value that is read, and for weights that it was computed from.
+_NEAR, _FAR = 20, 200
+# Waits in a forward from which on they are shown though nothing is known about what the values are for.
+_MANY = 3
 # The host asks for the number of rows of a result.
 _SIZES = {
     "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
     "aten::unique_consecutive", "aten::bincount",
 }  # fmt: skip
+# Of these, the ones that only select: a mask can take their place.
+_SELECTS = {"aten::nonzero", "aten::argwhere", "aten::masked_select"}
 _PACK = "aten::_pack_padded_sequence"
 # Calls that give a number of a tensor to Python.
 _READ_CALLS = ("item", "tolist", "int", "float", "bool")
@@ -65,9 +68,20 @@ _COMPARING = Remedy(
     "tensors that are equal but not the same count as different",
 )
 _STOPPING = Remedy(
-    "run a fixed number of steps: the host waits for each test of the end",
+    "test for the end of this loop less often: the host waits for every test",
     "run a fixed number of steps",
     "steps after the end are computed too, and must not change the result",
+)
+# What the value is for is not known: only what is certain is said.
+_WAITING = Remedy(
+    "{} makes the host wait for the device here: nothing is launched meanwhile",
+    "{} makes the host wait: no CUDA graph can replay this run",
+    "the value may be needed on the host",
+)
+_RECORDING = Remedy(
+    "store the tensor and read its value after forward: the host waits for {}",
+    "store the tensor, read its value after forward",
+    "code that takes the number gets a tensor",
 )
 _CHECKING = Remedy(
     "take this check of values out of forward: the host waits for its result",
@@ -129,6 +143,8 @@ _BY_USE = {
     HostUse.STOP: _STOPPING,
     HostUse.CHECK: _CHECKING,
     HostUse.BRANCH: _CHOOSING,
+    HostUse.OPERAND: _READING,
+    HostUse.RECORD: _RECORDING,
 }
 # Of a device that waits for launches; the second where the waits alone bring less than `_LEAST_ALONE` of the time.
 _THEN_GRAPH = "then the model can be captured in a CUDA graph"
@@ -179,13 +195,19 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
         *(_by_use(evidence, uses[op.source], [op], found) if op.op in VALUE_READS else found for op, found in asking),
         *(_remedy_of_read(evidence, read, uses[read.source]) for read in reads),
     ]
-    waits = len(remedies)
+    # A line in a loop brings the results of several ops to the host.
+    times = [*(1 for _ in asking), *(max(len(read.made_by or ()), 1) for read in reads)]
+    waits = sum(times)
     on_gpu = _waiting_on_gpu(evidence, waits)
     # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
     alone = min(waits * on_gpu.middle, 1.0)
     then = None if not evidence.waits_for_host else _GRAPH_ALONE if alone < _LEAST_ALONE else _THEN_GRAPH
     if {_SIZING, _FIXING, None}.intersection(remedies):
         then = None  # a graph has fixed shapes
+    # One wait for a value that may be needed is worth showing only where it prevents a graph, or where it was measured.
+    is_measured = evidence.is_cuda and evidence.on is None and then is None
+    unknown = sum(count for count, remedy in zip(times, remedies, strict=True) if remedy is _WAITING)
+    is_shown = then is not None or is_measured or unknown >= _MANY
     shares = {} if then is None else {"share_without_graph": alone}
     if then is not None:
         # A run without waits can be replayed as a CUDA graph, one with them cannot: one gain for all of them.
@@ -198,17 +220,20 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
             f"{format_whole_percent(idle)}",
             touched=frozenset(op.index for op in evidence.forward),
         )
-    for op, remedy in zip((op for op, _ in asking), remedies, strict=False):
-        is_measured = evidence.is_cuda and evidence.on is None and then is None
-        gain = _waiting(evidence, op) if is_measured else on_gpu
+    for (op, _), remedy in zip(asking, remedies, strict=False):
         known = {"op": op.op, "ops_before": op.index, **shares}
+        gain = _waiting(evidence, op) if is_measured else on_gpu
         if remedy is not None:
-            yield _host_advice(remedy, _call(evidence, op), then, Where(op.module, (op.index,)), known, gain)
-    for read, remedy in zip(reads, remedies[len(asking) :], strict=True):
-        known = {"call": read.call, **shares}
+            where = Where(op.module, (op.index,))
+            yield _host_advice(remedy, _call(evidence, op), then, where, known, gain, is_shown=is_shown)
+    for read, remedy, count in zip(reads, remedies[len(asking) :], times[len(asking) :], strict=True):
         if remedy is not None:
             call = "print" if read.call == "print" else f".{read.call}()"
-            yield _host_advice(remedy, call, then, Where(read.module, source=read.source), known, on_gpu)
+            where, known = Where(read.module, source=read.source), {"call": read.call, "waits": count, **shares}
+            # A graph is one gain for all of them.
+            each = 1 if then is not None else count
+            gain = replace(on_gpu, low=min(each * on_gpu.low, 1.0), high=min(each * on_gpu.high, 1.0))
+            yield _host_advice(remedy, call, then, where, known, gain, is_shown=is_shown)
 
 
 def host_waits(evidence: Evidence) -> bool:
@@ -272,7 +297,7 @@ def _remedy_of_read(evidence: Evidence, read: HostRead, uses: set[HostUse]) -> R
         uses = uses | {HostUse.LENGTH}
     makers = (evidence.flow.op(index) for index in read.made_by or () if index is not None)
     made = [op for op in makers if op is not None]
-    return _by_use(evidence, uses, made, _PRINTING if read.call == "print" else _READING)
+    return _by_use(evidence, uses, made, _PRINTING if read.call == "print" else _WAITING)
 
 
 def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord], other: Remedy) -> Remedy | None:
@@ -290,7 +315,7 @@ def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord],
         if is_computed:
             return None if HostUse.SHAPE in uses else _FIXING
         return _SIZING
-    return next((remedy for use, remedy in _BY_USE.items() if use in uses), other) if other is _READING else other
+    return next((remedy for use, remedy in _BY_USE.items() if use in uses), other) if other is _WAITING else other
 
 
 def _lengths_of(evidence: Evidence, pack: OpRecord) -> int | None:
@@ -310,26 +335,37 @@ def _call(evidence: Evidence, op: OpRecord) -> str:
     if op.op == "aten::equal":
         return "torch.equal"
     place = evidence.code_at(op)
-    calls = {called(call) for call in place[0].calls(place[1], *_READ_CALLS)} if place is not None else set()
+    found = place[0].calls(place[1], *_READ_CALLS) if place is not None else []
+    # `float(x)` reads a number, `x.float()` does not.
+    is_method = {called(call): isinstance(call.func, ast.Attribute) for call in found}
+    calls = {name for name, method in is_method.items() if method == (name in ("item", "tolist"))}
     if len(calls) == 1:
         name = calls.pop()
-        return f"{name}()" if name in ("int", "float", "bool") else f".{name}()"
-    return "its number"
+        return f".{name}()" if is_method[name] else f"{name}()"
+    return "reading a tensor's value"
 
 
 def _host_advice(
-    remedy: Remedy, call: str, then: str | None, where: Where, known: Mapping[str, Any], gain: Gain
+    remedy: Remedy,
+    call: str,
+    then: str | None,
+    where: Where,
+    known: Mapping[str, Any],
+    gain: Gain,
+    *,
+    is_shown: bool,
 ) -> Advice:
-    words = (remedy.words if then is None else f"{remedy.short}; {then}").replace("{}", call)
+    is_certain = remedy is not _WAITING
+    words = remedy.words if then is None else f"{remedy.short}; {then}" if is_certain else remedy.short
     return Advice(
         rule="host-wait",
         where=where,
         evidence=known,
-        recommendation=words,
+        recommendation=words.replace("{}", call),
         change=None,
-        expected_gain=gain,
+        expected_gain=gain if is_certain or is_shown else replace(gain, low=0.0),
         risk=remedy.risk,
-        confidence="medium",
+        confidence="medium" if is_certain or is_shown else "low",
     )
 
 
@@ -353,7 +389,7 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
         reads = evidence.dataflow.input_reads
         made = [source for at, source in enumerate(op.producers) if source is not None or (op.index, at) in reads]
         is_constant = not op.weights and _is_made_on_host(evidence, made)
-        return None if is_constant else _READING
+        return None if is_constant else _WAITING
     if op.op == _PACK:
         lengths = _lengths_of(evidence, op)
         is_read = any(lengths in (read.made_by or ()) for read in evidence.capture.run.host_reads)
@@ -361,7 +397,7 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
     if op.op in _SIZES:
         mixture = next((mixture for mixture in evidence.mixtures if mixture.module == op.module), None)
         if mixture is None:
-            return _SELECTING
+            return _SELECTING if op.op in _SELECTS else _WAITING
         asked = sum(each.op in _SIZES and each.module == op.module for each in evidence.forward)
         return _ROUTING if asked >= mixture.experts else _CAPACITY
     # `x[mask]` needs the positions in the mask; integers, wherever they are, are positions already.
