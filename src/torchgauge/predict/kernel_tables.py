@@ -51,6 +51,7 @@ DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
 _OTHER_KIND = 1e10  # the distance to a neighbour of another kind
 _FARTHEST = 20.0  # to trees a distance beyond is this one
 _MOST_DISTANCES = 1 << 20  # that are computed at a time
+_MOST_ESTIMATED = 1 << 14  # places whose estimates are remembered
 
 
 class Estimate(NamedTuple):
@@ -123,6 +124,7 @@ class KernelTable:
     trees: Mapping[str, Forest] = field(default_factory=dict)  # by family
     # Equal calls of all runs of the process share a signature, as plans do: each is looked up once.
     located: dict[CallKey, Located] = field(default_factory=dict, init=False, repr=False)
+    _estimated: dict[Place, Estimate] = field(default_factory=dict, init=False, repr=False)
     # By family, kind and number of coordinates: the rows of similar kinds, which take long to find.
     _near: dict[tuple[str, str, int], tuple[Floats, Floats] | None] = field(
         default_factory=dict, init=False, repr=False
@@ -206,6 +208,14 @@ class KernelTable:
         return found, views
 
     def estimates(self, places: Sequence[Place]) -> list[Estimate]:
+        """Equal places are estimated once."""
+        if len(self._estimated) > _MOST_ESTIMATED:
+            self._estimated.clear()
+        fresh = [*dict.fromkeys(place for place in places if place not in self._estimated)]
+        self._estimated |= zip(fresh, self._fresh_estimates(fresh), strict=True)
+        return [self._estimated[place] for place in places]
+
+    def _fresh_estimates(self, places: Sequence[Place]) -> list[Estimate]:
         """The kernel itself where it was measured; else what the trees make of its neighbours and of its sizes, and
         in families without trees what the neighbours say."""
         near = self.near(places)

@@ -331,11 +331,7 @@ def predict_ops(
     devices = [0.0 if kernel is None else kernel.time.seconds for kernel in kernels]
     hosts, later = [0.0] * len(ops), [0.0] * len(ops)
     if execution == EAGER and ops:
-        hosts = _hosts(profile, ops, module_calls, new_lengths)
-        trains = any(op.phase == "backward" for op in ops)
-        signatures = {id(op.signature): op.signature for op in ops}
-        each = {key: profile.host.later_seconds(call, trains=trains) for key, call in signatures.items()}
-        later = [each[id(op.signature)] for op in ops]
+        hosts, later = _hosts(profile, ops, module_calls, new_lengths)
     counts = Counter(map(id, kernels))
     distinct = [
         (kernel, counts[key]) for key, kernel in {id(one): one for one in kernels}.items() if kernel is not None
@@ -348,13 +344,13 @@ def predict_ops(
     total = ends[-1] if ends else 0.0
     low, high = (
         _simulate(
-            [s * exp2(sign * share) for s in devices],
-            [s * times for s in hosts],
-            [s * times for s in later],
+            [s * device_times for s in devices],
+            [s * host_times for s in hosts],
+            [s * host_times for s in later],
             waits,
             is_serial=profile.is_serial,
         )
-        for sign, times in ((-1, profile.host.low), (1, profile.host.high))
+        for device_times, host_times in ((exp2(-share), profile.host.low), (exp2(share), profile.host.high))
     )
     rows = _rows(ops, kernels, ends, profile)
     least_s, most_s = low[-1] if low else 0.0, high[-1] if high else 0.0
@@ -381,11 +377,13 @@ def predict_ops(
 
 class _Kernel(NamedTuple):
     """The kernels of a call in a run, which equal calls share. `own_j` is what their work takes beside the power of a
-    device that is idle or busy with anything."""
+    device that is idle or busy with anything; `times` is half of their 90 % interval as a factor."""
 
     time: KernelTime
     place: Place
     own_j: float
+    times: float
+    roof_share: float | None
 
 
 _MOST_LOCATED = 1 << 14
@@ -424,7 +422,7 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
         seconds = alone.seconds * factor + launch_s
         own_j = 0.0 if profile.energy is None else profile.energy.joules(place)
         time = KernelTime(seconds, alone.unsure, alone.source, alone.roof_s, alone.bound)
-        known[key] = _Kernel(time, place, own_j)
+        known[key] = _Kernel(time, place, own_j, exp2(time.unsure), time.roof_s / seconds if seconds else None)
     if len(located) > _MOST_LOCATED:
         located.clear()
     return [known.get(key) for key in keys]
@@ -441,25 +439,29 @@ def combined_error(parts: Sequence[tuple[float, float]], shared: float = _SHARED
     return sqrt((1 - shared) * apart + shared * together + _RUN_ERROR**2)
 
 
-def _hosts(profile: Profile, ops: Sequence[OpRecord], module_calls: int, new_lengths: Collection[int]) -> list[float]:
-    """What each op takes of the host, an even share of the modules' calls included."""
+def _hosts(
+    profile: Profile, ops: Sequence[OpRecord], module_calls: int, new_lengths: Collection[int]
+) -> tuple[list[float], list[float]]:
+    """What each op takes of the host, an even share of the modules' calls included, and how much of that comes after
+    its first kernel."""
     host, trains = profile.host, any(op.phase == "backward" for op in ops)
     each = module_calls * host.module_seconds(trains=trains) / len(ops)
     if profile.is_serial:  # what an op takes the host is in its own time
-        return [each + (host.view_s if is_silent(op) else 0.0) for op in ops]
+        return [each + (host.view_s if is_silent(op) else 0.0) for op in ops], [0.0] * len(ops)
     planned: set[int] = set()
-    known: dict[tuple[int, str], float] = {}  # equal calls in one phase take as long
-    found = []
+    known: dict[tuple[int, str], tuple[float, float]] = {}  # equal calls in one phase take as long
+    whole, later = [], []
     for op in ops:
         key = (id(op.signature), op.phase)
         if key not in known:
-            known[key] = each + host.seconds(op, trains=trains)
-        seconds = known[key]
+            known[key] = each + host.seconds(op, trains=trains), host.later_seconds(op.signature, trains=trains)
+        seconds, later_s = known[key]
         if new_lengths and op.op == CUDNN_ATTENTION and id(op.signature) not in planned:
             planned.add(id(op.signature))
             seconds += host.plan_s if op.signature.inputs[1].shape[-2] in new_lengths else 0.0
-        found.append(seconds)
-    return found
+        whole.append(seconds)
+        later.append(later_s)
+    return whole, later
 
 
 # Number of kernels that fit in a CUDA stream's queue; when it is full, the host waits.
@@ -513,8 +515,8 @@ def _rows(
                 "output_shapes": shapes,
             })  # fmt: skip
             continue
-        seconds, unsure, source, roof_s, bound = kernel.time
-        times = exp2(unsure)
+        seconds, _, source, _, bound = kernel.time
+        times = kernel.times
         # Time beyond the kernel's own is the device waiting for the host.
         waits = took - seconds if took > seconds else 0.0
         busy = seconds if took > seconds else took
@@ -527,8 +529,8 @@ def _rows(
             "index": op.index, "op": call.op, "module": op.module, "phase": op.phase, "category": call.category,
             "time_s": took, "low_s": busy / times + waits * low, "high_s": busy * times + waits * high,
             "device_s": seconds, "energy_j": joules, "source": source, "bound": HOST if waits > seconds else bound,
-            "roof_share": roof_s / seconds if seconds else None, "flops": kernel.place.flops,
-            "nbytes": kernel.place.nbytes, "dtype": dtype, "output_shapes": shapes,
+            "roof_share": kernel.roof_share, "flops": kernel.place.flops, "nbytes": kernel.place.nbytes,
+            "dtype": dtype, "output_shapes": shapes,
         })  # fmt: skip
     return rows
 
