@@ -142,6 +142,25 @@ def test_several_devices_and_batches_are_a_list_and_a_table() -> None:
     assert list(found.to_dataframe()["batch"]) == [1, 8, 1, 8]
 
 
+def test_a_second_device_and_a_second_forecast_look_up_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A width that no other test has; the chips differ, and with them the memory of kernels."""
+    looked_up: list[int] = []
+    original = KernelTable._fresh_estimates
+
+    def counted(table: KernelTable, places: list[Place]) -> object:
+        looked_up.append(len(places))
+        return original(table, places)
+
+    monkeypatch.setattr(KernelTable, "_fresh_estimates", counted)
+    options = {"inputs": torch.empty(48, 1016, device="meta"), "mode": "train"}
+    forecast(net(1016), on="h200", **options)
+    assert sum(looked_up) > 0
+    looked_up.clear()
+    for device in ("a100", "h200"):
+        forecast(net(1016), on=device, **options)
+    assert sum(looked_up) == 0
+
+
 @pytest.mark.parametrize(
     "options", [{"on": "h20x"}, {"on": "24GiB"}, {"execution": "fast"}, {"mode": "test"}, {"batch": 0},
                 {"batch": "some"}, {"price": {"a100": 1.0}}]

@@ -202,7 +202,10 @@ def test_a_training_step_is_traced_once_with_two_updates(monkeypatch: pytest.Mon
         found = [Prediction.of(trace, find_device("h200"), AllocatorSettings()) for trace in (once, twice)]
         assert found[0].bounds == found[1].bounds
         assert found[0].replay.by_class == found[1].replay.by_class
-        times = [[(row.op, row.time_s, row.energy_j) for row in predicted(trace, FAST).ops] for trace in (once, twice)]
+        times = [
+            [(row["op"], row["time_s"], row["energy_j"]) for row in predicted(trace, FAST).ops]
+            for trace in (once, twice)
+        ]
         assert times[0] == times[1]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import json
+import math
 import tomllib
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from torchgauge.predict import (
     reduction,
     workspace,
 )
-from torchgauge.predict.convolutions import _table
+from torchgauge.predict.convolutions import _nearest, _table
 
 H200 = Chip(132, (9, 0))
 
@@ -105,6 +107,19 @@ def test_the_range_of_an_estimate_holds_most_shapes_that_are_left_out() -> None:
     measured = list(_table().items())[::17]
     spans = [(estimate(shape, column), row[column]) for shape, row in measured for column in range(len(row))]
     assert sum(span.low <= taken <= span.high for span, taken in spans) > 0.95 * len(spans)
+
+
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_the_nearest_convolutions_are_those_of_a_plain_search(is_measured: bool) -> None:
+    for measured in [*_table()][::499]:
+        shape = measured if is_measured else measured._replace(batch=7 * measured.batch)
+        alike = [other for other in _table() if other.kind == shape.kind and other != shape]
+        among = alike or [other for other in _table() if other != shape]
+        plain = heapq.nsmallest(4, among, key=lambda other: math.dist(other.place, shape.place))
+        # Places that are equally far may come in another order where all kinds are searched.
+        found = _nearest(shape)[0]
+        far = [[math.dist(other.place, shape.place) for other in some] for some in (found, plain)]
+        assert (found == plain) if alike else (far[0] == far[1])
 
 
 def test_a_kind_of_convolution_with_few_measured_shapes_has_a_wider_range() -> None:

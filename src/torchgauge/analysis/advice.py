@@ -206,14 +206,14 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
             if capture.run.device.startswith("cuda"):
                 continue
             run = predict_ops(capture.ops, profile, module_calls=calls)
-            return {"predicted": {op.index: op.time_s for op in run.ops}}
+            return {"predicted": {op["index"]: op["time_s"] for op in run.ops}}
         first = capture.forecast[0] if capture.forecast else None
         is_known = first is not None and (first["device"], first["execution"]) == (name, "eager")
         if capture.predicted is not None and is_known:
             # As the device runs them, not as this machine would.
             device_s = {index: row["predicted_device_s"] for index, row in capture.predicted.ops.items()}
         else:
-            device_s = {op.index: op.device_s for op in predict_ops(capture.ops, profile, module_calls=calls).ops}
+            device_s = {op["index"]: op["device_s"] for op in predict_ops(capture.ops, profile, module_calls=calls).ops}
         host_s = _host_seconds(capture, profile.host, device_s)
         both = {index: (seconds, device_s.get(index, 0.0)) for index, seconds in host_s.items()}
         queues = Queues(both, _RUN_S)
@@ -228,7 +228,7 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
         machine = Machine(peaks_of_device(subject.device), matmul_tf32=False, convolution_tf32=True)
 
         def kernel_s(op: OpRecord, profile: Profile = profile) -> float:
-            return predict_ops([op], profile).ops[0].device_s
+            return predict_ops([op], profile).ops[0]["device_s"]
 
         return {"predicted": queues, "machine": machine, "on": name, "idle": idle, "kernel_s": kernel_s}
     return {}

@@ -6,10 +6,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torchgauge.analysis.fitting import Case
 from torchgauge.analysis.runs import Run, RunOptions
@@ -25,6 +24,7 @@ from torchgauge.facts import (
     PredictedTimes,
     forecast_row,
 )
+from torchgauge.lazy import collector_paused
 from torchgauge.report.forecast import ForecastReport
 from torchgauge.report.table_rows import frame
 from torchgauge.schema import read_records
@@ -108,6 +108,7 @@ def _facts(job: Callable[[], list[ForecastFacts]]) -> list[dict[str, object]]:
     return [vars(facts) for facts in job()]
 
 
+@collector_paused()  # thousands of rows that stay: a collection would walk all of them, and the trace
 def _predict(
     options: RunOptions,
     on: str | Sequence[str],
@@ -205,14 +206,9 @@ class TimedRun:
         return cls(run, subject, time, memory, (*trace.warnings, *([remark] if remark else [])))
 
     def facts(self, price_per_hour: float | None = None) -> ForecastFacts:
-        from torchgauge.predict.time import OpTime, module_times
+        from torchgauge.predict.time import module_times
 
         run, subject, time = self.run, self.subject, self.time
-        names = [item.name for item in fields(OpTime)]
-        values = attrgetter(*names)
-        rows = [dict(zip(names, values(row), strict=True)) for row in time.ops if row.device_s]
-        for row in rows:
-            row["output_shapes"] = [list(shape) for shape in row["output_shapes"]]
         return ForecastFacts(
             device=subject.name,
             title=subject.profile.title,
@@ -235,8 +231,8 @@ class TimedRun:
             price_per_hour=price_per_hour,
             sources=time.sources,
             host_source=subject.profile.host.source,
-            ops=cast("list[OpForecast]", rows),
-            modules=[cast("ModuleForecast", dict(vars(row))) for row in module_times(time.ops)],
+            ops=[row for row in time.ops if row["device_s"]],
+            modules=module_times(time.ops),
             warnings=list(self.warnings),
         )
 

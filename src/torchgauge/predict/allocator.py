@@ -209,8 +209,9 @@ class CachingAllocator:
             return
         self.allocated_bytes -= block.nbytes
         block.is_used = False
-        self._merge(block, block.before)
-        self._merge(block, block.after)
+        for neighbour in (block.before, block.after):
+            if neighbour is not None and not neighbour.is_used:
+                self._merge(block, neighbour)
         block.pool.add(block)
 
     def empty_cache(self) -> None:
@@ -247,7 +248,7 @@ class CachingAllocator:
             return None
         if size >= most and block.nbytes >= size + self.settings.max_non_split_rounding_bytes:
             return None
-        pool.remove(block)
+        del keys[index], pool.blocks[block.address]
         return block
 
     def _obtain(self, pool: Pool, size: int, stream: int) -> Block:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import product
 from operator import mul
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 PASSES = ("forward", "data", "weight")
 _FORMATS = ("fp32-nchw", "bf16-nhwc", "bf16-nchw", "fp32-nhwc")
@@ -28,8 +30,7 @@ class Workspace(NamedTuple):
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(NamedTuple):
     """Of two dimensions; one of one dimension has a height of 1."""
 
     batch: int
@@ -109,12 +110,21 @@ def estimate(shape: Convolution, column: int) -> Workspace:
 @lru_cache(maxsize=4096)
 def _nearest(shape: Convolution) -> tuple[list[Convolution], bool]:
     """The nearest shapes in the table, and whether it has enough of this kind."""
-    kinds = _kinds()
-    alike = [place for place in kinds.get(shape.kind, ()) if place[1] != shape]
-    here = shape.place
-    among = alike or [place for places in kinds.values() for place in places if place[1] != shape]
-    nearest = heapq.nsmallest(_NEIGHBOURS, among, key=lambda place: math.dist(place[0], here))
-    return [other for _, other in nearest], len(alike) >= _MIN_SHAPES_OF_A_KIND
+    kinds, here = _kinds(), shape.place
+    alike = kinds.get(shape.kind)
+    is_known = shape in _table()  # then one of its kind is the shape itself
+    count = 0 if alike is None else len(alike.shapes) - is_known
+    groups = [alike] if alike is not None and count else [*kinds.values()]
+    near: list[Convolution] = []
+    for group in groups:
+        squares = np.square(group.places - here).sum(1)
+        last = min(_NEIGHBOURS + is_known, len(squares)) - 1
+        # Rounding may change the order of shapes that are equally far: those are compared by the exact distance below.
+        limit = np.partition(squares, last)[last] * (1 + 1e-9) + 1e-9
+        near += [group.shapes[number] for number in np.flatnonzero(squares <= limit)]
+    others = (other for other in near if other != shape)
+    nearest = heapq.nsmallest(_NEIGHBOURS, others, key=lambda other: math.dist(other.place, here))
+    return nearest, count >= _MIN_SHAPES_OF_A_KIND
 
 
 def _carried_over(shape: Convolution, other: Convolution, nbytes: int, itemsize: int) -> int:
@@ -140,10 +150,17 @@ def _table() -> dict[Convolution, list[int]]:
     return {Convolution(*shape): row for shape, row in document["rows"]}
 
 
+class _Group(NamedTuple):
+    """Shapes of one kind, and a row with the place of each."""
+
+    shapes: list[Convolution]
+    places: NDArray[np.float64]
+
+
 @cache
-def _kinds() -> dict[tuple[object, ...], list[tuple[tuple[float, ...], Convolution]]]:
-    """The shapes of the table by kind, each with its place."""
-    found: dict[tuple[object, ...], list[tuple[tuple[float, ...], Convolution]]] = {}
+def _kinds() -> dict[tuple[object, ...], _Group]:
+    """The shapes of the table by kind."""
+    found: dict[tuple[object, ...], list[Convolution]] = {}
     for shape in _table():
-        found.setdefault(shape.kind, []).append((shape.place, shape))
-    return found
+        found.setdefault(shape.kind, []).append(shape)
+    return {kind: _Group(shapes, np.array([shape.place for shape in shapes])) for kind, shapes in found.items()}

@@ -62,9 +62,10 @@ def cold_inputs(ops: Sequence[OpRecord]) -> list[tuple[bool, ...]]:
     `CACHE_BYTES` of traffic ago. Weights and inputs of a run were touched in the run before."""
     costs = [op.signature.cost for op in ops]
     traffic = [cost.bytes_read + cost.bytes_written for cost in costs]
-    whole = sum(traffic)
+    is_left = sum(traffic) > CACHE_BYTES  # by what the run before touched
     first = ops[0].index if ops else 0
-    touched: dict[tuple[int, int], float] = {}
+    written: dict[int, float] = {}  # by op, how much traffic was before its end
+    read: dict[tuple[int, int], float] = {}  # the same of the last reader, by writer and bytes
     sizes: dict[int, list[int]] = {}  # by signature, the bytes of its inputs
     found, now = [], 0.0
     for op, own in zip(ops, traffic, strict=True):
@@ -72,15 +73,18 @@ def cold_inputs(ops: Sequence[OpRecord]) -> list[tuple[bool, ...]]:
         if id(op.signature) not in sizes:
             sizes[id(op.signature)] = [spec.nbytes for spec in op.signature.inputs]
         for nbytes, producer in zip(sizes[id(op.signature)], op.producers, strict=False):
-            key = (producer if producer is not None and producer >= first else -1, nbytes)
-            if key[0] < 0:
-                flags.append(whole > CACHE_BYTES)
-            else:
-                flags.append(now - touched.get(key, touched.get((key[0], -1), 0.0)) > CACHE_BYTES)
-                touched[key] = now + own
+            if producer is None or producer < first:
+                flags.append(is_left)
+                continue
+            key = producer, nbytes
+            touched = read.get(key)
+            if touched is None:
+                touched = written.get(producer, 0.0)
+            flags.append(now - touched > CACHE_BYTES)
+            read[key] = now + own
         found.append(tuple(flags))
         now += own
-        touched[op.index, -1] = now
+        written[op.index] = now
     return found
 
 

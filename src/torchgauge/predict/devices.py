@@ -75,6 +75,7 @@ _DEVICES = (
     Device("rtx5090", "NVIDIA GeForce RTX 5090", 32 * GIB, _chip(170, 12, 0)),
     Device("rtx_pro_6000", "NVIDIA RTX PRO 6000", 102641958912, _chip(188, 12, 0)),
 )
+_BY_NAME = {device.name: device for device in _DEVICES} | {d.name.replace("_", ""): d for d in _DEVICES}
 _OTHER_NAMES = {"h200_sxm": "h200", "h100_sxm": "h100", "a100_sxm": "a100", "a100_80gb": "a100", "b200_sxm": "b200"}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(gib|gb|mib|mb|g|m)b?", re.IGNORECASE)
 _UNITS = {"gib": 1 << 30, "mib": 1 << 20, "gb": 10**9, "mb": 10**6, "g": 1 << 30, "m": 1 << 20}
@@ -89,9 +90,8 @@ def device_names() -> list[str]:
 def find_device(name: str) -> Device:
     plain = name.strip().lower().replace("-", "_").replace(" ", "_").removeprefix("nvidia_").removeprefix("geforce_")
     plain = _OTHER_NAMES.get(plain, plain)
-    by_name = {device.name: device for device in _DEVICES} | {d.name.replace("_", ""): d for d in _DEVICES}
-    if plain in by_name:
-        return by_name[plain]
+    if plain in _BY_NAME:
+        return _BY_NAME[plain]
     if plain == "this":
         import torch
 
@@ -105,7 +105,7 @@ def find_device(name: str) -> Device:
     if size is not None:
         nbytes = int(float(size[1]) * _UNITS[size[2].lower()])
         return Device(name.strip(), name.strip(), nbytes, _TYPICAL, note="as given; kernels as on an A100")
-    near = difflib.get_close_matches(plain, by_name, 3, 0.5)
+    near = difflib.get_close_matches(plain, _BY_NAME, 3, 0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(device_names())}."
     raise UsageError(f"no device '{name}'; {hint} A size such as 24GiB works too, and 'this' means this machine's GPU")
 

@@ -15,6 +15,7 @@ from functools import cache
 from io import BytesIO
 from math import log2
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from zlib import crc32
@@ -50,6 +51,7 @@ DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
 _OTHER_KIND = 1e10  # the distance to a neighbour of another kind
 _FARTHEST = 20.0  # to trees a distance beyond is this one
 _MOST_DISTANCES = 1 << 20  # that are computed at a time
+_MOST_ESTIMATED = 1 << 14  # places whose estimates are remembered
 
 
 class Estimate(NamedTuple):
@@ -122,6 +124,7 @@ class KernelTable:
     trees: Mapping[str, Forest] = field(default_factory=dict)  # by family
     # Equal calls of all runs of the process share a signature, as plans do: each is looked up once.
     located: dict[CallKey, Located] = field(default_factory=dict, init=False, repr=False)
+    _estimated: dict[Place, Estimate] = field(default_factory=dict, init=False, repr=False)
     # By family, kind and number of coordinates: the rows of similar kinds, which take long to find.
     _near: dict[tuple[str, str, int], tuple[Floats, Floats] | None] = field(
         default_factory=dict, init=False, repr=False
@@ -205,6 +208,14 @@ class KernelTable:
         return found, views
 
     def estimates(self, places: Sequence[Place]) -> list[Estimate]:
+        """Equal places are estimated once."""
+        if len(self._estimated) > _MOST_ESTIMATED:
+            self._estimated.clear()
+        fresh = [*dict.fromkeys(place for place in places if place not in self._estimated)]
+        self._estimated |= zip(fresh, self._fresh_estimates(fresh), strict=True)
+        return [self._estimated[place] for place in places]
+
+    def _fresh_estimates(self, places: Sequence[Place]) -> list[Estimate]:
         """The kernel itself where it was measured; else what the trees make of its neighbours and of its sizes, and
         in families without trees what the neighbours say."""
         near = self.near(places)
@@ -381,7 +392,8 @@ def interpolated(
         room = 0.25 * (high - low) + 0.05
         value = np.clip(mean - (slopes * centre).sum(1), low - room, high + room)
     for place in np.flatnonzero(closest <= DISTANCES[0]):
-        value[place], apart[place] = np.median(values[place][near[place] <= DISTANCES[0]]), 0.0
+        # Not numpy's median, whose first call imports masked arrays: 50 ms.
+        value[place], apart[place] = median(values[place][near[place] <= DISTANCES[0]].tolist()), 0.0
     return [Near(*one) for one in np.column_stack([value, closest, nearest, apart]).tolist()]
 
 

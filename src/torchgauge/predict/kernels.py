@@ -63,12 +63,15 @@ class CudaKernels(TorchFunctionMode):
         super().__init__()
         self.library = library
         self.autocast = autocast
-        self.calling = ""  # the function of torch that the model's code has called
+        self.calling = ""  # the function of torch that the model's code has called, unless that is a plain one
 
     def __torch_function__(
         self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
-        name, handler, needs_inside = _known.get(func) or _note_function(func)
+        known = _known.get(func) or _note_function(func)
+        if known is _PLAIN:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        name, handler, needs_inside = known
         around, self.calling = self.calling, name
         try:
             if self.autocast is not None and name in _FLOAT32 and torch.is_autocast_enabled("cpu"):
@@ -105,6 +108,8 @@ _INSIDE = ("scaled_dot_product_attention", "dropout", "softmax")
 # By function of torch: its name, what replaces it, and whether its body may call one of `_INSIDE`. The mode is off in
 # there, so these are put in by name.
 _known: dict[Function, tuple[str, Function | None, bool]] = {}
+# Of most functions: they run as they are, and nothing asks for their names.
+_PLAIN = ("", None, False)
 _MOST_FUNCTIONS = 1 << 12  # torch has about half as many; others may use its protocol too
 
 
@@ -118,7 +123,8 @@ def _note_function(func: Function) -> tuple[str, Function | None, bool]:
         needs_inside = not _called_in(func).isdisjoint(_INSIDE)
     if len(_known) >= _MOST_FUNCTIONS:
         _known.clear()
-    found = _known[func] = name, handler, needs_inside
+    is_plain = handler is None and not needs_inside and name not in _FLOAT32 and "add" not in name
+    found = _known[func] = _PLAIN if is_plain else (name, handler, needs_inside)
     return found
 
 

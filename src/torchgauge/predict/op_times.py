@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 
-from torchgauge.facts import OpRecord, PredictedTimes, enclosing_paths
+from torchgauge.facts import OpForecast, OpRecord, PredictedTimes, enclosing_paths
 from torchgauge.facts.predictions import PredictedRow
-from torchgauge.predict.time import OpTime
 
 
-def times_of(ops: Sequence[OpRecord], timed: Sequence[OpTime]) -> PredictedTimes:
+def times_of(ops: Sequence[OpRecord], timed: Sequence[OpForecast]) -> PredictedTimes:
     """Members of the rows of an analysis. The device runs other ops than the analysis saw (cuDNN's attention in place
     of the CPU's): each timed op is put to the op of its module that it stands for."""
-    modules: dict[str, list[OpTime]] = {}
+    modules: dict[str, list[OpForecast]] = {}
     for row in timed:
-        for path in enclosing_paths(row.module):
+        for path in enclosing_paths(row["module"]):
             modules.setdefault(path, []).append(row)
-    by_place: dict[tuple[str, str], tuple[list[OpRecord], list[OpTime]]] = {}
+    by_place: dict[tuple[str, str], tuple[list[OpRecord], list[OpForecast]]] = {}
     for op in ops:
         by_place.setdefault((op.module, op.phase), ([], []))[0].append(op)
     for row in timed:
-        by_place.setdefault((row.module, row.phase), ([], []))[1].append(row)
-    found: dict[int, list[OpTime]] = {op.index: [] for op in ops}
+        by_place.setdefault((row["module"], row["phase"]), ([], []))[1].append(row)
+    found: dict[int, list[OpForecast]] = {op.index: [] for op in ops}
     for own, there in by_place.values():
         for op, row in _matched(own, there):
             found[op.index].append(row)
@@ -32,7 +31,7 @@ def times_of(ops: Sequence[OpRecord], timed: Sequence[OpTime]) -> PredictedTimes
     )
 
 
-def _matched(ops: Sequence[OpRecord], timed: Sequence[OpTime]) -> Iterator[tuple[OpRecord, OpTime]]:
+def _matched(ops: Sequence[OpRecord], timed: Sequence[OpForecast]) -> Iterator[tuple[OpRecord, OpForecast]]:
     """The next op of the same kind and result, else the next of the same kind; what has none goes with the op before
     it. Nothing where the module has no op in the analysis: the module's own row has the time."""
     if not ops:
@@ -44,7 +43,8 @@ def _matched(ops: Sequence[OpRecord], timed: Sequence[OpTime]) -> Iterator[tuple
             waiting.setdefault(key, deque()).append(op)
     last, used = ops[0], set[int]()
     for row in timed:
-        for key in ((row.category, row.output_shapes), row.category):
+        shapes = tuple(map(tuple, row["output_shapes"]))
+        for key in ((row["category"], shapes), row["category"]):
             queue = waiting.get(key, deque())
             while queue and queue[0].index in used:
                 queue.popleft()
@@ -55,22 +55,22 @@ def _matched(ops: Sequence[OpRecord], timed: Sequence[OpTime]) -> Iterator[tuple
         yield last, row
 
 
-def _members(rows: Sequence[OpTime], *, is_module: bool = False) -> PredictedRow:
-    joules = [row.energy_j for row in rows if row.energy_j is not None]
-    device_s = sum(row.device_s for row in rows)
-    roof_s = sum((row.roof_share or 0.0) * row.device_s for row in rows)
-    longest = max(rows, key=lambda row: row.time_s)
+def _members(rows: Sequence[OpForecast], *, is_module: bool = False) -> PredictedRow:
+    joules = [row["energy_j"] for row in rows if row["energy_j"] is not None]
+    device_s = sum(row["device_s"] for row in rows)
+    roof_s = sum((row["roof_share"] or 0.0) * row["device_s"] for row in rows)
+    longest = max(rows, key=lambda row: row["time_s"])
     sources: dict[str, float] = {}
     for row in rows:
-        if row.device_s:
-            sources[row.source] = sources.get(row.source, 0.0) + row.device_s
+        if row["device_s"]:
+            sources[row["source"]] = sources.get(row["source"], 0.0) + row["device_s"]
     members: PredictedRow = {
-        "predicted_time_s": sum(row.time_s for row in rows),
-        "predicted_low_s": sum(row.low_s for row in rows),
-        "predicted_high_s": sum(row.high_s for row in rows),
+        "predicted_time_s": sum(row["time_s"] for row in rows),
+        "predicted_low_s": sum(row["low_s"] for row in rows),
+        "predicted_high_s": sum(row["high_s"] for row in rows),
         "predicted_device_s": device_s,
         "predicted_energy_j": sum(joules) if joules else None,
         "predicted_roof_share": roof_s / device_s if device_s else None,
         "predicted_source": max(sources, key=lambda name: sources[name]) if sources else None,
     }
-    return members if is_module else {**members, "predicted_bound": longest.bound}
+    return members if is_module else {**members, "predicted_bound": longest["bound"]}

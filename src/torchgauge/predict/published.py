@@ -7,7 +7,8 @@ They were timed in CUDA graphs that repeat one kernel, so small operands sit in 
 
 from __future__ import annotations
 
-from functools import cache
+from bisect import bisect_left
+from functools import cache, lru_cache
 from math import exp2, log2
 
 import numpy as np
@@ -42,20 +43,18 @@ def published_seconds(device: str, place: Place) -> float | None:
     return None
 
 
+@lru_cache(maxsize=1 << 14)  # of the H200's tables, to which every other device is compared
 def linear_seconds(device: str, at: tuple[float, ...]) -> float | None:
     """(m, n, k) as base-2 logarithms; between the levels of the grid, on none of its outsides."""
-    tables = _tables()
-    grid = tables.get(f"{device}.linear")
+    grid = _tables().get(f"{device}.linear")
     if grid is None:
         return None
     corners: list[tuple[int, float]] = []
-    for axis, value in zip("mnk", at, strict=True):
-        levels = tables.get(f"{device}.levels.{axis}", tables[f"levels.{axis}"])
-        logs = np.log2(levels.astype(np.float64))
+    for logs, value in zip(_levels(device), at, strict=True):
         if not logs[0] - 0.01 <= value <= logs[-1] + 1:
             return None
-        upper = min(max(int(np.searchsorted(logs, value)), 1), len(logs) - 1)
-        corners.append((upper - 1, float((value - logs[upper - 1]) / (logs[upper] - logs[upper - 1]))))
+        upper = min(max(bisect_left(logs, value), 1), len(logs) - 1)
+        corners.append((upper - 1, (value - logs[upper - 1]) / (logs[upper] - logs[upper - 1])))
     total = weight = 0.0
     for number in range(8):
         place, share = [], 1.0
@@ -71,6 +70,15 @@ def linear_seconds(device: str, at: tuple[float, ...]) -> float | None:
     return exp2(total / weight / UNIT)
 
 
+@cache
+def _levels(device: str) -> list[list[float]]:
+    """Of the grid of products along m, n and k, as base-2 logarithms."""
+    tables = _tables()
+    levels = (tables.get(f"{device}.levels.{axis}", tables[f"levels.{axis}"]) for axis in "mnk")
+    return [np.log2(sizes.astype(np.float64)).tolist() for sizes in levels]
+
+
+@lru_cache(maxsize=1 << 14)
 def attention_seconds(device: str, which: str, at: tuple[float, ...]) -> float | None:
     """(batch × heads, length, head size, heads per key head) as base-2 logarithms."""
     rows = _rows(device, which)

@@ -46,6 +46,7 @@ from torchgauge.predict.workspaces import (
     CUBLAS_LT_BYTES,
     EARLY,
     TEMPORARIES,
+    Chip,
     OpArguments,
     Phases,
     Recurrent,
@@ -105,49 +106,61 @@ class Trace:
         return sum(op.cost.flops or 0 for op in self.step_ops)
 
 
+class KernelMemory(NamedTuple):
+    """What the kernels of an op take beside its results: `early` before these and until the op ends, `phases` one after
+    the other."""
+
+    early: list[int]
+    phases: Phases
+
+
 @dataclass
 class CudaPlans:
-    """Plans that all runs of this process with a library share, as those of the analysis are, and by the id of a plan
-    the temporaries of its kernels. `kept` has the plans that the ids are of."""
+    """Plans that all runs of this process share, as those of the analysis are. `calls` has those, by their ids, whose
+    kernels take memory beside their results, with the arguments; how much depends on the chip: `memory`."""
 
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
-    temporaries: dict[int, Phases] = field(default_factory=dict)
-    early: dict[int, list[int]] = field(default_factory=dict)
-    kept: list[Plan] = field(default_factory=list)
+    calls: dict[int, tuple[Plan, OpArguments]] = field(default_factory=dict)
+    memory: dict[Chip, dict[int, KernelMemory]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, library: Library) -> CudaPlans:
-        key = torch.get_default_dtype(), library
-        if key not in _cuda_plans or len(_cuda_plans[key].kept) > _MOST_PLANS:
+    def shared(cls) -> CudaPlans:
+        """For the current default dtype, which decides the type of numbers."""
+        key = torch.get_default_dtype()
+        if key not in _cuda_plans or len(_cuda_plans[key].plans) + len(_cuda_plans[key].calls) > _MOST_PLANS:
             _cuda_plans[key] = cls()
         return _cuda_plans[key]
 
+    def memory_of(self, plan: Plan, chip: Chip) -> KernelMemory | None:
+        """None for ops whose kernels take nothing."""
+        known, key = self.memory.setdefault(chip, {}), id(plan)
+        if key not in known and key in self.calls:
+            arguments, name = self.calls[key][1], plan.info.name
+            early = EARLY[name](arguments, chip) if name in EARLY else []
+            known[key] = KernelMemory(early, TEMPORARIES[name](arguments, chip) if name in TEMPORARIES else [])
+        return known.get(key)
 
-_MOST_PLANS = 1 << 14
-_cuda_plans: dict[tuple[torch.dtype, Library], CudaPlans] = {}
+
+_MOST_PLANS = 1 << 15
+_cuda_plans: dict[torch.dtype, CudaPlans] = {}
 
 
 class CudaPlanner(Planner):
-    """Plans of ops as CUDA runs them: shapes that differ from the CPU's, and the temporaries of the kernels."""
+    """Plans of ops as CUDA runs them: shapes that differ from the CPU's, and the memory of the kernels."""
 
-    def __init__(self, specs: Specs, device: torch.device, library: Library) -> None:
+    def __init__(self, specs: Specs, device: torch.device) -> None:
         super().__init__(specs, device)
-        self._library = library
-        self.known = CudaPlans.of(library)
+        self.known = CudaPlans.shared()
 
     def plan(self, call: FakeCall, inferred: object = None) -> Plan:
         plan = super().plan(call, inferred)
-        known, name = self.known, call.info.name
-        known.kept.append(plan)
-        if name in TEMPORARIES:
-            known.temporaries[id(plan)] = TEMPORARIES[name](OpArguments(call.bind()), self._library.chip)
-        if name in EARLY:
-            known.early[id(plan)] = EARLY[name](OpArguments(call.bind()), self._library.chip)
+        if call.info.name in TEMPORARIES or call.info.name in EARLY:
+            self.known.calls[id(plan)] = plan, OpArguments.of(call)
         return plan
 
     def _infer(self, call: FakeCall) -> object:
         rule = CUDA_RULES.get(call.info.name)
-        found = rule(OpArguments(call.bind()), self._specs) if rule is not None else None
+        found = rule(OpArguments.of(call), self._specs) if rule is not None else None
         return super()._infer(call) if found is None else found
 
 
@@ -313,6 +326,9 @@ _MATMULS = frozenset(
 )
 
 
+# Ops that do more to the tape than to start and to take memory for their results.
+_NOTED = frozenset((*_MATMULS, *TEMPORARIES, *EARLY, "aten::add", "aten::rand"))
+
 _FUSED_RMS_NORM = getattr(getattr(torch.ops.aten, "_fused_rms_norm", None), "default", None)  # torch 2.8
 
 
@@ -324,10 +340,10 @@ class CudaRun(FakeRun):
     ) -> None:
         super().__init__(recorder, torch.device("cpu"), assume=assume, strict=strict)
         self.kernels = kernels
-        self._library = kernels.library
-        self._cuda_planner = CudaPlanner(self.specs, self.device, kernels.library)
-        self._planner = self._cuda_planner
-        self._shared = self._cuda_planner.known.plans
+        self._chip = kernels.library.chip
+        planner = CudaPlanner(self.specs, self.device)
+        self._planner, self._known = planner, planner.known
+        self._shared = planner.known.plans
         self._channels_last = channels_last
         self.tape: list[tuple[int, int]] = []
         recorder.ledger.events = self.tape
@@ -344,16 +360,20 @@ class CudaRun(FakeRun):
         return spec
 
     def _replay(self, plan: Plan, tensors: list[FakeTensor]) -> Any:
-        recorder, tape = self.recorder, self.tape
-        name = plan.info.name
-        tape.append((OP, len(recorder.ops)))
+        tape, name = self.tape, plan.info.name
+        tape.append((OP, len(self.recorder.ops)))
+        if name not in _NOTED:
+            return super()._replay(plan, tensors)
         if name in _MATMULS:
-            self._hold_workspace("cublas", self._library.chip.cublas_bytes)
+            self._hold_workspace("cublas", self._chip.cublas_bytes)
             if name == "aten::addmm":
                 self._hold_workspace("cublaslt", CUBLAS_LT_BYTES)
         if name == "aten::add" and "add" not in self.kernels.calling and _adds_in_place(plan, tensors):
             plan = replace(plan, result=Output(tensors[0].spec, 0))
-        early = self._hold_early(plan) if id(plan) in self._cuda_planner.known.early else []
+        early, phases = self._known.memory_of(plan, self._chip) or KernelMemory([], [])
+        numbers = range(self._next - 1, self._next - 1 - len(early), -1)
+        tape += zip(numbers, early, strict=True)
+        self._next -= len(early)
         before = len(tape)
         built = super()._replay(plan, tensors)
         if name == "aten::rand" and built.dim() == 0:
@@ -362,7 +382,7 @@ class CudaRun(FakeRun):
         if name == "aten::_cudnn_rnn_backward" and built[3]:
             del tape[before:]
             self._join(built)
-        for phase in self._cuda_planner.known.temporaries.get(id(plan), ()):
+        for phase in phases:
             for size in phase:
                 self._next -= 1
                 if isinstance(size, Workspace):
@@ -371,7 +391,7 @@ class CudaRun(FakeRun):
                     size = max(size.nbytes, 1 if size.high else 0)
                 tape.append((self._next, size))
             tape += [(self._next + place, -1) for place in range(len(phase))]
-        tape += [(number, -1) for number in early]
+        tape += [(number, -1) for number in numbers]
         return built
 
     def _is_decomposed(self, func: Op) -> bool:
@@ -395,15 +415,6 @@ class CudaRun(FakeRun):
         fake = make_fake(self.specs.of(constant, self.device), Storage(constant.nbytes, self._held))
         self._know(fake, constant)
         return fake
-
-    def _hold_early(self, plan: Plan) -> list[int]:
-        """Memory allocated before the results and freed last."""
-        numbers = []
-        for nbytes in self._cuda_planner.known.early[id(plan)]:
-            self._next -= 1
-            numbers.append(self._next)
-            self.tape.append((self._next, nbytes))
-        return numbers
 
     def _join(self, built: Any) -> None:
         """The gradients of a recurrent layer's weights are parts of one buffer."""

@@ -10,11 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from math import exp2, sqrt
+from typing import NamedTuple
 
 from torchgauge.cost import Call, assess
 from torchgauge.errors import UsageError
-from torchgauge.facts import Compiled, OpRecord, Signature, TensorSpec, tensor_specs
+from torchgauge.facts import (
+    Compiled,
+    ModuleForecast,
+    OpForecast,
+    OpRecord,
+    Signature,
+    TensorSpec,
+    enclosing_paths,
+    tensor_specs,
+)
 from torchgauge.facts.predictions import Bound
 from torchgauge.hardware import Peaks, published_peaks
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
@@ -98,36 +109,12 @@ class Profile:
         return self.rates.launch_s * place.launches + at_roof * times_roof + waiting
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTime:
+class KernelTime(NamedTuple):
     seconds: float
     unsure: float  # half of a 90 % interval, in octaves
     source: str
     roof_s: float
     bound: Bound
-
-
-@dataclass(slots=True)  # not frozen: a run has thousands, and setting the fields of a frozen one takes longer
-class OpTime:
-    """`time_s` is what the op adds to the run, `device_s` what its kernels take."""
-
-    index: int
-    op: str
-    module: str
-    phase: str
-    category: str
-    time_s: float
-    low_s: float
-    high_s: float
-    device_s: float
-    energy_j: float | None
-    source: str
-    bound: Bound
-    roof_share: float | None
-    flops: float
-    nbytes: float
-    dtype: str | None
-    output_shapes: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,7 +130,7 @@ class RunTime:
     energy_low_j: float | None
     energy_high_j: float | None
     bound: Bound
-    ops: list[OpTime]
+    ops: list[OpForecast]
     device_s: float
     host_s: float
     sources: dict[str, float] = field(default_factory=dict)  # share of the device's time by source
@@ -170,6 +157,7 @@ _PUBLISHED = {
 _LIKE_ORIGIN = ((9, 0), (8, 0), (10, 0), (10, 3))
 
 
+@cache
 def profile_of(device: Device | str) -> Profile:
     """What is known of a device by its name."""
     found = find_device(device) if isinstance(device, str) else device
@@ -340,36 +328,37 @@ def predict_ops(
 
         ops = fused(ops) if compiled is None else fused_by(compiled, ops)
     kernels = _kernels(profile, ops)
-    devices = [kernel.seconds if kernel is not None else 0.0 for kernel, _ in kernels]
+    devices = [0.0 if kernel is None else kernel.time.seconds for kernel in kernels]
     hosts, later = [0.0] * len(ops), [0.0] * len(ops)
     if execution == EAGER and ops:
-        hosts = _hosts(profile, ops, module_calls, new_lengths)
-        trains = any(op.phase == "backward" for op in ops)
-        signatures = {id(op.signature): op.signature for op in ops}
-        each = {key: profile.host.later_seconds(call, trains=trains) for key, call in signatures.items()}
-        later = [each[id(op.signature)] for op in ops]
-    share = _interval(kernels)
+        hosts, later = _hosts(profile, ops, module_calls, new_lengths)
+    counts = Counter(map(id, kernels))
+    distinct = [
+        (kernel, counts[key]) for key, kernel in {id(one): one for one in kernels}.items() if kernel is not None
+    ]
+    # Half of the 90 % interval of the run, in octaves; equal calls err alike.
+    share = combined_error([(kernel.time.seconds * count, kernel.time.unsure) for kernel, count in distinct])
     # Python asks for a value: the host goes on when the device has computed it.
-    waits = [op.op == "aten::_local_scalar_dense" and op.phase == "forward" for op in ops]
+    waits = [op.signature.op == "aten::_local_scalar_dense" and op.phase == "forward" for op in ops]
     ends = _simulate(devices, hosts, later, waits, is_serial=profile.is_serial)
     total = ends[-1] if ends else 0.0
     low, high = (
         _simulate(
-            [s * exp2(sign * share) for s in devices],
-            [s * times for s in hosts],
-            [s * times for s in later],
+            [s * device_times for s in devices],
+            [s * host_times for s in hosts],
+            [s * host_times for s in later],
             waits,
             is_serial=profile.is_serial,
         )
-        for sign, times in ((-1, profile.host.low), (1, profile.host.high))
+        for device_times, host_times in ((exp2(-share), profile.host.low), (exp2(share), profile.host.high))
     )
     rows = _rows(ops, kernels, ends, profile)
     least_s, most_s = low[-1] if low else 0.0, high[-1] if high else 0.0
-    energy = _run_energy(profile.energy, kernels, (total, least_s, most_s), share)
+    energy = _run_energy(profile.energy, distinct, (total, least_s, most_s), share)
     by_source: dict[str, float] = {}
-    for kernel, _ in kernels:
-        if kernel is not None:
-            by_source[kernel.source] = by_source.get(kernel.source, 0.0) + kernel.seconds
+    for kernel, count in distinct:
+        source = kernel.time.source
+        by_source[source] = by_source.get(source, 0.0) + kernel.time.seconds * count
     device_s = sum(devices)
     return RunTime(
         profile.name,
@@ -386,12 +375,22 @@ def predict_ops(
     )
 
 
-Kernels = list[tuple[KernelTime | None, Place | None]]
+class _Kernel(NamedTuple):
+    """The kernels of a call in a run, which equal calls share. `own_j` is what their work takes beside the power of a
+    device that is idle or busy with anything; `times` is half of their 90 % interval as a factor."""
+
+    time: KernelTime
+    place: Place
+    own_j: float
+    times: float
+    roof_share: float | None
+
+
 _MOST_LOCATED = 1 << 14
 
 
-def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
-    """Equal calls are looked up once."""
+def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
+    """Of each op, None where it launches nothing. Equal calls are looked up once."""
     # Kernels take longer in a run than repeated: clocks fall, and the code of each has to be fetched.
     table = profile.table
     facts = {} if table is None else table.facts
@@ -416,25 +415,17 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> Kernels:
     estimates = [None] * len(fresh) if table is None else table.estimates([*fresh.values()])
     for (key, place), estimate in zip(fresh.items(), estimates, strict=True):
         located[key] = Located(wanted[key], place, estimate)
-    known: dict[CallKey, tuple[KernelTime, Place]] = {}
+    known: dict[CallKey | None, _Kernel] = {}
     for key in wanted:
         _, place, estimate = located[key]
         alone = kernel_time(profile, place, estimate)
         seconds = alone.seconds * factor + launch_s
-        known[key] = (KernelTime(seconds, alone.unsure, alone.source, alone.roof_s, alone.bound), place)
+        own_j = 0.0 if profile.energy is None else profile.energy.joules(place)
+        time = KernelTime(seconds, alone.unsure, alone.source, alone.roof_s, alone.bound)
+        known[key] = _Kernel(time, place, own_j, exp2(time.unsure), time.roof_s / seconds if seconds else None)
     if len(located) > _MOST_LOCATED:
         located.clear()
-    return [known[key] if key is not None else (None, None) for key in keys]
-
-
-def _interval(kernels: Kernels) -> float:
-    """Half of the 90 % interval of a run, in octaves."""
-    alike: dict[int, tuple[float, float]] = {}  # equal calls err alike
-    for kernel, _ in kernels:
-        if kernel is not None:
-            before = alike.get(id(kernel), (0.0, 0.0))[0]
-            alike[id(kernel)] = (before + kernel.seconds, kernel.unsure)
-    return combined_error([*alike.values()])
+    return [known.get(key) for key in keys]
 
 
 def combined_error(parts: Sequence[tuple[float, float]], shared: float = _SHARED_ERROR) -> float:
@@ -448,25 +439,29 @@ def combined_error(parts: Sequence[tuple[float, float]], shared: float = _SHARED
     return sqrt((1 - shared) * apart + shared * together + _RUN_ERROR**2)
 
 
-def _hosts(profile: Profile, ops: Sequence[OpRecord], module_calls: int, new_lengths: Collection[int]) -> list[float]:
-    """What each op takes of the host, an even share of the modules' calls included."""
+def _hosts(
+    profile: Profile, ops: Sequence[OpRecord], module_calls: int, new_lengths: Collection[int]
+) -> tuple[list[float], list[float]]:
+    """What each op takes of the host, an even share of the modules' calls included, and how much of that comes after
+    its first kernel."""
     host, trains = profile.host, any(op.phase == "backward" for op in ops)
     each = module_calls * host.module_seconds(trains=trains) / len(ops)
     if profile.is_serial:  # what an op takes the host is in its own time
-        return [each + (host.view_s if is_silent(op) else 0.0) for op in ops]
+        return [each + (host.view_s if is_silent(op) else 0.0) for op in ops], [0.0] * len(ops)
     planned: set[int] = set()
-    known: dict[tuple[int, str], float] = {}  # equal calls in one phase take as long
-    found = []
+    known: dict[tuple[int, str], tuple[float, float]] = {}  # equal calls in one phase take as long
+    whole, later = [], []
     for op in ops:
         key = (id(op.signature), op.phase)
         if key not in known:
-            known[key] = each + host.seconds(op, trains=trains)
-        seconds = known[key]
+            known[key] = each + host.seconds(op, trains=trains), host.later_seconds(op.signature, trains=trains)
+        seconds, later_s = known[key]
         if new_lengths and op.op == CUDNN_ATTENTION and id(op.signature) not in planned:
             planned.add(id(op.signature))
             seconds += host.plan_s if op.signature.inputs[1].shape[-2] in new_lengths else 0.0
-        found.append(seconds)
-    return found
+        whole.append(seconds)
+        later.append(later_s)
+    return whole, later
 
 
 # Number of kernels that fit in a CUDA stream's queue; when it is full, the host waits.
@@ -499,119 +494,101 @@ def _simulate(
     return ends
 
 
-def _rows(ops: Sequence[OpRecord], kernels: Kernels, ends: Sequence[float], profile: Profile) -> list[OpTime]:
-    rows, before = [], 0.0
-    low, high, energy = profile.host.low, profile.host.high, profile.energy
-    described: dict[int, tuple[str | None, tuple[tuple[int, ...], ...]]] = {}  # by signature: its type, its outputs
-    # By kernel, which equal calls share: its interval as a factor, its joules without the idle device's, its roof.
-    shared: dict[int, tuple[float, float, float | None]] = {}
-    for op, (kernel, place), end in zip(ops, kernels, ends, strict=True):
+def _rows(
+    ops: Sequence[OpRecord], kernels: Sequence[_Kernel | None], ends: Sequence[float], profile: Profile
+) -> list[OpForecast]:
+    rows: list[OpForecast] = []
+    before, low, high, energy = 0.0, profile.host.low, profile.host.high, profile.energy
+    described: dict[int, tuple[str | None, list[list[int]]]] = {}  # by signature: its type, its outputs
+    for op, kernel, end in zip(ops, kernels, ends, strict=True):
         took = end - before if end > before else 0.0
         before = end if end > before else before
         call = op.signature
         if id(call) not in described:
-            described[id(call)] = call.dtype, tuple(spec.shape for spec in call.outputs)
+            described[id(call)] = call.dtype, [list(spec.shape) for spec in call.outputs]
         dtype, shapes = described[id(call)]
-        if kernel is None or place is None:
-            rows.append(
-                OpTime(op.index, call.op, op.module, op.phase, call.category, took, took * low, took * high, 0.0, None,
-                       MEASURED, HOST, None, 0.0, 0.0, dtype, shapes)
-            )  # fmt: skip
+        if kernel is None:
+            rows.append({
+                "index": op.index, "op": call.op, "module": op.module, "phase": op.phase, "category": call.category,
+                "time_s": took, "low_s": took * low, "high_s": took * high, "device_s": 0.0, "energy_j": None,
+                "source": MEASURED, "bound": HOST, "roof_share": None, "flops": 0.0, "nbytes": 0.0, "dtype": dtype,
+                "output_shapes": shapes,
+            })  # fmt: skip
             continue
-        seconds = kernel.seconds
-        if id(kernel) not in shared:
-            own = 0.0 if energy is None else energy.joules(place) + energy.busy_w * seconds
-            shared[id(kernel)] = exp2(kernel.unsure), own, kernel.roof_s / seconds if seconds else None
-        times, own, roof_share = shared[id(kernel)]
+        seconds, _, source, _, bound = kernel.time
+        times = kernel.times
         # Time beyond the kernel's own is the device waiting for the host.
         waits = took - seconds if took > seconds else 0.0
         busy = seconds if took > seconds else took
-        joules = None if energy is None else min(own + energy.idle_w * took, energy.limit_w * max(took, seconds))
-        rows.append(
-            OpTime(
-                op.index, call.op, op.module, op.phase, call.category, took, busy / times + waits * low,
-                busy * times + waits * high, seconds, joules, kernel.source, HOST if waits > seconds else kernel.bound,
-                roof_share, place.flops, place.nbytes, dtype, shapes,
-            )
-        )  # fmt: skip
+        joules = None
+        if energy is not None:
+            drawn_j = kernel.own_j + energy.busy_w * seconds + energy.idle_w * took
+            most_j = energy.limit_w * (took if took > seconds else seconds)
+            joules = drawn_j if drawn_j < most_j else most_j
+        rows.append({
+            "index": op.index, "op": call.op, "module": op.module, "phase": op.phase, "category": call.category,
+            "time_s": took, "low_s": busy / times + waits * low, "high_s": busy * times + waits * high,
+            "device_s": seconds, "energy_j": joules, "source": source, "bound": HOST if waits > seconds else bound,
+            "roof_share": kernel.roof_share, "flops": kernel.place.flops, "nbytes": kernel.place.nbytes,
+            "dtype": dtype, "output_shapes": shapes,
+        })  # fmt: skip
     return rows
 
 
 def _run_energy(
-    energy: Energy | None, kernels: Kernels, totals: Sequence[float], share: float
+    energy: Energy | None, kernels: Sequence[tuple[_Kernel, int]], totals: Sequence[float], share: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Joules with their 90 % interval. `totals` are the seconds of the run, least seconds and most; `share` is how far
-    the kernels' own may be off, in octaves. What energy adds to that is in its own range."""
+    """Joules with their 90 % interval. `kernels` come with how often each runs; `totals` are the seconds of the run,
+    least seconds and most; `share` is how far the kernels' own may be off, in octaves. What energy adds to that is in
+    its own range."""
     if energy is None:
         return None, None, None
     spare_w = max(energy.limit_w - energy.idle_w, 0.0)
-    count = Counter(id(kernel) for kernel, _ in kernels if kernel is not None)  # equal calls share one
-    distinct = {id(kernel): (kernel, place) for kernel, place in kernels if kernel is not None}
-    busy = [
-        (energy.joules(place), kernel.seconds, count[key])
-        for key, (kernel, place) in distinct.items()
-        if place is not None
-    ]
     found = []
     for total, octaves in zip(totals, (0.0, -share, share), strict=True):
         times = exp2(octaves)
         # A kernel cannot draw more power than the card's limit.
         work = sum(
-            number * min(own + energy.busy_w * seconds * times, spare_w * seconds * times)
-            for own, seconds, number in busy
+            count * min(one.own_j + energy.busy_w * one.time.seconds * times, spare_w * one.time.seconds * times)
+            for one, count in kernels
         )
         found.append(energy.idle_w * total + work)
     return found[0], found[1] * energy.low, found[2] * energy.high
 
 
-def _bound(rows: Sequence[OpTime], host_s: float, device_s: float, profile: Profile) -> Bound:
+def _bound(rows: Sequence[OpForecast], host_s: float, device_s: float, profile: Profile) -> Bound:
     """What takes most of the time: the host if launching takes longer than the kernels, which a faster device would
     not change."""
     if not profile.is_serial and host_s > device_s:
         return HOST
     shares: dict[Bound, float] = {}
     for row in rows:
-        if row.bound != HOST or row.device_s:
-            shares[row.bound] = shares.get(row.bound, 0.0) + row.time_s
+        if row["bound"] != HOST or row["device_s"]:
+            shares[row["bound"]] = shares.get(row["bound"], 0.0) + row["time_s"]
     return max(shares, key=lambda name: shares[name]) if shares else HOST
 
 
-@dataclass
-class ModuleTime:
-    """The ops of a module and of the modules in it."""
-
-    path: str
-    depth: int
-    time_s: float = 0.0
-    low_s: float = 0.0
-    high_s: float = 0.0
-    energy_j: float | None = None
-    ops: int = 0
-
-
-def module_times(rows: Iterable[OpTime]) -> list[ModuleTime]:
-    """In the order of their first op."""
-    own: dict[str, ModuleTime] = {}  # of the ops in the module itself
+def module_times(rows: Iterable[OpForecast]) -> list[ModuleForecast]:
+    """The ops of each module and of the modules in it, in the order of their first op."""
+    own: dict[str, tuple[float, float, float, float | None, int]] = {}  # of the ops in the module itself
     for row in rows:
-        module = own.get(row.module)
-        if module is None:
-            module = own[row.module] = ModuleTime(row.module, 0)
-        module.time_s += row.time_s
-        module.low_s += row.low_s
-        module.high_s += row.high_s
-        module.ops += 1
-        if row.energy_j is not None:
-            module.energy_j = (module.energy_j or 0.0) + row.energy_j
-    found: dict[str, ModuleTime] = {}
-    for path, part in own.items():
-        names = path.split(".") if path else []
-        for depth in range(len(names) + 1):
-            around = ".".join(names[:depth])
-            whole = found.setdefault(around, ModuleTime(around, depth))
-            whole.time_s += part.time_s
-            whole.low_s += part.low_s
-            whole.high_s += part.high_s
-            whole.ops += part.ops
-            if part.energy_j is not None:
-                whole.energy_j = (whole.energy_j or 0.0) + part.energy_j
-    return list(found.values())
+        time_s, low_s, high_s, energy_j, ops = own.get(row["module"], (0.0, 0.0, 0.0, None, 0))
+        if row["energy_j"] is not None:
+            energy_j = (energy_j or 0.0) + row["energy_j"]
+        own[row["module"]] = time_s + row["time_s"], low_s + row["low_s"], high_s + row["high_s"], energy_j, ops + 1
+    found: dict[str, ModuleForecast] = {}
+    for path, (time_s, low_s, high_s, energy_j, ops) in own.items():
+        for depth, around in enumerate(enclosing_paths(path)):
+            whole = found.get(around)
+            if whole is None:
+                whole = found[around] = {
+                    "path": around, "depth": depth, "time_s": 0.0, "low_s": 0.0, "high_s": 0.0, "energy_j": None,
+                    "ops": 0,
+                }  # fmt: skip
+            whole["time_s"] += time_s
+            whole["low_s"] += low_s
+            whole["high_s"] += high_s
+            whole["ops"] += ops
+            if energy_j is not None:
+                whole["energy_j"] = (whole["energy_j"] or 0.0) + energy_j
+    return [*found.values()]

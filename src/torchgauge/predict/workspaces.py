@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
 from torchgauge.capture.fake_tensor import FakeTensor, Spec
+from torchgauge.capture.op_call import FakeCall
+from torchgauge.capture.structure import map_tensors
 from torchgauge.predict.convolutions import Convolution, Workspace, workspace
 from torchgauge.registry import Registry
 
@@ -165,6 +168,10 @@ class OpArguments:
 
     values: Mapping[str, object]
 
+    @classmethod
+    def of(cls, call: FakeCall) -> OpArguments:
+        return cls(map_tensors(call.bind(), lambda tensor: cast(FakeTensor, tensor).spec))
+
     def tensor(self, name: str) -> Spec:
         found = self.optional_tensor(name)
         assert found is not None, name
@@ -172,8 +179,8 @@ class OpArguments:
 
     def optional_tensor(self, name: str) -> Spec | None:
         found = self.values[name]
-        assert found is None or isinstance(found, FakeTensor), name
-        return None if found is None else found.spec
+        assert found is None or isinstance(found, Spec), name
+        return found
 
     def number(self, name: str) -> int:
         found = self.values[name]
