@@ -68,8 +68,7 @@ class View:
 
     @cached_property
     def totals(self) -> Row:
-        # Without code no op adds anything up: the tree of a file's hundred thousand modules is not needed.
-        return totals_row(self.capture, self.tree.total if self.capture.has_code else Sums(), self.mixtures)
+        return totals_row(self.capture, Sums.over(self.capture.ops), self.mixtures)
 
     @cached_property
     def mixtures(self) -> Sequence[Mixture]:
