@@ -28,6 +28,11 @@ Found = TypeVar("Found", bound=Analysis)
 
 # A document's numbers and texts take several times its size once they are Python objects (measured: 5 to 8).
 _OBJECTS_PER_BYTE = 8
+# What every reader uses besides the package `checkpoint`; none of them loads torch.
+_MODULES = (
+    "facts.document", "report.escape", "report.registry", "report.formats.json", "source.architecture",
+    "source.source", "source.state_names", "source.weight_tree",
+)  # fmt: skip
 # Packages that take seconds to import.
 _PACKAGES = ("gguf", "timm", "torchvision", "transformers")
 # Most files of this size have no tensor that needs the compiled kernels, which take half a second to load.
@@ -43,15 +48,16 @@ def needs_isolation(target: Any, allow_pickle: bool) -> bool:
 
 @collector_paused()
 def prepare_reader(paths: Sequence[str], *, torch: bool, weights: bool) -> bool:
-    """Import what reading needs: a process without rights cannot keep what an import compiles. Whether torch is new
-    here, so that a fork may use its threads."""
+    """Import what reading needs: each reader would import it again, and a process without rights cannot keep what an
+    import compiles. Whether torch is new here, so that a fork may use its threads."""
     is_new = sys.modules.get("torch") is None
-    for name in ("facts.document", "report.escape", "report.registry"):
+    for name in _MODULES:
         importlib.import_module(f"torchgauge.{name}")
+    _import_package("checkpoint")
     if torch:
         from torchgauge.source.packages import import_optional
 
-        _import_package("checkpoint", "source", "capture", "advise")
+        _import_package("source", "capture", "advise")
         for name in sorted(_imported_by_readers - sys.modules.keys()):
             import_optional(name, "reading files")
     if weights:

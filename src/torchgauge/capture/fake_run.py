@@ -539,7 +539,8 @@ def swap_tensors(paths: ModulePaths, run: FakeRun, dtype: torch.dtype | None) ->
                 if type(registry) not in (dict, OrderedDict):
                     # A mapping of a library would move to another device what is put into it.
                     registry = module.__dict__[kind] = dict(registry.items())
-                registry.update({name: run.adopt(tensor) for name, tensor in registry.items() if tensor is not None})
+                if registry:
+                    registry.update({name: run.adopt(each) for name, each in registry.items() if each is not None})
             for name, value in module.__dict__.items():
                 if type(value) in _NO_TENSORS:
                     continue

@@ -111,8 +111,8 @@ class Ledger:
 
     def remove(self, born: int, nbytes: int) -> None:
         self.live -= nbytes
-        self.live_of[born] -= nbytes
-        if not self.live_of[born]:
+        self.live_of[born] = left = self.live_of[born] - nbytes
+        if not left:
             self.released[born] = len(self.ops)
 
 

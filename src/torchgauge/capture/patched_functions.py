@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache, reduce
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.argument_checks import check_classes
+from torchgauge.capture.copier import Code
 from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.values import is_known
 from torchgauge.nested import leaves
-from torchgauge.source.modules import all_modules
 
 _MAKERS: tuple[tuple[Any, str, int], ...] = (
     (torch, "tensor", 0),
@@ -36,9 +35,9 @@ _one_hot = torch.nn.functional.one_hot
 
 
 @contextmanager
-def elements_given(model: nn.Module | None = None) -> Iterator[None]:
+def elements_given(code: Iterable[Code] = ()) -> Iterator[None]:
     """In this thread, tensor factories accept lists with fake tensors; where the content of one is not known, that of
-    the result is not known either. Wherever the code of the model's classes has `one_hot`, it refuses unfit classes."""
+    the result is not known either. Wherever the `code` of the model has `one_hot`, it refuses unfit classes."""
     thread = threading.get_ident()
 
     def dtype_of(leaf: object) -> torch.dtype:
@@ -76,11 +75,10 @@ def elements_given(model: nn.Module | None = None) -> Iterator[None]:
             else:
                 stack.callback(delattr, owner, name)
             setattr(owner, name, giving(original, place))
-        modules = all_modules(model) if model is not None else []
-        # The modules of Python whose code the model's classes are, torch's own left out.
-        homes = {kind.__module__ for kind in set(map(type, modules)) if not kind.__module__.startswith("torch.")}
-        code = [vars(sys.modules[home]) for home in homes if home in sys.modules]
-        for names in (vars(torch._C._nn), vars(torch.nn.functional), *code):
+        # The modules of Python that define the model's classes, torch's own left out.
+        homes = {each.__module__ for each in code if isinstance(each, type)}
+        defining = [sys.modules[home] for home in homes if not home.startswith("torch.") and home in sys.modules]
+        for names in (vars(torch._C._nn), vars(torch.nn.functional), *map(vars, defining)):
             for name in [name for name, value in names.items() if value is _one_hot]:
                 stack.callback(names.__setitem__, name, _one_hot)
                 names[name] = one_hot

@@ -321,13 +321,14 @@ def model_line() -> str | None:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        known = _code_lines.get(id(code)) or _note_code(code)
-        if known.name is not None:
-            # Python counts lines from the start of the function to find `f_lineno`: 7 µs in a long one.
-            line = known.lines.get(frame.f_lasti)
-            if line is None:
-                line = known.lines[frame.f_lasti] = f"{known.name}:{frame.f_lineno}"
-            return line
+        if code.co_filename not in _skipped_files:
+            known = _code_lines.get(id(code)) or _note_code(code)
+            if known is not None:
+                # Python counts lines from the start of the function to find `f_lineno`: 7 µs in a long one.
+                line = known.lines.get(frame.f_lasti)
+                if line is None:
+                    line = known.lines[frame.f_lasti] = f"{known.name}:{frame.f_lineno}"
+                return line
         if code.co_name == _RUNS_MODEL:
             return None  # beyond is the caller of the analysis
         frame = frame.f_back
@@ -335,24 +336,28 @@ def model_line() -> str | None:
 
 
 class _CodeLines(NamedTuple):
-    """`code` is kept, so that no other gets its id; `name` is that of its file, None for a frame to skip; `lines` are
-    those that ops were called from, by the position in the bytecode."""
+    """`code` is kept, so that no other gets its id; `name` is that of its file; `lines` are those that ops were called
+    from, by the position in the bytecode."""
 
     code: CodeType
-    name: str | None
+    name: str
     lines: dict[int, str]
 
 
 _code_lines: dict[int, _CodeLines] = {}
+_skipped_files: set[str] = set()  # whose frames are not the model's code
 _MOST_CODES = 1 << 14  # a notebook defines functions again and again
 
 
-def _note_code(code: CodeType) -> _CodeLines:
+def _note_code(code: CodeType) -> _CodeLines | None:
+    """None for the code of a file to skip."""
+    name = _reported_name(code.co_filename)
+    if name is None:
+        _skipped_files.add(code.co_filename)
+        return None
+    _ran.add(code.co_filename)
     if len(_code_lines) >= _MOST_CODES:
         _code_lines.clear()
-    name = _reported_name(code.co_filename)
-    if name is not None:
-        _ran.add(code.co_filename)
     known = _code_lines[id(code)] = _CodeLines(code, name, {})
     return known
 

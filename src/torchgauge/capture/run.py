@@ -214,7 +214,7 @@ def _on_fakes(
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
         lent = memory_lent(run.lend, run.note_host_read)
-        with lent, elements_given(model), hub_functions_given(), launches_seen(run.launch, runs=False):
+        with lent, elements_given(copier.code), hub_functions_given(), launches_seen(run.launch, runs=False):
             with watch_modules(paths, recorder, run.adopt), run:
                 held = HeldBytes(paths, recorder.ledger.live)
                 output = call_model(replica, args, kwargs, recorder)

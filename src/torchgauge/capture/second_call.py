@@ -57,7 +57,7 @@ class HeldBytes:
         known: dict[int, int] = {}  # by the id of a value: all layers hold the same configuration
         for number, module in self._modules.items():
             attributes = vars(module).items()
-            own = [(name, value) for name, value in attributes if type(value) not in ATOMS and name not in _OF_TORCH]
+            own = [(name, value) for name, value in attributes if name not in _OF_TORCH and type(value) not in ATOMS]
             for name, value in (*own, *module._buffers.items()):
                 if (key := id(value)) not in known:
                     known[key] = _tensor_bytes(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from torchgauge.facts.capture import Capture
@@ -41,9 +42,12 @@ class Sums(dict[str, int]):
 
     @classmethod
     def over(cls, ops: Iterable[OpRecord]) -> Sums:
+        # Equal calls share a signature, whose figures are looked up once.
+        signatures = [op.signature for op in ops]
+        times, distinct = Counter(map(id, signatures)), {id(call): call for call in signatures}
         sums = cls()
-        for op in ops:
-            sums.count(op.signature)
+        for key, of_call in _OF_CALL:
+            sums[key] = sum([of_call(call) * times[number] for number, call in distinct.items()])
         return sums
 
 

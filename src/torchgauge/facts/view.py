@@ -69,8 +69,7 @@ class View:
 
     @cached_property
     def totals(self) -> Row:
-        # Without code there are no ops to sum: a file's hundred thousand modules need no tree.
-        return totals_row(self.capture, self.tree.total if self.capture.has_code else Sums(), self.mixtures)
+        return totals_row(self.capture, Sums.over(self.capture.ops), self.mixtures)
 
     @cached_property
     def mixtures(self) -> Sequence[Mixture]:

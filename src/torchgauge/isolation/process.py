@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import pickle
 import re
@@ -172,6 +173,8 @@ class _Forked(_Reader):
             pid = os.fork()
         if pid == 0:
             try:
+                # The parent's objects outlive the reader: a collection would only copy the pages that they are on.
+                gc.freeze()
                 close_inherited_files(child.files)
 
                 def work_in_one_thread() -> bytes:

@@ -8,16 +8,19 @@ from torch import nn
 
 def all_modules(model: nn.Module) -> list[nn.Module]:
     """The modules of `model.modules()`, in the same order."""
-    found: dict[int, nn.Module] = {}
-    waiting: list[nn.Module | None] = [model]
-    while waiting:
-        module = waiting.pop()
-        if module is None or (key := id(module)) in found:
-            continue
-        found[key] = module
-        children = module._modules
-        if children:
-            waiting += reversed(list(children.values()))
+    found: dict[int, nn.Module] = {id(model): model}
+    # The children of each level that are still to come: models may be nested deeper than Python may call itself.
+    levels = [iter(model._modules.values())]
+    while levels:
+        for module in levels[-1]:
+            if module is None or (key := id(module)) in found:
+                continue
+            found[key] = module
+            if module._modules:
+                levels.append(iter(module._modules.values()))
+                break
+        else:
+            levels.pop()
     return list(found.values())
 
 

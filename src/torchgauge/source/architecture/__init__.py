@@ -3,6 +3,7 @@ run."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +52,8 @@ def describe_run(
         stated=stated,
     )
     parents = {record.parent for record in records}
-    counts: dict[str, int] = {}
-    for record in records:
-        if record.path not in parents:
-            counts[record.type] = counts.get(record.type, 0) + 1
-    layer_counts = dict(sorted(counts.items(), key=lambda item: -item[1]))
-    return ArchitectureRecord(family(evidence), layer_counts, hyperparameters(evidence))
+    counts = Counter([record.type for record in records if record.path not in parents])
+    return ArchitectureRecord(family(evidence), dict(counts.most_common()), hyperparameters(evidence))
 
 
 _CONFIG = {

@@ -20,7 +20,7 @@ from torchgauge.source.architecture.layers import (
     of_kind,
 )
 
-_NUMBER = re.compile(r"\d+")
+_DIGITS_AS_0 = str.maketrans("123456789", "0" * 9)
 
 # By name; `assumed` lists the names of those that follow a convention instead of a shape.
 Hyperparameters = dict[str, Any]
@@ -54,8 +54,8 @@ class Evidence:
 
     @cached_property
     def segments(self) -> frozenset[str]:
-        """The parts of all names, without numbers, in lower case."""
-        parts = {part for name in self.shapes for part in name.split(".")}
+        """The parts of all names, without a number at their end, in lower case."""
+        parts = {part for name in self.outlines for part in name.split(".")}
         return frozenset(part.rstrip("0123456789").lower() for part in parts) - {""}
 
     def has(self, *words: str) -> bool:
@@ -68,8 +68,8 @@ class Evidence:
 
     @cached_property
     def outlines(self) -> frozenset[str]:
-        """The names with each number replaced by 0: a few hundred, whatever the number of layers."""
-        return frozenset(_NUMBER.sub("0", name) for name in self.shapes)
+        """The names with each digit replaced by 0: a few hundred, whatever the number of layers."""
+        return frozenset("\n".join(self.shapes).translate(_DIGITS_AS_0).split("\n"))
 
     @cached_property
     def has_attention(self) -> bool:
@@ -97,9 +97,16 @@ class Heads:
 
 def observed_heads(ops: Iterable[OpRecord]) -> tuple[Heads, ...]:
     """The heads of each attention in the forward pass, in order."""
-    forward = {op.index: op for op in ops if op.phase == "forward"}
+    forward: dict[int, OpRecord] = {}
+    candidates = []
+    for op in ops:
+        if op.phase == "forward":
+            forward[op.index] = op
+            category = op.signature.category
+            if category == "attention" or (category == "matmul" and not op.weights):
+                candidates.append(op)
     found: list[Heads] = []
-    for op in forward.values():
+    for op in candidates:
         inputs, attributes, category = op.signature.inputs, op.signature.attributes, op.signature.category
         if category == "attention" and inputs and inputs[0].shape:
             query = inputs[0].shape
@@ -109,7 +116,7 @@ def observed_heads(ops: Iterable[OpRecord]) -> tuple[Heads, ...]:
             elif len(inputs) >= 3 and len(query) >= 3:
                 key, place = inputs[1].shape, -2 if any(name in op.op for name in _TOKENS_FIRST) else -3
                 found.append(Heads(query[-1], query[place], key[place] if len(key) == len(query) else None))
-        elif category == "matmul" and not op.weights:
+        elif category == "matmul":
             # It may multiply values by a softmax of a product of two activations, the query and the key.
             softmaxes = (_source(producer, "softmax", forward) for producer in op.producers)
             scored = (_source(each.producers[0], "matmul", forward) for each in softmaxes if each and each.producers)
@@ -212,8 +219,9 @@ def _is_dual_encoder(evidence: Evidence) -> bool:
 
 @family_rule("encoder-decoder")
 def _is_encoder_decoder(evidence: Evidence) -> bool:
-    crossed = evidence.names_match(r"(?i)encoder_attn|encdecattention|cross_?att|multihead_attn|encoder_decoder")
-    return evidence.has_attention and evidence.has("encoder") and evidence.has("decoder") and crossed
+    if not (evidence.has_attention and evidence.has("encoder") and evidence.has("decoder")):
+        return False
+    return evidence.names_match(r"(?i)encoder_attn|encdecattention|cross_?att|multihead_attn|encoder_decoder")
 
 
 @family_rule("vision transformer")

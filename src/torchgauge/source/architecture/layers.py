@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -26,34 +28,18 @@ _EXPERTS = re.compile(r"(^|\.)(experts?|moe)(\.|$|_)", re.IGNORECASE)
 _STACKED_EXPERTS = frozenset(("gate_up_proj", "down_proj", "gate_proj", "up_proj", "w1", "w2", "w3"))
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A module that directly holds tensors; `kind` is the torch class that it resembles, or ""."""
+class Layer(NamedTuple):
+    """A module that directly holds tensors; `kind` is the torch class that it resembles, or "". `weight` is the shape
+    of its main weight, or (). `is_query`: it computes the queries of an attention, possibly together with the keys and
+    values. `name` is the last part of its path."""
 
     path: str
-    kind: str
     tensors: Shapes
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition(".")[2]
-
-    @property
-    def weight(self) -> Shape:
-        """The shape of the main weight, or ()."""
-        for name in _WEIGHTS:
-            if name in self.tensors:
-                return self.tensors[name]
-        return ()
-
-    @property
-    def is_query(self) -> bool:
-        """Whether it computes the queries of an attention, possibly together with the keys and values."""
-        return self.kind == "MultiheadAttention" or (len(self.weight) >= 2 and QUERY.fullmatch(self.name) is not None)
-
-    @property
-    def is_expert(self) -> bool:
-        return _EXPERTS.search(self.path) is not None or self.kind == "Experts"
+    name: str
+    kind: str
+    weight: Shape
+    is_query: bool
+    is_expert: bool
 
     @property
     def is_spatial(self) -> bool:
@@ -65,25 +51,41 @@ def layers_of(shapes: Shapes) -> list[Layer]:
     """In the order of the names."""
     owned: dict[str, dict[str, Shape]] = {}
     for name, shape in shapes.items():
-        # The tensors of a parametrization belong to the layer that has it.
-        path, mark, tail = name.partition(".parametrizations.")
-        if mark:
+        if ".parametrizations." in name:
+            # The tensors of a parametrization belong to the layer that has it.
+            path, _, tail = name.partition(".parametrizations.")
             own = f"parametrizations.{tail.replace('.0.original', '.original')}"
         else:
             path, _, own = name.rpartition(".")
-        owned.setdefault(path, {})[own] = shape
-    # Most layers of a large model are alike: their own name, their tensors and being an expert determine their kind.
-    kinds: dict[object, str] = {}
+        if path in owned:
+            owned[path][own] = shape
+        else:
+            owned[path] = {own: shape}
+    # Few models have experts: one look at all paths saves a search in each.
+    text = "\n".join(owned).lower()
+    may_have_experts = "expert" in text or "moe" in text
     layers = []
     for path, tensors in owned.items():
-        key = (path.rpartition(".")[2], _EXPERTS.search(path) is None, *tensors.items())
-        if key not in kinds:
-            kinds[key] = _kind(path, tensors)
-        layers.append(Layer(path, kinds[key], tensors))
+        is_among_experts = may_have_experts and _EXPERTS.search(path) is not None
+        traits = _traits(path.rpartition(".")[2], is_among_experts, tuple(tensors.items()))
+        layers.append(Layer(path, tensors, *traits))
     return layers
 
 
-def _kind(path: str, tensors: dict[str, Shape]) -> str:
+# Most layers of a large model are alike.
+@lru_cache(maxsize=512)
+def _traits(
+    name: str, is_among_experts: bool, tensors: tuple[tuple[str, Shape], ...]
+) -> tuple[str, str, Shape, bool, bool]:
+    """The fields of a layer from `name` on: its name, its tensors and being among experts determine them."""
+    held = dict(tensors)
+    weight = next((held[each] for each in _WEIGHTS if each in held), ())
+    kind = _kind(name, held, weight, is_among_experts)
+    is_query = kind == "MultiheadAttention" or (len(weight) >= 2 and QUERY.fullmatch(name) is not None)
+    return name, kind, weight, is_query, is_among_experts or kind == "Experts"
+
+
+def _kind(name: str, tensors: dict[str, Shape], weight: Shape, is_among_experts: bool) -> str:
     if "running_mean" in tensors:
         return "BatchNorm"
     if tensors.get("A_log"):
@@ -98,17 +100,15 @@ def _kind(path: str, tensors: dict[str, Shape]) -> str:
             # By the rows of the input weights per hidden unit. With a projection the recurrent weight is narrower than
             # the hidden state, and only an LSTM has one.
             return _GATES.get(inputs[0] // hidden[1], "LSTM")
-    if any(len(tensors[name]) == 3 for name in _STACKED_EXPERTS.intersection(tensors)):
+    if any(len(tensors[each]) == 3 for each in _STACKED_EXPERTS.intersection(tensors)):
         return "Experts"
-    weight = next((tensors[name] for name in _WEIGHTS if name in tensors), ())
     has_bias = "bias" in tensors
-    name = path.rpartition(".")[2]
     if len(weight) == 1:
         return "LayerNorm" if has_bias else "RMSNorm"
     if len(weight) == 2:
         is_embedding = _EMBEDDING.search(name) and name not in _NO_EMBEDDING and not has_bias
         return "Embedding" if is_embedding else "Linear"
-    if len(weight) == 3 and _EXPERTS.search(path):
+    if len(weight) == 3 and is_among_experts:
         return "Experts"
     return _CONV_OF_RANK.get(len(weight), "")
 
@@ -166,9 +166,14 @@ class _Branch:
     def flat(self, shapes: Shapes) -> dict[str, Shape]:
         return {name[self.depth :]: shapes[name] for name in self.names}
 
-    @property
-    def layers(self) -> int:
-        return len({name.rpartition(".")[0] for name in self.names})
+    def has_layers(self, count: int) -> bool:
+        """Whether at least so many modules in it hold tensors."""
+        found: set[str] = set()
+        for name in self.names:
+            found.add(name.rpartition(".")[0])
+            if len(found) >= count:
+                return True
+        return False
 
 
 def find_blocks(shapes: Shapes) -> list[Blocks]:
@@ -198,22 +203,24 @@ def find_blocks(shapes: Shapes) -> list[Blocks]:
 
 
 def _are_repetitions(members: dict[str, _Branch], shapes: Shapes) -> bool:
-    if any(member.layers < 2 for member in members.values()):
+    if not all(member.has_layers(2) for member in members.values()):
         return False
     if len(members) == 1:
         # A single block counts if its name is a plain index, as in a list, and it has enough layers.
-        return "0" in members and members["0"].layers >= 4
+        return "0" in members and members["0"].has_layers(4)
     from statistics import median
 
-    # The likeness of each block to the next or the one after it: blocks of two kinds may alternate.
+    # The likeness of each block to the next or, if that differs, to the one after it: two kinds may alternate.
     first, second, *others = members.values()
     near = [first.flat(shapes), second.flat(shapes)]
     likenesses = []
     for later in (*others, None):
         near += [later.flat(shapes)] if later is not None else []
-        left, *rights = near
-        likenesses.append(max(_likeness(left, right) for right in rights))
-        near = rights
+        left, *near = near
+        likeness = _likeness(left, near[0])
+        if likeness < 1 and len(near) > 1:
+            likeness = max(likeness, _likeness(left, near[1]))
+        likenesses.append(likeness)
     return median(likenesses) >= _MIN_LIKENESS
 
 
