@@ -15,7 +15,6 @@ from torchgauge.cli.output import (
     print_failures,
     print_measuring_failures,
     report_options,
-    show_progress,
 )
 from torchgauge.cli.target_options import (
     Reader,
@@ -24,12 +23,10 @@ from torchgauge.cli.target_options import (
     add_table_options,
     add_target_options,
     files_to_isolate,
-    limit_arguments,
-    measuring_arguments,
     number,
     target_arguments,
 )
-from torchgauge.cli.weights import add_depth_options, depth_arguments
+from torchgauge.cli.weights import add_depth_options
 from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.report.registry import ANALYSIS, find_format
 
@@ -123,24 +120,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("a .trace.json needs a profiled run: add --inference, without --profile-level latency")
     # The model's code may print: keep that out of the report and its JSON.
     with redirect_stdout(sys.stderr):
-        found = analyze(
-            args.target,
-            **target_arguments(args, args.target),
-            execution=args.execution,
-            **measuring_arguments(args),
-            carbon=args.carbon,
-            carbon_intensity=args.carbon_intensity,
-            pue=args.pue,
-            carbon_rate=args.carbon_rate,
-            **depth_arguments(args),
-            **limit_arguments(args),
-            advice=args.advice,
-            silence=args.silence,
-            all_advice=args.all_advice,
-            verify=args.verify,
-            on=args.on,
-            progress=show_progress(args),
-        )
+        found = analyze(**target_arguments(args, args.target))
     deliver_view(found, args, options)
     if args.verify and not (found.advice or found.options or found.plan or args.quiet):
         print("torchgauge: nothing to verify: there is no advice for this model", file=sys.stderr)

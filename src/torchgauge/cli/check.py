@@ -16,8 +16,6 @@ from torchgauge.cli.target_options import (
     add_measuring_options,
     add_prediction_options,
     add_target_options,
-    limit_arguments,
-    measuring_arguments,
     target_arguments,
 )
 from torchgauge.errors import TorchgaugeError, UsageError
@@ -126,8 +124,8 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
     shown = show_progress(args)
     try:
         # A saved run is checked without torch.
-        asked = {} if is_saved_run(target) else analysis_arguments(target, budget, args)
-        found = open_analysis(target, **asked, progress=shown)
+        asked = {"progress": shown} if is_saved_run(target) else analysis_arguments(target, budget, args)
+        found = open_analysis(target, **asked)
     except UsageError:
         raise
     except TorchgaugeError as error:
@@ -143,11 +141,11 @@ def analysis_arguments(target: str, budget: TargetBudget, args: argparse.Namespa
     need."""
     from torchgauge.report.budgets import analysis_needs
 
-    names = {"input": "inputs", "as": "code"}
+    names = {"input": "specs", "as": "code"}
     settings = {names.get(key, key): value for key, value in budget.settings.items()}
     # An option of the command line overrides that of the table.
     unset = {key: value for key, value in settings.items() if getattr(args, key) in (None, [], "inference")}
     own = argparse.Namespace(**vars(args) | unset)
     needs = analysis_needs(list(budget.limits))
-    measuring = measuring_arguments(own) | needs | {"on": [*args.on, *needs.get("on", ())]}
-    return {**target_arguments(own, target), **measuring, **limit_arguments(args), "advice": False, "weights": False}
+    devices = [*args.on, *needs.get("on", ())]
+    return target_arguments(own, target) | needs | {"on": devices, "advice": False, "weights": False}

@@ -23,11 +23,9 @@ from torchgauge.cli.target_options import (
     add_table_options,
     add_target_options,
     files_to_isolate,
-    limit_arguments,
-    measuring_arguments,
     target_arguments,
 )
-from torchgauge.cli.weights import add_depth_options, depth_arguments
+from torchgauge.cli.weights import add_depth_options
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import COMPARISON
 
@@ -72,8 +70,7 @@ def run(args: argparse.Namespace) -> int:
         asked: dict[str, Any] = {"progress": show_progress(args)}
         # Saved runs are compared without torch, which the others' options need.
         if not all(is_saved_run(target) for target in args.targets):
-            asked |= target_arguments(args, *args.targets) | measuring_arguments(args) | depth_arguments(args)
-            asked |= limit_arguments(args) | {"on": args.on, "advice": False}
+            asked |= target_arguments(args, *args.targets) | {"advice": False}
         found = compare(*args.targets, **asked)
     deliver(
         args,

@@ -6,12 +6,11 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
+from torchgauge.cli.output import check_outputs, deliver_prediction
 from torchgauge.cli.target_options import (
     Reader,
     add_target_options,
     files_to_isolate,
-    limit_arguments,
     positive,
     target_arguments,
 )
@@ -77,33 +76,14 @@ def run(args: argparse.Namespace) -> int:
     if args.device is not None:
         raise UsageError("fit takes --on DEVICE, not --device")
     check_outputs(args.outputs, FIT)
+    from torchgauge.analysis.fitting import Fit, Fits, fit
     from torchgauge.predict.devices import find_devices
 
     devices = args.on or ["h200"]
     if "this" not in devices:
         find_devices(devices)  # unknown names are refused before torch is imported
     with redirect_stdout(sys.stderr):
-        arguments = target_arguments(args, args.target)
-        from torchgauge.analysis.fitting import Fit, Fits, fit
-
-        found = fit(
-            args.target,
-            **{name: value for name, value in arguments.items() if name != "device"},
-            **limit_arguments(args),
-            on=devices,
-            optimizer=args.optimizer,
-            fused=args.fused,
-            amp=args.amp,
-            checkpoint=args.checkpoint,
-            accumulate=args.accumulate,
-            frozen=args.frozen,
-            lora=args.lora,
-            channels_last=args.channels_last,
-            expandable_segments=args.expandable_segments,
-            execution=args.execution,
-            torch_version=args.torch_version,
-            progress=show_progress(args),
-        )
+        found = fit(**target_arguments(args, args.target, function=fit) | {"on": devices})
         report = (Fits([found]) if isinstance(found, Fit) else found).report(remedies=args.remedies)
     deliver_prediction(report, args)
     return 0

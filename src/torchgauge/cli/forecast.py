@@ -6,12 +6,11 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
+from torchgauge.cli.output import check_outputs, deliver_prediction
 from torchgauge.cli.target_options import (
     Reader,
     add_target_options,
     files_to_isolate,
-    limit_arguments,
     target_arguments,
 )
 from torchgauge.errors import UsageError
@@ -64,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
     if args.device is not None:
         raise UsageError("forecast takes --on DEVICE, not --device")
     check_outputs(args.outputs, FORECAST)
+    from torchgauge.analysis.forecasting import Forecast, forecast
     from torchgauge.predict.devices import find_device, split_names
+    from torchgauge.report.forecast import ForecastReport
 
     devices = args.on or ["h200"]
     for name in split_names(devices):
@@ -72,23 +73,7 @@ def run(args: argparse.Namespace) -> int:
             find_device(name)  # unknown names are refused before torch is imported
     price = prices(args.price)
     with redirect_stdout(sys.stderr):
-        arguments = target_arguments(args, args.target)
-        from torchgauge.analysis.forecasting import Forecast, forecast
-        from torchgauge.report.forecast import ForecastReport
-
-        found = forecast(
-            args.target,
-            **{name: value for name, value in arguments.items() if name != "device"},
-            **limit_arguments(args),
-            on=devices,
-            execution=args.execution,
-            optimizer=args.optimizer,
-            amp=args.amp,
-            channels_last=args.channels_last,
-            price=price,
-            torch_version=args.torch_version,
-            progress=show_progress(args),
-        )
+        found = forecast(**target_arguments(args, args.target, function=forecast) | {"on": devices, "price": price})
     deliver_prediction(ForecastReport([found] if isinstance(found, Forecast) else found), args)
     return 0
 

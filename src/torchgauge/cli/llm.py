@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
-from torchgauge.cli.target_options import Reader, files_to_isolate, limit_arguments, positive
+from torchgauge.cli.target_options import Reader, files_to_isolate, named_arguments, positive
 from torchgauge.progress import import_torch
 from torchgauge.report.registry import LLM
 from torchgauge.units import parse_sizes
@@ -60,7 +60,9 @@ def isolated_reader(args: argparse.Namespace) -> Reader:
 
 def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, LLM)
+    from torchgauge.analysis.language import llm
     from torchgauge.predict.devices import find_devices
+    from torchgauge.report.llm import LlmReport
     from torchgauge.source.target_check import check_target
 
     devices = [name for part in args.on or () for name in part.split(",") if name.strip()]
@@ -70,27 +72,6 @@ def run(args: argparse.Namespace) -> int:
     check_target(args.target)
     with redirect_stdout(sys.stderr):
         import_torch(shown=show_progress(args))
-        from torchgauge.analysis.language import llm
-        from torchgauge.report.llm import LlmReport
-
-        found = llm(
-            args.target,
-            **limit_arguments(args),
-            context=args.context,
-            concurrent=args.concurrent,
-            on=devices or None,
-            weights_dtype=args.weights_dtype,
-            cache_dtype=args.cache_dtype,
-            adapter=args.adapter,
-            page_size=args.page_size,
-            speculative=args.speculative,
-            prefix=args.prefix,
-            lazy=True,
-            dtype=args.dtype,
-            code=args.code,
-            allow_pickle=args.allow_pickle,
-            progress=show_progress(args),
-        )
-        report = LlmReport(found.to_dict())
+        report = LlmReport(llm(**named_arguments(llm, args) | {"on": devices or None, "lazy": True}).to_dict())
     deliver_prediction(report, args)
     return 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 from torchgauge.cli.output import show_progress
@@ -19,7 +20,7 @@ def add_target_options(parser: argparse.ArgumentParser, *, batches: str | None =
     inputs = parser.add_argument_group("inputs", "inferred from the model if not given")
     inputs.add_argument(
         "--input",
-        dest="inputs",
+        dest="specs",
         action="append",
         default=[],
         metavar="[NAME=]DIMS[:DTYPE]",
@@ -46,8 +47,20 @@ def add_target_options(parser: argparse.ArgumentParser, *, batches: str | None =
     )
 
 
-def target_arguments(args: argparse.Namespace, *targets: str) -> dict[str, Any]:
-    """The arguments of `analyze` for the target and its run. A malformed target is refused before torch is imported."""
+def named_arguments(function: Callable[..., object], args: argparse.Namespace) -> dict[str, Any]:
+    """The options that are parameters of the function, by name."""
+    given = {**vars(args), "progress": show_progress(args)}
+    for name in {"weights", "deep"} & given.keys():
+        given[name] = "auto" if given[name] is None else given[name]  # neither --weights nor --no-weights
+    return {name: given[name] for name in signature(function).parameters if name in given}
+
+
+def target_arguments(
+    args: argparse.Namespace, *targets: str, function: Callable[..., object] | None = None
+) -> dict[str, Any]:
+    """The same for a function that runs models, by default `analyze`. A malformed target is refused before torch is
+    imported."""
+    from torchgauge.analysis.pipeline import analyze
     from torchgauge.source.target_check import check_target
 
     for target in (*targets, *((args.code,) if args.code else ())):
@@ -55,16 +68,8 @@ def target_arguments(args: argparse.Namespace, *targets: str) -> dict[str, Any]:
     import_torch(shown=show_progress(args))
     from torchgauge.source import parse_dtype, parse_input
 
-    return {
-        "specs": [parse_input(text) for text in args.inputs],
-        "batch": args.batch,
-        "seq": args.seq,
-        "dtype": parse_dtype(args.dtype) if args.dtype else None,
-        "device": args.device,
-        "mode": args.mode,
-        "code": args.code,
-        "allow_pickle": args.allow_pickle,
-    }
+    parsed = {"specs": [parse_input(text) for text in args.specs], "dtype": args.dtype and parse_dtype(args.dtype)}
+    return named_arguments(function or analyze, args) | parsed
 
 
 class Reader(NamedTuple):
@@ -87,10 +92,6 @@ def files_to_isolate(targets: Sequence[str | None], args: argparse.Namespace) ->
     return paths if len(paths) == len(named) else []
 
 
-def limit_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    return {"memory_limit": args.memory_limit, "time_limit": args.time_limit}
-
-
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measuring", "real runs: weights are loaded and the model's code is executed")
     group.add_argument("--inference", action="store_true", help="measure time and memory, per module")
@@ -106,6 +107,7 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--threads", type=positive, metavar="N", help="number of torch's threads (TORCHGAUGE_THREADS)")
     group.add_argument(
         "--budget",
+        dest="budget_s",
         type=number,
         metavar="S",
         help="seconds to spend on undisturbed runs (TORCHGAUGE_BUDGET; default: 10)",
@@ -131,18 +133,6 @@ def add_prediction_options(parser: argparse.ArgumentParser) -> None:
         metavar="DEVICE",
         help="repeatable; also predict memory and time on this device, like fit and forecast",
     )
-
-
-def measuring_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "inference": args.inference,
-        "profile": args.profile,
-        "sweep": args.sweep,
-        "threads": args.threads,
-        "budget_s": args.budget,
-        "memory_fraction": args.memory_fraction,
-        "profile_level": args.profile_level,
-    }
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

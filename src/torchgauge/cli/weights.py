@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torchgauge.cli.output import check_outputs, deliver, print_failures, show_progress
-from torchgauge.cli.target_options import Reader, files_to_isolate, limit_arguments, positive
+from torchgauge.cli.output import check_outputs, deliver, print_failures
+from torchgauge.cli.target_options import Reader, files_to_isolate, named_arguments, positive
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import SCAN, find_format
 
@@ -59,14 +59,6 @@ def add_depth_options(parser: argparse.ArgumentParser, default: str) -> None:
     group.add_argument("--spectrum", action="store_true", help="compute all singular values: rank, low-rank potential")
 
 
-def depth_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "weights": "auto" if args.weights is None else args.weights,
-        "deep": "auto" if args.deep is None else args.deep,
-        "spectrum": args.spectrum,
-    }
-
-
 def run(args: argparse.Namespace) -> int:
     formats = {output: find_format(output, SCAN).name for output in args.outputs}
     if args.against is None and "against.csv" in formats.values():
@@ -88,19 +80,7 @@ def run(args: argparse.Namespace) -> int:
             for stream in streams:
                 stream.write(row)
 
-        scan = scan_weights(
-            args.path,
-            **depth_arguments(args),
-            **limit_arguments(args),
-            threads=args.threads,
-            dask=args.dask,
-            resume=args.resume,
-            against=args.against,
-            code=args.code,
-            allow_pickle=args.allow_pickle,
-            on_row=write if streams else None,
-            progress=show_progress(args),
-        )
+        scan = scan_weights(**named_arguments(scan_weights, args), on_row=write if streams else None)
     deliver(
         args,
         save=scan.save,
