@@ -105,7 +105,7 @@ def format_percent(share: float | None) -> str:
 
 
 def format_whole_percent(share: float | None) -> str:
-    """`30 %`: of what is judged, or known no better."""
+    """`30 %`, for a share that is estimated or only roughly known."""
     return "-" if share is None else f"{share * 100:z.0f} %"
 
 

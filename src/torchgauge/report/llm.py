@@ -36,7 +36,14 @@ from torchgauge.report.model import (
 )
 from torchgauge.report.predictions import PredictionReport
 from torchgauge.report.registry import LLM
-from torchgauge.units import format_bytes, format_count, format_joules, format_percent, format_seconds
+from torchgauge.units import (
+    format_bytes,
+    format_count,
+    format_joules,
+    format_percent,
+    format_seconds,
+    format_whole_percent,
+)
 
 if TYPE_CHECKING:
     from torchgauge.facts.language import CrossoverRow, DeviceRow, FitRow, LlmFacts, StepRow
@@ -81,7 +88,7 @@ class LlmReport(PredictionReport):
                     f"{format_seconds(row['low_s'])} to {format_seconds(row['high_s'])}",
                 )
                 rates = format_count(row["tokens_per_s"]), row["bound"] or "", format_joules(row["joules_per_token"])
-                rows.append((*which, *time, *rates, f"{row['mfu']:.0%}", f"{row['mbu']:.0%}"))
+                rows.append((*which, *time, *rates, format_whole_percent(row["mfu"]), format_whole_percent(row["mbu"])))
             note = "prefill is the time to the first token; MFU and MBU: shares of the peak rate and of the bandwidth"
             found.append(Section("Time", (table((*texts("Device", "Pass"), *figures(*titles)), rows, (note,)),)))
         for device in one["devices"]:
@@ -155,10 +162,10 @@ def _layers(one: LlmFacts) -> Table:
         held = (layer["cache_bytes_per_token"], layer["cache_fixed_bytes"])
         key = (kind, layer["params"], layer["active_params"], *held)
         groups[key] = groups.get(key, 0) + 1
-    rows, note = [], "each layer"
+    rows, note = [], "figures of one layer"
     for (kind, size, reached, each, fixed), count in groups.items():
         is_window = kind.startswith("sliding-window")
-        note = "each layer; a window grows until it is full" if is_window else note
+        note = "figures of one layer; a window grows until it is full" if is_window else note
         growing = "" if is_window else format_bytes(each)
         rows.append((kind, str(count), format_count(size), format_count(reached), growing, format_bytes(fixed)))
     headings = (*texts("Kind"), *figures("Layers", "Parameters", "Active", "Cache per token", "Fixed cache"))
@@ -190,8 +197,8 @@ def _passes(one: LlmFacts) -> Iterator[Section]:
         moved = format_bytes(row["bytes_read"]), format_bytes(row["bytes_written"])
         lines.append((f"{row['tokens']:,}", *flops, *moved, _intensity(row)))
     titles = figures("Tokens", "FLOPs", "FLOPs per token", "Bytes read", "Bytes written", "FLOPs per byte")
-    after = f"; the first {one['prefix']:,} tokens were computed before" if one["prefix"] else ""
-    remark = f"output for the last token alone, as generation makes it{after}"
+    after = f"; the first {one['prefix']:,} tokens are in the cache already" if one["prefix"] else ""
+    remark = f"logits for the last token only, as in generation{after}"
     yield Section("Prefill, one sequence", (table(titles, lines, (remark,)),))
 
     steps = []
@@ -204,7 +211,7 @@ def _passes(one: LlmFacts) -> Iterator[Section]:
     if drafts := one["speculative"]:
         tokens = f"{drafts['drafts']} drafted tokens and one more"
         accepted = f"with {format_percent(drafts['acceptance'])} of drafts accepted; drafting itself is not counted"
-        expected = (f"{drafts['tokens_per_step']:.2f} tokens expected of a step, {accepted}",)
+        expected = (f"{drafts['tokens_per_step']:.2f} tokens expected per step, {accepted}",)
     yield Section(f"Decode, {tokens} for each sequence", (table(titles, steps, expected),))
 
     step = next((row for row in one["decode"] if row["tokens"] == one["context"]), one["decode"][0])
@@ -250,8 +257,8 @@ def _fits(one: LlmFacts, device: DeviceRow, rows: Sequence[FitRow]) -> Iterator[
         facts.append(("decode compute-bound", value, remark))
     if device["crossovers"]:
         upto = device["compute_bound_context"]
-        remark = "beyond, each sequence reads too much cache" if upto else "at any context and number of sequences"
-        facts.append(("up to a context of", f"about {upto:,}" if upto else "never compute-bound", remark))
+        remark = "beyond it, reading the cache is the limit" if upto else "at any context and number of sequences"
+        facts.append(("compute-bound up to a context of", f"about {upto:,}" if upto else "never compute-bound", remark))
     yield Facts(facts)
 
 
