@@ -70,7 +70,7 @@ def test_a_silenced_rule_says_nothing() -> None:
 
 
 def test_silencing_what_is_no_rule_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"no rule 'conv-bn'; there are: .*conv-bn-fusion"):
+    with pytest.raises(UsageError, match=r"no rule 'conv-bn'; did you mean .*conv-bn-fusion"):
         advise(seen(NET, 1, 3, 8, 8), ["conv-bn"])
 
 

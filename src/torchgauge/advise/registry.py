@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from math import sqrt
@@ -305,7 +306,9 @@ def check_names(silence: Sequence[str]) -> None:
     load_rules()
     unknown = [name for name in silence if name not in RULES]
     if unknown:
-        raise UsageError(f"no rule '{unknown[0]}'; there are: {', '.join(sorted(RULES))}")
+        close = get_close_matches(unknown[0], RULES, n=3)
+        meant = f"; did you mean {' or '.join(close)}?" if close else "; docs/advice.md lists the rules"
+        raise UsageError(f"no rule '{unknown[0]}'{meant}")
 
 
 @cache

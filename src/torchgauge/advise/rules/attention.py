@@ -34,7 +34,7 @@ _SWITCHES = {
     "timm": (
         "fused_attn",
         False,
-        "for module in model.modules():  # of models to come: timm.layers.set_fused_attn(True)\n"
+        "for module in model.modules():  # for models created later: timm.layers.set_fused_attn(True)\n"
         "    if hasattr(module, 'fused_attn'):\n"
         "        module.fused_attn = True",
     ),
@@ -118,7 +118,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
             recommendation="use scaled_dot_product_attention with enable_gqa=True, and keys and values not repeated"
             if shares_keys
-            else f"use scaled_dot_product_attention{how}: no scores in memory"
+            else f"use scaled_dot_product_attention{how}: the scores are not written to memory"
             if how
             else "use scaled_dot_product_attention: the scores are never written to memory",
             change=None if shares_keys or is_deep else _change(evidence, op, ops),

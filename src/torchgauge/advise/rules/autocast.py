@@ -40,8 +40,8 @@ class _Narrowable:
         return evidence.kernel_gain(
             LEAST_REACHED * low,
             high,
-            "roofline: these ops and what follows their type in float32, with TF32 if it may be on, and in bfloat16; "
-            "a third to all of it is assumed, as few models reach the roof",
+            "roofline times of these ops, and of ops that take their type from them, in float32 (TF32 if enabled) and "
+            "in bfloat16; a third to all of the difference is assumed, since few models reach the roof",
             self.touched,
         )
 

@@ -81,7 +81,7 @@ def block_diagonal(evidence: Evidence) -> Iterator[Advice]:
             rule="block-diagonal",
             where=Where(readers[0].module, tuple(op.index for op in readers)),
             evidence={"blocks": len(blocks), "shape": [rows, columns], "zero_share": saved},
-            recommendation="keep the blocks as a batch, padded to one size, and use torch.bmm: the rest is zeros",
+            recommendation="keep the blocks as a padded batch and use torch.bmm: the rest of the matrix is zeros",
             change=None,
             expected_gain=evidence.share(readers).gain(0.6 * saved, saved, "the products with zeros"),
             risk="rows of padding must be masked or left out in what follows",

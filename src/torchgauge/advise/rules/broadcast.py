@@ -459,6 +459,6 @@ def equal_filters(evidence: Evidence) -> Iterator[Advice]:
             recommendation="keep one filter and expand its result: all filters of this convolution are equal",
             change=None,
             expected_gain=evidence.share([op]).gain(0.5 * saved, saved, "the filters but one"),
-            risk="none; a checkpoint keeps one filter where it had all",
+            risk="none; checkpoints then have one filter instead of all",
             confidence="high",
         )

@@ -104,7 +104,7 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
         if made <= _CACHED:
             # The op behind the cast finds the copy in a cache; without the cast it reads as many bytes from memory. Of
             # the cast's predicted time 0.4 was saved (the median of 6 models of half weights, one core of a busy EPYC).
-            lost, how = made / moved(op), f"{how}; what it leaves in the cache is read from memory then"
+            lost, how = made / moved(op), f"{how}; the next op then reads from memory what the cast left in the cache"
         yield Advice(
             rule="weight-cast",
             where=Where(op.module, (op.index,), op.weights[0]),
@@ -183,7 +183,7 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=all_of_them.gain(
                 spared * alone / max(all_of_them.value, 1e-12),
                 spared,
-                "the narrow width in place of the wide one, for the op alone to all that follow from it in that type",
+                "the narrow type: for this op only (low), for all ops that take their type from it (high)",
             ),
             risk="the wider type may be intended: sums and norms often need it",
             confidence="medium",

@@ -60,7 +60,7 @@ def activation_checkpointing(evidence: Evidence) -> Iterator[Advice]:
         expected_gain=Gain(
             "peak_activation_bytes", 0.5 * share, share, "everything except the outputs and the inside of one block"
         ),
-        risk="the forward of these blocks runs twice, which takes that much longer",
+        risk="the forward pass of these blocks runs twice",
         confidence="high",
     )
 

@@ -54,7 +54,7 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             rule="recomputed-constant",
             where=Where(module, tuple(op.index for op in ops), source=line),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
-            recommendation="make this once, in __init__, and keep it as a buffer: it depends on shapes alone",
+            recommendation="compute this once, in __init__, and keep it as a buffer: it depends only on shapes",
             change=None,
             expected_gain=evidence.share([*ops, *_views_between(evidence, ops)]).gain(0.9, 1.0, "these ops go away"),
             risk="a buffer has a fixed size: make it for the largest shape and slice it",
@@ -97,7 +97,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             rule="recomputed-weight",
             where=Where(module, tuple(op.index for op in ops), weights[0] if len(weights) == 1 else None),
             evidence={"ops": len(ops), "weights": weights, "bytes_moved": sum(map(moved, ops))},
-            recommendation="compute this once before inference: it depends on parameters and buffers alone",
+            recommendation="compute this once before inference: it depends only on parameters and buffers",
             change=_settled(evidence, module),
             expected_gain=evidence.share(ops).gain(0.9, 1.0, "these ops go away"),
             # One pass does not show what the model keeps for the next.

@@ -42,7 +42,7 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=evidence.share([op]).gain(
                 *_saved(evidence.flow, op), "the copy's pass over memory goes away"
             ),
-            risk="what writes into the copy later would then write into the original",
+            risk="code that later writes into the copy would then write into the original",
             confidence=confidence,
         )
 

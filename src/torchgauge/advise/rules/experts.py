@@ -120,7 +120,7 @@ def expert_imbalance(evidence: Evidence) -> Iterator[Advice]:
                 "time_s",
                 0.0,
                 min(share * (1 - even / max(loads)), 1.0),
-                "where experts run side by side all wait for the busiest; nothing where they run one after another",
+                "if experts run in parallel, all wait for the busiest one; no gain if they run one after another",
             ),
             risk="this is the load of one input: look at real data before you train",
             confidence="low",

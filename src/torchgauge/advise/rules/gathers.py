@@ -62,7 +62,7 @@ def linear_after_gather(evidence: Evidence) -> Iterator[Advice]:
             else "apply this layer before its rows are gathered: there are fewer rows",
             change=None,
             expected_gain=evidence.share(touched).gain(
-                0.5 * saved, min(1.2 * saved, 1.0), "the product with rows that are there several times"
+                0.5 * saved, min(1.2 * saved, 1.0), "the product with repeated rows"
             ),
             risk="rounding differs in the last digits",
             confidence="high",

@@ -44,7 +44,7 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
         is_extended = is_extended and given[0] * 2 > first.signature.outputs[0].numel
         if len(ops) < _LEAST_GROWTH and not is_extended:
             continue
-        how, share = "the copies of what was there before", evidence.share(ops)
+        how, share = "the copies of the earlier parts", evidence.share(ops)
         # A step may read what has grown so far, as attention reads its cache.
         if is_extended or any(len(flow.users(op)) > 1 for op in ops[:-1]):
             words = "write into a cache that is allocated once: cat copies all that came before at every step"
@@ -170,7 +170,7 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
         recommendation=words,
         change=None if any(op.weights and _is_double(op) for op in wide) else _in_single(evidence, first),
         expected_gain=Gain("time_s", low, high, how, evidence.share(wide).ops),
-        risk="sums over very many elements may need the digits",
+        risk="sums over very many elements may need the precision",
         confidence="high",
     )
 

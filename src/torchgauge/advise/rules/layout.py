@@ -105,7 +105,7 @@ def permuted_convolution(evidence: Evidence) -> Iterator[Advice]:
             recommendation="permute in the order of memory, x.permute(0, 3, 1, 2): the convolution copies other orders",
             change=None,
             expected_gain=Gain("time_s", low, min(high, 1.0), "the copy that the convolution makes of its input"),
-            risk="rows and columns change places: so must sizes and dimensions behind it",
+            risk="rows and columns are swapped: swap sizes and dimensions below too",
             confidence="medium",
         )
 
@@ -156,7 +156,7 @@ def strided_access(evidence: Evidence) -> Iterator[Advice]:
             change=Patch(_CHANNELS_LAST) if follows_images else None,
             # Caches and prefetching hide most of it: of the traffic wasted, a tenth to a half was measured as time.
             expected_gain=evidence.share([op]).gain(
-                0.1 * access.wasted, 0.5 * access.wasted, "the traffic that reading out of order adds", fewer_calls=0.0
+                0.1 * access.wasted, 0.5 * access.wasted, "the extra memory traffic of strided reads", fewer_calls=0.0
             ),
             risk="the copy may only move elsewhere",
             confidence="medium",

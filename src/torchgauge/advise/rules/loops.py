@@ -32,10 +32,10 @@ _LEAST_CALLS = 0.3
 _GATE = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
 _WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}
-_GROUPED = "use one convolution with groups=batch: the loop runs one for each sample and its weights"
+_GROUPED = "use one convolution with groups=batch: the loop runs one per sample, each with its own weights"
 # Measured with one thread: a convolution in groups takes as long as the loop (0.8 to 1.2 of it), windows and a product
 # half of it; from about 60,000 elements of windows a sample on, their copies take as long as the loop.
-_UNFOLDED = "unfold the windows and use one einsum: the loop runs once for each sample and its weights"
+_UNFOLDED = "unfold the windows and use one einsum: the loop runs once per sample, each with its own weights"
 _MOST_UNFOLDED = 60_000
 _JOINS = {"aten::cat", "aten::stack"}
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
@@ -99,7 +99,7 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
             continue
         covered |= {op.index for op in loop.body}
         if _is_of_small_ops(evidence, loop) and _is_worth_joining(evidence, loop):
-            words = "call this once on its inputs joined along the batch: it is called on one after the other"
+            words = "call this once on its inputs joined along the batch, not on each in turn"
             if (advice := _samples_advice(evidence, loop, words)) is not None:
                 yield advice
 
@@ -249,7 +249,7 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
             continue
         shared = _whole(evidence, loop.products[0])
         rest = [op for op in apart if op.cost.macs and op.weights and _whole(evidence, op) != shared]
-        words = "make one layer of these, with their weights joined, and split its result: all read one tensor"
+        words = "join these layers into one and split its result: all read the same tensor"
         if len(rest) >= loop.rounds - 1:
             words = "join the first weights of these networks into one layer and use torch.bmm for the rest"
         yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))

@@ -53,7 +53,7 @@ def low_rank(evidence: Evidence) -> Iterator[Advice]:
             recommendation="replace this layer by two: its weight is close to the product of two thin matrices",
             change=Patch(_FACTORS, ("path", "rank"), ((matrix.module, rank),)) if is_linear else None,
             expected_gain=whole_gain(
-                evidence, saved, saved, "two factors instead of one matrix; multiplications fall alike"
+                evidence, saved, saved, "two factors instead of one matrix; multiplications decrease in proportion"
             ),
             risk="evaluate the outputs: only the error of the weight is measured",
             confidence="high" if rank * 4 <= full_rank else "medium",

@@ -87,9 +87,9 @@ def narrow_heads(evidence: Evidence) -> Iterator[Advice]:
             rule="narrow-heads",
             where=Where(ops[0].module, tuple(op.index for op in ops)),
             evidence={"layers": [op.module for op in ops], "read_bytes": read.nbytes},
-            recommendation="make one layer of these and split its result: each reads the whole tensor for few outputs",
+            recommendation="join these layers and split the result: each reads the whole tensor for few outputs",
             change=None,
             expected_gain=evidence.share(ops).gain(0.4 * fewer, fewer, "the tensor is read once", fewer_calls=fewer),
-            risk="a checkpoint has one weight where it had several",
+            risk="checkpoints then have one weight instead of several",
             confidence="high",
         )

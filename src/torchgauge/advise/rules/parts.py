@@ -38,7 +38,7 @@ def repeated_table(evidence: Evidence) -> Iterator[Advice]:
             rule="repeated-table",
             where=Where(gather.module, (copy.index, gather.index), source=evidence.line_of(copy.index)),
             evidence={"copied_bytes": made.nbytes, "times": times},
-            recommendation="index the table itself, table[indices]: a copy of it is made for every sample first",
+            recommendation="index the table itself, table[indices]: now it is copied for every sample first",
             change=None,
             expected_gain=evidence.share([copy]).gain(0.9, 1.0, "the copies of the table"),
             risk="none",

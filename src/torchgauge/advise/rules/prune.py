@@ -56,7 +56,7 @@ def unstructured_pruning(evidence: Evidence) -> Iterator[Advice]:
                 "bytes": matrix.nbytes,
                 "bytes_sparse": after,
             },
-            recommendation="set the smallest weights to zero and store them sparse; dense kernels are no faster for it",
+            recommendation="set the smallest weights to zero and store them sparse; dense kernels do not get faster",
             change=Patch(
                 "prune.l1_unstructured(model.get_submodule(path), name, share)",
                 ("path", "name", "share"),

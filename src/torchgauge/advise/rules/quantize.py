@@ -106,7 +106,7 @@ def mixed_precision_plan(evidence: Evidence) -> Iterator[Advice]:
             "bytes_after": after,
             "bytes_after_without_plan": plain,
         },
-        recommendation="choose the bits for each matrix, the fewest where they cost least (`formats`)",
+        recommendation="choose the bits for each matrix: the fewest where the error is smallest (`formats`)",
         change=None,
         expected_gain=whole_gain(evidence, saved, saved, "bytes of the codes and their scales"),
         risk=_RISK,
@@ -190,7 +190,7 @@ def dequantized_each_call(evidence: Evidence) -> Iterator[Advice]:
                 rule="dequantized-each-call",
                 where=Where(module, tuple(op.index for op in ops)),
                 evidence={"dequantize_bytes": moved, "half_precision_bytes": plain, "ops": len(ops)},
-                recommendation="use a kernel for quantized weights, or half precision: restoring them moves more bytes",
+                recommendation="use a kernel for quantized weights, or half precision: dequantizing moves more bytes",
                 change=None,
                 expected_gain=evidence.share(ops).gain(0.5, 1.0, "the ops that restore the weights go away"),
                 risk="weights in half precision take their full memory again",
@@ -217,7 +217,7 @@ def quantized_but_larger(evidence: Evidence) -> Iterator[Advice]:
                 recommendation="use larger groups or half precision here: scales and zero points outweigh the codes",
                 change=None,
                 expected_gain=Gain(
-                    "param_bytes", excess / whole, excess / whole, "their bytes beyond 16 bits a weight"
+                    "param_bytes", excess / whole, excess / whole, "their bytes beyond 16 bits per weight"
                 ),
                 risk="none: half precision is more accurate",
                 confidence="high",

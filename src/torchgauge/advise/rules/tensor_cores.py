@@ -62,7 +62,7 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
             row = evidence.capture.measured.ops.get(op.index, {}) if evidence.capture.measured else {}
             reached = row.get("roof_share")
             most = 0.5 if reached is None else max(1 - min(reached, 1.0), 0.0)
-            least, how = _LEAST_PADDED * most, "the op's time up to the roof; half of it where that is not known"
+            least, how = _LEAST_PADDED * most, "the op's time beyond the roof; half of its time if the roof is unknown"
         else:
             least, most, how = 0.7 * saved, min(1.2 * saved, 0.95), "the op as predicted with padded sizes"
         module = evidence.params[weight].module
@@ -194,8 +194,8 @@ def tf32_off(evidence: Evidence) -> Iterator[Advice]:
         expected_gain=evidence.kernel_gain(
             LEAST_REACHED * saved,
             saved,
-            f"the matmuls at {format_factor(fast / plain)} the rate as far as memory lets them; "
-            f"{format_whole_percent(LEAST_REACHED)} to all of it is assumed",
+            f"the matmuls at {format_factor(fast / plain)} the rate, as far as memory allows; "
+            f"{format_whole_percent(LEAST_REACHED)} to all of that is assumed",
             products,
         ),
         risk="products keep 10 bits of mantissa: about 3 decimal digits",

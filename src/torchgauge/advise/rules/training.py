@@ -29,7 +29,7 @@ def optimizer_state(evidence: Evidence) -> Iterator[Advice]:
             rule="optimizer-state",
             where=Where(module="", ops=tuple(op.index for op in allocations)[:10]),
             evidence={"state_bytes": state, "peak_bytes": evidence.totals.peak_activation_bytes, "share": share},
-            recommendation="keep the optimizer's state in 8 bits, or factored: it is most of what training holds",
+            recommendation="keep the optimizer's state in 8 bits, or factored: it is most of the training memory",
             change=Patch("from torchao.optim import AdamW8bit\noptimizer = AdamW8bit(model.parameters())"),
             expected_gain=Gain(
                 "peak_activation_bytes",
@@ -61,7 +61,7 @@ def gradient_memory(evidence: Evidence) -> Iterator[Advice]:
                 "handles = [p.register_post_accumulate_grad_hook(step) for p in optimizers]"
             ),
             expected_gain=Gain("peak_activation_bytes", 0.5 * saved, saved, "all gradients except the largest"),
-            risk="no clipping by the common norm, no accumulation over several batches",
+            risk="no clipping by the global norm, no accumulation over several batches",
             confidence="medium",
         )
 
@@ -91,7 +91,7 @@ def frozen_in_graph(evidence: Evidence) -> Iterator[Advice]:
         rule="frozen-in-graph",
         where=Where(gap[0].module, tuple(op.index for op in backward), min(early)),
         evidence={"trained_before": sorted(early)[:8], "frozen_ops": len(gap), "backward_ops": len(backward)},
-        recommendation="freeze these few parameters too: only for them does backward cross every frozen layer",
+        recommendation="freeze these few parameters too: then backward need not cross the frozen layers",
         change=Patch(
             "model.get_parameter(name).requires_grad_(False)", ("name",), tuple((name,) for name in sorted(early))
         ),
@@ -126,7 +126,7 @@ def never_trained(evidence: Evidence) -> Iterator[Advice]:
         # The target of a moving average is cut off on purpose.
         is_copy = _is_copy_of_trained(evidence, place, names, stepped)
         share = min(max(held.get(place, 0), 0) / peak, 1.0)
-        kept = Gain("peak_activation_bytes", 0.5 * share, share, "what its forward leaves alive for a backward pass")
+        kept = Gain("peak_activation_bytes", 0.5 * share, share, "what its forward pass keeps for backward")
         stops = [] if is_copy else _gradient_stops(evidence, frozenset(names))
         # To freeze what should be trained would hide the bug: the code is for copies alone.
         freeze = Patch("model.get_submodule(path).requires_grad_(False)", ("path",), ((place,),)) if is_copy else None

@@ -54,7 +54,7 @@ _SELECTING = Remedy(
 _READING = Remedy(
     "keep this value on the device: the host waits for {}",
     "keep this value on the device",
-    "what Python computes with the value must be written in tensor ops",
+    "code that uses the value in Python must be rewritten with tensor ops",
 )
 _CHOOSING = Remedy(
     "use torch.where in place of this `if`: the host waits for its condition",
@@ -129,12 +129,12 @@ _ROUTING = Remedy(
 )
 # Of experts whose tokens are sorted already.
 _CAPACITY = Remedy(
-    "give each expert a fixed number of rows: the host waits for how many it gets",
+    "give each expert a fixed number of rows: the host waits to learn how many it gets",
     "give each expert a fixed capacity",
     "tokens above the capacity are dropped",
 )
 _TELLING = Remedy(
-    "say whether the mask is causal: else this layer compares it, and the host waits",
+    "pass is_causal: otherwise this layer compares the mask, and the host waits",
     "say whether the mask is causal",
     "none",
 )
@@ -168,7 +168,7 @@ def device_transfer(evidence: Evidence) -> Iterator[Advice]:
             recommendation="keep the tensor on the model's device: a transfer in forward makes the device wait",
             change=None,
             expected_gain=_waiting(evidence, op),
-            risk="what the host does with the tensor must then be done on the device",
+            risk="the work that the host does with the tensor moves to the device",
             confidence="high",
         )
 

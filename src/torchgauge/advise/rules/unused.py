@@ -112,7 +112,7 @@ def zero_parameters(evidence: Evidence) -> Iterator[Advice]:
             evidence={"parameters": sorted(names)[:8], "bytes": nbytes, "ops_without_effect": len(idle)},
             recommendation="load or train this parameter, or remove its branch: it is zero, so the branch adds nothing",
             change=None,
-            expected_gain=Gain("param_bytes", min(nbytes / whole, 1.0), min(nbytes / whole, 1.0), "what it makes idle"),
+            expected_gain=Gain("param_bytes", min(nbytes / whole, 1.0), min(nbytes / whole, 1.0), "the idle parts"),
             risk="none for this output; other code may set the parameter",
             confidence="medium",
         )
