@@ -57,7 +57,7 @@ _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
 # Keys from which on a CPU's fused kernel can save all of the passes that it spares; measured with one thread, 16 to
 # 128 features a head: at 64 keys 6 to 30 % of attention, at 128 0 to 41 %, at 256 11 to 80 %.
 _KEYS_FOR_FULL_GAIN = 128
-_RISK = "attention weights are not returned; pass a mask or bias as attn_mask"
+_RISK = "attention weights are not returned or kept; pass a mask as attn_mask"
 _RISK_OF_MASK = "with a boolean attn_mask a query whose keys are all masked gives 0"
 _RISK_OF_SUM = "pass what is added to the scores as attn_mask; weights are not returned"
 # Shorter sequences gain nothing from scores that stay in the cache.
@@ -105,9 +105,10 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             if saved <= 0:
                 continue  # 8,192 heads of 20 tokens and 16 features in float32: 29 % slower on an H200
             spared = min(spared, saved)
-        # Fused kernels take tensors of four dimensions: with five, MobileViT got 6 % slower, and 5 % faster with four.
-        is_deep = len(scores.shape) > 4
-        how = " on 4-D q, k and v" if is_deep else " on contiguous q, k and v" if is_turned else ""
+        # Fused kernels take tensors of four dimensions. With five, MobileViT got 6 % slower, and 5 % faster with four;
+        # with three, attention of up to 256 keys can take twice as long as the ops it replaces (CPU, one thread).
+        rank = len(scores.shape)
+        how = " on 4-D q, k and v" if rank != 4 else " on contiguous q, k and v" if is_turned else ""
         # The function chooses a kernel before it calls one, and makes numbers of a boolean mask.
         hides = [step for step in ops[1:-1] if step.op.rstrip("_") in ("aten::masked_fill", "aten::where")]
         calls = 1 if evidence.is_cuda else 2 + bool(hides)
@@ -118,10 +119,10 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
             recommendation="use scaled_dot_product_attention with enable_gqa=True, and keys and values not repeated"
             if shares_keys
-            else f"use scaled_dot_product_attention{how}: the scores are not written to memory"
+            else f"use scaled_dot_product_attention{how}: scores are not stored"
             if how
             else "use scaled_dot_product_attention: the scores are never written to memory",
-            change=None if shares_keys or is_deep else _change(evidence, op, ops),
+            change=None if shares_keys or rank > 4 else _change(evidence, op, ops),
             expected_gain=whole.gain(
                 # A CPU's fused kernel multiplies in blocks, which for short sequences takes longer than two products.
                 (0.5 if evidence.is_cuda else 0.35) * spared,
