@@ -17,8 +17,8 @@
                                                                      here: short convolutions again, other batches
     python tools/collect_kernels.py audit benchmarks/kernel_times.jsonl.xz
                                                                      here: ops of all modules that have no neighbour
-    python tools/collect_kernels.py ninth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
-                                                                     here: what the audit misses, and neighbours
+    python tools/collect_kernels.py ninth benchmarks/kernel_times.jsonl.xz tools/kernel_calls.jsonl.xz -o more.jsonl.xz
+                                                                     here: what the audit misses, short kernels again
     python tools/collect_kernels.py again benchmarks/kernel_times.jsonl.xz --family matmul -o more.jsonl.xz
                                                                      here: short kernels of families as they were
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
@@ -119,10 +119,11 @@ def main() -> int:
         return write_calls(import_module("kernel_layers").eighth_draw(rows), args.output)
     if args.phase in ("audit", "ninth"):
         audit: Any = import_module("kernel_audit")
-        rows = list(import_module("kernel_tables").measured_rows(*args.paths))
+        rows = list(import_module("kernel_tables").measured_rows(args.paths[0]))
         if args.phase == "audit":
             return int(audit.report(audit.audited(rows, args.seed)))
-        return write_calls(audit.ninth_draw(rows), args.output)
+        with lzma.open(args.paths[1], "rt") as file:
+            return write_calls(audit.ninth_draw(rows, map(json.loads, file)), args.output)
     if args.phase == "again":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
         return write_calls(import_module("kernel_layers").measured_again(rows, args.family or ()), args.output)
