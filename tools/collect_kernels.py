@@ -88,12 +88,6 @@ def main() -> int:
         "--seed", type=int, default=12, help="of the audit: which calls it draws (the ninth list has 11)"
     )
     parser.add_argument("--family", action="append", help="repeatable: of the table or the list only these")
-    parser.add_argument(
-        "--more-us",
-        type=float,
-        default=0.0,
-        help="gather: added to the times of folders, so that they are like older ones, which hold 0.45 us of the host",
-    )
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
@@ -137,7 +131,7 @@ def main() -> int:
         )
     tables: Any = import_module("kernel_tables")
     if args.phase == "gather":
-        return int(tables.gather(args.paths, args.output, args.more_us * 1e-6))
+        return int(tables.gather(args.paths, args.output))
     if args.phase == "table":
         return int(tables.build_tables(*args.paths, args.family or ()))
     return int(tables.fit_energy(*args.paths))

@@ -18,7 +18,10 @@ import torch
 from kernel_draws import (  # type: ignore[import-not-found]
     UNNAMED,
     Draw,
+    Drawn,
+    Heads,
     attention,
+    attention_call,
     cold_flags,
     convolution,
     described,
@@ -452,9 +455,6 @@ def losses(draw: ModelSizes) -> Iterator[Example]:
     image = tensor_of(draw.layer(4, 14, 24), dtype)
     labels, signs = tensor_of([rows], torch.int64), tensor_of([rows], dtype)
     many = tensor_of([rows, width], torch.int64)
-    steps, batch, classes = draw.pick((50, 100, 400, 1000)), draw.pick((1, 4, 16, 32)), draw.pick((29, 100, 1000))
-    spoken = tensor_of([steps, batch, classes], torch.float32)
-    text, lengths = tensor_of([batch, 30], torch.int64), tensor_of([batch], torch.int64)
     volume = tensor_of([2, draw.pick((2, 4, 14)), *draw.sides(3)], dtype)
     if volume.numel() > MOST_ELEMENTS:
         volume = tensor_of([2, 4, 64, 64, 64], dtype)
@@ -468,7 +468,6 @@ def losses(draw: ModelSizes) -> Iterator[Example]:
         (lambda a, b: F.binary_cross_entropy_with_logits(a, b, pos_weight=b[0]), [x, y]),
         (lambda a, b: F.mse_loss(a, b, reduction="none").mean(-1), [x, y]), (F.l1_loss, [image, image]),
         (lambda a, b: F.smooth_l1_loss(a, b, beta=0.1), [image, image]), (F.mse_loss, [image, image]),
-        (lambda a, b: F.ctc_loss(a.log_softmax(-1), b, tuple([steps] * batch), tuple([30] * batch)), [spoken, text]),
         (lambda a, b: F.cross_entropy(a, b), [volume, tensor_of([2, *volume.shape[2:]], torch.int64)]),
         (lambda a, b: 1 - 2 * (a.sigmoid() * b).sum((2, 3)) / (a.sigmoid() + b).sum((2, 3)), [image, image]),
         (lambda a, b: (a.sigmoid() - b).abs().pow(2) * F.binary_cross_entropy_with_logits(a, b, reduction="none"),
@@ -476,7 +475,7 @@ def losses(draw: ModelSizes) -> Iterator[Example]:
         (lambda a, b: F.cosine_similarity(a, b, dim=1), [image, image]), (F.pairwise_distance, [x, y]),
         (lambda a, b: (F.normalize(a, dim=-1) * F.normalize(b, dim=-1)).sum(-1), [x, y]),
         (lambda a: (a[:, :, 1:] - a[:, :, :-1]).abs().mean(), [image]),
-        (lambda a, _: a.log_softmax(1), [image, lengths]),
+        (lambda a: a.log_softmax(1), [image]),
     )  # fmt: skip
     function, tensors = draw.pick(ways)
     yield Example(function, tensors, draw.chance(0.7))
@@ -557,7 +556,7 @@ def windows(draw: ModelSizes) -> Iterator[Example]:
         maximum: Any = F.max_pool2d if dims == 2 else F.max_pool3d
         back: Any = F.max_unpool2d if dims == 2 else F.max_unpool3d
         kept, where = maximum(x, 2, return_indices=True)
-        return back(kept, where, 2, output_size=x.shape)  # type: ignore[no-any-return]
+        return back(kept, where, 2, output_size=x.shape)
 
     ways = {
         "pool": Example(lambda x: pool(x, first, step, pad), [data], is_trained),
@@ -809,6 +808,21 @@ def gap_convolution(draw: Draw) -> ConvolutionLayer:
                             tuple(dilation), False, (0,) * dims, groups, draw.chance(0.5))  # fmt: skip
 
 
+def short_attention(draw: Draw) -> Iterator[Drawn]:
+    """Many short sequences with narrow heads: windows of images, patches of series, neighbours of points, frames."""
+    pick = draw.pick
+    rows, heads = draw.size(4, 13, 1), pick((1, 2, 3, 4, 6, 8, 12, 16))
+    length, width = pick((4, 8, 9, 16, 25, 36, 42, 49, 63, 64, 96, 128, 196)), pick((8, 12, 16, 16, 20, 24, 32, 40, 48))
+    kind, dtype = pick(
+        (("efficient", "float32"), ("efficient", "float32"), ("cudnn", "bfloat16"), ("cudnn", "float16"))
+    )
+    if rows * heads * length * max(length, width) > MOST_ELEMENTS or (kind == "cudnn" and width % 8):
+        return
+    sizes = Heads(dtype, rows, heads, 1, length, length, width)
+    parts = pick((0, 1, 3))
+    yield attention_call(draw, kind, sizes, (parts, parts), is_causal=False, mask=None, is_trained=draw.chance(0.2))
+
+
 def drawn_calls(draw: Draw) -> Iterator[dict[str, Any]]:
     """Convolutions, recurrent layers, attention and complex or added products of drawn sizes."""
     for number in range(16_000):
@@ -819,7 +833,8 @@ def drawn_calls(draw: Draw) -> Iterator[dict[str, Any]]:
         several = [*drawn, *(convolution(draw, image_convolution(draw)) if number % 4 == 0 else ())]
         yield from (described(one, cold_flags(one, draw)) for one in several)
     for number in range(1500):
-        fixed = (*attention(draw), *long_attention(draw), *(recurrent(draw) if number < 100 else ()))
+        fixed = [*attention(draw), *long_attention(draw), *short_attention(draw)]
+        fixed += recurrent(draw) if number < 100 else ()
         yield from (described(one, [False] * len(described(one, [])["tensors"])) for one in fixed)
 
 
@@ -870,9 +885,11 @@ def signature_from(told: dict[str, Any]) -> Any:
         return TensorSpec(tuple(known["shape"]), known["dtype"], None if stride is None else tuple(stride),
                           known["stored"], known["index_bytes"])  # fmt: skip
 
-    sides = [tuple(spec(one) for one in told[side]) for side in ("inputs", "outputs")]
+    given, made = (tuple(spec(one) for one in told[side]) for side in ("inputs", "outputs"))
     cost = Cost(0, *(told["cost"][name] for name in ("flops", "bytes_read", "bytes_written")))
-    return Signature(told["op"], told["overload"], told["category"], "counted", (), *sides, told["attributes"], cost, 0)
+    return Signature(
+        told["op"], told["overload"], told["category"], "counted", (), given, made, told["attributes"], cost, 0
+    )
 
 
 def report(gaps: Sequence[Gap]) -> int:
