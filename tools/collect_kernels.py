@@ -17,8 +17,8 @@
                                                                      here: short convolutions again, other batches
     python tools/collect_kernels.py audit benchmarks/kernel_times.jsonl.xz
                                                                      here: ops of all modules that have no neighbour
-    python tools/collect_kernels.py ninth benchmarks/kernel_times.jsonl.xz -o more.jsonl.xz
-                                                                     here: what the audit misses, and neighbours
+    python tools/collect_kernels.py ninth benchmarks/kernel_times.jsonl.xz tools/kernel_calls.jsonl.xz -o more.jsonl.xz
+                                                                     here: what the audit misses, short kernels again
     python tools/collect_kernels.py again benchmarks/kernel_times.jsonl.xz --family matmul -o more.jsonl.xz
                                                                      here: short kernels of families as they were
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
@@ -88,12 +88,6 @@ def main() -> int:
         "--seed", type=int, default=12, help="of the audit: which calls it draws (the ninth list has 11)"
     )
     parser.add_argument("--family", action="append", help="repeatable: of the table or the list only these")
-    parser.add_argument(
-        "--more-us",
-        type=float,
-        default=0.0,
-        help="gather: added to the times of folders, so that they are like older ones, which hold 0.45 us of the host",
-    )
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
@@ -119,10 +113,11 @@ def main() -> int:
         return write_calls(import_module("kernel_layers").eighth_draw(rows), args.output)
     if args.phase in ("audit", "ninth"):
         audit: Any = import_module("kernel_audit")
-        rows = list(import_module("kernel_tables").measured_rows(*args.paths))
+        rows = list(import_module("kernel_tables").measured_rows(args.paths[0]))
         if args.phase == "audit":
             return int(audit.report(audit.audited(rows, args.seed)))
-        return write_calls(audit.ninth_draw(rows), args.output)
+        with lzma.open(args.paths[1], "rt") as file:
+            return write_calls(audit.ninth_draw(rows, map(json.loads, file)), args.output)
     if args.phase == "again":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
         return write_calls(import_module("kernel_layers").measured_again(rows, args.family or ()), args.output)
@@ -136,7 +131,7 @@ def main() -> int:
         )
     tables: Any = import_module("kernel_tables")
     if args.phase == "gather":
-        return int(tables.gather(args.paths, args.output, args.more_us * 1e-6))
+        return int(tables.gather(args.paths, args.output))
     if args.phase == "table":
         return int(tables.build_tables(*args.paths, args.family or ()))
     return int(tables.fit_energy(*args.paths))

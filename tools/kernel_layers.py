@@ -394,7 +394,7 @@ def listed_again(
 ) -> list[dict[str, Any]]:
     """Short kernels as they were measured whose rows do without some arguments: a list of calls has them."""
 
-    def key(op: str, overload: str, tensors: Iterable[tuple[Any, Any, Any]], cold: Iterable[bool]) -> str:
+    def key(op: str, overload: str, tensors: Iterable[list[Any]], cold: Iterable[bool]) -> str:
         return json.dumps([op, overload, *tensors, [bool(flag) for flag in cold]])
 
     known = {key(call["op"], call["overload"], call["tensors"], call["cold"]): call for call in listed}

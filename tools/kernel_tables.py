@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +35,7 @@ def compact_published(folder: Path, output: Path) -> int:
     """aiconfigurator's parquet files as one archive of integers."""
     import pandas
 
+    from torchgauge.predict.kernel_tables import packed
     from torchgauge.predict.published import MISSING, UNIT
 
     def logs(values: Any) -> Any:
@@ -66,11 +66,10 @@ def compact_published(folder: Path, output: Path) -> int:
                 logs(rows["batch_size"] * rows["num_heads"]), logs(length), logs(rows["head_dim"]),
                 logs(rows["num_heads"] / keys), logs(rows["latency_ms"] * 1e-3),
             ], 1))  # fmt: skip
-    buffer = BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    data = packed(arrays)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_bytes(buffer.getvalue())
-    print(f"{output}: {len(buffer.getvalue()):,} bytes")
+    output.write_bytes(data)
+    print(f"{output}: {len(data):,} bytes")
     return 0
 
 
@@ -88,7 +87,7 @@ UNNAMED = "a model of the list"  # where a list of calls does not say which, as 
 ATTRIBUTES = frozenset((
     "dim", "training", "train", "normalized_shape", "groups", "transposed", "stride", "padding", "dilation",
     "output_mask", "is_causal", "compute_log_sumexp", "batch_first", "hidden_size", "num_layers", "bidirectional",
-    "mode", "kernel_size",
+    "mode", "kernel_size", "interpolation_mode",
 ))  # fmt: skip
 
 
@@ -103,10 +102,10 @@ class Timed:
     spread: float
 
 
-def gather(folders: Sequence[Path], output: Path, more_s: float = 0.0) -> int:
+def gather(folders: Sequence[Path], output: Path) -> int:
     """One file from folders with `signatures.jsonl.gz` (the calls) and `kernels.jsonl` (their times), and from files
     that were made so before: the names of the models, then a line per kernel. A call that was measured again counts as
-    the last of them says. `more_s` is added to the times of the folders."""
+    the last of them says."""
     by_call: dict[str, list[list[Any]]] = {}
     for folder in folders:
         found: dict[str, list[list[Any]]] = defaultdict(list)
@@ -133,8 +132,7 @@ def gather(folders: Sequence[Path], output: Path, more_s: float = 0.0) -> int:
             cost = [told["cost"][name] for name in ("flops", "bytes_read", "bytes_written")]
             flags = "".join("01"[bool(flag)] for flag in cold)
             call = [told["op"], told["overload"], told["category"], *specs, kept, cost, flags]
-            took = float(f"{seconds + more_s:.4g}")
-            found[json.dumps(call, sort_keys=True)].append([*call, models[:MOST_MODELS], took, spread])
+            found[json.dumps(call, sort_keys=True)].append([*call, models[:MOST_MODELS], seconds, spread])
         by_call |= found
     rows = [row for _, several in sorted(by_call.items()) for row in several]
     names = sorted({name for row in rows for name in row[8]})
@@ -212,12 +210,15 @@ def build_tables(path: Path, families: Collection[str] = ()) -> int:
         own = [(place, one) for place, one in placed if place.family == family]
         table = with_family(table, family, own)
     facts = dict(table.facts) | {
-        "run_factor": 1.01,
-        "run_launch_s": 0.5e-6,
+        "run_factor": 1.0,
+        "run_launch_s": 0.85e-6,
         "torch": "2.11.0+cu130, cuDNN 9.19, driver 580, an H200 in November 2026",
     }
     if not families:
         facts["held_out_models"] = held_out_models(replace(table, trees={}), times)
+    if not families or "stream" in families:
+        kept = {kind: thinned(*known) for kind, known in table.rows["stream"].items()}
+        table = replace(table, rows={**table.rows, "stream": kept})
     data = write_table(replace(table, facts=facts))
     (FOLDER / "h200.npz").write_bytes(data)
     print(json.dumps({name: found for name, found in facts.items() if name.startswith("held_out")}, indent=1))
@@ -250,10 +251,9 @@ def with_family(table: KernelTable, family: str, own: Sequence[tuple[Place, Time
         facts[name] = dict(facts.get(name, {})) | {family: found}
     made = fitted_table(table.rates, measured)
     tiles = {**(table.tiles.parameters if table.tiles else {}), **(made.tiles.parameters if made.tiles else {})}
-    rows = {kind: thinned(*known) for kind, known in made.rows[family].items()} if family == "stream" else None
     return replace(
         table,
-        rows={**table.rows, **made.rows} | ({family: rows} if rows is not None else {}),
+        rows={**table.rows, **made.rows},
         spread={**table.spread, **spread},
         facts=facts,
         tiles=TileModel(tiles),
@@ -340,7 +340,7 @@ def summary(
 
 # Of the trees of a family: how many, and leaves of each.
 TREES = {"matmul": (400, 64), "convolution": (800, 96), "attention": (300, 48), "recurrent": (300, 24),
-         "stream": (300, 48)}  # fmt: skip
+         "stream": (400, 64)}  # fmt: skip
 
 
 def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> dict[str, Forest]:

@@ -480,3 +480,85 @@ def test_short_kernels_are_listed_again_as_they_were(tmp_path: Path, tools: Any)
     (tmp_path / "b" / "kernels.jsonl").write_text(json.dumps([0, 2e-6, 0.0]))
     assert tools.gather([times, tmp_path / "b"], times) == 0
     assert sorted(one.seconds for one in tools.read_times(times)) == [2e-6, 3e-6, 1e-3]
+
+
+def test_short_streamed_kernels_are_listed_again_with_the_arguments_of_a_list(tmp_path: Path, tools: Any) -> None:
+    (tmp_path / "a").mkdir()
+    with gzip.open(tmp_path / "a" / "signatures.jsonl.gz", "wt") as file:
+        for call in (relu(1024), relu(2048), relu(1 << 24)):
+            file.write(json.dumps([asdict(call), [True], []]) + "\n")
+    lines = [[0, 3e-6, 0.0], [1, 3e-6, 0.0], [2, 5e-5, 0.0]]
+    (tmp_path / "a" / "kernels.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    times = tmp_path / "times.jsonl.xz"
+    assert tools.gather([tmp_path / "a"], times) == 0
+    listed = [{"op": "aten::relu", "overload": "", "tensors": [[[size], [1], "float32"]], "args": {"unkept": 2},
+               "cold": [True]} for size in (1024, 1 << 24)]  # fmt: skip
+    rows = list(tools.measured_rows(times))
+    (again,) = import_module("kernel_layers").listed_again(rows, listed)
+    assert (again["tensors"][0][0], again["args"]) == ([1024], {"unkept": 2})
+
+
+def test_the_audit_finds_calls_without_a_measured_neighbour(tools: Any) -> None:
+    audit = import_module("kernel_audit")
+    draw = audit.ModelSizes(1)
+    examples = [one for part in (audit.bags, audit.complex_numbers) for _ in range(6) for one in part(draw)]
+    calls = audit.listed_calls(draw, examples)
+    first = next(call for call in calls if call["op"].startswith("aten::_thnn"))
+    row = [first["op"], "", "other", *([[[*one["shape"]], one["dtype"], one["stride"], one["stored"], 0]
+                                        for one in first["signature"][side]] for side in ("inputs", "outputs")),
+           {}, [first["signature"]["cost"][name] for name in ("flops", "bytes_read", "bytes_written")],
+           "".join("01"[flag] for flag in first["cold"]), [], 3e-6, 0.0]  # fmt: skip
+    gaps = audit.located(calls, [([], row)])
+    by_call = {id(gap.call): gap.octaves for gap in gaps}
+    assert by_call[id(first)] < 0.01
+    bags = [gap for gap in gaps if "embedding_bag" in gap.call["op"]]
+    assert bags
+    assert all(gap.octaves == float("inf") for gap in bags)
+    chosen = audit.filled(gaps)
+    assert not any(gap.call is first for gap in chosen)
+    kinds = [(gap.family, gap.kind) for gap in chosen if gap.octaves == float("inf")]
+    # Of kinds that were not measured the first call of each comes before the second of any.
+    assert len(set(kinds[: len(set(kinds))])) == len(set(kinds)) > 1
+
+
+def stream_of(op: str, *inputs: TensorSpec, made: TensorSpec, **attributes: Any) -> Streaming:
+    cost = Cost(0, 0, sum(spec.nbytes for spec in inputs), made.nbytes)
+    work = locate(Signature(f"aten::{op}", "", "other", "counted", (), inputs, (made,), attributes, cost, 0)).work
+    assert isinstance(work, Streaming)
+    return work
+
+
+def test_a_thread_of_a_resampled_image_goes_over_its_planes() -> None:
+    def shared(op: str, given: tuple[int, ...], made: tuple[int, ...]) -> tuple[int, int, int]:
+        work = stream_of(op, TensorSpec(given), made=TensorSpec(made))
+        return work.outer, work.middle, work.inner
+
+    small, large = (2, 64, 240, 320), (2, 64, 480, 640)
+    assert shared("upsample_bilinear2d", small, large) == (128, 480 * 640, 1)
+    assert shared("upsample_nearest2d_backward", large, small) == (2 * 4, 64 * 240 * 320, 1)
+    assert shared("upsample_nearest1d", (8, 4, 100), (8, 4, 200)) == (8, 4 * 200, 1)
+    grid = TensorSpec((1, 160, 192, 224, 3))
+    work = stream_of("grid_sampler_3d", TensorSpec((1, 1, 160, 192, 224)), grid, made=TensorSpec((1, 1, 160, 192, 224)))
+    assert (work.outer, work.middle, work.inner) == (1, 160 * 192 * 224, 1)
+
+
+def test_a_thread_of_a_bag_goes_over_its_rows() -> None:
+    table, places = TensorSpec((1_000_000, 64)), TensorSpec((20_480,), "int64")
+    work = stream_of("_embedding_bag", table, places, TensorSpec((2048,), "int64"), made=TensorSpec((2048, 64)), mode=1)
+    assert (work.outer, work.middle, work.inner) == (10, 2048 * 64, 1)
+    assert "mode1" in work.group
+
+
+def test_a_product_of_complex_numbers_is_four_products() -> None:
+    specs = TensorSpec((8, 64, 32), "complex64"), TensorSpec((8, 32, 16), "complex64")
+    made = (TensorSpec((8, 64, 16), "complex64"),)
+    place = locate(Signature("aten::bmm", "", "matmul", "counted", (), specs, made, {}, Cost(0, 0, 1, 1), 0))
+    assert (place.family, place.flops) == ("matmul", 8.0 * 8 * 64 * 32 * 16)
+    assert "complex64" in place.kind
+
+
+def test_a_table_that_is_read_and_written_again_is_the_same_file() -> None:
+    rates = Rates({"float32": 67e12}, 4.8e12, 2e-6)
+    measured = [(locate(relu(size)), size * 1e-9) for size in (3000, 1000, 2000, 2000)]
+    data = write_table(KernelTable.of("x", rates, measured))
+    assert write_table(read_table(data, "x")) == data

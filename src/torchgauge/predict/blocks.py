@@ -44,7 +44,7 @@ RECURRENT_DEFAULTS = np.array([-0.4, -0.1, 1.2, 0.0, -2.0, 0.0, -1.5, 2.5, 0.05]
 
 # Logarithms of what each term of a streamed op takes, in the units of `Streaming.sizes`: a launch, traffic, and the
 # ways to share out work, which are small until kernels show them.
-STREAM_DEFAULTS = np.array([0.7, 0.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0])
+STREAM_DEFAULTS = np.array([0.7, 0.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0])
 # Threads and blocks of 512 threads that the device runs at a time.
 _THREADS, _BLOCK_THREADS, _RUNNING_BLOCKS = 2048 * _MULTIPROCESSORS, 512, 4 * _MULTIPROCESSORS
 
@@ -110,6 +110,7 @@ class Streaming:
     middle: int
     inner: int
     elements: int
+    flops: float
 
     def sizes(self, flops_per_s: float, nbytes: float) -> list[float]:
         """A row of what `stream_microseconds` takes: microseconds of traffic at the peak of the H200, and steps of the
@@ -122,6 +123,7 @@ class Streaming:
             0.01 * middle * -(-across // _THREADS), 0.3 * across / _BLOCK_THREADS * -(-middle // _RUNNING_BLOCKS),
             0.3 * middle / _BLOCK_THREADS * -(-across // _RUNNING_BLOCKS),
             0.3 * middle * inner / _BLOCK_THREADS * -(-outer // _RUNNING_BLOCKS), 1e-5 * self.elements,
+            1e-6 * self.flops,
         ]  # fmt: skip
 
 

@@ -518,13 +518,18 @@ _CLASSES = (
     ("cum", "logcumsumexp", "_cum"),
     ("sum", "mean", "amax", "amin", "max", "min", "arg", "var", "std", "norm", "linalg_vector_norm", "prod", "any",
      "all"),
-    ("sort", "topk", "kthvalue", "median"), ("embedding_dense_backward",),
+    ("sort", "topk", "kthvalue", "median"),
+    ("embedding_dense_backward", "_embedding_bag_backward", "_embedding_bag_per"),
     ("embedding", "_embedding_bag", "index_select"),
-    ("index_put", "index_add", "scatter"), ("index", "gather"), ("nll_loss",), ("_fft",), ("cat", "stack"),
+    ("index_put", "index_add", "index_copy", "index_reduce", "scatter"), ("index", "gather", "take"), ("nll_loss",),
+    ("_fft",), ("cat", "stack"),
     ("clone", "copy", "_to_copy", "roll", "flip", "repeat", "pixel_", "channel_shuffle"), ("_foreach", "_fused"),
     ("bernoulli", "native_dropout", "rand", "normal", "uniform"), ("_thnn",),
 )  # fmt: skip
 _IMAGE_CLASSES = frozenset(range(3, 11))  # those that go over the pixels of planes
+_BICUBIC = 2  # the mode of `grid_sampler`
+_ALONG_CLASSES = frozenset(range(11, 15))  # those that work along one dimension
+_TABLE_CLASSES = frozenset(range(15, 19))  # those that read rows of a table or add to them
 _CLASS_OF: dict[str, int] = {}
 
 
@@ -537,8 +542,7 @@ def _class_of(name: str) -> int:
 
 def _spans(name: str, group: int, signature: Signature) -> tuple[int, int, int]:
     """Sizes that a streamed kernel shares out to its threads: outside, along and inside the dimension that it works on.
-    Of norms of channels the batch, the channels and a channel's pixels; of groups, how many, and their elements; of
-    images the planes, the pixels of a result's plane and of an input's."""
+    Of norms of channels the batch, the channels and a channel's pixels; of groups, how many, and their elements."""
     inputs, outputs, attributes = signature.inputs, signature.outputs, signature.attributes
     if not inputs or not outputs:
         return 1, 1, 1
@@ -552,12 +556,56 @@ def _spans(name: str, group: int, signature: Signature) -> tuple[int, int, int]:
         width = prod(int(size) for size in _list(attributes.get("normalized_shape")))
         return inputs[0].numel // max(width, 1), width, 1
     if group in _IMAGE_CLASSES:
-        return prod(shape[:2]), prod(outputs[0].shape[2:]), prod(shape[2:])
+        return _planes(name, inputs[0].shape, outputs[0].shape)
+    if name in ("cat", "stack") and len(outputs[0].shape) > 4:  # one tensor is copied after the other
+        return len(inputs), outputs[0].numel, 1
+    if name.startswith("nll_loss"):
+        return 1, max((spec.numel for spec in inputs if spec.dtype == "int64"), default=1), 1
+    if group in _TABLE_CLASSES:
+        return _rows_moved(name, signature)
     dims = [dim % len(shape) for dim in _list(attributes.get("dim")) if isinstance(dim, int) and shape]
     if dims:
         low, high = min(dims), max(dims)
         return prod(shape[:low]), prod(shape[low : high + 1]), prod(shape[high + 1 :])
     return 1, inputs[0].numel // max(outputs[0].numel, 1) or 1, 1
+
+
+def _planes(name: str, given: tuple[int, ...], made: tuple[int, ...]) -> tuple[int, int, int]:
+    """How a kernel goes over images: what one thread does in turn, threads, and 1. Those of aten/src/ATen/native/cuda
+    (UpSample*.cu, GridSampler.cu, Im2Col.cu) differ in what they give to one thread: all planes of a pixel, all samples
+    of it, all of its channels; a gradient also adds up the pixels that a pixel was spread to. `im2col` is launched for
+    each sample. Other kernels have a thread for each pixel of each plane."""
+    batch, channels, here, there = made[0], made[1], prod(made[2:]), prod(given[2:])
+    spread = max(there // max(here, 1), 1)
+    if name.startswith("grid_sampler"):
+        return channels, batch * max(there if name.endswith("backward") else here, 1), 1
+    if name == "im2col":
+        return batch, channels * here, 1
+    if "upsample_nearest" in name and name.endswith("backward"):
+        return batch * spread, channels * here, 1
+    if "upsample_nearest" in name and "2d" not in name:
+        return batch, channels * here, 1
+    if "upsample" in name and "_aa" not in name:
+        if name == "upsample_bilinear2d_backward":
+            return spread, batch * channels * here, 1
+        is_backward = name.endswith("backward")
+        return batch * channels * (spread if is_backward else 1), there if is_backward else here, 1
+    return batch * channels, here, 1
+
+
+def _rows_moved(name: str, signature: Signature) -> tuple[int, int, int]:
+    """Of rows that are read from a table, how many, 1, and their width; of rows that are added to one, how many of them
+    meet in one row of the result, which a thread takes in turn, threads, and 1."""
+    made, tensors = signature.outputs[0], signature.inputs
+    count = max((spec.numel for spec in tensors if spec.dtype in ("int64", "int32")), default=1) or 1
+    if "bag" in name or "backward" in name:
+        width = made.shape[-1] if len(made.shape) > 1 else 1
+    elif name.startswith(("index_put", "index_add", "index_copy", "index_reduce", "scatter")):
+        width = max((spec.numel for spec in tensors[1:] if spec.dtype == made.dtype), default=count) // count
+    else:
+        return count, 1, max(made.numel // count, 1)
+    rows = max(made.numel // max(width, 1), 1)
+    return -(-count // rows), min(rows, count) * max(width, 1), 1
 
 
 def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], tuple[float, ...], Streaming]:
@@ -572,15 +620,27 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
     mixed = "mixed" if len(orders) > 1 else ""
     mode = "train" if attributes.get("training") or attributes.get("train") else ""
     widths = "".join(str(spec.itemsize) for spec in big[:3])
+    # Sums, means and maxima of bags are different kernels, and so is bicubic sampling.
+    if "embedding_bag" in name:
+        mode = f"mode{attributes.get('mode', 0)}"
+    elif attributes.get("interpolation_mode") == _BICUBIC:
+        mode = "bicubic"
     kind = f"{name} {widths} {mixed} {mode}"
     group = _class_of(name)
+    # Of images the order in memory decides on the kernel, also that of a part of a larger tensor.
+    spec = inputs[0] if group in _IMAGE_CLASSES and inputs else large
+    is_last = spec.stride is not None and len(spec.shape) > 2 and spec.shape[1] > 1 and spec.stride[1] == 1
+    layout = "last" if is_last and prod(spec.shape[2:]) > 1 else "first"
+    if group in _IMAGE_CLASSES:
+        kind += f" {layout}"
     if group == 0 and inputs:
         # cuDNN takes those with weights, of three and more dimensions, but not in bfloat16
         # (`_select_batch_norm_backend` of aten/src/ATen/native/Normalization.cpp).
         is_affine = any(len(spec.shape) == 1 and spec.dtype != "float32" for spec in inputs) or len(inputs) > 3
         kind += f" {large.dtype} {'affine' if is_affine else ''} {'rows' if len(large.shape) == 2 else ''}"
-    read = sum(spec.distinct_bytes for spec in inputs)
-    written = sum(spec.distinct_bytes for spec in outputs)
+    # Of a table what is read of it; a table that is not touched does not matter.
+    read = signature.cost.bytes_read or sum(spec.distinct_bytes for spec in inputs)
+    written = signature.cost.bytes_written or sum(spec.distinct_bytes for spec in outputs)
     last = large.shape[-1] if large.shape else 1
     outer, middle, inner = _spans(name, group, signature)
     made = outputs[0].numel if outputs else 1
@@ -600,10 +660,12 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
         _log(prod(int(size) for size in _list(attributes.get("kernel_size")) if isinstance(size, int))),
         *(min(-(-count // _MULTIPROCESSORS) * _MULTIPROCESSORS / count, 8.0) for count in blocks),
     )  # fmt: skip
-    # A group of the plain model: the class first, then what tells its kernels apart.
-    layout = "last" if _arrangement(large) == 1.0 else "first"
-    told = f"{group} {name} {layout} {mode} {kind.partition(f'{mixed} {mode} ')[2] if group == 0 else ''}".rstrip()
-    return kind, at, traits, Streaming(told, outer, middle, inner, large.numel)
+    # A group of the plain model: the class first, then what tells its kernels apart. Along the innermost dimension a
+    # block takes a row, along others a thread takes a column.
+    is_copy = name.startswith(("upsample_bilinear", "upsample_nearest")) and inputs[0].shape == outputs[0].shape
+    way = "across" if group in _ALONG_CLASSES and inner > 1 else "copy" if is_copy else ""
+    told = f"{group} {name} {layout} {mode} {kind.partition(f'{mixed} {mode} ')[2] if group == 0 else way}".rstrip()
+    return kind, at, traits, Streaming(told, outer, middle, inner, large.numel, float(signature.cost.flops))
 
 
 _FAMILIES = (

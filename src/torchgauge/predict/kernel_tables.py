@@ -17,7 +17,7 @@ from math import log2
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from zipfile import ZIP_LZMA, ZipFile, ZipInfo
 from zlib import crc32
 
 import numpy as np
@@ -438,7 +438,8 @@ def read_table(data: bytes, name: str) -> KernelTable:
             trees = {family: Forest.of_arrays(arrays) for family, arrays in parts.items()}
             if any(len(row) != len(sizes[name]) for name, rows_of in fitted.items() for row in rows_of.values()):
                 raise ValueError("parameters of another model")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    # zipfile's RuntimeError: this Python was built without the lzma module.
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise FormatError(f"'{name}' is not a table of kernels: {error}") from error
     return KernelTable(
         str(facts["device"]),
@@ -454,9 +455,10 @@ def read_table(data: bytes, name: str) -> KernelTable:
     )
 
 
-# Coordinates to 1/256 of an octave, offsets to 1/2048: 0.03 %. Parameters of the models to 1/4096.
+# Coordinates in 1/256 of an octave, offsets in 1/2048, parameters of the models in 1/4096.
 _AT_UNIT, _OFFSET_UNIT, _MODEL_UNIT = 256.0, 2048.0, 4096.0
-_STREAM_STEP = 4  # coordinates of streamed ops are multiples of this many units, which take less room
+# Coordinates of streamed ops and all offsets are multiples of this many units, which take less room: 0.14 % of a time.
+_STREAM_STEP, _OFFSET_STEP = 4, 4
 
 
 def write_table(table: KernelTable) -> bytes:
@@ -464,14 +466,17 @@ def write_table(table: KernelTable) -> bytes:
     kinds: dict[str, list[str]] = {}
     for family, by_kind in table.rows.items():
         kinds[family] = sorted(by_kind)
-        # In order of their coordinates rows take a tenth less.
-        orders = {kind: np.lexsort(by_kind[kind][0].T[::-1]) for kind in kinds[family]}
-        at = np.concatenate([by_kind[kind][0][orders[kind]] for kind in kinds[family]])
-        offsets = np.concatenate([by_kind[kind][1][orders[kind]] for kind in kinds[family]])
-        which = np.concatenate([np.full(len(by_kind[kind][1]), n, np.uint16) for n, kind in enumerate(kinds[family])])
         step = _STREAM_STEP if family == "stream" else 1
-        arrays[f"{family}.at"] = np.asfortranarray((np.round(at * (_AT_UNIT / step)) * step).astype(np.int16))
-        arrays[f"{family}.offset"] = np.round(offsets * _OFFSET_UNIT).astype(np.int16)
+        rows = []
+        for number, kind in enumerate(kinds[family]):
+            at = np.round(by_kind[kind][0] * (_AT_UNIT / step)).astype(np.int16) * step
+            offsets = np.round(by_kind[kind][1] * (_OFFSET_UNIT / _OFFSET_STEP)).astype(np.int16) * _OFFSET_STEP
+            # In order of their coordinates rows take a tenth less.
+            order = np.lexsort((offsets, *at.T[::-1]))
+            rows.append((at[order], offsets[order], np.full(len(offsets), number, np.uint16)))
+        at, offsets, which = (np.concatenate(column) for column in zip(*rows, strict=True))
+        arrays[f"{family}.at"] = np.asfortranarray(at.astype(np.int16))
+        arrays[f"{family}.offset"] = offsets.astype(np.int16)
         arrays[f"{family}.kind"] = which
     facts = dict(table.facts) | {
         "device": table.device, "flops_per_s": dict(table.rates.flops_per_s), "bytes_per_s": table.rates.bytes_per_s,
@@ -486,11 +491,15 @@ def write_table(table: KernelTable) -> bytes:
     for family, forest in table.trees.items():
         arrays |= {f"trees.{family}.{part}": values for part, values in forest.arrays().items()}
     arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
-    # As `np.savez_compressed` does, with more effort.
+    return packed(arrays)
+
+
+def packed(arrays: Mapping[str, Any]) -> bytes:
+    """An archive that `np.load` reads, as `np.savez_compressed` makes it, but with LZMA: an eighth smaller."""
     buffer = BytesIO()
     with ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():
             file = BytesIO()
             np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
-            archive.writestr(ZipInfo(f"{name}.npy"), file.getvalue(), ZIP_DEFLATED, compresslevel=9)
+            archive.writestr(ZipInfo(f"{name}.npy"), file.getvalue(), ZIP_LZMA)
     return buffer.getvalue()
