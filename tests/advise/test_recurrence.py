@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.planted import said, seen
+from tests.advise.planted import gain_of, said, seen
 from torchgauge.advise import Advice
 
 STEPS, BATCH, WIDTH = 16, 4, 32
@@ -243,6 +243,99 @@ def test_a_recurrent_layer_is_called_once_for_a_sequence(kind: Callable[..., nn.
     assert not advised(Does(step_by_step, layer=kind(WIDTH, WIDTH // 2, bidirectional=True)))
     # The copies inside the layer are torch's own.
     assert not advised(Does(step_by_step, layer=kind(WIDTH, WIDTH)), rule="repeated-work")
+
+
+# --- what stays in the loop when the cell leaves it
+
+
+def running_total(self: Any, h: Tensor) -> Tensor:
+    """Slots that each step fills by attention, and reads for its result alone."""
+    state, slots, out = None, torch.zeros(BATCH, 6, WIDTH), []
+    for each in h:
+        made, state = self.step(each, state)
+        share = torch.softmax((slots * self.query(made)[:, None]).sum(-1) - slots.norm(dim=-1), -1)[..., None]
+        slots = slots - share * slots + share * torch.tanh(self.new(made) + slots.mean(1))[:, None]
+        out.append(slots.flatten(1))
+    return torch.stack(out)
+
+
+def read_back(self: Any, h: Tensor) -> Tensor:
+    """The same where the next step reads the slots."""
+    state, slots = None, torch.zeros(BATCH, 6, WIDTH)
+    for each in h:
+        made, state = self.step(each + slots.amax(1), state)
+        share = torch.softmax((slots * self.query(made)[:, None]).sum(-1), -1)[..., None]
+        slots = slots - share * slots + share * self.new(made)[:, None]
+    return slots
+
+
+def read_back_at_times(self: Any, h: Tensor) -> Tensor:
+    """A tensor that is written in place, and read by a step in three."""
+    state, past = None, torch.zeros(STEPS, BATCH, WIDTH)
+    for at, each in enumerate(h):
+        read = past[: at + 1].mean(0) if at % 3 == 2 else each
+        past[at], state = self.step(each + read, state)
+    return past
+
+
+def of_layer(self: Any, each: Tensor, state: Any) -> tuple[Tensor, Any]:
+    made, state = self.cell(each[None], state)
+    return made[0], state
+
+
+def of_cell(self: Any, each: Tensor, state: Any) -> tuple[Tensor, Any]:
+    state = self.cell(each, zeros() if state is None else state)
+    return state, state
+
+
+def of_lstm_cell(self: Any, each: Tensor, state: Any) -> tuple[Tensor, Any]:
+    state = self.cell(each, (zeros(), zeros()) if state is None else state)
+    return state[0], state
+
+
+def of_products(self: Any, each: Tensor, state: Any) -> tuple[Tensor, Any]:
+    hidden, memory = (zeros(), zeros()) if state is None else state
+    i, f, g, o = (self.of_input(each) + self.of_state(hidden)).chunk(4, -1)
+    memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
+    hidden = torch.sigmoid(o) * torch.tanh(memory)
+    return hidden, (hidden, memory)
+
+
+STEPPERS = [
+    (of_layer, {"cell": nn.LSTM(WIDTH, WIDTH)}),
+    (of_layer, {"cell": nn.GRU(WIDTH, WIDTH)}),
+    (of_layer, {"cell": nn.RNN(WIDTH, WIDTH)}),
+    (of_cell, {"cell": nn.GRUCell(WIDTH, WIDTH)}),
+    (of_lstm_cell, {"cell": nn.LSTMCell(WIDTH, WIDTH)}),
+    (of_products, wide(4)),
+]
+
+
+@pytest.mark.parametrize(("step", "parts"), STEPPERS)
+def test_only_the_cell_is_counted_where_other_work_stays_in_the_loop(step: Any, parts: dict[str, nn.Module]) -> None:
+    layers = {"query": nn.Linear(WIDTH, WIDTH), "new": nn.Linear(WIDTH, WIDTH)}
+    model = Does(running_total, step=Does(step, **parts), **layers)
+    evidence = seen(model, inputs=(x(STEPS, BATCH, WIDTH),))
+    found = [advice for advice in said(evidence) if advice.rule == "loop-over-steps"]
+    inside = {op.index for op in evidence.forward if op.module.startswith("step")}
+    touched = [(advice.recommendation, gain_of(advice).touched or set[int]()) for advice in found]
+
+    [leaving] = [ops for text, ops in touched if "torch.nn" in text or "recurrent layer" in text]
+    assert leaving
+    assert leaving <= inside
+    # The ops that the slots go through stay in the loop, on whichever line they are.
+    kept = {op.index for op in evidence.forward if op.module == "" and op.category in ("softmax", "reduction")}
+    assert kept
+    assert all(kept.isdisjoint(ops) for _, ops in touched)
+
+
+@pytest.mark.parametrize("forward", [read_back, read_back_at_times])
+@pytest.mark.parametrize(("step", "parts"), STEPPERS)
+def test_a_cell_whose_input_needs_the_step_before_stays(forward: Any, step: Any, parts: dict[str, nn.Module]) -> None:
+    layers = {"query": nn.Linear(WIDTH, WIDTH), "new": nn.Linear(WIDTH, WIDTH)}
+    found = words(advised(Does(forward, step=Does(step, **parts), **layers)))
+
+    assert not [text for text in found if "torch.nn" in text or "recurrent layer" in text]
 
 
 def test_layers_beside_the_state_leave_the_loop() -> None:

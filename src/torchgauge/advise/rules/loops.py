@@ -342,6 +342,39 @@ def carried(loop: Loop) -> list[OpRecord]:
     return [op for op in loop.body if kind_of(op) in around]
 
 
+def between(evidence: Evidence, loop: Loop) -> list[OpRecord]:
+    """The ops that lead from the product of any round to that of a later one, those too that run in a few rounds."""
+    products = {op.index for op in loop.products}
+    behind, before = set[int | None](products), set[int | None]()
+    ops = [op for op in evidence.forward if loop.products[0].index <= op.index <= loop.products[-1].index]
+    for op in ops:
+        if not behind.isdisjoint(op.producers):
+            behind.add(op.index)
+    for op in reversed(ops):
+        if op.index in products or op.index in before:
+            before.update(op.producers)
+    return [op for op in ops if op.index in behind and op.index in before and op.status != FREE]
+
+
+def kept_by_rounds(loop: Loop) -> set[Kind]:
+    """The kinds of ops that need what they made in the round before, whether the product does or not: those that any
+    state of the loop goes through."""
+    starts, (before, behind) = _round_starts(loop), links(loop)
+    made = {op.index: op for op in loop.body}
+    number = {index: bisect_right(starts, index) for index in made}
+    # A line may add three terms: only what one round hands to a later one is a state.
+    handed = {
+        (kind_of(made[source]), kind_of(op))
+        for op in loop.body
+        for source in op.producers
+        if source is not None and source in made and 0 < number[source] < number[op.index]
+    }
+    kept: set[Kind] = set()
+    for giver, reader in handed:
+        kept |= {reader, *reached(behind, reader)} & {giver, *reached(before, giver)}
+    return kept
+
+
 def links(loop: Loop) -> tuple[Mapping[Kind, set[Kind]], Mapping[Kind, set[Kind]]]:
     """By kind of op, the kinds that make what it reads, and those that read what it makes, in any round."""
     inside = {op.index: kind_of(op) for op in loop.body}

@@ -14,9 +14,11 @@ from torchgauge.advise.rules.loops import (
     LEAST_STEPS,
     RECURRENT_LAYERS,
     Loop,
+    between,
     carried,
     is_recurrent,
     is_recurrent_layer,
+    kept_by_rounds,
     kind_of,
     links,
     loop_advice,
@@ -58,7 +60,7 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
     for loop in _layers_by_step(evidence):
         covered |= {op.index for op in loop.body}
         words = "call this recurrent layer once on the whole sequence: now it is called for every step"
-        found = loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, loop.body))
+        found = loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop))
         yield replace(found, risk=_NOT_FED_BACK)
     recurrent = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop)]
     loops = [loop for loop in recurrent if not _asks_python(loop)]
@@ -71,12 +73,14 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             feeds = [op for op in loop.body if op.index not in inside]
             feeds = [op for op in feeds if any(user.index in inside for user in evidence.flow.users(op))]
             words = f"use torch.nn.{layer} for the loop over time steps: one call for all"
-            found = loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop, [*through, *feeds]))
+            leaving = Loop(loop.products, (*through, *feeds))
+            found = loop_advice(evidence, "loop-over-steps", leaving, words, _fused(evidence, leaving))
             resets_first = layer == "GRU" and _scales_before_products(through)
             yield replace(found, risk=_OTHER_RESET if resets_first else _NOT_FED_BACK)
             covered |= {op.index for op in feeds}
     for loop, words in _outside_the_state(evidence, recurrent):
         if covered.isdisjoint(op.index for op in loop.products):
+            loop = Loop(loop.products, tuple(op for op in loop.body if op.index not in covered))
             covered |= {op.index for op in loop.body}
             share, fewer = evidence.share(loop.body), 1 - 1 / loop.rounds
             again = (1 - share.calls) * _read_again(evidence, loop.body)
@@ -118,7 +122,9 @@ def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
         if len(steps) != record.calls or f"{prefix}weight_hh_l0_reverse" in evidence.params:
             continue
         loop = with_body(evidence, steps)
-        through = carried(loop)
+        # Only the ops of the layer leave the loop: the others stay in it, or have advice of their own.
+        own = tuple(op for op in loop.body if op.module == path)
+        through = between(evidence, loop)
         inside = {op.index for op in through}
         reads_state = any(
             op.producers[0] in inside if op.category == "recurrent" else f"{prefix}weight_hh_l0" not in op.weights
@@ -126,13 +132,16 @@ def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
             if f"{prefix}weight_ih_l0" in op.weights
         )
         if through and all(op.module == path for op in through) and not reads_state and not _asks_python(loop):
-            yield loop
+            yield Loop(loop.products, own)
 
 
 def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> str | None:
     """The layer of torch's that runs the steps of a loop whose state goes through these ops. None where a step computes
     something else, or where its input needs the state of the step before."""
-    path = loop.products[0].module
+    path, kinds = loop.products[0].module, {kind_of(op) for op in through}
+    # What is fed back in some of the steps is a part of them too.
+    if any(kind_of(op) not in kinds for op in between(evidence, loop)):
+        return None
     record = evidence.modules.get(path)
     if record is not None and record.type in _CELLS:
         is_fed_back = any(name.endswith("_ih") for op in through for name in op.weights)
@@ -218,8 +227,10 @@ def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tu
         # What the next round does may depend on values that are handed to Python.
         asked = {kind_of(op) for op in loop.body if op.op in VALUE_READS or op.index in on_host}
         is_chosen = any(not states.isdisjoint({kind, *reached(before, kind)}) for kind in asked)
-        kinds = dict.fromkeys(kind for op in loop.body if (kind := kind_of(op)) not in states)
-        needs = {kind: not states.isdisjoint(reached(before, kind)) for kind in kinds}
+        # Other states of the loop, as a memory that the cell writes to, stay in it.
+        kept = states | kept_by_rounds(loop)
+        kinds = dict.fromkeys(kind for op in loop.body if (kind := kind_of(op)) not in kept)
+        needs = {kind: not kept.isdisjoint(reached(before, kind)) for kind in kinds}
         feeds = {kind: not (states | asked).isdisjoint({kind, *reached(behind, kind)}) for kind in kinds}
         ahead = [op for op in loop.body if (kind := kind_of(op)) in needs and not needs[kind] and not is_chosen]
         after = [op for op in loop.body if (kind := kind_of(op)) in needs and needs[kind] and not feeds[kind]]
@@ -239,10 +250,11 @@ def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tu
                     yield Loop(tuple(first), tuple(unit)), words
 
 
-def _fused(evidence: Evidence, loop: Loop, ops: Sequence[OpRecord]) -> Gain:
-    """On CUDA one kernel does a step. On a CPU the work of a step stays, and of the calls those from Python go: LSTM is
-    one call of oneDNN that also joins the pointwise ops, GRU and RNN run step by step in C++, where an op still has to
-    be called (four models measured: 5 % to 54 %, the less the larger the batch)."""
+def _fused(evidence: Evidence, loop: Loop) -> Gain:
+    """Of a loop whose body is what leaves it. On CUDA one kernel does a step. On a CPU the work of a step stays, and of
+    the calls those from Python go: LSTM is one call of oneDNN that also joins the pointwise ops, GRU and RNN run step
+    by step in C++, where an op still has to be called (four models: 5 % to 54 %, the less the larger the batch)."""
+    ops = loop.body
     share, how = evidence.share(ops), "one fused loop in place of a Python loop over small ops"
     if evidence.is_cuda:
         return share.gain(0.85, 0.97, how)  # 0.9 to 0.97 in four models on an H200
