@@ -27,7 +27,7 @@ from torchgauge.advise.code import FileEdit, Source, Span, merged_changes
 
 
 def said(evidence: Evidence, rule: str) -> Advice:
-    (found,) = (advice for advice in advise(evidence) if advice.rule == rule)
+    (found,) = (advice for advice in advise(evidence, all_advice=True) if advice.rule == rule)
     return found
 
 
