@@ -16,6 +16,7 @@ from torchgauge.facts import OpRecord, TensorSpec
 
 _CLONE = "aten::clone"
 _COPYING = ("clone", "contiguous")
+# They copy where strides allow no view.
 _RESHAPING = ("reshape", "reshape_as", "flatten", "ravel")
 # They read any stride as fast as the copy would.
 _ANY_STRIDE = {"elementwise", "activation", "reduction"}
