@@ -23,11 +23,11 @@ from tests.advise.pasting import check_code
 from tests.advise.planted import Planted, places, seen
 from tests.advise.test_families import ZOO
 from torchgauge.advise import Advice, Evidence, Patch, SourceEdit, advise
-from torchgauge.advise.code import FileEdit, Span, merged_changes
+from torchgauge.advise.code import FileEdit, Source, Span, merged_changes
 
 
 def said(evidence: Evidence, rule: str) -> Advice:
-    (found,) = (advice for advice in advise(evidence) if advice.rule == rule)
+    (found,) = (advice for advice in advise(evidence, all_advice=True) if advice.rule == rule)
     return found
 
 
@@ -344,11 +344,37 @@ def test_patch_applies_the_diff_of_a_file_with_carriage_returns(
 
     found = torchgauge.analyze(block, inputs=tuple(torch.randn(2, 4, 128, 16) for _ in range(3))).advice[0]
     assert found["code_kind"] == "edit"
-    subprocess.run(["patch", file.name], input=f"{found['code']}\n".encode(), cwd=tmp_path, check=True)
+    subprocess.run(["patch", file.name], input=str(found["code"]).encode(), cwd=tmp_path, check=True)
 
     after = file.read_bytes()
     assert b"scaled_dot_product_attention" in after
     assert after.count(b"\n") == after.count(b"\r\n")
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="the patch program")
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_patch_applies_the_diff_of_a_last_line(end: str, tmp_path: Path) -> None:
+    file = tmp_path / "last_line.py"
+    file.write_text(f"def f(x):\n    return x.clone(){end}")
+    edit = Source(file.name, file.read_text()).edit([Span(22, 30, b"")])
+    assert edit is not None
+
+    subprocess.run(["patch", file.name], input=edit.text().encode(), cwd=tmp_path, check=True)
+
+    assert file.read_text() == f"def f(x):\n    return x{end}"
+
+
+def test_the_report_of_a_diff_has_no_empty_line() -> None:
+    model = NamedArguments().eval()
+    found = torchgauge.analyze(model, inputs=torch.randn(4, 32), all_advice=True, progress=False)
+    edits = [row["code"] for row in found.advice if row["code_kind"] == "edit"]
+    advice = str(found).partition("\nAdvice\n")[2]
+
+    assert edits
+    assert all(code.endswith("\n") and not code.endswith("\n\n") for code in edits)
+    assert "\n\n\n" not in advice
+    for number in range(2, len(edits) + 1):  # the lines of one follow those of the one before
+        assert f"\n\n{number}. " not in advice
 
 
 class TwoNames(nn.Module):

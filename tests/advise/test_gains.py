@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -147,6 +148,52 @@ def test_a_graph_is_shown_as_code_only_where_the_outputs_are_tensors() -> None:
     assert codes[0][0] is not None
     assert codes[0][0].startswith("with torch.no_grad():")
     assert codes == [(codes[0][0], False), (None, True)]
+
+
+class Stack(nn.Module):
+    """Six small layers, with arguments and results of all kinds."""
+
+    def __init__(self, returns: Callable[[Tensor], Any] = lambda h: h) -> None:
+        super().__init__()
+        self.layers, self.returns = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6))), returns
+
+    def forward(self, a: Any, other: Any = None, *, scale: Any = None) -> Any:
+        h = self.layers(a[0] if isinstance(a, list) else a)
+        return self.returns(h if scale is None else h * scale)
+
+
+@dataclass
+class Result:
+    state: Tensor
+
+
+A = torch.randn(8, 64)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "is_code"),
+    [
+        (Stack(), {"inputs": (A,)}, True),
+        (Stack(), {"inputs": (A, A)}, True),
+        (Stack(lambda h: (h, (h + 1, h + 2))), {"inputs": (A,)}, True),
+        (Stack(), {"inputs": (A, None)}, False),
+        (Stack(), {"inputs": (A, True)}, False),
+        (Stack(), {"inputs": ([A],)}, False),
+        (Stack(), {"inputs": {"a": A, "scale": A}}, False),
+        (Stack(lambda h: (h, None)), {"inputs": (A,)}, False),
+        (Stack(lambda h: {"state": h}), {"inputs": (A,)}, False),
+        (Stack(lambda h: (h, Result(h + 1))), {"inputs": (A,)}, False),
+        (Stack(lambda h: (h, 0.5)), {"inputs": (A,)}, False),
+    ],
+)
+def test_graph_code_is_shown_only_for_positional_tensors_and_tuples_of_tensors(
+    model: nn.Module, settings: dict[str, Any], is_code: bool
+) -> None:
+    found = analyze(model.eval(), on="h200", progress=False, **settings)
+    launch = next(row for row in found.advice if row.rule == "launch-bound")
+
+    assert (launch.code is not None) == is_code
+    assert ("torch.cuda.graph" in launch.risk) != is_code
 
 
 def test_gains_are_predicted_with_the_host_of_a_calibration(tmp_path: Path) -> None:

@@ -98,22 +98,23 @@ def test_copies_that_read_the_same_tensor_are_one_parameter() -> None:
     beside = Does(lambda self, h: sum(expert(h) for expert in self.experts), experts=experts)
     behind = nn.Sequential(*(copy.deepcopy(first) for _ in range(3)))
 
-    assert told(beside, x(4, 32), weights=True)["tied-weights"].expected_gain["low"] > 0.6
-    assert "tied-weights" not in told(behind, x(4, 32), weights=True)
+    assert told(beside, x(4, 32), weights=True, all_advice=True)["tied-weights"].expected_gain["low"] > 0.6
+    assert "tied-weights" not in told(behind, x(4, 32), weights=True, all_advice=True)
 
 
 def test_a_table_in_every_layer_is_kept_once() -> None:
-    found = told(nn.Sequential(*(Triangle() for _ in range(4))), x(1, 64, 16), weights=True)["repeated-buffers"]
+    model = nn.Sequential(*(Triangle() for _ in range(4)))
+    found = told(model, x(1, 64, 16), weights=True, all_advice=True)["repeated-buffers"]
     others = nn.Sequential(Triangle(64), Does(lambda self, h: self.body(h[:, :32]), body=Triangle(32)))
 
     assert found.expected_gain["bytes"] == 3 * 64 * 64 * 4
     assert found.where["source"] == f"test_later_faults.py:{Triangle.__init__.__code__.co_firstlineno + 3}"
-    assert "repeated-buffers" not in told(others, x(1, 64, 16), weights=True)
+    assert "repeated-buffers" not in told(others, x(1, 64, 16), weights=True, all_advice=True)
 
 
 def test_rows_of_zeros_in_a_stored_table(tmp_path: Path) -> None:
     torch.save({"tokens.weight": torch.cat([x(300, 16), torch.zeros(200, 16)]), "out": x(8, 8)}, tmp_path / "a.pth")
-    found = {row.rule: row for row in analyze(tmp_path / "a.pth", progress=False).advice}
+    found = {row.rule: row for row in analyze(tmp_path / "a.pth", all_advice=True, progress=False).advice}
     assert found["dead-rows"].where["weight"] == "tokens.weight"
 
 
@@ -172,7 +173,7 @@ def test_a_copy_that_is_not_trained_is_run_without_gradients() -> None:
         Does(updated, student=tanh_net(), teacher=tanh_net()),
     )
     for model in models:
-        found = told(model, x(64, 32), mode="train")["never-trained"]
+        found = told(model, x(64, 32), mode="train", all_advice=True)["never-trained"]
         assert (found.kind, found.where["module"]) == ("gain", "teacher")
         assert found.where["source"] == f"test_later_faults.py:{forward.__code__.co_firstlineno + 1}"
         assert "detach" not in found.recommendation

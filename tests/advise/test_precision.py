@@ -306,6 +306,48 @@ def test_a_copy_whose_order_would_slow_what_follows_gains_less() -> None:
     assert gains[0].low < gains[1].low / 2
 
 
+def mixed_by_matmul(self: Any, h: Tensor) -> Tensor:
+    return torch.sigmoid(torch.matmul(self.mix, h)).sum(-1)
+
+
+def mixed_by_operator(self: Any, h: Tensor) -> Tensor:
+    mixed = self.mix @ h
+    return mixed.abs().mean(-1)
+
+
+def mixed_in_order(self: Any, h: Tensor) -> Tensor:
+    mixed = torch.matmul(self.mix, h.contiguous())  # copies nothing, unlike the product
+    return torch.tanh(mixed).amax(-1)
+
+
+def mixed_by_einsum(self: Any, h: Tensor) -> Tensor:
+    return torch.relu(torch.einsum("ij,bjc->bic", self.mix, h)).sum(-1)
+
+
+@pytest.mark.parametrize("forward", [mixed_by_matmul, mixed_by_operator, mixed_in_order, mixed_by_einsum])
+def test_a_copy_inside_a_product_is_not_one_of_the_code(forward: Any) -> None:
+    assert of_rule(Does(forward, mix=nn.Parameter(torch.randn(96, 96))), "needless-copy", x(8, 96, 64)) == []
+
+
+def ordered_after_a_product(self: Any, h: Tensor) -> Tensor:
+    mixed = (h.transpose(1, 2) @ self.mix).transpose(1, 2).contiguous()
+    return torch.sigmoid(mixed).sum(-1)
+
+
+def ordered_in_a_function(self: Any, h: Tensor) -> Tensor:
+    def channels_first(a: Tensor) -> Tensor:
+        return torch.clone(a.transpose(1, 2), memory_format=torch.contiguous_format)
+
+    return torch.relu(channels_first(h.transpose(1, 2) @ self.mix)).sum(-1)
+
+
+@pytest.mark.parametrize("forward", [ordered_after_a_product, ordered_in_a_function])
+def test_a_copy_of_a_product_that_the_code_makes_is_reported(forward: Any) -> None:
+    [found] = of_rule(Does(forward, mix=nn.Parameter(torch.randn(96, 96))), "needless-copy", x(8, 96, 64))
+
+    assert "takes any stride" in found.recommendation
+
+
 def test_fused_attention_takes_tensors_of_four_dimensions() -> None:
     def attends(self: Any, h: Tensor) -> Tensor:
         q, k, v = self.qkv(h).unflatten(-1, (3, 4, 16)).movedim(-3, 0).transpose(-2, -3)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property
@@ -101,13 +102,13 @@ class SourceEdit:
     note: str = ""
 
     def text(self) -> str:
-        """A diff, as `patch` takes it: the lines that change, without context."""
-        lines = [self.note] if self.note else []
+        """A diff, as `patch` takes it: the lines that change, without context, and a newline at the end."""
+        lines = [f"{self.note}\n"] if self.note else []
         for edit in self.files:
             # Only these end a line for `patch`, and a carriage return before them is part of the line.
-            before, after = (text.decode().removesuffix("\n").split("\n") for text in (edit.before, edit.after))
-            lines += unified_diff(before, after, edit.file, edit.file, lineterm="", n=0)
-        return "\n".join(lines)
+            before, after = (re.findall(r"[^\n]*\n|[^\n]+", text.decode()) for text in (edit.before, edit.after))
+            lines += unified_diff(before, after, edit.file, edit.file, n=0)
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def merged_changes(found: Sequence[Patch | SourceEdit | None]) -> Patch | SourceEdit | None:
@@ -228,6 +229,12 @@ class Source:
         while node is not None and not isinstance(node, kinds):
             node = self.parents.get(node)
         return node
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes that have it in them, from the inside out."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
 
     def next_statement(self, statement: ast.stmt) -> ast.stmt | None:
         """The one behind it in the same block."""

@@ -379,8 +379,14 @@ class Evidence:
         """The file of the model's code that calls an op, and the line; None for code of an installed package, and where
         the file is not there."""
         source = op.source if isinstance(op, OpRecord) else op
+        is_own = "/" not in (source or "").replace("\\", "/")
+        return self.any_code_at(source) if is_own else None
+
+    def any_code_at(self, op: OpRecord | str | None) -> tuple[Source, int] | None:
+        """The same for code of installed packages too, which can be read but not edited."""
+        source = op.source if isinstance(op, OpRecord) else op
         file, _, line = (source or "").replace("\\", "/").rpartition(":")
-        if not file or "/" in file or not line.isdigit() or self.model is None:
+        if not file or not line.isdigit() or self.model is None:
             return None
         if file not in self._sources:
             text = self.model.source_text(file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.code import SourceEdit
 from torchgauge.advise.evidence import Evidence, moved
@@ -16,6 +16,8 @@ from torchgauge.facts import OpRecord, TensorSpec
 
 _CLONE = "aten::clone"
 _COPYING = ("clone", "contiguous")
+# They copy where strides allow no view.
+_RESHAPING = ("reshape", "reshape_as", "flatten", "ravel")
 # They read any stride as fast as the copy would.
 _ANY_STRIDE = {"elementwise", "activation", "reduction"}
 _POINTWISE, _MOST_POINTWISE = ("elementwise", "activation"), 6
@@ -32,7 +34,10 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
         why = _why_needless(evidence.flow, op)
         if why is None or op.index in cancelled:
             continue
-        reason, recommendation, confidence = why
+        reason, recommendation, confidence, copies = why
+        names = _COPYING if len(copies) == 1 else (*_COPYING, *_RESHAPING)
+        if not all(_is_in_code(evidence, copy, names) for copy in copies):
+            continue
         yield Advice(
             rule="needless-copy",
             where=Where(op.module, (op.index,)),
@@ -47,6 +52,21 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+def _is_in_code(evidence: Evidence, op: OpRecord, names: Sequence[str]) -> bool:
+    """Whether the line of a copy has a call that copies, by these names: products and layers also copy inside, which
+    no edit of their line prevents."""
+    place = evidence.any_code_at(op)
+    if place is None:
+        return op.signature.inputs[0] == op.signature.outputs[0]  # only clone() copies a tensor in order
+    source, line = place
+    calls = source.calls(line, *names)
+    made = evidence.flow.source(op)
+    if made is not None and made.op in _PRODUCTS and made.source == op.source:
+        # A call inside the product copies its operand, not its result.
+        calls = [call for call in calls if not any(map(source.product, source.around(call)))]
+    return bool(calls)
+
+
 def _without_copy(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
     """Of a copy of a copy the first goes, unless a view between the two needs it."""
     source = evidence.flow.source(op)
@@ -58,7 +78,8 @@ def _without_copy(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
     return evidence.without_calls([source], _COPYING)
 
 
-def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
+def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str, tuple[OpRecord, ...]] | None:
+    """The reason, what to do, how sure that is, and the copies that it is done to."""
     read, written = op.signature.inputs[0], op.signature.outputs[0]
     source = flow.source(op)
     # The caller may write to a result. An op in place needs the copy, also one that writes to the original later.
@@ -68,16 +89,18 @@ def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str] | None:
         return None
     if read == written:
         words = "leave out the clone(): nothing writes to it"
-        return "its input is contiguous and nothing writes to it", words, "medium"
+        return "its input is contiguous and nothing writes to it", words, "medium", (op,)
     # Where the first copy is needless itself, it goes, and the second copies no copy.
     if source is not None and source.op == _CLONE and flow.is_kept_for(source, op) and not _why_needless(flow, source):
         is_turned = read.distinct_numel == source.signature.outputs[0].numel
-        words = "remove the second copy: permute first, then call .contiguous() once"
-        return "it copies a copy", words if is_turned else "leave out the first copy: only a copy reads it", "high"
+        if is_turned:
+            words = "remove the second copy: permute first, then call .contiguous() once"
+            return "it copies a copy", words, "high", (source, op)
+        return "it copies a copy", "leave out the first copy: only a copy reads it", "high", (source,)
     reader = flow.only_reader(op)
     if read.stride is not None and reader is not None and _reads_as_it_is(reader, op):
         words = "leave out contiguous(): the op that reads it takes any stride"
-        return f"{reader.op} reads it, which takes any stride", words, "medium"
+        return f"{reader.op} reads it, which takes any stride", words, "medium", (op,)
     return None
 
 

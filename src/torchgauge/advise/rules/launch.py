@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
@@ -11,7 +12,6 @@ from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.transfers import host_waits
 from torchgauge.facts import TensorSpec
-from torchgauge.nested import leaves
 
 # Of the undisturbed time that the CPU must spend on ops that do next to nothing.
 _LEAST_LAUNCHED = 0.3
@@ -30,6 +30,7 @@ _UNSURE_ODDS = 2.2
 # With gradients enabled the backward pass would be captured too, which fails for cuDNN's recurrent layers.
 _GRAPH = "with torch.no_grad():\n    model = torch.cuda.make_graphed_callables(model, inputs)"
 _GRAPH_RISK = "shapes are fixed; no branches on data and no transfers inside"
+_OTHER_VALUES_RISK = "shapes are fixed; pass and return tensors only (use_cache=False), or use torch.cuda.graph"
 
 
 @rule("launch-bound", family="launch")
@@ -40,7 +41,6 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
     if not whole or not evidence.waits_for_host or host_waits(evidence):
         return
     busy = (1 - idle) * whole
-    trains = evidence.is_train
     launches = Counter(op.source for op in evidence.flow.steps if op.source is not None)
     line, count = launches.most_common(1)[0] if launches else (None, 0)
     there = (
@@ -49,14 +49,7 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
         else []
     )
     rounds = [op for op in there if op.op == there[0].op]
-    outputs = (
-        [leaf for leaf in leaves(evidence.modules[""].outputs) if leaf is not None] if "" in evidence.modules else []
-    )
-    returns_tensors = all(isinstance(leaf, TensorSpec) for leaf in outputs)
-    if trains:
-        change: Patch | None = Patch("model = torch.compile(model, mode='reduce-overhead')")
-    else:
-        change = Patch(_GRAPH) if returns_tensors else None
+    change, risk = _graph(evidence)
     yield Advice(
         rule="launch-bound",
         where=Where("", source=(evidence.loop_line(rounds) or evidence.line_of(rounds[0].index)) if rounds else None),
@@ -64,9 +57,28 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
         recommendation="replay the run as a CUDA graph: the device waits for the host between kernels",
         change=change,
         expected_gain=_without_idle(evidence, idle, whole),
-        risk=_GRAPH_RISK if returns_tensors else "shapes are fixed; return tensors only, as with use_cache=False",
+        risk=risk,
         confidence="high",
     )
+
+
+def _graph(evidence: Evidence) -> tuple[Patch | None, str]:
+    """Code that replays the run, and its risk. make_graphed_callables takes tensors by position, and gives back tensors
+    in tuples: it raises for None, numbers and other objects, among the arguments as among the results."""
+    if evidence.is_train:
+        return Patch("model = torch.compile(model, mode='reduce-overhead')"), _GRAPH_RISK
+    root = evidence.modules.get("")
+    given, returned = (None, None) if root is None else (root.inputs, root.outputs)
+    # Arguments by name are described as a mapping.
+    takes_tensors = isinstance(given, list) and bool(given) and all(isinstance(value, TensorSpec) for value in given)
+    if takes_tensors and _are_tensors(returned):
+        return Patch(_GRAPH), _GRAPH_RISK
+    return None, _OTHER_VALUES_RISK
+
+
+def _are_tensors(value: Any) -> bool:
+    """Tensors and nested tuples of them; mappings are dicts, which a graph takes, or dataclasses, which it does not."""
+    return all(map(_are_tensors, value)) if isinstance(value, list) else isinstance(value, TensorSpec)
 
 
 def _without_idle(evidence: Evidence, idle: float, whole: float) -> Gain:
@@ -91,16 +103,17 @@ def launch_limit(evidence: Evidence) -> Iterator[Advice]:
     products = [op for op in evidence.forward if op.category in TENSOR_CORES and op.signature.dtype == "float32"]
     if evidence.share(products).value < _HELD_UP:
         return
+    change, risk = _graph(evidence)
     yield Advice(
         rule="launch-limit",
         where=Where(""),
         evidence={"time_s": whole, "host_s": host, "float32_ops": len(products)},
         recommendation="replay the run as a CUDA graph first: in narrower types its kernels would wait for launches",
-        change=Patch(_GRAPH),
+        change=change,
         expected_gain=Gain(
             "time_s", 0.0, evidence.idle_share, "the device's idle share now; it grows as the kernels get faster"
         ),
-        risk=_GRAPH_RISK,
+        risk=risk,
         confidence="low",
     )
 
