@@ -54,7 +54,11 @@ class Place:
 def is_silent(op: OpRecord | Signature) -> bool:
     """Whether the op launches nothing."""
     name = op.op.partition("::")[2]
-    return op.category == "view" or name.startswith(_SILENT) or op.op.startswith(("prim::", "higher_order::", "profiler::"))
+    return (
+        op.category == "view"
+        or name.startswith(_SILENT)
+        or op.op.startswith(("prim::", "higher_order::", "profiler::"))
+    )
 
 
 def cold_inputs(ops: Sequence[OpRecord]) -> list[tuple[bool, ...]]:
