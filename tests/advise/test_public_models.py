@@ -108,7 +108,7 @@ def masked(self: Any, a: Tensor) -> Tensor:
         (Does(cut_off, layer=nn.Linear(8, 8)), "pass these lengths from the host"),
         (
             Does(masked, encoder=nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1)),
-            "say whether the mask is causal",
+            "pass is_causal",
         ),
     ],
     ids=["item", "nonzero", "a bound of a slice", "a mask that torch compares"],

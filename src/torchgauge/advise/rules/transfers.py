@@ -135,7 +135,7 @@ _CAPACITY = Remedy(
 )
 _TELLING = Remedy(
     "pass is_causal: otherwise this layer compares the mask, and the host waits",
-    "say whether the mask is causal",
+    "pass is_causal",
     "none",
 )
 _BY_USE = {
