@@ -61,7 +61,8 @@ def _is_in_code(evidence: Evidence, op: OpRecord, names: Sequence[str]) -> bool:
     source, line = place
     calls = source.calls(line, *names)
     made = evidence.flow.source(op)
-    if made is not None and made.op in _PRODUCTS and made.source == op.source:
+    # The product of a layer on the same line is inside the layer's module.
+    if made is not None and made.op in _PRODUCTS and (made.source, made.module) == (op.source, op.module):
         # A call inside the product copies its operand, not its result.
         calls = [call for call in calls if not any(map(source.product, source.around(call)))]
     return bool(calls)
