@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 import torchgauge
 from tests.advise.planted import gain_of, seen
 from torchgauge.advise import RULES, Advice, Evidence, Gain, Patch, Where, advise, rule
-from torchgauge.advise.registry import LEAST_SIZE, merged, ranked
+from torchgauge.advise.registry import merged, ranked
 from torchgauge.errors import UsageError
 
 NET = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
@@ -139,47 +138,6 @@ def test_small_gains_are_left_out_unless_asked_for() -> None:
         measured = replace(piece, expected_gain=replace(gain_of(piece), basis="measured"))
         changed = replace(measured, change=Patch("model.half()") if is_patch else None)
         assert order(changed) == (["measured"] if is_shown else [])
-
-
-def test_little_memory_is_left_out_however_large_its_share() -> None:
-    def saving(nbytes: float, **fields: object) -> Advice:
-        piece = advice("memory", 0.3, 0.3, "peak_activation_bytes")
-        return replace(piece, expected_gain=replace(gain_of(piece), amount=nbytes), **fields)  # type: ignore[arg-type]
-
-    assert order(saving(LEAST_SIZE)) == ["memory"]
-    assert order(saving(LEAST_SIZE - 1)) == []
-    assert order(saving(LEAST_SIZE - 1), all_advice=True) == ["memory"]
-    assert order(saving(LEAST_SIZE - 1, kind="bug")) == ["memory"]
-
-
-@pytest.mark.parametrize(("rows", "is_shown"), [(8, False), (512, True)])
-def test_tensors_that_are_held_are_reported_from_a_mebibyte_on(rows: int, is_shown: bool) -> None:
-    class Keeps(nn.Module):
-        def forward(self, a: Tensor) -> Tensor:
-            kept = []
-            for _ in range(24):
-                a = torch.sin(a)
-                kept.append(a)
-            return a * 2
-
-    evidence = seen(Keeps(), rows, 256)
-
-    assert "held-activations" in [found.rule for found in advise(evidence, all_advice=True)]
-    assert ("held-activations" in names(evidence)) == is_shown
-
-
-@pytest.mark.parametrize(("is_called", "is_shown"), [(False, True), (True, False)])
-def test_a_small_layer_that_is_never_called_is_reported(is_called: bool, is_shown: bool) -> None:
-    class Gated(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body, self.gate = nn.Linear(16, 16), nn.Linear(16, 16)
-
-        def forward(self, a: Tensor) -> Tensor:
-            h: Tensor = self.body(a)
-            return h * self.gate(a).sigmoid() if is_called else h
-
-    assert ("unused-parameters" in names(seen(Gated(), 4, 16))) == is_shown
 
 
 def test_only_a_bug_may_lack_a_gain() -> None:

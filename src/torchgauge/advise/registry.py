@@ -50,23 +50,19 @@ LEAST_PREDICTED_TIME, LEAST_PREDICTED_TIME_OF_WEIGHTS = 0.025, 0.02
 # Families of rules by whose advice ops do not run again, and the part of the time of an advice that another one covers.
 _DONE_ONCE, _COVERED = {"constants", "unused"}, 0.8
 # Options cost more: a compiler's time at every start, a model to evaluate again.
-LEAST_TIME_OF_OPTION = 0.02
-# In bytes. Less memory is not worth a change, however small the model is.
-LEAST_SIZE = 1 << 20
+LEAST_TIME_OF_OPTION, LEAST_SIZE_OF_OPTION = 0.02, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """`option`: it speaks of a choice that every model has (one of `OPTIONS`), not of a flaw of this one. `least_time`:
-    the share of the time below which its advice is left out, where that is not the one of all rules. `least_size`: the
-    same for bytes of memory; 0 for rules that find likely mistakes."""
+    the share of the time below which its advice is left out, where that is not the one of all rules."""
 
     name: str
     family: str
     find: Finder
     option: str | None = None
     least_time: float | None = None
-    least_size: int = LEAST_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +79,11 @@ TENSOR_RULES: Registry[str, TensorRule] = Registry("tensor rule")
 
 
 def rule(
-    name: str,
-    *,
-    family: str,
-    option: str | None = None,
-    least_time: float | None = None,
-    least_size: int = LEAST_SIZE,
+    name: str, *, family: str, option: str | None = None, least_time: float | None = None
 ) -> Callable[[Finder], Finder]:
     if option is not None and option not in OPTIONS:
         raise ValueError(f"no option '{option}'; one of: {', '.join(OPTIONS)}")
-    return RULES.register_as(lambda find: Rule(name, family, find, option, least_time, least_size), name)
+    return RULES.register_as(lambda find: Rule(name, family, find, option, least_time), name)
 
 
 def tensor_rule(name: str, *, weights_only: bool = True) -> Callable[[TensorFinder], TensorFinder]:
@@ -161,7 +152,7 @@ def list_options(evidence: Evidence, silence: Sequence[str] = (), *, all_advice:
         if gain is not None and gain.is_time:
             is_worth = _middle(gain) >= LEAST_TIME_OF_OPTION
         else:
-            is_worth = gain is None or (gain.amount or 0) >= LEAST_SIZE
+            is_worth = gain is None or (gain.amount or 0) >= LEAST_SIZE_OF_OPTION
         if is_worth:
             best.setdefault(RULES[advice.rule].option, advice)
     return list(best.values())
@@ -284,11 +275,9 @@ def _is_worth_saying(advice: Advice) -> bool:
         return True
     if advice.confidence == "low" and gain.low == 0:  # perhaps nothing, and hardly anything is known about it
         return False
-    entry = RULES.get(advice.rule)
     if not gain.is_time:
-        least_size = LEAST_SIZE if entry is None else entry.least_size
-        is_large = gain.amount is None or gain.amount >= least_size
-        return is_large and _middle(gain) >= LEAST_BYTES
+        return _middle(gain) >= LEAST_BYTES
+    entry = RULES.get(advice.rule)
     if entry is not None and entry.least_time is not None:
         return _middle(gain) >= entry.least_time
     if gain.basis != "measured" and not (entry is not None and entry.option):

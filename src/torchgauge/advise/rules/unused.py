@@ -16,8 +16,7 @@ _CONTAINERS = {"ModuleList", "ModuleDict"}
 _SCALING = {"aten::mul", "aten::div"}
 
 
-# A layer that is never called is often a mistake, whatever its size.
-@rule("unused-parameters", family="unused", least_size=0)
+@rule("unused-parameters", family="unused")
 def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
     used = {weight for op in evidence.capture.ops for weight in op.weights}
     idle = [p for p in evidence.capture.params if not p.is_buffer and not used & {p.name, *p.aliases}] if used else []
@@ -77,7 +76,7 @@ def _is_looked_up_outside(evidence: Evidence, place: str) -> bool:
     return not evidence.flow.of_category("embedding") and evidence.model.has(place, "get_input_embeddings")
 
 
-@rule("zero-parameters", family="unused", least_size=0)
+@rule("zero-parameters", family="unused")
 def zero_parameters(evidence: Evidence) -> Iterator[Advice]:
     """A layer scale, the weight of a norm or of a layer whose values are all zero. Before training that is how many
     residual branches start, after it the branch was never trained or never loaded."""
