@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
+from torch.distributions import Distribution
 
 from torchgauge.measure import thread_count
 
@@ -23,3 +24,9 @@ def rules_raise(monkeypatch: pytest.MonkeyPatch) -> None:
         raise error
 
     monkeypatch.setattr("torchgauge.advise.registry.failure", failure)
+
+
+@pytest.fixture(autouse=True)
+def distributions_check_their_arguments() -> None:
+    """As in a new process: importing Dynamo turns the checks off for good."""
+    Distribution.set_default_validate_args(True)

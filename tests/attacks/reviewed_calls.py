@@ -40,9 +40,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     "analysis/fitting.py": {
         "getattr(config, name, None)": OWN,
     },
-    "analysis/forecasting.py": {
-        "attrgetter(*names)": DATACLASS,
-    },
     "analysis/isolated.py": {
         "importlib.import_module(TEXT)": OWN,
         "importlib.import_module(module.name)": OWN,
@@ -203,9 +200,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "re.search(TEXT, text, re.MULTILINE)": OWN,
         "subprocess.run(_COMMAND, capture_output=True, text=True, check=True, timeout=10)": OWN,
     },
-    "facts/files.py": {
-        "getattr(found, name)": OWN,
-    },
     "facts/predictions.py": {
         "getattr(facts, item.name)": DATACLASS,
     },
@@ -339,7 +333,11 @@ REVIEWED: dict[str, dict[str, str]] = {
         "Path(name)": USER,
         "getattr(torch, EXPORT_SCALARS[number])": OWN,
     },
+    "schema.py": {
+        "getattr(value, item.name)": DATACLASS,
+    },
     "source/exported/program.py": {
+        "getattr(operator, name)": OWN,
         "getattr(packet, overload)": OWN,
         "getattr(torch.ops.aten, name, None)": OWN,
         "torch.ops.aten": OWN,
@@ -455,6 +453,12 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/user_inputs.py": {
         "getattr(torch, _SHORT_NAMES.get(name, name), None)": OWN,
+    },
+    "verify/check.py": {
+        "getattr(traced, name)": OWN,
+    },
+    "verify/edits.py": {
+        "compile(text, path, 'exec', dont_inherit=True)": LIVE,
     },
     "verify/code.py": {
         "compile(text, '<optimise>', 'exec')": LITERALS,

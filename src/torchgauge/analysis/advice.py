@@ -284,7 +284,9 @@ def code_check(
     model = source.model
     if model is None or traced is None or isinstance(model, torch.jit.ScriptModule) or holds_foreign(model):
         return None
-    if source.record.kind == "exported":
+    # Names of a file's model must not become source text.
+    is_code = all(file.endswith(".py") for file in source.record.files)
+    if source.record.kind not in ("module", "registry") or not is_code:
         return None
     from torchgauge.advise import Evidence
     from torchgauge.verify import CodeCheck

@@ -185,7 +185,7 @@ def analyze(
     found = Analysis(capture)
     found = found.with_remarks(warnings=dense_warnings(found.mixtures))
     if advice:
-        found = add_advice(found, source, traced, request, on, silence, progress, all_advice=all_advice)
+        found = add_advice(found, source, traced, request, on, silence, progress, all_advice=all_advice, verify=verify)
     if verify and settings is not None:
         verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)
         count = len(found.capture.advice)
@@ -306,13 +306,15 @@ def add_advice(
     progress: bool | None,
     *,
     all_advice: bool,
+    verify: bool,
 ) -> Analysis:
     from torchgauge.advise import Evidence, advise, list_options
 
     with stage("looking for advice", shown=progress), collector_paused():
         live = None if source.model is None else ModelInMemory(source.model)
         evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
-        check = code_check(evidence, source, traced, request, on, all_advice=all_advice)
+        # Code runs only where the user asks for it.
+        check = code_check(evidence, source, traced, request, on, all_advice=all_advice) if verify else None
         rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice, check=check)]
         choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
     return found.with_remarks(warnings=tuple(dict.fromkeys(evidence.failures)), advice=rows, options=choices)

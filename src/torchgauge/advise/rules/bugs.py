@@ -253,7 +253,8 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         reads_data = any(not evidence.dataflow.is_constant_input(op, at) for at in range(1, len(op.signature.inputs)))
         if buffer is None or not buffer.is_buffer or not buffer.spec.is_floating or written.numel != buffer.spec.numel:
             continue
-        if not reads_data or op.category == "normalization":
+        # Writing at indices fills a cache, which evaluation must do too.
+        if not reads_data or op.category in ("normalization", "indexing"):
             continue
         reported.add(buffer.name)
         place, change = evidence.code_at(op), None

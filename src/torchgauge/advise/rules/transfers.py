@@ -174,8 +174,12 @@ def device_transfer(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _other_device(evidence: Evidence, op: OpRecord) -> str | None:
+    """The device that the op copies to, if it is neither that of the run nor that of `--on`."""
     device = op.signature.attributes.get("device")
-    return device if isinstance(device, str) and device.partition(":")[0] != evidence.device else None
+    if not isinstance(device, str):
+        return None
+    own = {evidence.device, evidence.capture.run.device.partition(":")[0]}
+    return device if device.partition(":")[0] not in own else None
 
 
 @rule("host-wait", family="devices")
