@@ -174,12 +174,10 @@ def device_transfer(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _other_device(evidence: Evidence, op: OpRecord) -> str | None:
-    """The device that the op copies to, if it is neither that of the run nor that of `--on`."""
-    device = op.signature.attributes.get("device")
-    if not isinstance(device, str):
-        return None
-    own = {evidence.device, evidence.capture.run.device.partition(":")[0]}
-    return device if device.partition(":")[0] not in own else None
+    """The device that the op copies to, if it is not the model's. A change of layout stays where it is."""
+    device, layout = (op.signature.attributes.get(name) for name in ("device", "memory_format"))
+    is_elsewhere = isinstance(device, str) and device.partition(":")[0] != evidence.device
+    return device if is_elsewhere and layout is None else None
 
 
 @rule("host-wait", family="devices")
