@@ -4,6 +4,7 @@ classes and on other models."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from textwrap import indent
 from typing import Any
 
@@ -523,3 +524,62 @@ def test_copies_of_a_weight_for_each_sample_are_not_made_before() -> None:
     for model, covered in ((matrices, "broadcast-matmul"), (table, "repeated-operand")):
         assert of_rule(model, covered, x(8, 200, 32))
         assert of_rule(model, "recomputed-weight", x(8, 200, 32)) == []
+
+
+class Cache(nn.Module):
+    """Keys of earlier tokens: `at` says where a token goes."""
+
+    cache: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = nn.Linear(16, 16)
+        self.register_buffer("cache", torch.zeros(1, 32, 16))
+
+    def forward(self, a: Tensor, at: Tensor) -> Tensor:
+        self.cache[:, at] = self.keys(a)
+        return self.cache.softmax(1)
+
+
+class Average(Cache):
+    def forward(self, a: Tensor, at: Tensor) -> Tensor:
+        self.cache.mul_(0.9).add_(self.keys(a).mean(1, keepdim=True))
+        return self.cache.softmax(1)
+
+
+@pytest.mark.parametrize(("model", "is_bug"), [(Cache, False), (Average, True)])
+def test_a_cache_that_is_written_by_position_is_not_a_statistic(model: type[nn.Module], is_bug: bool) -> None:
+    found = seen(model().eval(), inputs=(torch.randn(1, 3, 16), torch.tensor([4, 5, 6])))
+    assert ("state-written-in-evaluation" in {advice.rule for advice in said(found)}) is is_bug
+
+
+class Experts(nn.Module):
+    def __init__(self, norm: type[nn.Module]) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Sequential(nn.Linear(64, 32), norm(32), nn.Tanh()) for _ in range(12)])
+
+    def forward(self, a: Tensor) -> Tensor:
+        return torch.stack([expert(a) for expert in self.experts]).sum(0)
+
+
+@pytest.mark.parametrize(("norm", "is_joined"), [(nn.BatchNorm1d, False), (nn.Identity, True)])
+def test_layers_whose_results_are_normalised_are_not_joined(norm: type[nn.Module], is_joined: bool) -> None:
+    found = seen(Experts(norm).eval(), inputs=(torch.randn(16, 64),))
+    rules = {advice.rule for advice in said(found)}
+    assert ("parallel-linears" in rules) is is_joined
+
+
+def relaid(self: Any, a: Tensor) -> Tensor:
+    return self.layer(self.layer(a).to(memory_format=torch.channels_last))
+
+
+def brought(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a).to("cpu", torch.float64)
+
+
+@pytest.mark.parametrize(("forward", "is_transfer"), [(relaid, False), (brought, True)])
+def test_a_change_of_layout_is_not_a_transfer(forward: Callable[[Any, Tensor], Tensor], is_transfer: bool) -> None:
+    model = type("Model", (nn.Module,), {"forward": forward})()
+    model.layer = nn.Conv2d(8, 8, 3, padding=1)
+    found = analyze(model.eval(), inputs=torch.randn(2, 8, 16, 16), on="h200", all_advice=True, progress=False).advice
+    assert ("device-transfer" in {advice.rule for advice in found}) is is_transfer
