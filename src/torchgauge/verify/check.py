@@ -1,4 +1,4 @@
-"""The code of advice, run on a copy of the model before it is shown.
+"""The code of advice, run on a copy of the model before it is shown: a part of verifying.
 
 The copy goes through the same static pass as the model. Code that raises is left out. Advice whose code changes the
 results, or saves nothing, is withdrawn.
