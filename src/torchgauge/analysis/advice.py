@@ -47,8 +47,6 @@ _FROM_PYTHON_S = 25e-6
 _PACKAGED_HOST = 0.9
 # A run's time beyond its ops: the call of the model, the start of the first kernel, and the wait for the last.
 _RUN_S = 15e-6
-# Pieces of code that are checked: each takes about as long as the analysis, which depends on the number of ops.
-_LEAST_CHECKS, _CHECKED_OPS = 2, 4000
 # Larger masks are not looked at: a comparison reads them whole.
 _MOST_MASK = 1 << 24
 # Code that puts a part of the model in training mode; `super().train(mode)` is how an override begins.
@@ -272,8 +270,6 @@ def code_check(
     traced: Trace | None,
     request: Request,
     on: str | Sequence[str],
-    *,
-    all_advice: bool,
 ) -> Callable[[Advice], Advice | None] | None:
     """The check of the code that advice shows; None where there is no module to run it on. The program of a file is not
     one: its advice says how to change the source."""
@@ -294,8 +290,7 @@ def code_check(
     def evidence_of(capture: Capture) -> Evidence:
         return Evidence(capture, **expected_times(capture, on))
 
-    most = None if all_advice else max(_LEAST_CHECKS, _CHECKED_OPS // max(len(traced.ops), 1))
-    return CodeCheck(model, traced, request, evidence, evidence_of, most)
+    return CodeCheck(model, traced, request, evidence, evidence_of)
 
 
 class Opened(NamedTuple):

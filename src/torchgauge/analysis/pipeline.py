@@ -314,7 +314,7 @@ def add_advice(
         live = None if source.model is None else ModelInMemory(source.model)
         evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
         # Code runs only where the user asks for it.
-        check = code_check(evidence, source, traced, request, on, all_advice=all_advice) if verify else None
+        check = code_check(evidence, source, traced, request, on) if verify else None
         rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice, check=check)]
         choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
     return found.with_remarks(warnings=tuple(dict.fromkeys(evidence.failures)), advice=rows, options=choices)

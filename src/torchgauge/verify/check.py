@@ -54,15 +54,13 @@ class Changed:
 
 @dataclass
 class CodeCheck:
-    """`evidence_of` makes evidence of a capture with the op times that gains are computed from. `most` is how many
-    pieces of code are checked: others are not shown. None: all of them."""
+    """`evidence_of` makes evidence of a capture with the op times that gains are computed from."""
 
     model: nn.Module
     traced: Trace
     request: Request
     evidence: Evidence
     evidence_of: Callable[[Capture], Evidence]
-    most: int | None = None
     _found: dict[str, Changed | str] = field(default_factory=dict)  # by code; a message if it failed
 
     def __call__(self, advice: Advice) -> Advice | None:
@@ -75,8 +73,6 @@ class CodeCheck:
             return advice
         key = change.text()
         if key not in self._found:
-            if self.most is not None and len(self._found) >= self.most:
-                return replace(advice, change=None)
             self._found[key] = self._changed(change, BFLOAT16 if family == "types" else ROUNDING)
         found = self._found[key]
         if isinstance(found, str):
