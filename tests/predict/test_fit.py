@@ -410,3 +410,13 @@ def test_recurrent_layers_run_in_float16_under_autocast() -> None:
     assert isinstance(plain, tg.Fit)
     assert isinstance(cast, tg.Fit)
     assert cast.by_class["activations"] < 0.7 * plain.by_class["activations"]
+
+
+@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 1), ("adagrad", 1), ("adamw", 2)])
+def test_fused_optimizers_of_large_models(optimizer: str, states: int) -> None:
+    # torch has no meta kernel for the fused steps of SGD and Adagrad, and 2^28 elements are too many to run them.
+    side = 1 << 14
+    with torch.device("meta"):
+        model = torch.nn.Linear(side, side, bias=False)
+    found = fitted(model, inputs=(torch.empty(1, side, device="meta"),), mode="train", fused=True, optimizer=optimizer)
+    assert found.by_class["optimizer_state"] == pytest.approx(states * 4 * side**2, rel=0.001)

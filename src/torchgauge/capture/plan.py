@@ -232,6 +232,8 @@ def infer(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
     try:
         return func(*map_tensors(args, on_meta), **map_tensors(changed, on_meta))
     except (NotImplementedError, AttributeError):  # a few meta kernels ask for the real device
+        if not func._schema.returns:  # type: ignore[attr-defined]
+            return ()  # it only writes its arguments, as fused optimizers do
         # The last resort, slow to import and to run: torch's fake mode supports ops that have no meta kernel, and runs
         # those without any shape rule for real, on zeros of the same shapes.
         elements = sum(fake.numel() for fake in tensors_in((args, kwargs)))
