@@ -19,6 +19,9 @@
                                                                      here: ops of all modules that have no neighbour
     python tools/collect_kernels.py ninth benchmarks/kernel_times.jsonl.xz tools/kernel_calls.jsonl.xz -o more.jsonl.xz
                                                                      here: what the audit misses, short kernels again
+    python tools/collect_kernels.py tenth -o more.jsonl.xz           here: functions of parts of tensors, turned tensors
+    python tools/collect_kernels.py short benchmarks/kernel_times.jsonl.xz tools/kernel_calls.jsonl.xz -o list.jsonl.xz
+                                                                     here: some of all lists, for one run of ten minutes
     python tools/collect_kernels.py again benchmarks/kernel_times.jsonl.xz --family matmul -o more.jsonl.xz
                                                                      here: short kernels of families as they were
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
@@ -70,6 +73,8 @@ def main() -> int:
             "eighth",
             "audit",
             "ninth",
+            "tenth",
+            "short",
             "again",
             "gather",
             "table",
@@ -111,13 +116,19 @@ def main() -> int:
     if args.phase == "eighth":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
         return write_calls(import_module("kernel_layers").eighth_draw(rows), args.output)
-    if args.phase in ("audit", "ninth"):
+    if args.phase == "tenth":
+        return write_calls(import_module("kernel_audit").tenth_draw(), args.output)
+    if args.phase in ("audit", "ninth", "short"):
         audit: Any = import_module("kernel_audit")
         rows = list(import_module("kernel_tables").measured_rows(args.paths[0]))
         if args.phase == "audit":
             return int(audit.report(audit.audited(rows, args.seed)))
         with lzma.open(args.paths[1], "rt") as file:
-            return write_calls(audit.ninth_draw(rows, map(json.loads, file)), args.output)
+            listed = map(json.loads, file)
+            if args.phase == "ninth":
+                return write_calls(audit.ninth_draw(rows, listed), args.output)
+            calls = audit.short_list(audit.all_calls(rows, listed), args.most)
+        return write_calls(calls, args.output)
     if args.phase == "again":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
         return write_calls(import_module("kernel_layers").measured_again(rows, args.family or ()), args.output)
@@ -157,7 +168,8 @@ def collect_calls(output: Path, most: int, match: str) -> int:
             print(
                 f"{number} {configuration.name}: {len(found)} calls, {time.perf_counter() - started:.1f} s", flush=True
             )
-    return write_calls(chosen([*found.values(), *import_module("kernel_draws").first_draw()], most), output)
+    draws: Any = import_module("kernel_draws")
+    return write_calls(draws.balanced([*found.values(), *draws.first_draw()])[:most], output)
 
 
 def write_calls(calls: list[dict[str, Any]], output: Path) -> int:
@@ -219,19 +231,6 @@ def seventh_list(streamed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     order += [(draw.random.random(), call) for call in convolutions]
     order.sort(key=lambda pair: pair[0])
     return [call for _, call in order]
-
-
-def chosen(calls: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """In random order, so that a run that ends early has seen some of everything; of each kind a share that grows with
-    the square root of how often it occurs."""
-    random.seed(0)
-    random.shuffle(calls)
-    kinds: dict[Any, list[dict[str, Any]]] = {}
-    for call in calls:
-        kinds.setdefault((call["op"], call["dtype"]), []).append(call)
-    order = [(place / len(kind) ** 0.5, call) for kind in kinds.values() for place, call in enumerate(kind)]
-    order.sort(key=lambda pair: pair[0])
-    return [call for _, call in order[:most]]
 
 
 def calls_of(configuration: Any) -> Iterator[dict[str, Any]]:

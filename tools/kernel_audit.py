@@ -7,10 +7,11 @@ without one within `NEAR` octaves is a gap. `ninth_draw` lists the gaps, kinds w
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
-from math import log2, prod
+from math import inf, log2, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,15 +23,18 @@ from kernel_draws import (  # type: ignore[import-not-found]
     Heads,
     attention,
     attention_call,
+    balanced,
     cold_flags,
     convolution,
     described,
     image_convolution,
+    left_over,
     long_attention,
     recurrent,
 )
 from kernel_layers import (  # type: ignore[import-not-found]
     MOST_PRODUCTS,
+    OPS_OF,
     TYPES,
     ConvolutionLayer,
     convolution_calls,
@@ -670,6 +674,60 @@ def arranged(draw: ModelSizes) -> Iterator[Example]:
     yield from picked(draw, ways)
 
 
+def parts_of_tensors(draw: ModelSizes) -> Iterator[Example]:
+    """Functions of parts of a tensor, as gated layers split one, and of turned tensors: their kernels cannot load
+    several elements at a time. Weight norms over any dimension."""
+    if draw.chance(0.08):
+        wide, deep = draw.pick((32, 64, 128, 256, 512, 768, 1024)), draw.pick((1, 16, 48, 64, 256, 512))
+        taps = draw.pick((1, 3, 5, 7, 11, 16, 41, 128))
+        dim, dtype = draw.pick((0, 2)), draw.dtype()
+        sums = tensor_of((wide, 1, 1) if dim == 0 else (1, 1, taps), dtype)
+        yield Example(
+            lambda v, g: torch._weight_norm_interface(v, g, dim), [tensor_of((wide, deep, taps), dtype), sums]
+        )
+        return
+    is_image = draw.chance(0.4)
+    shape = draw.layer(4, 13, 25) if is_image else draw.split(3, 13, 25)
+    dim, dtype = (1 if is_image else 2), draw.dtype()
+    shape[dim] = max(shape[dim] // 8, 1) * 8
+    first = round(shape[dim] * draw.pick((0.5, 0.5, 0.5, 0.25, 0.125, 0.75)))
+    other = tensor_of([*shape[:dim], first, *shape[dim + 1 :]], dtype)
+    weight, width = tensor_of([first], dtype), first
+
+    def part(whole: Tensor, place: int = 0) -> Tensor:
+        start = place if place + first <= shape[dim] else 0
+        return whole.narrow(dim, start, first)
+
+    def turned(whole: Tensor) -> Tensor:
+        return part(whole).flatten(2).transpose(1, 2) if is_image else part(whole).transpose(0, 1)
+
+    unary, binary = draw.pick(PART_FUNCTIONS), draw.pick((torch.add, torch.mul, torch.sub))
+    ways: dict[str, Any] = {
+        "unary": lambda x, y, w: unary(part(x, first)),
+        "unary ": lambda x, y, w: unary(part(x)),
+        "turned": lambda x, y, w: unary(turned(x)),
+        "gate": lambda x, y, w: part(x) * part(x, first),
+        "binary": lambda x, y, w: binary(part(x, first), y),
+        "onto": lambda x, y, w: y.add_(part(x)),
+        "norm": lambda x, y, w: F.layer_norm(turned(x) if is_image else part(x), [width], w, w),
+        "softmax": lambda x, y, w: (turned(x) if is_image else part(x)).softmax(-1),
+        "sum": lambda x, y, w: part(x).mean(-1),
+        "type": lambda x, y, w: part(x).to(torch.float32 if dtype != torch.float32 else torch.bfloat16),
+        "joined": lambda x, y, w: torch.cat([part(x), y], dim),
+    }  # fmt: skip
+    yield Example(ways[draw.pick(list(ways))], [tensor_of(shape, dtype), other, weight])
+
+
+PART_FUNCTIONS = (F.gelu, F.gelu, F.silu, F.silu, torch.sigmoid, torch.sigmoid, torch.tanh, F.relu, torch.exp,
+                  F.softplus, torch.neg, lambda x: x * 0.5, lambda x: x + 1.0, torch.clone,
+                  lambda x: F.gelu(x, approximate="tanh"))  # fmt: skip
+
+
+def tenth_draw(count: int = 6000) -> list[dict[str, Any]]:
+    draw = ModelSizes(13)
+    return list(listed_calls(draw, [example for _ in range(count) for example in parts_of_tensors(draw)]))
+
+
 def sets(draw: ModelSizes) -> Iterator[Example]:
     """Distances between points with their gradients, small linear systems."""
     batch, first, second = draw.pick((1, 2, 4, 8, 16)), *(draw.pick((64, 256, 1024, 2048, 4096)) for _ in range(2))
@@ -965,6 +1023,33 @@ def neighbours_of_models(rows: Rows) -> list[dict[str, Any]]:
                       for rung in (batch * 2, batch // 2) if 1 <= rung <= 256]  # fmt: skip
     found.sort(key=lambda pair: -pair[0])
     return [call for _, call in found]
+
+
+# Of the list for one run of ten minutes: the share of each family; convolutions are the hardest to predict.
+SHARES = {"convolution": 0.4, "stream": 0.32, "matmul": 0.15, "attention": 0.08, "recurrent": 0.05}
+
+
+def all_calls(rows: Rows, listed: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls of models, of the audit, and of drawn sizes that were measured."""
+    audit = (gap.call for gap in filled(audited([]), NEAR / 2))
+    return [*left_over(listed, (), again=1.0), *audit, *tenth_draw(), *measured_again(rows, OPS_OF, inf)]
+
+
+def short_list(calls: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Each call once, in an order in which a run of any length has seen some of everything: the families by their
+    shares, and of each op and type a number that grows with the square root of how often it occurs."""
+    by_family: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    names = {family: tuple(f"aten::{name}" for name in several) for family, several in OPS_OF.items()}
+    for call in calls:
+        family = next((family for family, several in names.items() if call["op"].startswith(several)), "stream")
+        key = json.dumps([call["op"], call["overload"], call["tensors"], call["args"], call["cold"]], sort_keys=True)
+        by_family[family].setdefault(key, call)
+    order: list[tuple[float, dict[str, Any]]] = []
+    for family, share in SHARES.items():
+        found = balanced([*by_family[family].values()])[: round(most * share)]
+        print(f"{family}: {len(found)} of {len(by_family[family])} calls")
+        order += [(place / (most * share), call) for place, call in enumerate(found)]
+    return [call for _, call in sorted(order, key=lambda pair: pair[0])]
 
 
 def ninth_draw(rows: Rows, listed: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

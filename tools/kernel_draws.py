@@ -538,3 +538,15 @@ def left_over(listed: Iterable[dict[str, Any]], measured: Iterable[Signature], a
         signature = signature_of(row["op"], row["overload"], row["tensors"], row["args"], outputs)
         found.append(row | {"models": [UNNAMED], "signature": asdict(signature)})
     return found
+
+
+def balanced(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """In random order, so that a run that ends early has seen some of everything; of each kind a share that grows with
+    the square root of how often it occurs."""
+    Draw(0).random.shuffle(calls)
+    kinds: dict[Any, list[dict[str, Any]]] = {}
+    for call in calls:
+        kinds.setdefault((call["op"], call["tensors"][0][2] if call["tensors"] else ""), []).append(call)
+    order = [(place / len(kind) ** 0.5, call) for kind in kinds.values() for place, call in enumerate(kind)]
+    order.sort(key=lambda pair: pair[0])
+    return [call for _, call in order]

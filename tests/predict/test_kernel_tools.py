@@ -562,3 +562,30 @@ def test_a_table_that_is_read_and_written_again_is_the_same_file() -> None:
     measured = [(locate(relu(size)), size * 1e-9) for size in (3000, 1000, 2000, 2000)]
     data = write_table(KernelTable.of("x", rates, measured))
     assert write_table(read_table(data, "x")) == data
+
+
+def test_functions_of_parts_of_tensors_are_listed_with_their_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    calls = import_module("kernel_audit").tenth_draw(80)
+    names = {call["op"] for call in calls}
+    assert {"aten::_weight_norm_interface", "aten::mul", "aten::native_layer_norm"} <= names
+    gates = [call["tensors"] for call in calls if call["op"] in ("aten::gelu", "aten::silu", "aten::sigmoid")]
+    assert any(stride[0] > np.prod(shape[1:]) for (shape, stride, _), *_ in gates)
+
+
+def test_a_short_list_has_some_of_everything_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    audit = import_module("kernel_audit")
+    ops = {"aten::convolution": 4000, "aten::mm": 900, "aten::relu": 900, "aten::cumsum": 9, "aten::_cudnn_rnn": 300}
+    calls = [
+        {"op": op, "overload": "", "tensors": [[[size], [1], "float32"]], "args": {}, "cold": [False]}
+        for op, count in ops.items()
+        for size in [*range(count), 0]
+    ]
+    found = audit.short_list(calls, 1000)
+    assert len({(call["op"], call["tensors"][0][0][0]) for call in found}) == len(found)
+    for length in (200, len(found)):
+        names = [call["op"] for call in found[:length]]
+        assert names.count("aten::convolution") == pytest.approx(0.4 / 0.92 * length, abs=3)  # no attention is given
+    # A rare op has more than its share.
+    assert [call["op"] for call in found].count("aten::cumsum") == 9
