@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--host", type=Path, metavar="FOLDER", help="of the device's run: eager time with its host")
     parser.add_argument(
         "--proof",
-        choices=("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"),
+        choices=("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
         default="first",
         help="which set of models",
     )

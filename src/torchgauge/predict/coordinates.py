@@ -612,6 +612,45 @@ def _rows_moved(name: str, signature: Signature) -> tuple[int, int, int]:
     return -(-count // rows), min(rows, count) * max(width, 1), 1
 
 
+_NUMBER = TensorSpec(())
+_NO_DIMENSION = -9  # to trees, of an op without one
+
+
+def _merged_loops(result: TensorSpec, inputs: Sequence[TensorSpec]) -> tuple[float, ...]:
+    """How an elementwise kernel goes over its tensors, as torch's TensorIterator has it: loops that are left when those
+    that follow each other in all tensors are merged, elements of the two innermost ones, whether one loop over adjacent
+    elements is all (then a thread loads several at a time), inputs that are repeated, tensors whose innermost elements
+    are apart, and what divides the innermost loop."""
+    rows: list[list[int]] = []
+    for spec in (result, *inputs):
+        missing = len(result.shape) - len(spec.shape)
+        if missing >= 0 and all(a in (1, b) for a, b in zip(spec.shape, result.shape[missing:], strict=True)):
+            strides = zip(spec.shape, spec.stride or contiguous_stride(spec.shape), strict=True)
+            rows.append([0] * missing + [0 if size == 1 else stride for size, stride in strides])
+    loops: list[tuple[int, list[int]]] = []
+    dims = (dim for dim in range(len(result.shape)) if result.shape[dim] > 1)
+    for dim in sorted(dims, key=lambda dim: (rows[0][dim], -dim)):
+        strides_here = [row[dim] for row in rows]
+        size, inner = loops[-1] if loops else (0, [])
+        if size and strides_here == [stride * size for stride in inner]:
+            loops[-1] = size * result.shape[dim], inner
+        else:
+            loops.append((result.shape[dim], strides_here))
+    (first, inner), second = loops[0] if loops else (1, []), loops[1][0] if len(loops) > 1 else 1
+    is_one_run = len(loops) <= 1 and all(stride in (0, 1) for stride in inner)
+    repeated = sum(any(strides[place] == 0 for _, strides in loops) for place in range(1, len(rows)))
+    apart = sum(stride not in (0, 1) for stride in inner)
+    return (
+        float(len(loops)),
+        _log(first),
+        _log(second),
+        float(is_one_run),
+        float(repeated),
+        float(apart),
+        *_divisors(first),
+    )
+
+
 def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], tuple[float, ...], Streaming]:
     """Ops that go over their tensors once: pointwise, copies, reductions, norms, softmax, pooling, indexing."""
     inputs, outputs, attributes = signature.inputs, signature.outputs, signature.attributes
@@ -654,6 +693,10 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
     )  # fmt: skip
     shape = large.shape
     blocks = max(outer, 1), max(middle, 1), max(outer * inner, 1)
+    # The first two inputs and the result; a tensor of one element where there are fewer.
+    few = [*inputs[:2], *[_NUMBER] * (2 - len(inputs[:2])), outputs[0] if outputs else _NUMBER]
+    given, wanted = few[0].shape or (1,), few[2].shape or (1,)
+    sides = [shape[dim] if len(shape) > dim else 1 for shape, dim in ((given, 2), (given, 3), (wanted, 0), (wanted, 1))]
     traits = (
         float(group), float(name.endswith("backward")), float(mode != ""), float(mixed != ""),
         _type_number(large.dtype), float(large.itemsize), float(len(shape)), float(len(inputs)), _log(outer),
@@ -663,6 +706,11 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
         _log(runs[0] if runs else 1), float(_arrangement(large)), float(_arrangement(inputs[0]) if inputs else 0.0),
         _log(prod(int(size) for size in _list(attributes.get("kernel_size")) if isinstance(size, int))),
         *(min(-(-count // _MULTIPROCESSORS) * _MULTIPROCESSORS / count, 8.0) for count in blocks),
+        *_merged_loops(outputs[0] if outputs else large, inputs[:3]), *(_log(size) for size in sides),
+        *_divisors(given[-1], wanted[-1]), *(_log(_inner_run(spec)) for spec in few),
+        *(float(spec.itemsize) for spec in few), _log(min((spec.numel for spec in inputs), default=1)),
+        float(next((dim for dim in _list(attributes.get("dim")) if isinstance(dim, int)), _NO_DIMENSION)),
+        float(outputs[1].numel if len(outputs) > 1 else -1),
     )  # fmt: skip
     # A group of the plain model: the class first, then what tells its kernels apart. Along the innermost dimension a
     # block takes a row, along others a thread takes a column.
