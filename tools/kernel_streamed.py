@@ -110,7 +110,7 @@ def seventh_draw() -> list[dict[str, Any]]:
     examples = [example for part, count in PARTS for _ in range(count) for example in part(draw)]
     draw.random.shuffle(examples)
     calls = listed_calls(draw, examples)
-    chosen: list[dict[str, Any]] = import_module("collect_kernels").chosen(calls, len(calls))
+    chosen: list[dict[str, Any]] = import_module("kernel_draws").balanced(calls)
     return chosen
 
 

@@ -210,8 +210,13 @@ class BlockModel:
 
 
 def closest(parameters: Mapping[str, NDArray[np.float64]], group: str) -> NDArray[np.float64]:
-    """Of a group that was not measured, the parameters of one with the most words in common."""
+    """Of a group that was not measured, the medians of the parameters of those with the most words in common."""
     if group in parameters:
         return parameters[group]
     words = set(group.split(" "))
-    return parameters[max(parameters, key=lambda other: len(words & set(other.split(" "))))]
+    common = {other: len(words & set(other.split(" "))) for other in parameters}
+    most = max(common.values())
+    found: NDArray[np.float64] = np.median(
+        [parameters[other] for other, count in common.items() if count == most], axis=0
+    )
+    return found
