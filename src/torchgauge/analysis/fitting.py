@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from torchgauge.analysis.runs import Run, RunOptions
 from torchgauge.errors import ForwardError, InputError, UsageError
 from torchgauge.facts import Bounds, FitFacts, MemoryMoment, Remedy, Suggestions, fit_row
+from torchgauge.facts.schema import conform, read_records
 from torchgauge.report.fit import FitReport
 from torchgauge.report.table_rows import frame
-from torchgauge.schema import conform, read_records
 from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError
 from torchgauge.isolation import is_isolated
-from torchgauge.lazy import collector_paused
+from torchgauge.registry import collector_paused
 
 if TYPE_CHECKING:
     from torchgauge.isolation.channel import Message

@@ -28,11 +28,11 @@ from torchgauge.facts.language import (
     PointFacts,
     StepRow,
 )
+from torchgauge.facts.schema import conform
 from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage
 from torchgauge.report.llm import LlmReport, without_modules
 from torchgauge.report.table_rows import frame
-from torchgauge.schema import conform
 from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.hardware.devices import Roof
-    from torchgauge.language.passes import Point
+    from torchgauge.predict.language.passes import Point
 
 # Bits per weight as they are stored, scales and zero points included.
 WEIGHT_BITS: dict[str, float] = {
@@ -279,8 +279,8 @@ class _Model:
         self, settings: Settings, points: Sequence[Point], devices: Sequence[str], *, describes: bool
     ) -> Answer:
         from torchgauge.analysis.runs import library_of
-        from torchgauge.language.answers import Question, answer
         from torchgauge.predict.devices import find_device
+        from torchgauge.predict.language.answers import Question, answer
         from torchgauge.source import resolve
         from torchgauge.source.process_state import pretended_absent
 
@@ -389,7 +389,7 @@ class Llm:
 
     def paged_cache_bytes(self, tokens: int, sequences: int = 1) -> int:
         """Bytes of the cache as servers allocate it: in pages of `page_size` tokens; a prefix shares whole pages."""
-        from torchgauge.language.capacity import paged_bytes, shared_bytes
+        from torchgauge.predict.language.capacity import paged_bytes, shared_bytes
 
         held, page = self._point(tokens, 1, self._encoder(tokens), last_logits=True)["cache"], self.asked.page_size
         paged = paged_bytes(held, tokens, page)
@@ -457,8 +457,8 @@ class Llm:
         concurrent: Iterable[int] | None = None,
     ) -> list[FitRow]:
         """For each device, context and number of concurrent sequences: whether it fits, and what it takes."""
-        from torchgauge.language.capacity import fewest_devices, need
         from torchgauge.predict.devices import find_devices
+        from torchgauge.predict.language.capacity import fewest_devices, need
 
         devices = find_devices(on if on is not None else self.asked.devices or "h200")
         lengths = list(contexts) if contexts is not None else self.contexts()
@@ -516,7 +516,7 @@ class Llm:
         return min(context + self._steps, self.context_limit or context + self._steps)
 
     def _at(self, tokens: int, batch: int, encoder_tokens: int, last_logits: bool) -> Point:
-        from torchgauge.language.passes import Point
+        from torchgauge.predict.language.passes import Point
 
         prefix = self.asked.prefix if self.asked.prefix < tokens else 0
         return Point(tokens, batch, encoder_tokens, last_logits, prefix, self._steps - 1)
@@ -546,7 +546,7 @@ class Llm:
 
     def _shared(self, held: Sequence[HeldFacts], tokens: int, sequences: int) -> int:
         """The bytes that a prefix takes in the cache of one sequence."""
-        from torchgauge.language.capacity import shared_bytes
+        from torchgauge.predict.language.capacity import shared_bytes
 
         prefix = min(self.asked.prefix, tokens)
         return self._scaled(shared_bytes(held, tokens, prefix), held) // sequences if prefix else 0

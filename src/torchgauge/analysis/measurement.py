@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.capture import Request, Trace
-    from torchgauge.compiled import CompiledRuns
     from torchgauge.energy.carbon import Footprint
     from torchgauge.facts.document_types import SweepPoint
+    from torchgauge.measure.compiled import CompiledRuns
     from torchgauge.measure.settings import Settings
     from torchgauge.measure.subject import Subject
     from torchgauge.measure.target import MeasureOptions

@@ -218,7 +218,7 @@ class Run:
         import torch
 
         from torchgauge.capture import Request
-        from torchgauge.compiled import compile_model
+        from torchgauge.measure.compiled import compile_model
 
         if self.kernels is not None and self.kernels.kernels:
             return self.kernels, f"fusions are those of Inductor's {self.kernels.device.upper()} backend"

@@ -45,8 +45,8 @@ from torchgauge.facts import (
     TensorSpec,
     is_within,
 )
-from torchgauge.lazy import collector_paused
 from torchgauge.nested import items_of
+from torchgauge.registry import collector_paused
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import holds_foreign, mark_foreign
 from torchgauge.source.candidate import forward_signature

@@ -75,7 +75,7 @@ from torchgauge.facts.tensor import (
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.view import Row, View
 from torchgauge.facts.weights import WeightStatistics, by_pattern, layer_of, place_of, stem_of, weight_ops
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.facts.document import capture_from_document

@@ -21,9 +21,9 @@ from torchgauge.facts.measurements import energy_from_document, measured_from_do
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord, Structure
 from torchgauge.facts.op import Cost, OpRecord, Signature
 from torchgauge.facts.predictions import predicted_from_document
+from torchgauge.facts.schema import conform, read
 from torchgauge.facts.tensor import TensorSpec
 from torchgauge.facts.weights import statistics_from_document
-from torchgauge.schema import conform, read
 
 
 def capture_from_document(document: object, name: str) -> Capture:

@@ -17,7 +17,7 @@ from torchgauge.facts.files import AdapterRecord, PickleImport, TrainingRecord
 from torchgauge.facts.measurements import TraceRecord
 from torchgauge.facts.op import CATEGORIES
 from torchgauge.facts.predictions import Bound, FitFacts
-from torchgauge.schema import Count, MismatchError, Rule, check_of
+from torchgauge.facts.schema import Count, MismatchError, Rule, check_of
 
 # The sizes of a tensor: as torch has it, their product fits 64 bits.
 Shape = Annotated[list[Count], Rule(lambda sizes: prod(sizes) < 2**63, "the sizes of a tensor")]

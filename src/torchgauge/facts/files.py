@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
+from torchgauge.facts.schema import Count, as_json
 from torchgauge.facts.tensor import TensorSpec
-from torchgauge.schema import Count, as_json
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Common, StoredWeight

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PROFILE, members_known
-from torchgauge.schema import Count
+from torchgauge.facts.schema import Count
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Document, EnergyFigures, Measurements

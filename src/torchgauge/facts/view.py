@@ -16,9 +16,9 @@ from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.predictions import fit_row
 from torchgauge.facts.quantized import WeightSize, quantization_member, weight_sizes
 from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, totals_row
+from torchgauge.facts.schema import as_json
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.weights import weight_ops, weight_rows
-from torchgauge.schema import as_json
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, Plan

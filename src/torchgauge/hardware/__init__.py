@@ -14,7 +14,7 @@ from torchgauge.hardware.devices import (
     remember,
     remembered,
 )
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.hardware.devices import COMPUTE, FILE, MEMORY

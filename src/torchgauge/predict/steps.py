@@ -38,7 +38,6 @@ from torchgauge.capture.structure import tensors_within
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord
 from torchgauge.facts.tensor import contiguous_stride
-from torchgauge.lazy import collector_paused
 from torchgauge.predict.convolutions import Workspace
 from torchgauge.predict.kernels import CudaKernels, Library
 from torchgauge.predict.optimizers import MakeOptimizer
@@ -51,7 +50,7 @@ from torchgauge.predict.workspaces import (
     Phases,
     Recurrent,
 )
-from torchgauge.registry import Registry
+from torchgauge.registry import Registry, collector_paused
 from torchgauge.source import Candidate
 from torchgauge.source.modules import all_modules
 

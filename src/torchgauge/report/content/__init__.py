@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 from torchgauge.report.model import Section
 from torchgauge.report.options import Options
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pytest
 
 from torchgauge.errors import FormatError
-from torchgauge.schema import MAX_DEPTH, MAX_NUMBER, Count, Rule, conform, read_records
+from torchgauge.facts.schema import MAX_DEPTH, MAX_NUMBER, Count, Rule, conform, read_records
 
 
 class Point(TypedDict):

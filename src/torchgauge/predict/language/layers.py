@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from torchgauge.facts import OpRecord, ParamRecord
 from torchgauge.facts.language import AttentionFacts, LayerFacts
-from torchgauge.language.passes import Held, Pass
+from torchgauge.predict.language.passes import Held, Pass
 
 
 def layer_rows(

@@ -24,9 +24,10 @@ from torchgauge.facts.language import (
     PassTime,
     PointFacts,
 )
-from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
-from torchgauge.language.layers import layer_rows
-from torchgauge.language.passes import (
+from torchgauge.predict.kernels import Library
+from torchgauge.predict.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
+from torchgauge.predict.language.layers import layer_rows
+from torchgauge.predict.language.passes import (
     Held,
     Interface,
     Observed,
@@ -39,7 +40,6 @@ from torchgauge.language.passes import (
     observe,
     whole_observation,
 )
-from torchgauge.predict.kernels import Library
 from torchgauge.progress import Progress
 
 # Lengths at which a model shows what its layers are: a window is longer than the first, and experts share the tokens

@@ -19,9 +19,17 @@ from torchgauge.capture.isolation import initialised_copy, is_lazy, process_stat
 from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.structure import is_subclass
 from torchgauge.capture.training import gradient_roots
-from torchgauge.compiled.inductor import TUNING, UNTUNED, Options, Recording, compile_parts, recording, require_compiler
 from torchgauge.errors import ForwardError, InputError, first_line
 from torchgauge.facts.compiled import Compiled
+from torchgauge.measure.compiled.inductor import (
+    TUNING,
+    UNTUNED,
+    Options,
+    Recording,
+    compile_parts,
+    recording,
+    require_compiler,
+)
 from torchgauge.measure.subject import ready
 from torchgauge.source import Candidate, Source
 from torchgauge.source.exported import ExportedModel

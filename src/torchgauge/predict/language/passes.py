@@ -31,11 +31,11 @@ from torchgauge.capture.run import one_at_a_time, param_records
 from torchgauge.capture.values import LIMIT, Knowledge
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord, ParamRecord
-from torchgauge.language.folding import Folding, Unequal
-from torchgauge.lazy import collector_paused
 from torchgauge.predict.kernels import CudaKernels, Library
+from torchgauge.predict.language.folding import Folding, Unequal
 from torchgauge.predict.steps import OP, CudaRun, add_adapters
 from torchgauge.progress import Progress
+from torchgauge.registry import collector_paused
 from torchgauge.source.allowed_ops import is_foreign
 from torchgauge.source.candidate import Defaults
 from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
