@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -48,7 +49,7 @@ class View:
         options: Sequence[Advice] | None = None,
         plan: Plan | None = None,
     ) -> Self:
-        """This view with more warnings, other advice, a plan. No figure derives from these: those known are kept."""
+        """This view with more warnings, other advice, a plan. No figure derives from these, so all of them are kept."""
         old = self.capture
         run = replace(old.run, warnings=(*old.run.warnings, *warnings))
         changed = replace(
@@ -58,9 +59,10 @@ class View:
             options=old.options if options is None else tuple(options),
             plan=old.plan if plan is None else plan,
         )
-        view = type(self)(changed)
-        kept = self.__dict__.keys() - {"_capture", "advice", "options", "plan"}
-        view.__dict__.update({name: self.__dict__[name] for name in kept})
+        view = copy(self)
+        view._capture = changed
+        view.advice, view.options = list(map(Row, changed.advice)), list(map(Row, changed.options))
+        view.plan = Row(changed.plan) if changed.plan else None
         return view
 
     @cached_property
