@@ -52,12 +52,12 @@ WEIGHT_BITS: dict[str, float] = {
 }  # fmt: skip
 CACHE_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4.5}
 CONCURRENT = (1, 8, 64)
-_LORA = (16, "*")
+_DEFAULT_LORA = (16, "*")
 # The default rate for drafted tokens: within the range that Leviathan, Kalman and Matias report for drafts of the
 # same family ("Fast inference from transformers via speculative decoding", 2023).
 _ACCEPTANCE = 0.7
 # A context at which nearly all of a step is weights, and a batch at which every expert is reached.
-_SHORT, _LARGE = 16, 1024
+_SHORT_CONTEXT, _LARGE_BATCH = 16, 1024
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def llm(
     rank, _, pattern = rest.partition(":")
     if kind != "lora" or (rest and not rank.isdigit()) or rank == "0":
         raise UsageError(f"adapter must be lora or lora:RANK:PATTERN, such as lora:16:*q_proj.weight, not '{adapter}'")
-    trained = None if adapter is None else (int(rank or _LORA[0]), pattern or _LORA[1])
+    trained = None if adapter is None else (int(rank or _DEFAULT_LORA[0]), pattern or _DEFAULT_LORA[1])
     settings = Settings(chosen_dtype(dtype), execution, trained)
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(target).__name__
     devices = [] if on is None else [on] if isinstance(on, str) else list(on)
@@ -416,8 +416,8 @@ class Llm:
         holds is checked at 1, or where it says that decode turns."""
         context = context or self.context
         ridge = self._roof(on).ridge
-        low = max((count for count in self.asked.concurrent if 1 < count < _LARGE), default=_LARGE // 2)
-        self._want([(context, count, True) for count in (1, low, _LARGE)])
+        low = max((count for count in self.asked.concurrent if 1 < count < _LARGE_BATCH), default=_LARGE_BATCH // 2)
+        self._want([(context, count, True) for count in (1, low, _LARGE_BATCH)])
 
         def work(count: int) -> tuple[int, int]:
             point = self._point(context, count, self._encoder(context), last_logits=True)
@@ -428,8 +428,11 @@ class Llm:
             flops, moved = work(count)
             return flops >= ridge * moved
 
-        (flops_low, moved_low), (flops, moved) = work(low), work(_LARGE)
-        flops_each, moved_each = ((flops - flops_low) / (_LARGE - low), (moved - moved_low) / (_LARGE - low))
+        (flops_low, moved_low), (flops, moved) = work(low), work(_LARGE_BATCH)
+        flops_each, moved_each = (
+            (flops - flops_low) / (_LARGE_BATCH - low),
+            (moved - moved_low) / (_LARGE_BATCH - low),
+        )
 
         def found(count: int) -> Crossover:
             own_flops, own_moved = work(count)
@@ -439,15 +442,15 @@ class Llm:
             return found(1)
         if flops_each <= ridge * moved_each:
             return Crossover(on, context, None, flops_each / moved_each, ridge, flops_each, moved_each)
-        gap = ridge * (moved - moved_each * _LARGE) - (flops - flops_each * _LARGE)
+        gap = ridge * (moved - moved_each * _LARGE_BATCH) - (flops - flops_each * _LARGE_BATCH)
         count = max(ceil(gap / (flops_each - ridge * moved_each)), 1)
-        one = flops - flops_each * (_LARGE - 1), moved - moved_each * (_LARGE - 1)
+        one = flops - flops_each * (_LARGE_BATCH - 1), moved - moved_each * (_LARGE_BATCH - 1)
         if one == work(1):
             return found(count)
         self._want([(context, number, True) for number in (count, max(count - 1, 1))])
         if is_bound(count) and not is_bound(max(count - 1, 1)):
             return found(count)
-        return found(_most(lambda number: -1.0 if is_bound(number) else 1.0, max(count, _LARGE)) + 1)
+        return found(_most(lambda number: -1.0 if is_bound(number) else 1.0, max(count, _LARGE_BATCH)) + 1)
 
     def fits(
         self,
@@ -485,7 +488,7 @@ class Llm:
     def most_sequences(self, on: str, context: int | None = None) -> int:
         """How many sequences of this length fit on a device together; 0 if none does."""
         context = context or self.context
-        return _most(lambda count: self._room(on, context, count), 1 << 16, (*self.asked.concurrent, _LARGE))
+        return _most(lambda count: self._room(on, context, count), 1 << 16, (*self.asked.concurrent, _LARGE_BATCH))
 
     def _room(self, on: str, context: int, sequences: int) -> float:
         """Bytes that are left if it surely fits; negative if not."""
@@ -618,7 +621,11 @@ class Llm:
         context, facts = self.context, self.facts
         counts, lengths = list(self.asked.concurrent), self.contexts()
         devices = self.asked.devices or ("h200",)
-        turning = [(length, count) for length in (min(_SHORT, context), context) for count in (1, max(counts), _LARGE)]
+        turning = [
+            (length, count)
+            for length in (min(_SHORT_CONTEXT, context), context)
+            for count in (1, max(counts), _LARGE_BATCH)
+        ]
         wanted = [(length, count) for length in lengths for count in (1, *counts)]
         self._want([(length, count, True) for length, count in (*wanted, *turning)])
         encoder, drafts, adapter = self._encoder(context), self.asked.speculative, self._settings.adapter
@@ -670,7 +677,7 @@ class Llm:
             roof = self._roof(device)
         except UsageError:
             return row
-        lengths = sorted({min(_SHORT, self.context), self.context})
+        lengths = sorted({min(_SHORT_CONTEXT, self.context), self.context})
         turning = [self.crossover(device, length) for length in lengths]
         row["flops_per_s"], row["bytes_per_s"], row["ridge"] = roof.flops_per_s, roof.bytes_per_s, roof.ridge
         row["crossovers"] = [cast("CrossoverRow", asdict(one)) for one in turning]

@@ -23,7 +23,7 @@ from torchgauge.facts import GrowingAttribute, HeldTensor, OpRecord
 
 # Attributes that every module has; of these a forward writes to buffers alone.
 _OF_TORCH = frozenset(vars(nn.Module()))
-_DEEPEST, _LONGEST = 3, 10_000
+_MAX_DEPTH, _MAX_ITEMS = 3, 10_000
 _ADD = frozenset(("append", "appendleft", "extend", "add", "insert", "update", "setdefault"))
 _EMPTY = frozenset(("clear", "pop", "popleft", "popitem", "reset"))
 _FRESH = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "zeros", "empty", "new_zeros"))
@@ -148,14 +148,14 @@ def compare_calls(
     return SecondCall(tuple(growing), tuple(reversed(once)))
 
 
-def _tensor_bytes(value: object, depth: int = _DEEPEST) -> int:
+def _tensor_bytes(value: object, depth: int = _MAX_DEPTH) -> int:
     if type(value) is FakeTensor:
         return value.spec.nbytes
     if isinstance(value, torch.Tensor):
         return value.nbytes
     if isinstance(value, list | tuple | set | dict | deque):
         is_bounded = isinstance(value, deque) and value.maxlen is not None
-        if not depth or is_bounded or len(value) > _LONGEST:
+        if not depth or is_bounded or len(value) > _MAX_ITEMS:
             return 0
         items = value.values() if isinstance(value, dict) else value
     elif isinstance(value, nn.Module) or not depth or not hasattr(value, "__dict__") or not is_plain(type(value)):

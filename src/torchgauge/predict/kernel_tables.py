@@ -41,7 +41,7 @@ from torchgauge.predict.trees import Forest
 
 FOLDER = Path(__file__).parent / "tables"
 Floats = NDArray[np.float32]
-_COUNT = 12  # neighbours that are looked at
+_NEIGHBOURS = 12  # neighbours that are looked at
 # The distance (in octaves) at which a neighbour weighs half, and how strongly slopes are drawn towards none: with few
 # or far neighbours a plain average is safer. Found on held-out kernels; times of products are the roughest.
 _SMOOTHING = (0.1, 0.03)
@@ -49,7 +49,7 @@ _SMOOTHING_OF = {"matmul": (0.25, 0.1)}
 # Upper ends of the classes of distance to the nearest measured place; the last one is for another kind of call.
 DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
 _OTHER_KIND = 1e10  # the distance to a neighbour of another kind
-_FARTHEST = 20.0  # to trees a distance beyond is this one
+_MOST_OCTAVES = 20.0  # to trees a distance beyond is this one
 _MOST_DISTANCES = 1 << 20  # that are computed at a time
 _MOST_ESTIMATED = 1 << 14  # places whose estimates are remembered
 
@@ -169,7 +169,7 @@ class KernelTable:
         rows = []
         for number, (place, modelled, around) in enumerate(zip(places, octaves, near, strict=True)):
             work = (log2(max(amount, 1.0)) for amount in (place.flops, place.nbytes, place.cold_bytes))
-            said = (around.value, min(around.distance, _FARTHEST), around.nearest, around.spread)
+            said = (around.value, min(around.distance, _MOST_OCTAVES), around.nearest, around.spread)
             beyond = (log2(1 + seconds / 2**modelled) for seconds in place.around_s)
             own = np.array([*place.at, modelled, *work, *place.traits, *said, *beyond], np.float32)
             rows.append(np.concatenate([own, views[number]]) if number in views else own)
@@ -365,7 +365,7 @@ def interpolated(
         parts = (at[start : start + most] for start in range(0, len(at), most))
         return [one for part in parts for one in interpolated(rows, offsets, part, half_weight, ridge)]
     known, wanted = rows.astype(np.float64), at.astype(np.float64)
-    count = min(_COUNT, len(offsets))
+    count = min(_NEIGHBOURS, len(offsets))
     chosen = np.broadcast_to(np.arange(count), (len(at), count))
     if count < len(offsets):
         squares = np.einsum("ij,ij->i", known, known) - 2 * wanted @ known.T  # less what all rows have in common

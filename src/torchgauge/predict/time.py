@@ -465,7 +465,7 @@ def _hosts(
 
 
 # Number of kernels that fit in a CUDA stream's queue; when it is full, the host waits.
-_QUEUE = 1024
+_QUEUED_KERNELS = 1024
 
 
 def _simulate(
@@ -482,8 +482,8 @@ def _simulate(
         if is_serial:
             host += device_s
         elif device_s:
-            if len(done) >= _QUEUE and done[-_QUEUE] > host:
-                host = done[-_QUEUE]
+            if len(done) >= _QUEUED_KERNELS and done[-_QUEUED_KERNELS] > host:
+                host = done[-_QUEUED_KERNELS]
             start = host - later_s
             busy = (start if start > busy else busy) + device_s
             busy = host if host > busy else busy

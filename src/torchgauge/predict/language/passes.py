@@ -28,7 +28,7 @@ from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of
 from torchgauge.capture.run import one_at_a_time, param_records
-from torchgauge.capture.values import LIMIT, Knowledge
+from torchgauge.capture.values import MAX_ELEMENTS, Knowledge
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord, ParamRecord
 from torchgauge.predict.kernels import CudaKernels, Library
@@ -304,8 +304,8 @@ class _Way:
     assume: bool
 
 
-_FEW_KNOWN = 1 << 14
-_WAYS = tuple(_Way(fold, known, assume) for assume in (False, True) for known in (_FEW_KNOWN, LIMIT)
+_FEWEST_KNOWN_ELEMENTS = 1 << 14
+_WAYS = tuple(_Way(fold, known, assume) for assume in (False, True) for known in (_FEWEST_KNOWN_ELEMENTS, MAX_ELEMENTS)
               for fold in (True, False))  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import TraceRecord, View
 from torchgauge.facts.measurements import measurements_of
-from torchgauge.report.content.ops import RANKED, shapes_text
+from torchgauge.report.content.ops import RANKED_ROWS, shapes_text
 from torchgauge.report.model import (
     Cell,
     Cells,
@@ -39,8 +39,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if view.measurements is None:
         return
     yield measured_section(view)
-    yield from _slow_modules(view, options.rows(*RANKED))
-    if ranked := top_ops(view, BY_TIME, options.rows(*RANKED)):
+    yield from _slow_modules(view, options.rows(*RANKED_ROWS))
+    if ranked := top_ops(view, BY_TIME, options.rows(*RANKED_ROWS)):
         has_roof = any(entry.roof_share is not None for entry in ranked)
         roof = ("of roof",) if has_roof else ()
         headings = (*names("Op"), *figures("×", "Time", "share", "FLOP/s", "Bytes/s", *roof, "Bound"))
@@ -253,7 +253,7 @@ def _predicted_times(view: View, options: Options) -> Iterator[Section]:
         longest = max(found, key=lambda row: row["predicted_time_s"])
         ranked.append((seconds, device_s, calls, longest))
     ranked.sort(key=lambda entry: -entry[0])
-    limit = options.rows(*RANKED)
+    limit = options.rows(*RANKED_ROWS)
     lines: list[Cells] = []
     for seconds, device_s, calls, longest in ranked[:limit]:
         signature = calls[0].signature
