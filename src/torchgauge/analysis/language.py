@@ -429,10 +429,8 @@ class Llm:
             return flops >= ridge * moved
 
         (flops_low, moved_low), (flops, moved) = work(low), work(_LARGE_BATCH)
-        flops_each, moved_each = (
-            (flops - flops_low) / (_LARGE_BATCH - low),
-            (moved - moved_low) / (_LARGE_BATCH - low),
-        )
+        flops_each = (flops - flops_low) / (_LARGE_BATCH - low)
+        moved_each = (moved - moved_low) / (_LARGE_BATCH - low)
 
         def found(count: int) -> Crossover:
             own_flops, own_moved = work(count)

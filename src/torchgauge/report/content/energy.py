@@ -100,11 +100,8 @@ def _measured_facts(found: EnergyFigures) -> Iterator[Fact]:
 
 
 def _estimated_facts(found: EnergyFigures) -> Iterator[Fact]:
-    joules, basis, each = (
-        found.get("estimated_joules"),
-        found.get("estimated_from"),
-        found.get("estimated_joules_per_sample"),
-    )
+    joules, each = found.get("estimated_joules"), found.get("estimated_joules_per_sample")
+    basis = found.get("estimated_from")
     if joules is None or basis is None:
         return
     yield "Energy", ABOUT + format_joules(joules["value"]), range_text(joules)

@@ -141,10 +141,8 @@ def _slow_modules(view: View, limit: int) -> Iterator[Section]:
             (one.paths or THE_MODEL, format_exact(one.count), *(format_seconds(one.seconds.get(at)) for at in phases))
             for one in by_phase
         ]
-        title, headings = (
-            "Slowest modules by phase, their own measured time",
-            (*names("Module"), *figures("×", *phases)),
-        )
+        title = "Slowest modules by phase, their own measured time"
+        headings = (*names("Module"), *figures("×", *phases))
         yield from table_section(title, headings, phased, topic=Topic.TIME, page_part="time")
 
 
