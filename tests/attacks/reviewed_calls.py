@@ -64,7 +64,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,
         "getattr(module, kind)": OWN,
     },
-    "capture/isolation.py": {
+    "capture/restored_state.py": {
         "getattr(flex, name, False)": OWN,
         "setattr(flex, name, True)": OWN,
         "getattr(table, getter)": OWN,

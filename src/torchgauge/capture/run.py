@@ -19,13 +19,13 @@ from torchgauge.capture.copier import Copier, TensorCopies, is_plain, sharing_me
 from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
-from torchgauge.capture.isolation import initialised_copy, is_lazy, prepared, undisturbed
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, hub_functions_given, memory_lent
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of, spec_of_real
+from torchgauge.capture.restored_state import initialised_copy, is_lazy, prepared, undisturbed
 from torchgauge.capture.second_call import HeldBytes, SecondCall, compare_calls, held_tensors
 from torchgauge.capture.sharded import is_split
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within

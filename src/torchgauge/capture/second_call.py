@@ -31,7 +31,8 @@ _FRESH = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict"
 # Of the eight rounds of a short loop the last one's tensor is in use.
 _LEAST_HELD = 7
 
-Place = tuple[int, str]
+# The number of a module, and the name of one of its attributes.
+AttributeKey = tuple[int, str]
 
 
 class HeldBytes:
@@ -48,12 +49,12 @@ class HeldBytes:
         }
         self._bytes = dict(self._held())
 
-    def grown(self) -> dict[Place, int]:
+    def grown(self) -> dict[AttributeKey, int]:
         """The attributes that hold more by now, and how much more."""
         more = ((place, nbytes - self._bytes.get(place, 0)) for place, nbytes in self._held())
         return {place: nbytes for place, nbytes in more if nbytes > 0}
 
-    def _held(self) -> Iterator[tuple[Place, int]]:
+    def _held(self) -> Iterator[tuple[AttributeKey, int]]:
         known: dict[int, int] = {}  # by the id of a value: all layers hold the same configuration
         for number, module in self._modules.items():
             attributes = vars(module).items()

@@ -49,6 +49,6 @@ _HOMES = {
     "tensor": ("ITEM_BITS", "TensorSpec", "contiguous_stride", "is_contiguous", "tensor_specs", "windowed_elements"),
     "tree": ("Node", "Sums", "build_tree"),
     "view": ("Row", "View"),
-    "weights": ("WeightStatistics", "by_pattern", "layer_of", "place_of", "stem_of", "weight_ops"),
+    "weights": ("WeightStatistics", "by_pattern", "layer_of", "indexed_name", "stem_of", "weight_ops"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

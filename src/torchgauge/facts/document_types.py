@@ -657,7 +657,7 @@ class Sampled(TypedDict, total=False):
 _HAS_UNIT = Rule(lambda row: "unit" in row, "an object with unit")
 
 
-class Cost(TypedDict):
+class SamplingCost(TypedDict):
     cpu_s: Figure
     share: Figure
 
@@ -665,7 +665,7 @@ class Cost(TypedDict):
 class System(TypedDict):
     duration_s: Figure
     period_s: Figure
-    cost: NotRequired[Cost | None]
+    cost: NotRequired[SamplingCost | None]
     quantities: dict[str, Annotated[Sampled, _together("min", "mean", "max"), _HAS_UNIT]]
     absent: dict[str, str]
 
@@ -838,7 +838,7 @@ class EnergyFigures(MeteredEnergy, EstimatedEnergy):
     device_best: NotRequired[Best | None]
 
 
-class Place(TypedDict):
+class Where(TypedDict):
     module: str | None
     ops: list[Count]
     weight: str | None
@@ -914,7 +914,7 @@ class Verified(TypedDict):
 class Advice(TypedDict):
     rule: str
     kind: NotRequired[Literal["bug", "gain"]]
-    where: Place
+    where: Where
     evidence: Evidence
     recommendation: str
     code: str | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,9 @@ from torchgauge.facts.tensor import TensorSpec
 
 # What a module was given or gives back: `TensorSpec`s in dicts and lists of any depth, other values by their text.
 Structure = Any
+
+# The name of one of several repeated modules: the stem that they share, and its number (`0`, `block3`).
+NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def is_within(path: str, outer: str) -> bool:

@@ -32,7 +32,7 @@ _HOMES = {
     "bars": ("bar", "spark"),
     "escape": ("inert_cell", "json_value", "visible"),
     "fit": ("FitReport",),
-    "folding": ("Block", "fold"),
+    "folding": ("FoldedBlock", "fold"),
     "forecast": ("ForecastReport",),
     "layout": (
         "MIN_TEXT_WIDTH", "Heading", "Line", "Span", "cell_width", "lay_out", "line_width", "plain", "shorten",

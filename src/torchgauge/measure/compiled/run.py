@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchgauge.capture import Request, undisturbed
 from torchgauge.capture.copier import Copier, in_mode
 from torchgauge.capture.failures import let_go
-from torchgauge.capture.isolation import initialised_copy, is_lazy, process_state_kept
+from torchgauge.capture.restored_state import initialised_copy, is_lazy, process_state_kept
 from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.structure import is_subclass
 from torchgauge.capture.training import gradient_roots

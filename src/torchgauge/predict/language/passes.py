@@ -22,11 +22,11 @@ from torchgauge.capture.copier import Copier
 from torchgauge.capture.failures import call_model, let_go
 from torchgauge.capture.fake_run import swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec
-from torchgauge.capture.isolation import prepared
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of
+from torchgauge.capture.restored_state import prepared
 from torchgauge.capture.run import one_at_a_time, param_records
 from torchgauge.capture.values import MAX_ELEMENTS, Knowledge
 from torchgauge.errors import InputError
