@@ -56,7 +56,7 @@ def measure_runs(
     given: GivenInputs,
     compiled: CompiledRuns | None = None,
 ) -> tuple[Measured, EnergyFacts | None]:
-    """What the runs took, and the metered energy, which `complete_energy` completes with estimates."""
+    """The measurements of the runs, and the metered energy, which `complete_energy` completes with estimates."""
     from torchgauge.energy.target import EnergyWatch, with_efficient_points
     from torchgauge.measure.settings import OPS
     from torchgauge.measure.target import measure_target, refused

@@ -194,7 +194,7 @@ def analyze(
 
 
 class Runs(NamedTuple):
-    """What runs the model's code for more than its ops."""
+    """Requests that run the model's code for more than its ops."""
 
     measured: bool
     verified: bool

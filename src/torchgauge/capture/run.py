@@ -266,7 +266,7 @@ def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What a run left behind. `reason` is why the model ran for real, None for a run on fake tensors; `results` are the
+    """The result of a run. `reason` is why the model ran for real, None for a run on fake tensors; `results` are the
     ops that wrote what the model returns, each once, in order."""
 
     reason: str | None

@@ -1,6 +1,6 @@
-"""What a model holds: tensors that stay after their last reader and, shown by a second call, attributes that hold more
-tensors after every call (a list that is never emptied, a tensor that grows) and ops that only the first call runs, such
-as those of a table that is cached."""
+"""Memory that a model holds: tensors that stay after their last reader and, shown by a second call, attributes that
+hold more tensors after every call (a list that is never emptied, a tensor that grows) and ops that only the first call
+runs, such as those of a table that is cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was recorded about a model: frozen, without torch, saved and loaded as JSON; and the view that reports read."""
+"""The records of a model: frozen, without torch, saved and loaded as JSON; and the view that reports read."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ class Packing(TypedDict):
 
 
 class TensorFigures(Spread, MatrixFigures, total=False):
-    """What the values of a tensor show. `fits` is a narrower type that holds all of them, `skipped` why they were not
+    """Figures of the values of a tensor. `fits` is a narrower type that holds all of them, `skipped` why they were not
     read; the last four are of packed tensors."""
 
     fits: str
@@ -716,7 +716,7 @@ class Measurements(TypedDict, total=False):
 
 
 class Basis(TypedDict):
-    """What an estimate of energy was made from."""
+    """The basis of an energy estimate."""
 
     technology: str
     technology_known: bool
@@ -865,7 +865,7 @@ class AdvicePlace(TypedDict, total=False):
 
 
 class Evidence(TypedDict, total=False):
-    """What the reports look at; each rule adds its own figures."""
+    """The members that reports read; each rule adds its own figures."""
 
     count: Count
     places: list[AdvicePlace]
@@ -999,7 +999,7 @@ class Common(TypedDict):
 
 
 class Scan(Common):
-    """What `torchgauge weights` saves."""
+    """A saved scan of weights."""
 
     totals: ScanTotals
 
@@ -1017,7 +1017,7 @@ def _are_linked(ops: list[OpFacts]) -> bool:
 
 
 class Document(Common):
-    """What an analysis saves."""
+    """A saved analysis."""
 
     inputs: list[Annotated[Input, _STRIDES]]
     modules: Annotated[list[Module], Rule(_has_root, "modules with distinct paths, the root among them")]

@@ -65,8 +65,8 @@ class RowEnergy(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What real runs took. `figures` is the document's `measurements`; `modules` are by path, `ops` by index; `trace`
-    is one profiled run, None where none was kept."""
+    """The measurements of real runs. `figures` is the document's `measurements`; `modules` are by path, `ops` by index;
+    `trace` is one profiled run, None where none was kept."""
 
     figures: Measurements
     modules: Mapping[str, MeasuredModule] = field(default_factory=dict)
@@ -96,7 +96,7 @@ def measured_from_document(document: Document) -> Measured | None:
 
 @dataclass(frozen=True, slots=True)
 class EnergyFacts:
-    """What a run consumes. `figures` is the document's `energy`; `modules` are by path, `ops` by index."""
+    """The energy of a run. `figures` is the document's `energy`; `modules` are by path, `ops` by index."""
 
     figures: EnergyFigures
     modules: Mapping[str, RowEnergy] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchgauge.facts.tensor import TensorSpec
 
-# What a module was given or gives back: `TensorSpec`s in dicts and lists of any depth, other values by their text.
+# The arguments or results of a module: `TensorSpec`s in dicts and lists of any depth, other values by their text.
 Structure = Any
 
 # The name of one of several repeated modules: the stem that they share, and its number (`0`, `block3`).

@@ -56,7 +56,7 @@ def one_of(*choices: str) -> Rule:
 
 
 class MismatchError(Exception):
-    """What a value should be; `keys` lead to it, the innermost first."""
+    """The expected type of a value; `keys` lead to it, the innermost first."""
 
     def __init__(self, expected: str, value: Any) -> None:
         super().__init__(expected)

@@ -31,7 +31,7 @@ COMPLEXITY = {"low": 10**9, "medium": 10**10, "high": 10**11}
 
 
 class View:
-    """What the reports read. Everything here derives from the capture."""
+    """The data of the reports. Everything here derives from the capture."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -111,7 +111,7 @@ class View:
 
     @cached_property
     def measurements(self) -> Row | None:
-        """What real runs took; None where nothing was measured."""
+        """Time and memory of real runs; None where nothing was measured."""
         return Row(self.capture.measured.figures) if self.capture.measured else None
 
     @cached_property
@@ -123,12 +123,12 @@ class View:
 
     @cached_property
     def energy(self) -> Row | None:
-        """What a run consumes; None if not requested."""
+        """The energy of a run; None if not requested."""
         return Row(self.capture.energy.figures) if self.capture.energy else None
 
     @cached_property
     def advice(self) -> list[Row]:
-        """What to do about the model: likely bugs, then the largest expected gain."""
+        """Recommended changes: likely bugs, then the largest expected gain."""
         return [Row(row) for row in self.capture.advice]
 
     @cached_property

@@ -94,7 +94,7 @@ def value_figures(row: Members) -> Members:
 
 
 def quantization_of(row: Members) -> Members:
-    """What quantization would do to the values; empty if the tensor is already quantized."""
+    """The effect of quantizing the values; empty if the tensor is already quantized."""
     is_packed = holds_codes(row.get("dtype", ""), row.get("logical_elements"))
     return {} if is_packed else row.get("quantization") or {}
 

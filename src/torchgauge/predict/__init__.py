@@ -1,4 +1,4 @@
-"""What a model needs on a device that one need not have: memory, time and energy."""
+"""Memory, time and energy of a model on a device that need not be present."""
 
 from __future__ import annotations
 

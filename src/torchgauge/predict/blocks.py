@@ -29,7 +29,7 @@ _TILE_KEYS = 64.0  # of a tile
 _FEW_QUERIES = 8
 # Bytes that a multiprocessor loads in a microsecond, of keys and of masks; what all of them load of weights.
 _LOADED, _MASK_LOADED, _WEIGHTS_LOADED = 50e3, 40e3, 3e6
-# What the logarithm of a sharp minimum or maximum is multiplied by: a library's choice is not always the best.
+# Factors on the logarithm in a soft minimum and maximum: a library's choice is not always the best.
 _MINIMUM_SHARPNESS, _MAXIMUM_SHARPNESS = 12.0, 4.0
 _WIDTHS = np.log2([16.0, 32.0, 64.0, 128.0, 192.0, 256.0])
 # The logarithm of the efficiency at these widths of a head; what other widths than multiples of 64 take; then

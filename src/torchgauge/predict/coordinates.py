@@ -22,7 +22,7 @@ CACHE_BYTES = 40_000_000
 # Ops without a kernel: views and plain allocation. Those that fill memory (zeros, full) launch one.
 _SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "resize")
 _SIXTEEN = ("float16", "bfloat16")
-# What the logarithm of cold bytes is divided by: attention reads everything many times over.
+# Divisor of the logarithm of cold bytes: attention reads everything many times over.
 _COLD_SCALE = {"attention": 80, "recurrent": 40}
 
 
@@ -133,7 +133,7 @@ _GROUP_LAUNCHES_S, _GROUP_ELEMENT_S, _GROUP_COLD_ELEMENT_S, _GROUP_BLOCKS = 4e-6
 
 
 def _group_norm_seconds(data: TensorSpec, mean: TensorSpec) -> float:
-    """What a group norm takes on a GPU beyond a launch and its traffic. Of its three kernels the first has a block for
+    """Seconds of a group norm on a GPU beyond a launch and its traffic. Of its three kernels the first has a block for
     each group of each sample (`RowwiseMomentsCUDAKernel` of aten/src/ATen/native/cuda/group_norm_kernel.cu), so few
     and long groups leave most of the device idle. `mean` has an element per group."""
     elements = data.numel / max(mean.numel, 1)
@@ -147,7 +147,7 @@ def _log(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a family says about a call, for its `Place`."""
+    """The part of a call's `Place` that its family determines."""
 
     kind: str
     at: tuple[float, ...]

@@ -279,7 +279,7 @@ def succeeds_under(trace: Trace, settings: AllocatorSettings, limit: int, *, is_
 
 @dataclass
 class Prediction:
-    """What one run takes on one device."""
+    """The memory of one run on one device."""
 
     device: Device
     trace: Trace

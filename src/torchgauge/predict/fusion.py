@@ -31,7 +31,7 @@ def fused_by(compiled: Compiled, ops: Sequence[OpRecord]) -> list[OpRecord]:
         if kernel.kind == EXTERN:
             found += [op for op in (next(waiting, None),) if op is not None]
             continue
-        # What the kernel before wrote comes from the cache, the rest from memory.
+        # The output of the kernel before comes from the cache, the rest from memory.
         before = found[-1] if found else None
         near = min(before.signature.cost.bytes_written, kernel.bytes_read) if before else 0
         inputs = (_flat(near, dtype), _flat(kernel.bytes_read - near, dtype))

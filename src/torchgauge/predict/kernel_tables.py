@@ -74,8 +74,8 @@ class Located(NamedTuple):
 
 
 class Near(NamedTuple):
-    """What the measured neighbours of a place say: an interpolated value, the distance to the nearest of them, its
-    value, and how far the values of all differ (in octaves)."""
+    """The estimate from the measured neighbours of a place: an interpolated value, the distance to the nearest of them,
+    its value, and how far the values of all differ (in octaves)."""
 
     value: float
     distance: float
@@ -90,7 +90,7 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True)
 class Rates:
-    """What a plain model of a device takes: operations per second by type, bytes per second, seconds per launch."""
+    """Parameters of a plain model of a device: operations per second by type, bytes per second, seconds per launch."""
 
     flops_per_s: Mapping[str, float]
     bytes_per_s: float
@@ -160,11 +160,11 @@ class KernelTable:
         return replace(table, rows=rows)
 
     def modelled(self, places: Sequence[Place]) -> list[float]:
-        """What the plain models say: base-2 logarithms of seconds."""
+        """The predictions of the plain models: base-2 logarithms of seconds."""
         return self._modelled(places)[0]
 
     def features(self, places: Sequence[Place], near: Sequence[Near]) -> tuple[list[float], list[NDArray[np.float32]]]:
-        """What the plain models say, and of each place all that trees see."""
+        """The predictions of the plain models, and the features of each place for the trees."""
         octaves, views = self._modelled(places)
         rows = []
         for number, (place, modelled, around) in enumerate(zip(places, octaves, near, strict=True)):
@@ -249,8 +249,8 @@ class KernelTable:
         return [found[number] for number in range(len(places))]
 
     def near_rows(self, family: str, kind: str, at: Floats) -> list[Near]:
-        """What the neighbours of each row of coordinates say; those of similar kinds where the kind itself was hardly
-        measured."""
+        """The estimates from the neighbours of each row of coordinates; those of similar kinds where the kind itself
+        was hardly measured."""
         kinds, smoothing = self.rows.get(family, {}), _SMOOTHING_OF.get(family, _SMOOTHING)
         own = kinds.get(kind)
         found = interpolated(*own, at, *smoothing) if own is not None else []

@@ -29,7 +29,7 @@ _MULTIPROCESSORS = 132  # of the H200, whose table has such a model
 # Of a block's part of the depth less than this is not split off; the depth goes in steps of 32.
 _LEAST_DEPTH, _DEPTH_STEP = 64.0, 32.0
 _L2_BYTES_PER_US = 10e6
-# What the logarithm of a sharp minimum or maximum is multiplied by: a library's choice is not always the best.
+# Factors on the logarithm in a soft minimum and maximum: a library's choice is not always the best.
 _MINIMUM_SHARPNESS, _MAXIMUM_SHARPNESS = 12.0, 4.0
 ALIGNMENTS = (1, 2, 4, 8)
 # By tile: the logarithm of its efficiency, of the microseconds before and after its inner loop, how many blocks share
@@ -100,8 +100,8 @@ def microseconds(parameters: Array, sizes: Array, bytes_per_s: float, took: Arra
 
 
 def views(took: NDArray[np.float64]) -> NDArray[np.float32]:
-    """What trees see of the choices: the fastest tile and number of parts, and in octaves how much slower the fastest
-    choice with each tile and with each number of parts is."""
+    """Features of the choices, for the trees: the fastest tile and number of parts, and in octaves how much slower the
+    fastest choice with each tile and with each number of parts is."""
     best = took.argmin(1)
     fastest = np.log2(took[np.arange(len(took)), best])
     by_tile = np.log2(took.reshape(len(took), _COUNT, len(_SPLITS)))

@@ -192,7 +192,7 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
 
 
 def _amounts(view: View, key: str) -> Mapping[str, float]:
-    """What each module itself adds to the total, by path."""
+    """The contribution of each module to the total, without its children, by path."""
     if key in view.tree.own:
         return {node.path: node.own[key] for node in view.tree.walk()}
     if key in _OF_STEP:
