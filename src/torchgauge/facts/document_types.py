@@ -10,11 +10,12 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, final
 
-from torchgauge.facts.capture import Environment
+from torchgauge.facts.capture import Environment, TargetRecord
 from torchgauge.facts.compiled import Compiled
 from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PREDICTION, PROFILE, Unit, figures_of, keys_known
 from torchgauge.facts.files import AdapterRecord, PickleImport, TrainingRecord
 from torchgauge.facts.measurements import TraceRecord
+from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.op import CATEGORIES
 from torchgauge.facts.predictions import Bound, FitFacts
 from torchgauge.facts.schema import Count, MismatchError, Rule, check_of
@@ -63,14 +64,6 @@ class Tool(TypedDict):
     version: str
 
 
-class Target(TypedDict):
-    name: str
-    kind: str
-    format: str | None
-    files: Texts
-    metadata: NotRequired[dict[str, object]]
-
-
 class Input(Tensor):
     name: str
     inferred: str | None
@@ -82,21 +75,6 @@ class Run(TypedDict):
 
     mode: Literal["fake", "real"] | None
     input_bytes: Count
-
-
-_NAMES_ASSUMED = Rule(
-    lambda values: (
-        isinstance(values.get("assumed", []), list | tuple)
-        and all(isinstance(v, str) for v in values.get("assumed", []))
-    ),
-    "hyperparameters in which `assumed` is a list of names",
-)
-
-
-class Architecture(TypedDict):
-    family: str | None
-    layer_counts: dict[str, Count]
-    hyperparameters: Annotated[dict[str, Any], _NAMES_ASSUMED]
 
 
 def _has_figures(level: str) -> Rule:
@@ -987,9 +965,9 @@ class Common(TypedDict):
     tool: Tool
     created: str
     environment: Environment
-    target: Target
+    target: TargetRecord
     capture: Run
-    architecture: Architecture
+    architecture: ArchitectureRecord
     weights: list[Annotated[Weight, _STRIDES, _SPREAD]]
     weight_summary: NotRequired[Summary | None]
     against: NotRequired[Against | None]
