@@ -12,11 +12,9 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "torchgauge"
 LAYERS = (
-    "lazy",
     "errors",
     "registry",
     "nested",
-    "schema",
     "units",
     "progress",
     "cache",
@@ -28,11 +26,9 @@ LAYERS = (
     "source",
     "capture",
     "measure",
-    "compiled",
     "energy",
     "weights",
     "predict",
-    "language",
     "advise",
     "verify",
     "report",
@@ -43,13 +39,13 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "lazy", "errors", "registry", "nested", "schema", "units", "progress", "cache", "isolation", "facts", "cost",
+    "errors", "registry", "nested", "units", "progress", "cache", "isolation", "facts", "cost",
     "hardware", "checkpoint", "advise", "report",
 }  # fmt: skip
 # They ask torch about the machine, inside functions that only a run calls.
 TORCH_ON_USE = {"hardware/machine.py"}
 # A report shows what was found: it finds nothing out.
-REPORTED = {"lazy", "errors", "registry", "units", "cache", "facts", "hardware", "checkpoint", "advise", "report"}
+REPORTED = {"errors", "registry", "units", "cache", "facts", "hardware", "checkpoint", "advise", "report"}
 PRINTING = {"cli", "compat"}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 

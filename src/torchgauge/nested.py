@@ -3,8 +3,8 @@
 Some walks are different and stay where they are. `checkpoint.pickle.walk` and `torchscript.archive` read untrusted
 values that may contain themselves or one another millions of times: they have limits and visit each value once.
 `exported.live` replaces the list classes of torch.fx, and torch's own pytree serves programs that were exported with
-it. Some functions of `capture` and `language` also look into caches and other objects, or describe the values as they
-go.
+it. Some functions of `capture` and `predict.language` also look into caches and other objects, or describe the values
+as they go.
 """
 
 from __future__ import annotations

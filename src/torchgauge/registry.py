@@ -1,9 +1,13 @@
-"""Tables that decorators fill; registering a key twice is an error."""
+"""Tables that decorators fill, and the names of a package, which load their module on first use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import gc
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -11,7 +15,7 @@ Function = TypeVar("Function")
 
 
 class Registry(dict[Key, Value]):
-    """`what` names an entry in the error message, such as `meter`."""
+    """Registering a key twice is an error. `what` names an entry in its message, such as `meter`."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -35,3 +39,37 @@ class Registry(dict[Key, Value]):
             return function
 
         return store
+
+
+def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package. `homes`: the module that defines names, by its name below the package. They are
+    its `__all__`, unless it has one already."""
+    home_of = {name: f"{package}.{home}" for home, names in homes.items() for name in names}
+    vars(sys.modules[package]).setdefault("__all__", sorted(home_of))
+
+    def load(name: str) -> Any:
+        home = home_of.get(name)
+        if home is None:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        with collector_paused():  # what an import makes stays, and the objects of torch are many to search
+            value = getattr(importlib.import_module(home), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector during many small allocations that stay alive: a collection walks every object
+    of the process (0.2 s with transformers loaded). Reference counting still frees objects, so live memory is exact.
+
+    Also a decorator.
+    """
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_collecting:
+            gc.enable()

@@ -19,7 +19,7 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import Row
 from torchgauge.hardware import allows_tf32
 from torchgauge.report import Options
-from torchgauge.report.content import MOST_LINES, SHOWN, figure_text
+from torchgauge.report.content import ADVICE_ROWS, MOST_LINES, figure_text
 from torchgauge.report.content import advice as advice_content
 from torchgauge.report.formats import write_sections
 
@@ -135,11 +135,11 @@ def test_a_piece_of_advice_takes_three_lines_before_its_code(case: Planted, widt
 def test_more_advice_than_a_page_takes_is_counted() -> None:
     found = analyze()
     row = fusion(found.advice)
-    found.advice = [row] * (SHOWN + 3)
+    found.advice = [row] * (ADVICE_ROWS + 3)
 
     section = str(found).split("\nAdvice\n")[1].split("\n\n")[0]
 
-    assert section.count("fold the batch norm") == SHOWN
+    assert section.count("fold the batch norm") == ADVICE_ROWS
     assert "3 more" in section
 
 

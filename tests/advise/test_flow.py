@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.advise.planted import seen, timed
 from torchgauge.advise import Evidence, advise
-from torchgauge.advise.flow import LONGEST, pointwise_chains
+from torchgauge.advise.flow import MAX_FUSED_OPS, pointwise_chains
 from torchgauge.facts import OpRecord
 
 
@@ -128,7 +128,7 @@ def test_halves_of_a_chain_that_meet_are_one_and_a_product_parts_it() -> None:
     assert chains == [["exp", "tanh", "mul", "add"]]
 
 
-@pytest.mark.parametrize(("steps", "chains"), [(LONGEST // 2, [LONGEST]), (LONGEST, [])])
+@pytest.mark.parametrize(("steps", "chains"), [(MAX_FUSED_OPS // 2, [MAX_FUSED_OPS]), (MAX_FUSED_OPS, [])])
 def test_a_chain_longer_than_a_compiler_fuses_is_left_out(steps: int, chains: list[int]) -> None:
     class Long(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -51,6 +51,32 @@ REVIEWED: dict[str, dict[str, str]] = {
     "analysis/runs.py": {
         "getattr(torch, _AMP[asked])": OWN,
     },
+    "capture/copier.py": {
+        "type(kind.__name__, (kind,), harmless)": LIVE,
+    },
+    "capture/failures.py": {
+        "getattr(module, attribute, None)": OWN,
+    },
+    "capture/fake_run.py": {
+        "getattr(tensor, name)": LIVE,
+        "torch.ops.aten.clone.default": OWN,
+        "torch.ops.aten.lift_fresh.default": OWN,
+        "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,
+        "getattr(module, kind)": OWN,
+    },
+    "capture/restored_state.py": {
+        "getattr(flex, name, False)": OWN,
+        "setattr(flex, name, True)": OWN,
+        "getattr(table, getter)": OWN,
+        "getattr(table, setter)": OWN,
+        "hasattr(table, getter)": OWN,
+        "hasattr(table, setter)": OWN,
+    },
+    "capture/leftovers.py": {
+        "getattr(function, name, None)": LIVE,
+        "hasattr(type(owner), name)": LIVE,
+        "hasattr(value, slot.__name__)": LIVE,
+    },
     "capture/patched_functions.py": {
         "getattr(owner, name)": OWN,
         "setattr(owner, name, giving(original, place))": OWN,
@@ -65,21 +91,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "setattr(kind, _PRINTS, printed(vars(kind)[_PRINTS]))": OWN,
         "setattr(place, name, guarded(name, getattr(place, name)))": OWN,
         "setattr(kind, name, noted(name, getattr(kind, name)))": OWN,
-    },
-    "capture/failures.py": {
-        "getattr(module, attribute, None)": OWN,
-    },
-    "capture/fake_run.py": {
-        "getattr(tensor, name)": LIVE,
-        "torch.ops.aten.clone.default": OWN,
-        "torch.ops.aten.lift_fresh.default": OWN,
-        "torch.ops.aten.mkldnn_rnn_layer_backward.default": OWN,
-        "getattr(module, kind)": OWN,
-    },
-    "capture/leftovers.py": {
-        "getattr(function, name, None)": LIVE,
-        "hasattr(type(owner), name)": LIVE,
-        "hasattr(value, slot.__name__)": LIVE,
     },
     "capture/plan.py": {
         "getattr(torch, spec.dtype)": OWN,
@@ -109,19 +120,8 @@ REVIEWED: dict[str, dict[str, str]] = {
         "_PROBE.format(name=name)": OWN,
         "subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)": OWN,
     },
-    "capture/isolation.py": {
-        "getattr(flex, name, False)": OWN,
-        "setattr(flex, name, True)": OWN,
-        "getattr(table, getter)": OWN,
-        "getattr(table, setter)": OWN,
-        "hasattr(table, getter)": OWN,
-        "hasattr(table, setter)": OWN,
-    },
     "capture/triton_kernels.py": {
         "getattr(sys.modules.get(module), name, None)": OWN,
-    },
-    "capture/copier.py": {
-        "type(kind.__name__, (kind,), harmless)": LIVE,
     },
     "capture/values.py": {
         "_OPTIMIZER_SCALAR.format(op=name)": OWN,
@@ -191,17 +191,15 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(node, self.own, 0)": LIVE,
         "setattr(node, self.own, value)": LIVE,
     },
-    "compiled/inductor.py": {
-        "hasattr(convert_frame, guards)": OWN,
-        "fx.GraphModule": LIBRARY,
-        "subprocess.run([get_cpp_compiler(), '--version'], capture_output=True, check=True)": USER,
-    },
     "energy/apple.py": {
         "re.search(TEXT, text, re.MULTILINE)": OWN,
         "subprocess.run(_COMMAND, capture_output=True, text=True, check=True, timeout=10)": OWN,
     },
     "facts/predictions.py": {
         "getattr(facts, item.name)": DATACLASS,
+    },
+    "facts/schema.py": {
+        "getattr(value, item.name)": DATACLASS,
     },
     "facts/view.py": {
         "getattr(trace, name)": OWN,
@@ -235,23 +233,13 @@ REVIEWED: dict[str, dict[str, str]] = {
         "ctypes.CDLL(None, use_errno=True)": OWN,
         "os.open(device, os.O_PATH | os.O_CLOEXEC)": OWN,
     },
-    "language/answers.py": {
-        "whole.get_submodule(inside)": PATHS,
-        "getattr(cost, name)": OWN,
-    },
-    "language/costs.py": {
-        "getattr(cost, name)": OWN,
-    },
-    "language/folding.py": {
-        "replica.get_submodule(layer.path)": PATHS,
-    },
-    "lazy.py": {
-        "getattr(importlib.import_module(home), name)": OWN,
-        "importlib.import_module(home)": OWN,
-        "setattr(sys.modules[package], name, value)": OWN,
-    },
     "measure/calibrate.py": {
         "subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, en": OWN,
+    },
+    "measure/compiled/inductor.py": {
+        "hasattr(convert_frame, guards)": OWN,
+        "fx.GraphModule": LIBRARY,
+        "subprocess.run([get_cpp_compiler(), '--version'], capture_output=True, check=True)": USER,
     },
     "measure/nvml.py": {
         "ctypes.CDLL('nvml.dll' if sys.platform == 'win32' else 'libnvidia-ml.so.1')": OWN,
@@ -281,10 +269,25 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.aten._thnn_fused_gru_cell": OWN,
         "torch.ops.aten._thnn_fused_lstm_cell": OWN,
     },
+    "predict/language/answers.py": {
+        "whole.get_submodule(inside)": PATHS,
+        "getattr(cost, name)": OWN,
+    },
+    "predict/language/costs.py": {
+        "getattr(cost, name)": OWN,
+    },
+    "predict/language/folding.py": {
+        "replica.get_submodule(layer.path)": PATHS,
+    },
     "predict/steps.py": {
         "torch.ops.aten": OWN,
         "model.get_submodule(parent)": PATHS,
         "setattr(model.get_submodule(parent), name, _Adapted(module, rank))": PATHS,
+    },
+    "registry.py": {
+        "getattr(importlib.import_module(home), name)": OWN,
+        "importlib.import_module(home)": OWN,
+        "setattr(sys.modules[package], name, value)": OWN,
     },
     "report/budgets/verdicts.py": {
         "getattr(step, _OF_STEP[key])": OWN,
@@ -333,8 +336,11 @@ REVIEWED: dict[str, dict[str, str]] = {
         "Path(name)": USER,
         "getattr(torch, EXPORT_SCALARS[number])": OWN,
     },
-    "schema.py": {
-        "getattr(value, item.name)": DATACLASS,
+    "source/exported/live.py": {
+        "getattr(module, str(value.target))": LIVE,
+    },
+    "source/exported/plain_program.py": {
+        "fx.GraphModule": LIVE,
     },
     "source/exported/program.py": {
         "getattr(operator, name)": OWN,
@@ -342,15 +348,16 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(torch.ops.aten, name, None)": OWN,
         "torch.ops.aten": OWN,
     },
-    "source/exported/live.py": {
-        "getattr(module, str(value.target))": LIVE,
-    },
-    "source/exported/plain_program.py": {
-        "fx.GraphModule": LIVE,
-    },
     "source/files.py": {
         "getattr(torch, elements.most_common(1)[0][0])": OWN,
         "torch.load(index.path, map_location='cpu', weights_only=False)": ASKED,
+    },
+    "source/first_layer.py": {
+        "getattr(layer, rule.attribute)": OWN,
+        "getattr(module, rule.attribute, None)": OWN,
+        "getattr(self.layer, self.rule.attribute)": OWN,
+        "rule.says.format(getattr(layer, rule.attribute))": OWN,
+        "self.rule.says.format(getattr(self.layer, self.rule.attribute))": OWN,
     },
     "source/gguf_model.py": {
         "getattr(self, TEXT)": OWN,
@@ -366,6 +373,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/huggingface_inputs.py": {
         "getattr(config, name, None)": OWN,
     },
+    "source/identify/outline.py": {
+        "re.compile('|'.join(getattr(model, '_keys_to_ignore_on_save', None) or ('^$',)))": LIBRARY,
+    },
     "source/identify/registry.py": {
         "model.get_submodule(path)": PATHS,
         "model.set_submodule(path, nn.Identity())": PATHS,
@@ -378,9 +388,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(config, str(name))": LIBRARY,
         "getattr(config_class, key, None)": LIBRARY,
         "hasattr(default, key)": LIBRARY,
-    },
-    "source/identify/outline.py": {
-        "re.compile('|'.join(getattr(model, '_keys_to_ignore_on_save', None) or ('^$',)))": LIBRARY,
     },
     "source/identify/transformers.py": {
         "Path(str(import_module('transformers.models').__file__))": LIBRARY,
@@ -396,13 +403,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/inputs.py": {
         "getattr(model, name, None)": LIVE,
-    },
-    "source/first_layer.py": {
-        "getattr(layer, rule.attribute)": OWN,
-        "getattr(module, rule.attribute, None)": OWN,
-        "getattr(self.layer, self.rule.attribute)": OWN,
-        "rule.says.format(getattr(layer, rule.attribute))": OWN,
-        "self.rule.says.format(getattr(self.layer, self.rule.attribute))": OWN,
     },
     "source/modules.py": {
         "hasattr(module, name)": OWN,
@@ -454,15 +454,19 @@ REVIEWED: dict[str, dict[str, str]] = {
     "source/user_inputs.py": {
         "getattr(torch, _SHORT_NAMES.get(name, name), None)": OWN,
     },
+    "verify/bench.py": {
+        "getattr(tensor, name, None)": OWN,
+        "type(kind.__name__, kind.__bases__, dict(kind.__dict__))": LIVE,
+    },
     "verify/check.py": {
         "getattr(traced, name)": OWN,
-    },
-    "verify/edits.py": {
-        "compile(text, path, 'exec', dont_inherit=True)": LIVE,
     },
     "verify/code.py": {
         "compile(text, '<optimise>', 'exec')": LITERALS,
         "exec(compile(text, '<optimise>', 'exec'), scope)": LITERALS,
+    },
+    "verify/edits.py": {
+        "compile(text, path, 'exec', dont_inherit=True)": LIVE,
     },
     "verify/registry.py": {
         "import_module(TEXT)": OWN,
@@ -472,9 +476,8 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.load(Path(folder, 'order'), weights_only=False)": PARENT,
         "subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subpro": OWN,
     },
-    "verify/bench.py": {
-        "getattr(tensor, name, None)": OWN,
-        "type(kind.__name__, kind.__bases__, dict(kind.__dict__))": LIVE,
+    "verify/transformations/structure.py": {
+        "trial.model.get_submodule(path)": PATHS,
     },
     "verify/transformations/weights.py": {
         "getattr(torch, kinds[name])": LITERALS,
@@ -483,9 +486,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(model.get_submodule(path), name)": PATHS,
         "hasattr(trial.module(entry[0]), entry[1])": LITERALS,
         "_TWO_FOUR.format(layers=literal(layers))": LITERALS,
-    },
-    "verify/transformations/structure.py": {
-        "trial.model.get_submodule(path)": PATHS,
     },
     "weights/kernels/jit.py": {
         "getattr(self._cache, name)": OWN,

@@ -74,7 +74,7 @@ def _lower_limits() -> None:
     from torchgauge.checkpoint import limits
     from torchgauge.source import config_limits
 
-    recorder.OPS, recorder.STEPS, recorder.TENSORS, values.WORK = 1 << 11, 1 << 16, 1 << 16, 1 << 25
+    recorder.MAX_OPS, recorder.MAX_STEPS, recorder.MAX_TENSORS, values.MAX_WORK = 1 << 11, 1 << 16, 1 << 16, 1 << 25
     limits.PATH_STEPS, config_limits.MOST_REGISTERED = 30_000, 1 << 13
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torchgauge.compiled import with_times
 from torchgauge.facts import Compiled, CompiledGraph, CompiledKernel
 from torchgauge.measure import RUN, DeviceKernel, HostEvent, Profiled
+from torchgauge.measure.compiled import with_times
 
 MS = 1_000_000
 

@@ -10,8 +10,8 @@ import transformers as hf
 
 import torchgauge as tg
 from tests.llm.zoo import MODELS, real_cache_bytes
-from torchgauge.language import Observed, Pass, Point, cost_of, observe
 from torchgauge.predict import Library, find_device
+from torchgauge.predict.language import Observed, Pass, Point, cost_of, observe
 
 LIBRARY = Library(find_device("h200").chip)
 # Of the decoders with an encoder that takes text.

@@ -9,7 +9,7 @@ import pytest
 
 import torchgauge as tg
 from tests.llm.zoo import MODELS
-from torchgauge.language import extended
+from torchgauge.predict.language import extended
 
 
 def attention(config: Any, length: int, window: int | None = None) -> int:
@@ -159,8 +159,8 @@ def test_a_model_that_goes_over_its_tokens_one_by_one_is_extended_from_shorter_p
     model = MODELS["mamba"]()
     exact = tg.llm(model)
     wanted = exact.prefill(94), exact.decode(94), exact.cache_bytes(94)
-    monkeypatch.setattr("torchgauge.language.answers.MOST_OPS", 200)
-    monkeypatch.setattr("torchgauge.language.answers.STEPS", {8: (1, 2, 3, 4, 5)})
+    monkeypatch.setattr("torchgauge.predict.language.answers.MOST_OPS", 200)
+    monkeypatch.setattr("torchgauge.predict.language.answers.STEPS", {8: (1, 2, 3, 4, 5)})
     found = tg.llm(model)
     point = found._point(94, 1, 0)
     assert point["extended_from"] == [14, 22, 30, 38, 46]
@@ -176,8 +176,8 @@ def test_a_loop_over_chunks_is_extended_exactly(monkeypatch: pytest.MonkeyPatch)
     model = MODELS["qwen3_next"]()
     model.config.max_position_embeddings = 4096  # type: ignore[union-attr]
     exact = tg.llm(model).prefill(509)
-    monkeypatch.setattr("torchgauge.language.answers.MOST_OPS", 300)
-    monkeypatch.setattr("torchgauge.language.answers.STEPS", {64: (1, 2, 3, 4, 5)})
+    monkeypatch.setattr("torchgauge.predict.language.answers.MOST_OPS", 300)
+    monkeypatch.setattr("torchgauge.predict.language.answers.STEPS", {64: (1, 2, 3, 4, 5)})
     found = tg.llm(model)
     point = found._point(509, 1, 0)
     assert point["extended_from"] == [125, 189, 253, 317, 381]

@@ -26,7 +26,7 @@ from tests.report.saved_runs import RUNS, load_run
 from torchgauge.errors import UsageError
 from torchgauge.facts import Row, View
 from torchgauge.report import BY_FLOPS, COLUMNS, DEFAULT_COLUMNS, FORMATS, columns_of, flat_rows, render_bytes, top_ops
-from torchgauge.report.content import RANKED, summary_facts
+from torchgauge.report.content import RANKED_ROWS, summary_facts
 from torchgauge.units import format_bytes, format_count, format_exact
 
 Document = dict[str, Any]
@@ -145,7 +145,7 @@ def check_markdown(view: View, document: Document, data: bytes) -> None:
     check_summary(view, tables["Summary"][1:])
     ops = [
         [format_exact(op.calls), format_count(op.macs), format_count(op.flops)]
-        for op in top_ops(view, BY_FLOPS, RANKED[1])
+        for op in top_ops(view, BY_FLOPS, RANKED_ROWS[1])
     ]
     assert [row[2:5] for row in tables.get("Most expensive ops, equal calls together", [])[1:]] == ops
 

@@ -4,12 +4,12 @@ import dataclasses
 
 from tests.report.sample import BLOCKS, LINEAR_MACS, LINEAR_PARAMS, SQUARE, sample_capture, sample_view
 from torchgauge.facts import CODE, MODULES, Capture, ModuleRecord, ParamRecord, TensorSpec, View, figures_of
-from torchgauge.report import Block, fold
+from torchgauge.report import FoldedBlock, fold
 
 ADDITIVE = [figure.key for figure in figures_of(MODULES) if figure.additive and figure.known is CODE]
 
 
-def blocks_by_path(view: View) -> dict[str, Block]:
+def blocks_by_path(view: View) -> dict[str, FoldedBlock]:
     return {block.row.path: block for block in fold(view).walk()}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from torchgauge.facts import by_pattern, layer_of, place_of, stem_of
+from torchgauge.facts import by_pattern, indexed_name, layer_of, stem_of
 from torchgauge.weights import find_outliers
 
 
@@ -22,7 +22,7 @@ from torchgauge.weights import find_outliers
 def test_a_place_has_a_star_for_each_block_but_not_for_the_layer_itself(
     name: str, pattern: str, indices: tuple[int, ...]
 ) -> None:
-    assert place_of(name) == (pattern, indices)
+    assert indexed_name(name) == (pattern, indices)
 
 
 def test_experts_of_a_layer_are_not_layers() -> None:
@@ -43,7 +43,7 @@ def test_experts_of_a_layer_are_not_layers() -> None:
     ],
 )
 def test_a_stem_ends_where_layers_no_longer_differ(names: list[str], stem: tuple[str, int]) -> None:
-    assert stem_of(place_of(names[0]).pattern, names) == stem
+    assert stem_of(indexed_name(names[0]).pattern, names) == stem
 
 
 def test_names_without_an_index_have_no_siblings() -> None:

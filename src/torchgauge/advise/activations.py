@@ -18,7 +18,7 @@ from torchgauge.facts import OpRecord
 # Where functions are compared, all of them finite: between the kinks at -3, 0, 3 and 6, on both sides of each.
 _GRID = tuple(-8.03 + 0.37 * step for step in range(44))
 # Constants are often written with six digits; the two forms of GELU are 5e-4 apart.
-_CLOSE = 2e-5
+_TOLERANCE = 2e-5
 _MOST_OPS = 16
 
 
@@ -182,7 +182,9 @@ class _Cone:
             values = self._run({**self.constants, **dict(zip(unknown, tried, strict=True))})
             for function in FUNCTIONS if values else ():
                 wanted = map(function.value, _GRID)
-                if all(abs(got - want) <= _CLOSE * (1 + abs(want)) for got, want in zip(values, wanted, strict=True)):
+                if all(
+                    abs(got - want) <= _TOLERANCE * (1 + abs(want)) for got, want in zip(values, wanted, strict=True)
+                ):
                     return function
         return None
 

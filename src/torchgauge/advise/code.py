@@ -23,7 +23,7 @@ from torchgauge.facts import ModuleRecord
 # Their text can stand anywhere an operand can.
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
 # Columns of a line; longer calls are broken.
-_LONG = 100
+_LINE_COLUMNS = 100
 _FUNCTIONAL = "torch.nn.functional"
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -325,7 +325,7 @@ class Source:
         line = self._text[:start].rpartition(b"\n")[2].decode()
         margin = line[: len(line) - len(line.lstrip())]
         call = f"{function}({', '.join(arguments)})"
-        if len(line) + len(call) > _LONG:
+        if len(line) + len(call) > _LINE_COLUMNS:
             call = "".join([f"{function}(\n", *(f"{margin}    {each},\n" for each in arguments), f"{margin})"])
         return [Span(start, end, f"{call}{behind}".encode())]
 

@@ -15,7 +15,7 @@ _POINTWISE = {"elementwise", "activation"}
 # Ops between a chain and an op that may join it are followed so far back; beyond, they count as depending on it.
 _MOST_BETWEEN = 32
 # What torch's compiler fuses at most (`max_fusion_size`); longer chains are loops over a sequence, and left out.
-LONGEST = 64
+MAX_FUSED_OPS = 64
 
 Chain = list[OpRecord]
 
@@ -115,7 +115,7 @@ def pointwise_chains(flow: Flow) -> list[Chain]:
         for other in found:
             if other[0].module != op.module or other[0].signature.outputs[0].shape != shape:
                 continue
-            if other is chain or (len(other) <= LONGEST and _waits_for(flow, op, other, chain_of)):
+            if other is chain or (len(other) <= MAX_FUSED_OPS and _waits_for(flow, op, other, chain_of)):
                 continue
             # The smaller joins the larger: a chain grows at the cost of what is added; its earliest op is first
             small, chain = sorted((chain, other), key=len)
@@ -125,7 +125,7 @@ def pointwise_chains(flow: Flow) -> list[Chain]:
             chain[0], chain[at] = chain[at], chain[0]
             for member in small:
                 chain_of[member.index] = chain
-    chains = {id(chain): chain for chain in chain_of.values() if 1 < len(chain) <= LONGEST}
+    chains = {id(chain): chain for chain in chain_of.values() if 1 < len(chain) <= MAX_FUSED_OPS}
     return [sorted(chain, key=lambda op: op.index) for chain in chains.values()]
 
 

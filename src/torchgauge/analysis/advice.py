@@ -233,7 +233,7 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
 
 
 def _host_seconds(capture: Capture, host: Host, device_s: Mapping[int, float]) -> dict[int, float]:
-    """What each op takes of the host that launches the device's kernels, in the proportions of single calls. An even
+    """Host time of each op: of the host that launches the device's kernels, in the proportions of single calls. An even
     share of the modules' calls is included."""
     from torchgauge.predict.coordinates import is_silent
 
@@ -294,7 +294,7 @@ def code_check(
 
 
 class Opened(NamedTuple):
-    """What the user gave: a second process opens it once more."""
+    """The target as the user gave it: a second process opens it again."""
 
     target: str | nn.Module
     code: str | nn.Module | None

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torchgauge.analysis.runs import Run, RunOptions
 from torchgauge.errors import ForwardError, InputError, UsageError
-from torchgauge.facts import Bounds, FitFacts, MemoryMoment, Remedy, Suggestions, fit_row
+from torchgauge.facts import FitFacts, Remedy, Suggestions, fit_row
+from torchgauge.facts.schema import conform, read_records
 from torchgauge.report.fit import FitReport
 from torchgauge.report.table_rows import frame
-from torchgauge.schema import conform, read_records
 from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torchgauge.predict.allocator import AllocatorSettings
     from torchgauge.predict.devices import Device
-    from torchgauge.predict.fit import Moment, Prediction
+    from torchgauge.predict.fit import Prediction
     from torchgauge.source import InputSpec
 
     Apply = Callable[[Run, AllocatorSettings], tuple[Run, AllocatorSettings]]
@@ -254,12 +254,12 @@ class Case:
             required_bytes=found.required_bytes,
             context_bytes=found.context_bytes,
             before_bytes=replay.before_bytes,
-            bounds={name: Bounds(span.low, span.high) for name, span in found.bounds.items()},
+            bounds=found.bounds,
             by_class=dict(replay.by_class),
-            peak=_moment(replay.peak) if replay.peak is not None else {},
+            peak=replay.peak,
             holders=[{"module": module, "bytes": nbytes} for module, nbytes in replay.holders],
             loss=found.trace.loss or None,
-            timeline=[_moment(moment) for moment in replay.timeline],
+            timeline=list(replay.timeline),
             course=dict(replay.course),
             warnings=list(found.trace.warnings),
         )
@@ -406,10 +406,6 @@ class Case:
             if head and frozen:
                 code = f"model.requires_grad_(False); model.{head}.requires_grad_(True)"
                 yield Change(f"train {head} alone", code, changed(frozen=frozen), "trained", f"trains {head} only")
-
-
-def _moment(moment: Moment) -> MemoryMoment:
-    return cast("MemoryMoment", dict(vars(moment)))
 
 
 def largest(fits: Callable[[int], bool], guess: int, limit: int | None = None) -> int:

@@ -24,10 +24,10 @@ from torchgauge.facts import (
     PredictedTimes,
     forecast_row,
 )
-from torchgauge.lazy import collector_paused
+from torchgauge.facts.schema import read_records
+from torchgauge.registry import collector_paused
 from torchgauge.report.forecast import ForecastReport
 from torchgauge.report.table_rows import frame
-from torchgauge.schema import read_records
 from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:

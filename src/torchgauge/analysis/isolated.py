@@ -17,7 +17,7 @@ from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError
 from torchgauge.isolation import is_isolated
-from torchgauge.lazy import collector_paused
+from torchgauge.registry import collector_paused
 
 if TYPE_CHECKING:
     from torchgauge.isolation.channel import Message
@@ -28,7 +28,7 @@ Found = TypeVar("Found", bound=Analysis)
 
 # A document's numbers and texts take several times its size once they are Python objects (measured: 5 to 8).
 _OBJECTS_PER_BYTE = 8
-# What every reader uses besides the package `checkpoint`; none of them loads torch.
+# Modules that every reader uses besides the package `checkpoint`; none of them loads torch.
 _MODULES = (
     "facts.document", "report.escape", "report.registry", "report.formats.json", "source.architecture",
     "source.source", "source.state_names", "source.weight_tree",

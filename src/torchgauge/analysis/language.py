@@ -28,11 +28,11 @@ from torchgauge.facts.language import (
     PointFacts,
     StepRow,
 )
+from torchgauge.facts.schema import conform
 from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage
 from torchgauge.report.llm import LlmReport, without_modules
 from torchgauge.report.table_rows import frame
-from torchgauge.schema import conform
 from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.hardware.devices import Roof
-    from torchgauge.language.passes import Point
+    from torchgauge.predict.language.passes import Point
 
 # Bits per weight as they are stored, scales and zero points included.
 WEIGHT_BITS: dict[str, float] = {
@@ -52,12 +52,12 @@ WEIGHT_BITS: dict[str, float] = {
 }  # fmt: skip
 CACHE_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4.5}
 CONCURRENT = (1, 8, 64)
-_LORA = (16, "*")
+_DEFAULT_LORA = (16, "*")
 # The default rate for drafted tokens: within the range that Leviathan, Kalman and Matias report for drafts of the
 # same family ("Fast inference from transformers via speculative decoding", 2023).
 _ACCEPTANCE = 0.7
 # A context at which nearly all of a step is weights, and a batch at which every expert is reached.
-_SHORT, _LARGE = 16, 1024
+_SHORT_CONTEXT, _LARGE_BATCH = 16, 1024
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def llm(
     rank, _, pattern = rest.partition(":")
     if kind != "lora" or (rest and not rank.isdigit()) or rank == "0":
         raise UsageError(f"adapter must be lora or lora:RANK:PATTERN, such as lora:16:*q_proj.weight, not '{adapter}'")
-    trained = None if adapter is None else (int(rank or _LORA[0]), pattern or _LORA[1])
+    trained = None if adapter is None else (int(rank or _DEFAULT_LORA[0]), pattern or _DEFAULT_LORA[1])
     settings = Settings(chosen_dtype(dtype), execution, trained)
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else type(target).__name__
     devices = [] if on is None else [on] if isinstance(on, str) else list(on)
@@ -279,8 +279,8 @@ class _Model:
         self, settings: Settings, points: Sequence[Point], devices: Sequence[str], *, describes: bool
     ) -> Answer:
         from torchgauge.analysis.runs import library_of
-        from torchgauge.language.answers import Question, answer
         from torchgauge.predict.devices import find_device
+        from torchgauge.predict.language.answers import Question, answer
         from torchgauge.source import resolve
         from torchgauge.source.process_state import pretended_absent
 
@@ -389,7 +389,7 @@ class Llm:
 
     def paged_cache_bytes(self, tokens: int, sequences: int = 1) -> int:
         """Bytes of the cache as servers allocate it: in pages of `page_size` tokens; a prefix shares whole pages."""
-        from torchgauge.language.capacity import paged_bytes, shared_bytes
+        from torchgauge.predict.language.capacity import paged_bytes, shared_bytes
 
         held, page = self._point(tokens, 1, self._encoder(tokens), last_logits=True)["cache"], self.asked.page_size
         paged = paged_bytes(held, tokens, page)
@@ -416,8 +416,8 @@ class Llm:
         holds is checked at 1, or where it says that decode turns."""
         context = context or self.context
         ridge = self._roof(on).ridge
-        low = max((count for count in self.asked.concurrent if 1 < count < _LARGE), default=_LARGE // 2)
-        self._want([(context, count, True) for count in (1, low, _LARGE)])
+        low = max((count for count in self.asked.concurrent if 1 < count < _LARGE_BATCH), default=_LARGE_BATCH // 2)
+        self._want([(context, count, True) for count in (1, low, _LARGE_BATCH)])
 
         def work(count: int) -> tuple[int, int]:
             point = self._point(context, count, self._encoder(context), last_logits=True)
@@ -428,8 +428,9 @@ class Llm:
             flops, moved = work(count)
             return flops >= ridge * moved
 
-        (flops_low, moved_low), (flops, moved) = work(low), work(_LARGE)
-        flops_each, moved_each = ((flops - flops_low) / (_LARGE - low), (moved - moved_low) / (_LARGE - low))
+        (flops_low, moved_low), (flops, moved) = work(low), work(_LARGE_BATCH)
+        flops_each = (flops - flops_low) / (_LARGE_BATCH - low)
+        moved_each = (moved - moved_low) / (_LARGE_BATCH - low)
 
         def found(count: int) -> Crossover:
             own_flops, own_moved = work(count)
@@ -439,15 +440,15 @@ class Llm:
             return found(1)
         if flops_each <= ridge * moved_each:
             return Crossover(on, context, None, flops_each / moved_each, ridge, flops_each, moved_each)
-        gap = ridge * (moved - moved_each * _LARGE) - (flops - flops_each * _LARGE)
+        gap = ridge * (moved - moved_each * _LARGE_BATCH) - (flops - flops_each * _LARGE_BATCH)
         count = max(ceil(gap / (flops_each - ridge * moved_each)), 1)
-        one = flops - flops_each * (_LARGE - 1), moved - moved_each * (_LARGE - 1)
+        one = flops - flops_each * (_LARGE_BATCH - 1), moved - moved_each * (_LARGE_BATCH - 1)
         if one == work(1):
             return found(count)
         self._want([(context, number, True) for number in (count, max(count - 1, 1))])
         if is_bound(count) and not is_bound(max(count - 1, 1)):
             return found(count)
-        return found(_most(lambda number: -1.0 if is_bound(number) else 1.0, max(count, _LARGE)) + 1)
+        return found(_most(lambda number: -1.0 if is_bound(number) else 1.0, max(count, _LARGE_BATCH)) + 1)
 
     def fits(
         self,
@@ -457,8 +458,8 @@ class Llm:
         concurrent: Iterable[int] | None = None,
     ) -> list[FitRow]:
         """For each device, context and number of concurrent sequences: whether it fits, and what it takes."""
-        from torchgauge.language.capacity import fewest_devices, need
         from torchgauge.predict.devices import find_devices
+        from torchgauge.predict.language.capacity import fewest_devices, need
 
         devices = find_devices(on if on is not None else self.asked.devices or "h200")
         lengths = list(contexts) if contexts is not None else self.contexts()
@@ -485,7 +486,7 @@ class Llm:
     def most_sequences(self, on: str, context: int | None = None) -> int:
         """How many sequences of this length fit on a device together; 0 if none does."""
         context = context or self.context
-        return _most(lambda count: self._room(on, context, count), 1 << 16, (*self.asked.concurrent, _LARGE))
+        return _most(lambda count: self._room(on, context, count), 1 << 16, (*self.asked.concurrent, _LARGE_BATCH))
 
     def _room(self, on: str, context: int, sequences: int) -> float:
         """Bytes that are left if it surely fits; negative if not."""
@@ -516,7 +517,7 @@ class Llm:
         return min(context + self._steps, self.context_limit or context + self._steps)
 
     def _at(self, tokens: int, batch: int, encoder_tokens: int, last_logits: bool) -> Point:
-        from torchgauge.language.passes import Point
+        from torchgauge.predict.language.passes import Point
 
         prefix = self.asked.prefix if self.asked.prefix < tokens else 0
         return Point(tokens, batch, encoder_tokens, last_logits, prefix, self._steps - 1)
@@ -546,7 +547,7 @@ class Llm:
 
     def _shared(self, held: Sequence[HeldFacts], tokens: int, sequences: int) -> int:
         """The bytes that a prefix takes in the cache of one sequence."""
-        from torchgauge.language.capacity import shared_bytes
+        from torchgauge.predict.language.capacity import shared_bytes
 
         prefix = min(self.asked.prefix, tokens)
         return self._scaled(shared_bytes(held, tokens, prefix), held) // sequences if prefix else 0
@@ -618,7 +619,11 @@ class Llm:
         context, facts = self.context, self.facts
         counts, lengths = list(self.asked.concurrent), self.contexts()
         devices = self.asked.devices or ("h200",)
-        turning = [(length, count) for length in (min(_SHORT, context), context) for count in (1, max(counts), _LARGE)]
+        turning = [
+            (length, count)
+            for length in (min(_SHORT_CONTEXT, context), context)
+            for count in (1, max(counts), _LARGE_BATCH)
+        ]
         wanted = [(length, count) for length in lengths for count in (1, *counts)]
         self._want([(length, count, True) for length, count in (*wanted, *turning)])
         encoder, drafts, adapter = self._encoder(context), self.asked.speculative, self._settings.adapter
@@ -670,7 +675,7 @@ class Llm:
             roof = self._roof(device)
         except UsageError:
             return row
-        lengths = sorted({min(_SHORT, self.context), self.context})
+        lengths = sorted({min(_SHORT_CONTEXT, self.context), self.context})
         turning = [self.crossover(device, length) for length in lengths]
         row["flops_per_s"], row["bytes_per_s"], row["ridge"] = roof.flops_per_s, roof.bytes_per_s, roof.ridge
         row["crossovers"] = [cast("CrossoverRow", asdict(one)) for one in turning]

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import torch
 
     from torchgauge.capture import Request, Trace
-    from torchgauge.compiled import CompiledRuns
     from torchgauge.energy.carbon import Footprint
     from torchgauge.facts.document_types import SweepPoint
+    from torchgauge.measure.compiled import CompiledRuns
     from torchgauge.measure.settings import Settings
     from torchgauge.measure.subject import Subject
     from torchgauge.measure.target import MeasureOptions
@@ -56,7 +56,7 @@ def measure_runs(
     given: GivenInputs,
     compiled: CompiledRuns | None = None,
 ) -> tuple[Measured, EnergyFacts | None]:
-    """What the runs took, and the metered energy, which `complete_energy` completes with estimates."""
+    """The measurements of the runs, and the metered energy, which `complete_energy` completes with estimates."""
     from torchgauge.energy.target import EnergyWatch, with_efficient_points
     from torchgauge.measure.settings import OPS
     from torchgauge.measure.target import measure_target, refused

@@ -55,7 +55,7 @@ def chosen_execution(execution: str | None, target: Any) -> str:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
     # Dynamo is loaded once a model has been compiled.
     if execution is None and isinstance(target, Module) and "torch._dynamo" in sys.modules:
-        from torchgauge.compiled import is_compiled
+        from torchgauge.measure.compiled import is_compiled
 
         return COMPILED if is_compiled(target) else EAGER
     return execution or EAGER

@@ -28,8 +28,8 @@ from torchgauge.analysis.weight_scan import read_statistics
 from torchgauge.errors import InputError, TorchgaugeError, UsageError, errors_as_torchgauge
 from torchgauge.facts import COMPILED, Capture, EnergyFacts
 from torchgauge.facts.experts import dense_warnings
-from torchgauge.lazy import collector_paused
 from torchgauge.progress import Progress, stage
+from torchgauge.registry import collector_paused
 from torchgauge.source.target_check import check_target
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def analyze(
         if asked is not None:
             compiled = None
             if runs.compiled:
-                from torchgauge.compiled import CompiledRuns, root_options
+                from torchgauge.measure.compiled import CompiledRuns, root_options
 
                 compiled = CompiledRuns(request, root_options(target))
             measured, metered = measure_runs(source, asked, progress, traced, request, given, compiled)
@@ -194,7 +194,7 @@ def analyze(
 
 
 class Runs(NamedTuple):
-    """What runs the model's code for more than its ops."""
+    """Requests that run the model's code for more than its ops."""
 
     measured: bool
     verified: bool
@@ -234,7 +234,7 @@ def open_source(
         remarks = (*remarks, MEASURED_OUTSIDE if runs.are_real else COMPILED_OUTSIDE)
     source = replace(source, warnings=(*source.warnings, *remarks))
     if runs.compiled:
-        from torchgauge.compiled import require_code
+        from torchgauge.measure.compiled import require_code
 
         require_code(source)
     if runs.are_real:
@@ -256,7 +256,7 @@ def add_compiled(
 ) -> Capture:
     """The capture with what torch.compile would make of the model. If it was not asked for and cannot be done, a
     warning says so."""
-    from torchgauge.compiled import compile_model, root_options
+    from torchgauge.measure.compiled import compile_model, root_options
 
     try:
         with stage("compiling", shown=progress):

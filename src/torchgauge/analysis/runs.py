@@ -33,8 +33,8 @@ _AMP = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What is run and how, in the words of the callers of `fit` and `forecast`. It is sent to the process that reads a
-    file."""
+    """The model and how it is run, in the words of the callers of `fit` and `forecast`. It is sent to the process that
+    reads a file."""
 
     target: Any
     mode: str = "inference"
@@ -218,7 +218,7 @@ class Run:
         import torch
 
         from torchgauge.capture import Request
-        from torchgauge.compiled import compile_model
+        from torchgauge.measure.compiled import compile_model
 
         if self.kernels is not None and self.kernels.kernels:
             return self.kernels, f"fusions are those of Inductor's {self.kernels.device.upper()} backend"

@@ -72,7 +72,7 @@ def _architecture(source: Source, traced: Trace) -> ArchitectureRecord:
 
 
 def stored_capture(source: Source) -> Capture:
-    """What follows from names and shapes if there is no code to run."""
+    """The capture of a model without code: from names and shapes."""
     from torchgauge.source.architecture import describe_shapes
     from torchgauge.source.state_names import model_shapes
     from torchgauge.source.weight_tree import module_records, module_types, param_records

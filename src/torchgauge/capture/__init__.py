@@ -1,9 +1,9 @@
 """One pass over a model: ops, modules, shapes and live memory, without its arithmetic."""
 
 from torchgauge.capture.fake_run import FakeRun
-from torchgauge.capture.isolation import SETTINGS, nesting, undisturbed
 from torchgauge.capture.paths import ModulePaths, unwrap
 from torchgauge.capture.recorder import Recorder, source_text
+from torchgauge.capture.restored_state import SETTINGS, nesting, undisturbed
 from torchgauge.capture.run import Request, Trace, trace, trace_fake, trace_real
 from torchgauge.capture.supported import death_text, missing_arithmetic, unsupported
 

@@ -97,9 +97,9 @@ def _describe(structure: object) -> str:
 
 
 # Models of one kind are often made for one of these sizes.
-_USUAL = (224, 256, 299, 384, 512, 128, 160, 192, 96, 64, 32, 28, 48, 16)
-_LARGEST, _TRIALS, _SECONDS = 4096, 40, 10.0
-_ROUNDS = 4
+_USUAL_SIZES = (224, 256, 299, 384, 512, 128, 160, 192, 96, 64, 32, 28, 48, 16)
+_LARGEST_SIZE, _MAX_TRIALS, _MAX_SECONDS = 4096, 40, 10.0
+_MAX_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +159,14 @@ def fitting_input(candidate: Candidate, misfit: Misfit, attempt: Trial) -> Candi
     """The candidate with a shape of its main input for which the model runs; None where none is found."""
     if not _shape(candidate):
         return None
-    deadline, left = time.monotonic() + _SECONDS, _TRIALS
+    deadline, left = time.monotonic() + _MAX_SECONDS, _MAX_TRIALS
 
     def tried(changed: Candidate) -> Misfit | bool | None:
         nonlocal left
         left -= 1
         return False if left < 0 or time.monotonic() > deadline else attempt(changed)
 
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         following: tuple[Candidate, Misfit] | None = None
         for shape in _direct(_shape(candidate), misfit):
             changed = _with_shape(candidate, shape)
@@ -214,12 +214,12 @@ def _by_size(candidate: Candidate, misfit: Misfit, tried: Trial) -> Candidate | 
             return 0
         return 1 if isinstance(found, Misfit) and found.layer == misfit.layer and found.got > misfit.needed else -1
 
-    low, high = 0, _LARGEST
+    low, high = 0, _LARGEST_SIZE
     while high - low > 1:
         middle = (low + high) // 2
         found = outcome(middle)
         if found == 0:
-            usual = next((size for size in _USUAL if low < size < high and outcome(size) == 0), middle)
+            usual = next((size for size in _USUAL_SIZES if low < size < high and outcome(size) == 0), middle)
             return sized(usual)
         low, high = (middle, high) if found < 0 else (low, middle)
     return None

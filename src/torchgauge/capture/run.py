@@ -19,13 +19,13 @@ from torchgauge.capture.copier import Copier, TensorCopies, is_plain, sharing_me
 from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
-from torchgauge.capture.isolation import initialised_copy, is_lazy, prepared, undisturbed
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, hub_functions_given, memory_lent
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
 from torchgauge.capture.real import RealRun
 from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of, spec_of_real
+from torchgauge.capture.restored_state import initialised_copy, is_lazy, prepared, undisturbed
 from torchgauge.capture.second_call import HeldBytes, SecondCall, compare_calls, held_tensors
 from torchgauge.capture.sharded import is_split
 from torchgauge.capture.structure import map_tensors, materialise, tensors_within
@@ -45,8 +45,8 @@ from torchgauge.facts import (
     TensorSpec,
     is_within,
 )
-from torchgauge.lazy import collector_paused
 from torchgauge.nested import items_of
+from torchgauge.registry import collector_paused
 from torchgauge.source import Candidate
 from torchgauge.source.allowed_ops import holds_foreign, mark_foreign
 from torchgauge.source.candidate import forward_signature
@@ -266,7 +266,7 @@ def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What a run left behind. `reason` is why the model ran for real, None for a run on fake tensors; `results` are the
+    """The result of a run. `reason` is why the model ran for real, None for a run on fake tensors; `results` are the
     ops that wrote what the model returns, each once, in order."""
 
     reason: str | None

@@ -1,6 +1,6 @@
-"""What a model holds: tensors that stay after their last reader and, shown by a second call, attributes that hold more
-tensors after every call (a list that is never emptied, a tensor that grows) and ops that only the first call runs, such
-as those of a table that is cached."""
+"""Memory that a model holds: tensors that stay after their last reader and, shown by a second call, attributes that
+hold more tensors after every call (a list that is never emptied, a tensor that grows) and ops that only the first call
+runs, such as those of a table that is cached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchgauge.facts import GrowingAttribute, HeldTensor, OpRecord
 
 # Attributes that every module has; of these a forward writes to buffers alone.
 _OF_TORCH = frozenset(vars(nn.Module()))
-_DEEPEST, _LONGEST = 3, 10_000
+_MAX_DEPTH, _MAX_ITEMS = 3, 10_000
 _ADD = frozenset(("append", "appendleft", "extend", "add", "insert", "update", "setdefault"))
 _EMPTY = frozenset(("clear", "pop", "popleft", "popitem", "reset"))
 _FRESH = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "zeros", "empty", "new_zeros"))
@@ -31,7 +31,8 @@ _FRESH = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict"
 # Of the eight rounds of a short loop the last one's tensor is in use.
 _LEAST_HELD = 7
 
-Place = tuple[int, str]
+# The number of a module, and the name of one of its attributes.
+AttributeKey = tuple[int, str]
 
 
 class HeldBytes:
@@ -48,12 +49,12 @@ class HeldBytes:
         }
         self._bytes = dict(self._held())
 
-    def grown(self) -> dict[Place, int]:
+    def grown(self) -> dict[AttributeKey, int]:
         """The attributes that hold more by now, and how much more."""
         more = ((place, nbytes - self._bytes.get(place, 0)) for place, nbytes in self._held())
         return {place: nbytes for place, nbytes in more if nbytes > 0}
 
-    def _held(self) -> Iterator[tuple[Place, int]]:
+    def _held(self) -> Iterator[tuple[AttributeKey, int]]:
         known: dict[int, int] = {}  # by the id of a value: all layers hold the same configuration
         for number, module in self._modules.items():
             attributes = vars(module).items()
@@ -148,14 +149,14 @@ def compare_calls(
     return SecondCall(tuple(growing), tuple(reversed(once)))
 
 
-def _tensor_bytes(value: object, depth: int = _DEEPEST) -> int:
+def _tensor_bytes(value: object, depth: int = _MAX_DEPTH) -> int:
     if type(value) is FakeTensor:
         return value.spec.nbytes
     if isinstance(value, torch.Tensor):
         return value.nbytes
     if isinstance(value, list | tuple | set | dict | deque):
         is_bounded = isinstance(value, deque) and value.maxlen is not None
-        if not depth or is_bounded or len(value) > _LONGEST:
+        if not depth or is_bounded or len(value) > _MAX_ITEMS:
             return 0
         items = value.values() if isinstance(value, dict) else value
     elif isinstance(value, nn.Module) or not depth or not hasattr(value, "__dict__") or not is_plain(type(value)):

@@ -197,7 +197,7 @@ def layer_norm(arguments: Arguments, specs: Specs) -> Result:
     return _dense(x, specs), statistics, statistics
 
 
-_PAGE = 4096
+_PAGE_BYTES = 4096
 
 
 @shape_rule("aten::mkldnn_rnn_layer")
@@ -229,7 +229,7 @@ def workspace_bytes(steps: int, batch: int, features: int, units: int, itemsize:
     widest = padded(max(features, units))
     parts = [steps * batch * padded(4 * units), steps * batch * padded(units), *3 * [states * widest]]
     parts += 2 * [states * units]
-    return sum(-(-part * itemsize // _PAGE) * _PAGE for part in parts)
+    return sum(-(-part * itemsize // _PAGE_BYTES) * _PAGE_BYTES for part in parts)
 
 
 @shape_rule("aten::_cudnn_rnn")

@@ -21,7 +21,9 @@ from torch import nn
 from torchgauge.capture.copier import Copier
 from torchgauge.source.modules import all_modules
 
-Place = tuple[dict[str, nn.Parameter | None], str]  # the registry of a module, and the name of a parameter in it
+ParameterSlot = tuple[
+    dict[str, nn.Parameter | None], str
+]  # the registry of a module, and the name of a parameter in it
 
 _STATE = "torch.distributed.fsdp._fully_shard._fsdp_state"
 _REMARK = "fully_shard: analysed as one process with whole parameters; the communication is not counted"
@@ -38,7 +40,7 @@ def gather_parameters(model: nn.Module, copier: Copier) -> None:
         for state in _states_of(module):
             sharded.setdefault(id(state), (state, []))[1].append(module)
     for state, modules in sharded.values():
-        places: list[Place] = []
+        places: list[ParameterSlot] = []
         for shard in _shards_of(state):
             whole, info = _whole(shard, copier), shard._module_info
             owners = zip((info.module, *info.shared_modules), (info.param_name, *info.shared_param_names), strict=True)
@@ -105,7 +107,7 @@ def _whole(shard: Any, copier: Copier) -> nn.Parameter:
     return nn.Parameter(whole, requires_grad=shard.sharded_param.requires_grad)
 
 
-def _replace_hooks(replica: nn.Module, state: Any, places: list[Place]) -> None:
+def _replace_hooks(replica: nn.Module, state: Any, places: list[ParameterSlot]) -> None:
     for hooks in (replica._forward_pre_hooks, replica._forward_hooks):
         for key, hook in list(hooks.items()):
             if _owner(hook) is state:

@@ -377,14 +377,14 @@ def _is_float(dtype: torch.dtype) -> bool:
 # How much tensor content a run may know: computing it takes real memory and real time.
 
 # Of one tensor. Integers and truth values are masks and positions; floats only what the forward itself makes.
-LIMIT = 1 << 22
-FLOAT_LIMIT = 1 << 20
+MAX_ELEMENTS = 1 << 22
+MAX_FLOAT_ELEMENTS = 1 << 20
 # Of all that are alive at a time: as much as sixteen of the largest.
 HELD_BYTES = 1 << 29
 # Multiply-accumulates of one op: kernels of convolutions and products may unfold their inputs into as many numbers.
 OP_MACS = 1 << 26
 # Elements read and written, and multiply-accumulates, of a whole run: a few seconds.
-WORK = 1 << 31
+MAX_WORK = 1 << 31
 
 
 class Knowledge:
@@ -397,7 +397,7 @@ class Knowledge:
     def has_room(self, elements: int, dtype: torch.dtype) -> bool:
         is_float = dtype.is_floating_point or dtype.is_complex
         fits = self.held_bytes + elements * dtype.itemsize <= HELD_BYTES
-        return fits and elements <= (FLOAT_LIMIT if is_float else LIMIT)
+        return fits and elements <= (MAX_FLOAT_ELEMENTS if is_float else MAX_ELEMENTS)
 
     def affords(self, read: Iterable[FakeTensor], made: Iterable[FakeTensor], macs: int = 0) -> bool:
         """Whether an op may be computed for real; if so, its work is added to the budget. An expanded tensor is small
@@ -405,7 +405,7 @@ class Knowledge:
         work = macs
         for fake in read:
             elements = fake.numel()
-            if elements > LIMIT:
+            if elements > MAX_ELEMENTS:
                 return False
             work += elements
         for fake in made:
@@ -413,7 +413,7 @@ class Knowledge:
             if not self.has_room(elements, fake.dtype):
                 return False
             work += elements
-        if macs > OP_MACS or self.work + work > WORK:
+        if macs > OP_MACS or self.work + work > MAX_WORK:
             return False
         self.work += work
         return True

@@ -15,8 +15,8 @@ from torchgauge.checkpoint.registry import FOLDERS, find_format, silent
 from torchgauge.checkpoint.signatures import describe, describe_folder
 from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.errors import FormatError
-from torchgauge.lazy import collector_paused
 from torchgauge.progress import Progress
+from torchgauge.registry import collector_paused
 
 # Importing a format registers it.
 FORMAT_MODULES = (distributed, gguf, legacy, safetensors, torch_zip, exported, torchscript, ranked, sharded)

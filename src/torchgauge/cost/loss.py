@@ -15,23 +15,23 @@ from torchgauge.facts import TensorSpec
 _NONE, _MEAN = 0, 1
 
 
-class Rate(NamedTuple):
+class LossRate(NamedTuple):
     """`backward` is None if the gradient is not a separate op."""
 
     forward: int
     backward: int | None = None
 
 
-_ELEMENTWISE: Mapping[str, Rate] = {
-    "mse_loss": Rate(2, 3),  # (x − y)²; 2 (x − y) g
-    "l1_loss": Rate(2),
-    "smooth_l1_loss": Rate(6, 5),  # |x − y|, compare, z² / 2β
-    "huber_loss": Rate(5, 5),  # |x − y|, compare, z² / 2
-    "binary_cross_entropy": Rate(8, 6),  # −(y log x + (1 − y) log(1 − x)); (x − y) / (x (1 − x)) g
-    "binary_cross_entropy_with_logits": Rate(10),  # (1 − y) x + max(−x, 0) + log(1 + exp(−|x|))
-    "soft_margin_loss": Rate(4, 6),  # log(1 + exp(−y x))
-    "kl_div": Rate(3),  # y (log y − x)
-    "poisson_nll_loss": Rate(3),  # exp(x) − y x
+_ELEMENTWISE: Mapping[str, LossRate] = {
+    "mse_loss": LossRate(2, 3),  # (x − y)²; 2 (x − y) g
+    "l1_loss": LossRate(2),
+    "smooth_l1_loss": LossRate(6, 5),  # |x − y|, compare, z² / 2β
+    "huber_loss": LossRate(5, 5),  # |x − y|, compare, z² / 2
+    "binary_cross_entropy": LossRate(8, 6),  # −(y log x + (1 − y) log(1 − x)); (x − y) / (x (1 − x)) g
+    "binary_cross_entropy_with_logits": LossRate(10),  # (1 − y) x + max(−x, 0) + log(1 + exp(−|x|))
+    "soft_margin_loss": LossRate(4, 6),  # log(1 + exp(−y x))
+    "kl_div": LossRate(3),  # y (log y − x)
+    "poisson_nll_loss": LossRate(3),  # exp(x) − y x
 }
 # Per element: margin − x[target] + x, maximum with 0, sum; a weight or power is left out.
 _MARGIN_FLOPS = 4

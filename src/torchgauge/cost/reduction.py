@@ -17,20 +17,20 @@ from torchgauge.cost.registry import Call, Work, formula
 from torchgauge.cost.work import argument, arithmetic, per_input, qualified
 
 
-class Rate(NamedTuple):
+class ReductionRate(NamedTuple):
     per_element: int
     per_result: int = 0
 
 
-_REDUCTIONS: Mapping[str, Rate] = {
-    "sum prod amax amin argmax argmin any all count_nonzero": Rate(1),
-    "nansum": Rate(2),  # a test for NaN
-    "mean": Rate(1, 1),
-    "nanmean": Rate(2, 1),
-    "var var_mean": Rate(4, 2),
-    "std std_mean": Rate(4, 3),
-    "aminmax _aminmax": Rate(2),
-    "hash_tensor": Rate(0),
+_REDUCTIONS: Mapping[str, ReductionRate] = {
+    "sum prod amax amin argmax argmin any all count_nonzero": ReductionRate(1),
+    "nansum": ReductionRate(2),  # a test for NaN
+    "mean": ReductionRate(1, 1),
+    "nanmean": ReductionRate(2, 1),
+    "var var_mean": ReductionRate(4, 2),
+    "std std_mean": ReductionRate(4, 3),
+    "aminmax _aminmax": ReductionRate(2),
+    "hash_tensor": ReductionRate(0),
 }
 
 per_input(
@@ -50,7 +50,7 @@ per_input(
 for _names, _rate in _REDUCTIONS.items():
 
     @formula(*qualified(*_names.split()), category="reduction")
-    def reduction(call: Call, rate: Rate = _rate) -> Work:
+    def reduction(call: Call, rate: ReductionRate = _rate) -> Work:
         return arithmetic(call, rate.per_element * call["self"].numel + rate.per_result * call.out.numel)
 
 

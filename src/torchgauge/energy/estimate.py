@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PICO = 1e-12
 # A multiplier of 53 bits of significand against 24: at least twice, at most (53 / 24)² as much.
-_DOUBLE = (2.0, (53 / 24) ** 2)
+_DOUBLE_OVER_SINGLE = (2.0, (53 / 24) ** 2)
 _FLOAT8 = ("int8", "float16")
 _SUMMED_IN = {"tf32": "float32", "float16": "float32", "bfloat16": "float32", "float8": "float32", "int8": "int32"}
 
@@ -140,7 +140,7 @@ def _node_j(node: str, what: str, dtype: str) -> Range:
     row = _table()["nodes"][node]
     table = _table()["arithmetic"][str(row["of"])][what]
     if dtype == "float64":
-        low, high = table["float32"] * _DOUBLE[0], table["float32"] * _DOUBLE[1]
+        low, high = table["float32"] * _DOUBLE_OVER_SINGLE[0], table["float32"] * _DOUBLE_OVER_SINGLE[1]
     elif dtype == "tf32":
         low, high = table["float16"], table["float32"]
     elif dtype == "float8":

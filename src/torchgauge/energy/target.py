@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Best, EnergyFigures, SweepPoint
 
 # Relative to the time for the undisturbed runs.
-_TRIALS, _PARTS, _POINT = 1.5, 3.0, 0.6
+_TRIALS_BUDGET, _PARTS_BUDGET, _POINT_BUDGET = 1.5, 3.0, 0.6
 
 
 @dataclass(slots=True)
@@ -34,12 +34,12 @@ class EnergyWatch:
     facts: EnergyFacts | None = None
 
     def measure(self, work: Measurement) -> None:
-        plan = EnergyPlan(Effort(budget_s=_TRIALS * self.budget_s), parts_s=_PARTS * self.budget_s)
+        plan = EnergyPlan(Effort(budget_s=_TRIALS_BUDGET * self.budget_s), parts_s=_PARTS_BUDGET * self.budget_s)
         self.facts = measure_run(work.subject, work.ops, plan, run=work.run)
 
     def at_point(self, subject: Subject, run: Callable[[], None], row: SweepPoint) -> None:
         """Energy per sample at one point of a sweep; without a meter, the range of the power times the time."""
-        effort = Effort(budget_s=_POINT * self.budget_s, trials=3, settle_s=0.2, idle_s=0.5, warmup_s=2.0)
+        effort = Effort(budget_s=_POINT_BUDGET * self.budget_s, trials=3, settle_s=0.2, idle_s=0.5, warmup_s=2.0)
         found = measure_run(subject, (), EnergyPlan(effort, parts_s=0.0), run=run).figures
         joules = found["joules_per_sample"]
         row |= {"energy_per_sample_j": joules, "watts_mean": found["watts_mean"]}

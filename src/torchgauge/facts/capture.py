@@ -12,8 +12,8 @@ from torchgauge.facts.measurements import EnergyFacts, Measured
 from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.predictions import FitFacts, PredictedTimes
+from torchgauge.facts.schema import Count
 from torchgauge.facts.weights import WeightStatistics
-from torchgauge.schema import Count
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, ForecastRow, Plan

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from torchgauge.schema import Count, as_json, one_of
+from torchgauge.facts.schema import Count, as_json, one_of
 
 EAGER, COMPILED = EXECUTIONS = ("eager", "compiled")
 # Kernels that Inductor generates, and calls of libraries (cuBLAS, oneDNN) or of ops it has no code for.

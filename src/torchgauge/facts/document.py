@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchgauge.errors import FormatError
-from torchgauge.facts.capture import SCHEMA_VERSION, Capture, RunRecord, TargetRecord
+from torchgauge.facts.capture import SCHEMA_VERSION, Capture, RunRecord
 from torchgauge.facts.document_types import (
     ANALYSIS,
     Document,
@@ -18,12 +18,12 @@ from torchgauge.facts.document_types import (
 )
 from torchgauge.facts.files import stored_from_document
 from torchgauge.facts.measurements import energy_from_document, measured_from_document
-from torchgauge.facts.module import ArchitectureRecord, InputRecord, ModuleRecord, ParamRecord, Structure
+from torchgauge.facts.module import InputRecord, ModuleRecord, ParamRecord, Structure
 from torchgauge.facts.op import Cost, OpRecord, Signature
 from torchgauge.facts.predictions import predicted_from_document
+from torchgauge.facts.schema import conform, read
 from torchgauge.facts.tensor import TensorSpec
 from torchgauge.facts.weights import statistics_from_document
-from torchgauge.schema import conform, read
 
 
 def capture_from_document(document: object, name: str) -> Capture:
@@ -87,17 +87,13 @@ def capture_from_document(document: object, name: str) -> Capture:
 
 
 def _capture(document: Document, what: str) -> Capture:
-    target = document["target"]
-    # Its complexity follows from the ops.
-    row = document["architecture"]
     inputs = []
     for given in document["inputs"]:
         readers = given.get("readers")
         places = None if readers is None else tuple((op, place) for op, place in readers)
         inputs.append(InputRecord(given["name"], _spec(given), given["inferred"], places))
-    metadata = {str(name): str(value) for name, value in target.get("metadata", {}).items()}
     return Capture(
-        target=TargetRecord(target["name"], target["kind"], target["format"], tuple(target["files"]), metadata),
+        target=document["target"],
         environment=document["environment"],
         created=document["created"],
         version=document["tool"]["version"],
@@ -108,7 +104,7 @@ def _capture(document: Document, what: str) -> Capture:
         ops=tuple(map(_op, document["ops"])),
         input_bytes=document["capture"]["input_bytes"],
         stored=stored_from_document(document),
-        architecture=ArchitectureRecord(row["family"], row["layer_counts"], row["hyperparameters"]),
+        architecture=document["architecture"],  # its complexity follows from the ops
         statistics=statistics_from_document(document),
         measured=measured_from_document(document),
         energy=energy_from_document(document),

@@ -10,14 +10,15 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, final
 
-from torchgauge.facts.capture import Environment
+from torchgauge.facts.capture import Environment, TargetRecord
 from torchgauge.facts.compiled import Compiled
 from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PREDICTION, PROFILE, Unit, figures_of, keys_known
 from torchgauge.facts.files import AdapterRecord, PickleImport, TrainingRecord
 from torchgauge.facts.measurements import TraceRecord
+from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.op import CATEGORIES
 from torchgauge.facts.predictions import Bound, FitFacts
-from torchgauge.schema import Count, MismatchError, Rule, check_of
+from torchgauge.facts.schema import Count, MismatchError, Rule, check_of
 
 # The sizes of a tensor: as torch has it, their product fits 64 bits.
 Shape = Annotated[list[Count], Rule(lambda sizes: prod(sizes) < 2**63, "the sizes of a tensor")]
@@ -63,14 +64,6 @@ class Tool(TypedDict):
     version: str
 
 
-class Target(TypedDict):
-    name: str
-    kind: str
-    format: str | None
-    files: Texts
-    metadata: NotRequired[dict[str, object]]
-
-
 class Input(Tensor):
     name: str
     inferred: str | None
@@ -82,21 +75,6 @@ class Run(TypedDict):
 
     mode: Literal["fake", "real"] | None
     input_bytes: Count
-
-
-_NAMES_ASSUMED = Rule(
-    lambda values: (
-        isinstance(values.get("assumed", []), list | tuple)
-        and all(isinstance(v, str) for v in values.get("assumed", []))
-    ),
-    "hyperparameters in which `assumed` is a list of names",
-)
-
-
-class Architecture(TypedDict):
-    family: str | None
-    layer_counts: dict[str, Count]
-    hyperparameters: Annotated[dict[str, Any], _NAMES_ASSUMED]
 
 
 def _has_figures(level: str) -> Rule:
@@ -364,7 +342,7 @@ class Packing(TypedDict):
 
 
 class TensorFigures(Spread, MatrixFigures, total=False):
-    """What the values of a tensor show. `fits` is a narrower type that holds all of them, `skipped` why they were not
+    """Figures of the values of a tensor. `fits` is a narrower type that holds all of them, `skipped` why they were not
     read; the last four are of packed tensors."""
 
     fits: str
@@ -657,7 +635,7 @@ class Sampled(TypedDict, total=False):
 _HAS_UNIT = Rule(lambda row: "unit" in row, "an object with unit")
 
 
-class Cost(TypedDict):
+class SamplingCost(TypedDict):
     cpu_s: Figure
     share: Figure
 
@@ -665,7 +643,7 @@ class Cost(TypedDict):
 class System(TypedDict):
     duration_s: Figure
     period_s: Figure
-    cost: NotRequired[Cost | None]
+    cost: NotRequired[SamplingCost | None]
     quantities: dict[str, Annotated[Sampled, _together("min", "mean", "max"), _HAS_UNIT]]
     absent: dict[str, str]
 
@@ -716,7 +694,7 @@ class Measurements(TypedDict, total=False):
 
 
 class Basis(TypedDict):
-    """What an estimate of energy was made from."""
+    """The basis of an energy estimate."""
 
     technology: str
     technology_known: bool
@@ -838,7 +816,7 @@ class EnergyFigures(MeteredEnergy, EstimatedEnergy):
     device_best: NotRequired[Best | None]
 
 
-class Place(TypedDict):
+class Where(TypedDict):
     module: str | None
     ops: list[Count]
     weight: str | None
@@ -865,7 +843,7 @@ class AdvicePlace(TypedDict, total=False):
 
 
 class Evidence(TypedDict, total=False):
-    """What the reports look at; each rule adds its own figures."""
+    """The members that reports read; each rule adds its own figures."""
 
     count: Count
     places: list[AdvicePlace]
@@ -914,7 +892,7 @@ class Verified(TypedDict):
 class Advice(TypedDict):
     rule: str
     kind: NotRequired[Literal["bug", "gain"]]
-    where: Place
+    where: Where
     evidence: Evidence
     recommendation: str
     code: str | None
@@ -987,9 +965,9 @@ class Common(TypedDict):
     tool: Tool
     created: str
     environment: Environment
-    target: Target
+    target: TargetRecord
     capture: Run
-    architecture: Architecture
+    architecture: ArchitectureRecord
     weights: list[Annotated[Weight, _STRIDES, _SPREAD]]
     weight_summary: NotRequired[Summary | None]
     against: NotRequired[Against | None]
@@ -999,7 +977,7 @@ class Common(TypedDict):
 
 
 class Scan(Common):
-    """What `torchgauge weights` saves."""
+    """A saved scan of weights."""
 
     totals: ScanTotals
 
@@ -1017,7 +995,7 @@ def _are_linked(ops: list[OpFacts]) -> bool:
 
 
 class Document(Common):
-    """What an analysis saves."""
+    """A saved analysis."""
 
     inputs: list[Annotated[Input, _STRIDES]]
     modules: Annotated[list[Module], Rule(_has_root, "modules with distinct paths, the root among them")]

@@ -1,13 +1,12 @@
 """Mixtures of experts: which experts one token reaches, from the flow of data through the recorded ops.
 
 A *choice* turns scores into the indices of some alternatives: `topk`, `argmax`, a sort that is cut off, a table of
-expert numbers. What follows from its indices (positions, masks, gates) is a *selection*, whatever ops it goes through.
-A *bank* is weights in equal pieces: a tensor of which an op reads one slice at a time or all slices together, in any
-order of dimensions, or modules of equal shapes under one parent. Where a selection meets a bank (it gathers the tokens
-that a piece multiplies, gathers the pieces, or weighs their results), the pieces are the experts that the choice is
-among. So group-limited routing, whose first choice only masks the scores of the second, needs no special rule, nor
-do shared experts.
-"""
+expert numbers. Everything derived from its indices (positions, masks, gates) is a *selection*, whatever ops it goes
+through. A *bank* is weights in equal pieces: a tensor of which an op reads one slice at a time or all slices together,
+in any order of dimensions, or modules of equal shapes under one parent. Where a selection meets a bank (it gathers the
+tokens that a piece multiplies, gathers the pieces, or weighs their results), the pieces are the experts that the choice
+is among. So group-limited routing, whose first choice only masks the scores of the second, needs no special rule, nor
+do shared experts."""
 
 from __future__ import annotations
 
@@ -362,7 +361,7 @@ def _equal_modules(specs: Mapping[str, TensorSpec]) -> Iterator[tuple[Bank, tupl
 
 
 class _Flow(NamedTuple):
-    """What the result of an op carries, as sets of bits: choices whose selection it is, choices whose best scores it
+    """The contents of an op's result, as sets of bits: choices whose selection it is, choices whose best scores it
     is, banks whose result it is, and all banks it depends on in any way."""
 
     selected: int = 0

@@ -24,7 +24,7 @@ ESTIMATED: Final = "estimated"
 
 
 class Unit(StrEnum):
-    """What a value is, and so how it is shown and stored. Numbers have the name of their format in the page."""
+    """The unit of a value decides how it is shown and stored. Numbers have the name of their format in the page."""
 
     COUNT = "count"  # shown with a prefix: 25.6 M
     WHOLE = "exact"  # shown in full

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
+from torchgauge.facts.schema import Count, as_json
 from torchgauge.facts.tensor import TensorSpec
-from torchgauge.schema import Count, as_json
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Common, StoredWeight
@@ -155,7 +155,7 @@ class Stored(Protocol):
 
 
 def file_totals(tensors: Iterable[Stored]) -> dict[str, int]:
-    """What the tensors of a file add up to; bytes that several names share count once.
+    """Sums over the tensors of a file; bytes that several names share count once.
 
     Stored elements are the distinct ones: `ones(3, 1).expand(3, 1000)` stores 3. Logical parameters are those of the
     model: packed values unpacked, scales and zero points of a packing left out."""
@@ -194,7 +194,7 @@ def weight_row(tensor: StoredTensor) -> StoredWeight:
 
 
 def pickle_member(stored: StoredRecord | None) -> dict[str, object] | None:
-    """What the files' pickles would import and hold; null for a live module."""
+    """The imports and modules of the files' pickles; null for a live module."""
     if stored is None:
         return None
     return {

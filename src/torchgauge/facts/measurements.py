@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 from torchgauge.facts.figures import ENERGY, INFERENCE, MODULES, OPS, PROFILE, members_known
-from torchgauge.schema import Count
+from torchgauge.facts.schema import Count
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Document, EnergyFigures, Measurements
@@ -65,8 +65,8 @@ class RowEnergy(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What real runs took. `figures` is the document's `measurements`; `modules` are by path, `ops` by index; `trace`
-    is one profiled run, None where none was kept."""
+    """The measurements of real runs. `figures` is the document's `measurements`; `modules` are by path, `ops` by index;
+    `trace` is one profiled run, None where none was kept."""
 
     figures: Measurements
     modules: Mapping[str, MeasuredModule] = field(default_factory=dict)
@@ -96,7 +96,7 @@ def measured_from_document(document: Document) -> Measured | None:
 
 @dataclass(frozen=True, slots=True)
 class EnergyFacts:
-    """What a run consumes. `figures` is the document's `energy`; `modules` are by path, `ops` by index."""
+    """The energy of a run. `figures` is the document's `energy`; `modules` are by path, `ops` by index."""
 
     figures: EnergyFigures
     modules: Mapping[str, RowEnergy] = field(default_factory=dict)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from torchgauge.facts.schema import Count, Rule
 from torchgauge.facts.tensor import TensorSpec
 
-# What a module was given or gives back: `TensorSpec`s in dicts and lists of any depth, other values by their text.
+# The arguments or results of a module: `TensorSpec`s in dicts and lists of any depth, other values by their text.
 Structure = Any
+
+# The name of one of several repeated modules: the stem that they share, and its number (`0`, `block3`).
+NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def is_within(path: str, outer: str) -> bool:
@@ -120,10 +125,19 @@ class InputRecord:
     readers: tuple[tuple[int, int], ...] | None = None
 
 
+_NAMES_ASSUMED = Rule(
+    lambda values: (
+        isinstance(values.get("assumed", []), list | tuple)
+        and all(isinstance(name, str) for name in values.get("assumed", []))
+    ),
+    "hyperparameters in which `assumed` is a list of names",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ArchitectureRecord:
     """The architecture of a model; `family` is None if neither names nor layers determine it."""
 
     family: str | None
-    layer_counts: Mapping[str, int] = field(default_factory=dict)
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    layer_counts: Mapping[str, Count] = field(default_factory=dict)
+    hyperparameters: Annotated[Mapping[str, Any], _NAMES_ASSUMED] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class MemoryMoment(TypedDict, total=False):
 
 
 class Holder(TypedDict):
-    """What a module holds at the peak."""
+    """Bytes that a module holds at the peak."""
 
     module: str
     bytes: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -16,9 +17,9 @@ from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.predictions import fit_row
 from torchgauge.facts.quantized import WeightSize, quantization_member, weight_sizes
 from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, totals_row
+from torchgauge.facts.schema import as_json
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.weights import weight_ops, weight_rows
-from torchgauge.schema import as_json
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, Plan
@@ -30,7 +31,7 @@ COMPLEXITY = {"low": 10**9, "medium": 10**10, "high": 10**11}
 
 
 class View:
-    """What the reports read. Everything here derives from the capture."""
+    """The data of the reports. Everything here derives from the capture."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -48,7 +49,7 @@ class View:
         options: Sequence[Advice] | None = None,
         plan: Plan | None = None,
     ) -> Self:
-        """This view with more warnings, other advice, a plan. No figure derives from these: those known are kept."""
+        """This view with more warnings, other advice, a plan. No figure derives from these, so all of them are kept."""
         old = self.capture
         run = replace(old.run, warnings=(*old.run.warnings, *warnings))
         changed = replace(
@@ -58,9 +59,10 @@ class View:
             options=old.options if options is None else tuple(options),
             plan=old.plan if plan is None else plan,
         )
-        view = type(self)(changed)
-        kept = self.__dict__.keys() - {"_capture", "advice", "options", "plan"}
-        view.__dict__.update({name: self.__dict__[name] for name in kept})
+        view = copy(self)
+        view._capture = changed
+        view.advice, view.options = list(map(Row, changed.advice)), list(map(Row, changed.options))
+        view.plan = Row(changed.plan) if changed.plan else None
         return view
 
     @cached_property
@@ -109,7 +111,7 @@ class View:
 
     @cached_property
     def measurements(self) -> Row | None:
-        """What real runs took; None where nothing was measured."""
+        """Time and memory of real runs; None where nothing was measured."""
         return Row(self.capture.measured.figures) if self.capture.measured else None
 
     @cached_property
@@ -121,12 +123,12 @@ class View:
 
     @cached_property
     def energy(self) -> Row | None:
-        """What a run consumes; None if not requested."""
+        """The energy of a run; None if not requested."""
         return Row(self.capture.energy.figures) if self.capture.energy else None
 
     @cached_property
     def advice(self) -> list[Row]:
-        """What to do about the model: likely bugs, then the largest expected gain."""
+        """Recommended changes: likely bugs, then the largest expected gain."""
         return [Row(row) for row in self.capture.advice]
 
     @cached_property

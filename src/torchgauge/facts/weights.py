@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 from torchgauge.facts.figures import Members
 from torchgauge.facts.files import StoredRecord, StoredTensor, weight_row
-from torchgauge.facts.module import ParamRecord
+from torchgauge.facts.module import NUMBERED, ParamRecord
 from torchgauge.facts.op import FREE, OpRecord
 from torchgauge.facts.tensor import TensorSpec
 
@@ -94,7 +94,7 @@ def value_figures(row: Members) -> Members:
 
 
 def quantization_of(row: Members) -> Members:
-    """What quantization would do to the values; empty if the tensor is already quantized."""
+    """The effect of quantizing the values; empty if the tensor is already quantized."""
     is_packed = holds_codes(row.get("dtype", ""), row.get("logical_elements"))
     return {} if is_packed else row.get("quantization") or {}
 
@@ -174,18 +174,17 @@ def _op_row(op: OpRecord, used: Sequence[Members]) -> OpWeights:
     }
 
 
-_NUMBERED = re.compile(r"(.*?)(\d+)")
 _EXPERTS = re.compile(r"experts?", re.IGNORECASE)
 
 
-class Place(NamedTuple):
+class IndexedName(NamedTuple):
     """A name with a star for each index, and the indices."""
 
     pattern: str
     indices: tuple[int, ...]
 
 
-def place_of(name: str) -> Place:
+def indexed_name(name: str) -> IndexedName:
     """A bare number is an index, and so is one at the end of a block's name (`denselayer3.conv.weight`).
 
     The module that holds the tensor keeps its number: `conv1` and `conv2` of a block are different layers.
@@ -195,20 +194,20 @@ def place_of(name: str) -> Place:
     starred: list[str] = []
     indices: list[int] = []
     for position, part in enumerate(parts):
-        match = _NUMBERED.fullmatch(part)
+        match = NUMBERED.fullmatch(part)
         if match and (not match[1] or position < blocks):
             starred.append(f"{match[1]}*")
             indices.append(int(match[2]))
         else:
             starred.append(part)
-    return Place(".".join(starred), tuple(indices))
+    return IndexedName(".".join(starred), tuple(indices))
 
 
 def by_pattern(names: Iterable[str]) -> dict[str, list[str]]:
     """Names that contain an index, by pattern, in the order given."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        place = place_of(name)
+        place = indexed_name(name)
         if place.indices:
             groups.setdefault(place.pattern, []).append(name)
     return groups
@@ -216,7 +215,7 @@ def by_pattern(names: Iterable[str]) -> dict[str, list[str]]:
 
 def layer_of(name: str) -> tuple[int, ...]:
     """The indices of the layer; those of experts within a layer are ignored, unless there are no others."""
-    place = place_of(name)
+    place = indexed_name(name)
     return tuple(place.indices[number] for number, _ in _layer_stars(place.pattern))
 
 

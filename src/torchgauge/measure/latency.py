@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
-from torchgauge.lazy import collector_paused
+from torchgauge.registry import collector_paused
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Latency

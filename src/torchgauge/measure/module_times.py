@@ -20,7 +20,7 @@ from torchgauge.measure.profile import OpTime
 from torchgauge.source.exported.plain_program import is_plain
 
 # A watched run counts if it took about as long as the median run, within this share; this many are enough.
-_NEAR, ENOUGH = 0.02, 3
+_NEAR_MEDIAN_SHARE, ENOUGH_RUNS = 0.02, 3
 # Share of the watched runs that is used if too few are near: on a machine whose pace changes by a third, half are not.
 _NEAREST_SHARE = 0.25
 
@@ -100,7 +100,7 @@ class ModuleWatch:
             kept = middle_half(self._watches, _total)
         else:
             kept = self.near(near_s)
-            if len(kept) < ENOUGH:
+            if len(kept) < ENOUGH_RUNS:
                 kept = nearest(self._watches, _total, near_s, _NEAREST_SHARE)
         means: dict[str, ModuleTime] = {}
         for key, path in self.paths.items():
@@ -111,7 +111,7 @@ class ModuleWatch:
 
     def near(self, seconds: float) -> list[_Stopwatch]:
         """The runs that took about this long."""
-        return [watch for watch in self._watches if abs(_total(watch) - seconds) <= _NEAR * seconds]
+        return [watch for watch in self._watches if abs(_total(watch) - seconds) <= _NEAR_MEDIAN_SHARE * seconds]
 
 
 def _total(watch: _Stopwatch) -> float:

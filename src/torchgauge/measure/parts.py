@@ -17,7 +17,7 @@ from torchgauge.facts import Measured, OpRecord, TraceRecord, blank_measurements
 from torchgauge.hardware import Peaks
 from torchgauge.measure.latency import Budget, nearest
 from torchgauge.measure.module_times import (
-    ENOUGH,
+    ENOUGH_RUNS,
     OPTIMIZER,
     ModuleTime,
     ModuleWatch,
@@ -93,7 +93,7 @@ def measure_modules(work: Measurement) -> None:
         # median.
         watch = work.watch or ModuleWatch(paths)
         end = perf_counter() + _PARTS_SHARE * plan.budget.seconds
-        while watch.runs < _LEAST_WATCHED or (len(watch.near(work.total_s)) < ENOUGH and perf_counter() < end):
+        while watch.runs < _LEAST_WATCHED or (len(watch.near(work.total_s)) < ENOUGH_RUNS and perf_counter() < end):
             watch.run(work.run)
         calls = watch.times(near_s=work.total_s)
     runs = repeats(work.total_s, plan.budget, most=PROFILED_RUNS)

@@ -222,10 +222,10 @@ def _after(calls: list[HostEvent], at: int) -> int:
 
 
 # Rows kept for backtracking, of as many bits each: 50 MB. Only very long sequences need several blocks.
-BLOCK = 20_000
+BLOCK_ROWS = 20_000
 
 
-def align(wanted: Sequence[str], found: Sequence[str], *, block: int = BLOCK) -> dict[int, int]:
+def align(wanted: Sequence[str], found: Sequence[str], *, block: int = BLOCK_ROWS) -> dict[int, int]:
     """Positions in `wanted` to positions in `found`, both rising, as many as there can be within a block; of each block
     but the last only the first half counts, because its end may depend on what follows."""
     pairs: dict[int, int] = {}

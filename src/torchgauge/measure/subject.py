@@ -14,7 +14,7 @@ from torch import nn
 
 from torchgauge.capture import unsupported
 from torchgauge.capture.copier import Copier, TensorCopies, in_mode
-from torchgauge.capture.isolation import buffers_kept, gradients_kept, is_lazy, untouched
+from torchgauge.capture.restored_state import buffers_kept, gradients_kept, is_lazy, untouched
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.training import gradient_roots
 from torchgauge.errors import InputError

@@ -1,10 +1,10 @@
-"""What a model needs on a device that one need not have: memory, time and energy."""
+"""Memory, time and energy of a model on a device that need not be present."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.predict.allocator import *

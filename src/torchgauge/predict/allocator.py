@@ -85,7 +85,7 @@ class AllocatorSettings:
         return self
 
     def round(self, nbytes: int) -> int:
-        """What a request takes."""
+        """Bytes taken for a request."""
         if nbytes < MIN_BLOCK_BYTES:
             return MIN_BLOCK_BYTES
         divisions = self._divisions_of(nbytes)

@@ -24,13 +24,13 @@ Array = Any  # of numpy, or of torch where the parameters are fitted
 _MULTIPROCESSORS = 132  # of the H200, whose table has such models
 _BLOCKS = tuple((rows, split) for split in (1, 2, 4, 8, 16, 32) for rows in (64, 128))
 _BLOCK_ROWS, _SPLIT = (np.array([float(block[side]) for block in _BLOCKS]) for side in (0, 1))
-_KEYS = 64.0  # of a tile
+_TILE_KEYS = 64.0  # of a tile
 # Up to this number of queries a kernel is one for decoding: it splits the keys, and shares them among query heads.
 _FEW_QUERIES = 8
 # Bytes that a multiprocessor loads in a microsecond, of keys and of masks; what all of them load of weights.
 _LOADED, _MASK_LOADED, _WEIGHTS_LOADED = 50e3, 40e3, 3e6
-# What the logarithm of a sharp minimum or maximum is multiplied by: a library's choice is not always the best.
-_MINIMUM, _MAXIMUM = 12.0, 4.0
+# Factors on the logarithm in a soft minimum and maximum: a library's choice is not always the best.
+_MINIMUM_SHARPNESS, _MAXIMUM_SHARPNESS = 12.0, 4.0
 _WIDTHS = np.log2([16.0, 32.0, 64.0, 128.0, 192.0, 256.0])
 # The logarithm of the efficiency at these widths of a head; what other widths than multiples of 64 take; then
 # logarithms: microseconds of a block beside its loop, of a launch, loading, memory, mask, of the sum over split keys;
@@ -146,14 +146,16 @@ def attention_microseconds(parameters: Array, sizes: Array, bytes_per_s: float, 
     efficiency = (parameters[:, :6] * sizes[:, :6]).sum(-1)[:, None] - odd * slower + causal * with_causal
     heads = rows / shared ** (decoding / (1 + numeric.exp(-packing)))
     blocks = heads * numeric.ceil(queries / block) * split
-    tiles = numeric.ceil(keys / (_KEYS * split))
+    tiles = numeric.ceil(keys / (_TILE_KEYS * split))
     # Of a causal mask half of the tiles are left out.
     each = numeric.where(causal > 0, (tiles + 1) / 2, tiles)
     # Backward is five products where forward is two.
-    arithmetic = 4 * (1 + 1.5 * backward) * block * _KEYS * width / (rate / _MULTIPROCESSORS) * numeric.exp(-efficiency)
-    loaded = 2 * _KEYS * width * itemsize * (1 + backward) / _LOADED * numeric.exp(-load)
-    tile = (arithmetic**_MAXIMUM + loaded**_MAXIMUM) ** (1 / _MAXIMUM)
-    tile = tile + masked * block * _KEYS * itemsize / _MASK_LOADED * numeric.exp(-mask)
+    arithmetic = (
+        4 * (1 + 1.5 * backward) * block * _TILE_KEYS * width / (rate / _MULTIPROCESSORS) * numeric.exp(-efficiency)
+    )
+    loaded = 2 * _TILE_KEYS * width * itemsize * (1 + backward) / _LOADED * numeric.exp(-load)
+    tile = (arithmetic**_MAXIMUM_SHARPNESS + loaded**_MAXIMUM_SHARPNESS) ** (1 / _MAXIMUM_SHARPNESS)
+    tile = tile + masked * block * _TILE_KEYS * itemsize / _MASK_LOADED * numeric.exp(-mask)
     together = 1 + 3 / (1 + numeric.exp(-sharing))
     waves = blocks / (_MULTIPROCESSORS * together)
     waves = numeric.where(waves < 1, numeric.ones_like(waves), 0.2 * waves + 0.8 * numeric.ceil(waves))
@@ -162,11 +164,13 @@ def attention_microseconds(parameters: Array, sizes: Array, bytes_per_s: float, 
     took = waves * (each * tile * busy + numeric.exp(around))
     took = numeric.maximum(took, tiles * tile + numeric.exp(around))  # the longest block
     took = took + numeric.where(split > 1, numeric.exp(summing) + 0 * took, numeric.zeros_like(took))
-    cannot = (split > 1) & ((decoding == 0) | (keys / split < _KEYS))
+    cannot = (split > 1) & ((decoding == 0) | (keys / split < _TILE_KEYS))
     took = numeric.where(cannot, took * 1e6, took)
-    best = (took**-_MINIMUM).sum(-1) ** (-1 / _MINIMUM)
+    best = (took**-_MINIMUM_SHARPNESS).sum(-1) ** (-1 / _MINIMUM_SHARPNESS)
     moved = nbytes[:, 0] / (bytes_per_s * 1e-6) * numeric.exp(memory[:, 0])
-    return (best**_MAXIMUM + moved**_MAXIMUM) ** (1 / _MAXIMUM) + numeric.exp(launch[:, 0])
+    return (best**_MAXIMUM_SHARPNESS + moved**_MAXIMUM_SHARPNESS) ** (1 / _MAXIMUM_SHARPNESS) + numeric.exp(
+        launch[:, 0]
+    )
 
 
 def recurrent_microseconds(parameters: Array, sizes: Array, bytes_per_s: float, numeric: Any = np) -> Array:

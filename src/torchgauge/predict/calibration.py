@@ -210,12 +210,12 @@ def _replayed(run: Callable[[], object], evict: Callable[[], None] | None) -> fl
     return max(_replayed_seconds(evicted) - _replayed_seconds(evict), 1e-6)
 
 
-# What the device waits before each timed part (about 200 µs), so that the host has launched it when its time begins.
+# The wait of the device before each timed part (about 200 µs), so that the host has launched it when its time begins.
 _HEAD_START_CYCLES = 400_000
 
 
 def _replayed_seconds(run: Callable[[], object]) -> float:
-    """What a run takes the device: several in a CUDA graph, without what launching them takes the host."""
+    """Device time of a run: several runs in a CUDA graph, so that the host's launches do not count."""
     import torch
 
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

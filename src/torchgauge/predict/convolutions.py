@@ -128,7 +128,7 @@ def _nearest(shape: Convolution) -> tuple[list[Convolution], bool]:
 
 
 def _carried_over(shape: Convolution, other: Convolution, nbytes: int, itemsize: int) -> int:
-    """What the workspace of another shape would be for this one. Most workspaces hold copies of the tensors in another
+    """The workspace of another shape, scaled to this one. Most workspaces hold copies of the tensors in another
     layout, so many of each; the rest go with all of them."""
     if nbytes <= _SMALL_BYTES:
         return nbytes

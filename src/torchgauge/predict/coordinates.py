@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import log2, prod
 from typing import Any
 
@@ -21,7 +22,7 @@ CACHE_BYTES = 40_000_000
 # Ops without a kernel: views and plain allocation. Those that fill memory (zeros, full) launch one.
 _SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "resize")
 _SIXTEEN = ("float16", "bfloat16")
-# What the logarithm of cold bytes is divided by: attention reads everything many times over.
+# Divisor of the logarithm of cold bytes: attention reads everything many times over.
 _COLD_SCALE = {"attention": 80, "recurrent": 40}
 
 
@@ -132,7 +133,7 @@ _GROUP_LAUNCHES_S, _GROUP_ELEMENT_S, _GROUP_COLD_ELEMENT_S, _GROUP_BLOCKS = 4e-6
 
 
 def _group_norm_seconds(data: TensorSpec, mean: TensorSpec) -> float:
-    """What a group norm takes on a GPU beyond a launch and its traffic. Of its three kernels the first has a block for
+    """Seconds of a group norm on a GPU beyond a launch and its traffic. Of its three kernels the first has a block for
     each group of each sample (`RowwiseMomentsCUDAKernel` of aten/src/ATen/native/cuda/group_norm_kernel.cu), so few
     and long groups leave most of the device idle. `mean` has an element per group."""
     elements = data.numel / max(mean.numel, 1)
@@ -146,7 +147,7 @@ def _log(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a family says about a call, for its `Place`."""
+    """The part of a call's `Place` that its family determines."""
 
     kind: str
     at: tuple[float, ...]
@@ -198,10 +199,10 @@ def _wholeness(rows: int, columns: int, batch: int) -> tuple[float, ...]:
     return (*found, *sides)
 
 
-def _tiles(rows: float, columns: float, batch: float, depth: float) -> tuple[float, ...]:
-    """Tiles of 128 by 128 in waves over 132 multiprocessors: time goes in steps of a wave."""
+def _tiles(rows: float, columns: float, batch: float) -> tuple[float, ...]:
+    """Tiles of 128 by 128 in waves over the multiprocessors: time goes in steps of a wave."""
     count = -(-rows // 128) * -(-columns // 128) * batch
-    waves = count / 132
+    waves = count / _MULTIPROCESSORS
     full = -(-waves // 1)
     return _log(1 + count) / 2, (full / waves - 1 if waves > 0.5 else 0.0)
 
@@ -227,7 +228,7 @@ def _matmul(name: str, signature: Signature) -> Made | None:
     inner = (columns if _orientation(right) == "r" else depth, depth if _orientation(left) == "r" else rows)
     aligned = _alignment(*inner, columns)
     at = (
-        _log(rows), _log(columns), 2 * _log(depth), _log(batch), *_tiles(rows, columns, batch, depth),
+        _log(rows), _log(columns), 2 * _log(depth), _log(batch), *_tiles(rows, columns, batch),
         2 * _log(aligned),
     )  # fmt: skip
     group = f"{'batched' if batch > 1 else 'plain'} {_kind_of(dtype)} {_orientation(left)}{_orientation(right)}"
@@ -299,7 +300,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
     type_name = data.dtype if depthwise else _kind_of(data.dtype)
     kind = f"{name[12:]}{mask} {len(sides)}d {shape} {type_name} {layout}{turned}"
     rows, columns, depth = pixels, made // groups, kernel * channels // groups
-    _, wasted = _tiles(rows, columns, groups, depth)
+    _, wasted = _tiles(rows, columns, groups)
     # Weights of the coordinates: found on the H200's kernels, each left out in turn.
     at = (
         _log(pixels), _log(channels // groups), 2 * _log(made // groups), _log(groups), 8 * _log(kernel),
@@ -534,14 +535,11 @@ _IMAGE_CLASSES = frozenset(range(3, 11))  # those that go over the pixels of pla
 _BICUBIC = 2  # the mode of `grid_sampler`
 _ALONG_CLASSES = frozenset(range(11, 15))  # those that work along one dimension
 _TABLE_CLASSES = frozenset(range(15, 19))  # those that read rows of a table or add to them
-_CLASS_OF: dict[str, int] = {}
 
 
+@cache
 def _class_of(name: str) -> int:
-    if name not in _CLASS_OF:
-        found = (place for place, starts in enumerate(_CLASSES) if name.startswith(starts))
-        _CLASS_OF[name] = next(found, len(_CLASSES))
-    return _CLASS_OF[name]
+    return next((place for place, starts in enumerate(_CLASSES) if name.startswith(starts)), len(_CLASSES))
 
 
 def _spans(name: str, group: int, signature: Signature) -> tuple[int, int, int]:

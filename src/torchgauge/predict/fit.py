@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from torchgauge.facts import OpRecord
+from torchgauge.facts import Bounds, MemoryMoment, OpRecord
 from torchgauge.facts.predictions import Verdict
 from torchgauge.predict.allocator import (
     AllocatorSettings,
@@ -41,24 +41,6 @@ _SEGMENT_BYTES = 24 << 20  # small models are off by about one segment: the allo
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    low: int
-    high: int
-
-
-@dataclass
-class Moment:
-    """An op of the last step, and the most that is allocated and reserved while it runs."""
-
-    index: int
-    phase: str
-    op: str
-    module: str
-    allocated_bytes: int
-    reserved_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Replay:
     """Peaks of a steady step."""
 
@@ -67,8 +49,8 @@ class Replay:
     reserved_bytes: int
     by_class: Mapping[str, int] = field(default_factory=dict)
     holders: tuple[tuple[str, int], ...] = ()
-    timeline: tuple[Moment, ...] = ()
-    peak: Moment | None = None
+    timeline: tuple[MemoryMoment, ...] = ()
+    peak: MemoryMoment = field(default_factory=MemoryMoment)
     course: Mapping[str, list[int]] = field(default_factory=dict)  # of the classes over the step
 
 
@@ -197,8 +179,8 @@ class _Watch:
         self._op: OpRecord | None = None
         self._most = -1
         self._at_peak: list[tuple[str, str, int]] = []
-        self._rows: list[Moment] = []
-        self._peak: Moment | None = None
+        self._rows: list[MemoryMoment] = []
+        self._peak: MemoryMoment = {}
         self._now: Counter[str] = Counter()
         self._course: list[Counter[str]] = []  # of each row, when it has the most
 
@@ -209,9 +191,16 @@ class _Watch:
     def start(self, index: int, is_last: bool) -> None:
         self._op = self._trace.ops[index] if index < len(self._trace.ops) else None
         if is_last and self._op is not None:
-            op, allocator = self._op, self._allocator
-            held = allocator.allocated_bytes, allocator.reserved_bytes
-            self._rows.append(Moment(index, op.phase, op.signature.op, op.module, *held))
+            self._rows.append(
+                {
+                    "index": index,
+                    "phase": self._op.phase,
+                    "op": self._op.op,
+                    "module": self._op.module,
+                    "allocated_bytes": self._allocator.allocated_bytes,
+                    "reserved_bytes": self._allocator.reserved_bytes,
+                }
+            )
             self._course.append(self._now.copy())
 
     def take(self, number: int, nbytes: int, is_last: bool) -> None:
@@ -225,14 +214,14 @@ class _Watch:
         allocator = self._allocator
         if self._rows:
             row = self._rows[-1]
-            if allocator.allocated_bytes >= row.allocated_bytes:
+            if allocator.allocated_bytes >= row["allocated_bytes"]:
                 self._course[-1] = self._now.copy()
-            row.allocated_bytes = max(row.allocated_bytes, allocator.allocated_bytes)
-            row.reserved_bytes = max(row.reserved_bytes, allocator.reserved_bytes)
+            row["allocated_bytes"] = max(row["allocated_bytes"], allocator.allocated_bytes)
+            row["reserved_bytes"] = max(row["reserved_bytes"], allocator.reserved_bytes)
         if allocator.allocated_bytes > self._most:
             self._most = allocator.allocated_bytes
             self._at_peak = list(self._live.values())
-            self._peak = replace(self._rows[-1], allocated_bytes=self._most) if self._rows else None
+            self._peak = {**self._rows[-1], "allocated_bytes": self._most} if self._rows else {}
 
     def free(self, number: int) -> None:
         kind, _, nbytes = self._live.pop(number, ("", "", 0))
@@ -266,7 +255,7 @@ class _Watch:
         highest = [max(stretch, key=lambda row: sum(self._course[row].values())) for stretch in stretches]
         kinds = [kind for kind in CLASSES if any(self._course[row][kind] for row in highest)]
         return {kind: [self._course[row][kind] for row in highest] for kind in kinds} | {
-            "reserved": [self._rows[row].reserved_bytes for row in highest]
+            "reserved": [self._rows[row]["reserved_bytes"] for row in highest]
         }
 
 
@@ -290,7 +279,7 @@ def succeeds_under(trace: Trace, settings: AllocatorSettings, limit: int, *, is_
 
 @dataclass
 class Prediction:
-    """What one run takes on one device."""
+    """The memory of one run on one device."""
 
     device: Device
     trace: Trace
@@ -338,7 +327,7 @@ class Prediction:
     def used_bytes(self) -> int:
         return self.reserved_bytes + self.context_bytes
 
-    def _spans(self) -> tuple[Range, Range, Range]:
+    def _spans(self) -> tuple[Bounds, Bounds, Bounds]:
         """Of what is allocated, of what is reserved, of the context."""
         times = 1 if self.device.is_measured else 2
         low, high = (1.0, 1.0) if self.device.is_measured else _CONTEXT_RANGE
@@ -346,30 +335,30 @@ class Prediction:
         reserved = self._around("reserved_bytes", _RESERVED_MARGIN * times, _SEGMENT_BYTES * times)
         return (
             allocated,
-            Range(max(reserved.low, allocated.low), reserved.high),  # what is allocated is reserved
-            Range(int(self.context_bytes * low), int(self.context_bytes * high)),
+            Bounds(max(reserved.low, allocated.low), reserved.high),  # what is allocated is reserved
+            Bounds(int(self.context_bytes * low), int(self.context_bytes * high)),
         )
 
     @property
-    def bounds(self) -> dict[str, Range]:
+    def bounds(self) -> dict[str, Bounds]:
         allocated, reserved, context = self._spans()
         return {
             "allocated_bytes": allocated,
             "reserved_bytes": reserved,
-            "used_bytes": Range(reserved.low + context.low, reserved.high + context.high),
+            "used_bytes": Bounds(reserved.low + context.low, reserved.high + context.high),
             "required_bytes": self._required_span(allocated),
         }
 
-    def _required_span(self, allocated: Range) -> Range:
+    def _required_span(self, allocated: Bounds) -> Bounds:
         """As far from the likely value as what is allocated is, in proportion."""
         ratio = self.required_bytes / self.allocated_bytes
-        return Range(int(allocated.low * ratio), int(allocated.high * ratio))
+        return Bounds(int(allocated.low * ratio), int(allocated.high * ratio))
 
-    def _around(self, name: str, margin: float, least: int) -> Range:
+    def _around(self, name: str, margin: float, least: int) -> Bounds:
         """The range of the three replays, widened by a share of them or by the least number of bytes."""
         values = [getattr(replay, name) for replay in self._replays]
         low, high = min(values), max(values)
-        return Range(int(low - max(low * margin, least)), int(high + max(high * margin, least)))
+        return Bounds(int(low - max(low * margin, least)), int(high + max(high * margin, least)))
 
     @property
     def required_bytes(self) -> int:

@@ -14,7 +14,7 @@ from torchgauge.predict.coordinates import is_silent
 FUSED = "inductor::fused"
 _POINTWISE = frozenset(("elementwise", "activation", "copy"))
 _ENDS = frozenset(("normalization", "softmax", "reduction"))
-_MOST = 32  # ops of a group
+_MOST_GROUPED_OPS = 32  # ops of a group
 # What Inductor leaves to libraries; all else it generates code for.
 _LIBRARY = frozenset(("matmul", "convolution", "attention", "recurrent", "sort", "fft", "communication"))
 
@@ -31,7 +31,7 @@ def fused_by(compiled: Compiled, ops: Sequence[OpRecord]) -> list[OpRecord]:
         if kernel.kind == EXTERN:
             found += [op for op in (next(waiting, None),) if op is not None]
             continue
-        # What the kernel before wrote comes from the cache, the rest from memory.
+        # The output of the kernel before comes from the cache, the rest from memory.
         before = found[-1] if found else None
         near = min(before.signature.cost.bytes_written, kernel.bytes_read) if before else 0
         inputs = (_flat(near, dtype), _flat(kernel.bytes_read - near, dtype))
@@ -71,7 +71,7 @@ def fused(ops: Sequence[OpRecord]) -> list[OpRecord]:
         own = max((spec.numel for spec in (*op.signature.inputs, *op.signature.outputs)), default=0)
         for producer in map(origin, op.producers):
             number = group_of.get(-1 if producer is None else producer)
-            if number is None or len(groups[number]) >= _MOST or producer is None:
+            if number is None or len(groups[number]) >= _MOST_GROUPED_OPS or producer is None:
                 continue
             before = by_index[producer]
             if before.phase != op.phase or (before.category in _ENDS and before.category == "reduction"):

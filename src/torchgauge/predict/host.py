@@ -1,4 +1,4 @@
-"""What a run takes of the host, the processor that launches the device's kernels.
+"""Host time of a run: of the processor that launches the device's kernels.
 
 The unit is the time of the sample of `host_sample`, a small model whose run waits for the host alone. The costs of ops
 and modules are parts of it, fitted to 76 models (`tools/collect_host.py`, H200, torch 2.11) between whose steps the
@@ -155,7 +155,7 @@ class Host:
         return unit_s * sum(parts[name] * amount for name, amount in host_work(op, costs.per_op, trains=trains))
 
     def later_seconds(self, call: Signature, *, trains: bool) -> float:
-        """What the host takes after the first kernel of an op that launches many: the device works meanwhile."""
+        """Host time after the first kernel of an op that launches many: the device works in the meantime."""
         costs = _fitted()[0]
         each = costs.train["launch"] * self.train_s if trains else costs.forward["launch"] * self.forward_s
         return each * (launches(call) - 1)

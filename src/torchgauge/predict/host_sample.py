@@ -167,7 +167,7 @@ def elapsed_seconds(run: Callable[[], object], device: str, clock: Clock = time.
     return clock() - started
 
 
-_ROW = 4  # runs of one kind after each other, as a model runs: the first of them does not count
+_RUNS_IN_A_ROW = 4  # runs of one kind after each other, as a model runs: the first of them does not count
 
 
 def host_speed(device: str, clock: Clock = time.perf_counter, rounds: int = 20) -> dict[str, float]:
@@ -185,7 +185,7 @@ def host_speed(device: str, clock: Clock = time.perf_counter, rounds: int = 20) 
     times: dict[str, list[float]] = {name: [] for name in (*parts, "plan_s")}
     for number in range(rounds):
         for name, run in parts.items():
-            times[name] += [probe.seconds(run, clock) for _ in range(_ROW)][1:]
+            times[name] += [probe.seconds(run, clock) for _ in range(_RUNS_IN_A_ROW)][1:]
         if has_plans and number % 2 == 0:
             times["plan_s"].append(probe.seconds(probe.plan, clock))
     found = {name: statistics.median(values) if values else 0.0 for name, values in times.items()}

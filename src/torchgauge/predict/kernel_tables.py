@@ -41,7 +41,7 @@ from torchgauge.predict.trees import Forest
 
 FOLDER = Path(__file__).parent / "tables"
 Floats = NDArray[np.float32]
-_COUNT = 12  # neighbours that are looked at
+_NEIGHBOURS = 12  # neighbours that are looked at
 # The distance (in octaves) at which a neighbour weighs half, and how strongly slopes are drawn towards none: with few
 # or far neighbours a plain average is safer. Found on held-out kernels; times of products are the roughest.
 _SMOOTHING = (0.1, 0.03)
@@ -49,7 +49,7 @@ _SMOOTHING_OF = {"matmul": (0.25, 0.1)}
 # Upper ends of the classes of distance to the nearest measured place; the last one is for another kind of call.
 DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
 _OTHER_KIND = 1e10  # the distance to a neighbour of another kind
-_FARTHEST = 20.0  # to trees a distance beyond is this one
+_MOST_OCTAVES = 20.0  # to trees a distance beyond is this one
 _MOST_DISTANCES = 1 << 20  # that are computed at a time
 _MOST_ESTIMATED = 1 << 14  # places whose estimates are remembered
 
@@ -74,8 +74,8 @@ class Located(NamedTuple):
 
 
 class Near(NamedTuple):
-    """What the measured neighbours of a place say: an interpolated value, the distance to the nearest of them, its
-    value, and how far the values of all differ (in octaves)."""
+    """The estimate from the measured neighbours of a place: an interpolated value, the distance to the nearest of them,
+    its value, and how far the values of all differ (in octaves)."""
 
     value: float
     distance: float
@@ -90,7 +90,7 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True)
 class Rates:
-    """What a plain model of a device takes: operations per second by type, bytes per second, seconds per launch."""
+    """Parameters of a plain model of a device: operations per second by type, bytes per second, seconds per launch."""
 
     flops_per_s: Mapping[str, float]
     bytes_per_s: float
@@ -160,16 +160,16 @@ class KernelTable:
         return replace(table, rows=rows)
 
     def modelled(self, places: Sequence[Place]) -> list[float]:
-        """What the plain models say: base-2 logarithms of seconds."""
+        """The predictions of the plain models: base-2 logarithms of seconds."""
         return self._modelled(places)[0]
 
     def features(self, places: Sequence[Place], near: Sequence[Near]) -> tuple[list[float], list[NDArray[np.float32]]]:
-        """What the plain models say, and of each place all that trees see."""
+        """The predictions of the plain models, and the features of each place for the trees."""
         octaves, views = self._modelled(places)
         rows = []
         for number, (place, modelled, around) in enumerate(zip(places, octaves, near, strict=True)):
             work = (log2(max(amount, 1.0)) for amount in (place.flops, place.nbytes, place.cold_bytes))
-            said = (around.value, min(around.distance, _FARTHEST), around.nearest, around.spread)
+            said = (around.value, min(around.distance, _MOST_OCTAVES), around.nearest, around.spread)
             beyond = (log2(1 + seconds / 2**modelled) for seconds in place.around_s)
             own = np.array([*place.at, modelled, *work, *place.traits, *said, *beyond], np.float32)
             rows.append(np.concatenate([own, views[number]]) if number in views else own)
@@ -249,8 +249,8 @@ class KernelTable:
         return [found[number] for number in range(len(places))]
 
     def near_rows(self, family: str, kind: str, at: Floats) -> list[Near]:
-        """What the neighbours of each row of coordinates say; those of similar kinds where the kind itself was hardly
-        measured."""
+        """The estimates from the neighbours of each row of coordinates; those of similar kinds where the kind itself
+        was hardly measured."""
         kinds, smoothing = self.rows.get(family, {}), _SMOOTHING_OF.get(family, _SMOOTHING)
         own = kinds.get(kind)
         found = interpolated(*own, at, *smoothing) if own is not None else []
@@ -365,7 +365,7 @@ def interpolated(
         parts = (at[start : start + most] for start in range(0, len(at), most))
         return [one for part in parts for one in interpolated(rows, offsets, part, half_weight, ridge)]
     known, wanted = rows.astype(np.float64), at.astype(np.float64)
-    count = min(_COUNT, len(offsets))
+    count = min(_NEIGHBOURS, len(offsets))
     chosen = np.broadcast_to(np.arange(count), (len(at), count))
     if count < len(offsets):
         squares = np.einsum("ij,ij->i", known, known) - 2 * wanted @ known.T  # less what all rows have in common

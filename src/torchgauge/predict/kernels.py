@@ -182,7 +182,7 @@ def attention(
     kernel = chosen_attention(mode.library, query, key, value, attn_mask, is_causal, enable_gqa)
     needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
     if kernel == "math":
-        # What attention consists of is not cast again: autocast is done with its arguments.
+        # The parts of attention are not cast again: autocast is done with its arguments.
         with torch.autocast("cpu", enabled=False):
             if dropout_p > 0:
                 return _math_with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

@@ -13,7 +13,7 @@ from torchgauge.errors import UsageError
 
 MakeOptimizer = Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]
 
-# What one gets by a name alone, where that is not torch's default. Without momentum SGD has no state at all.
+# Settings of an optimizer given by name, where they are not torch's defaults. Without momentum SGD has no state at all.
 _USUAL: Mapping[str, Mapping[str, float]] = {"SGD": {"lr": 1e-3, "momentum": 0.9}}
 # These loop over the parameters by default (`foreach=None` means False there).
 _LOOPS = frozenset(("Adafactor", "Muon"))

@@ -19,7 +19,6 @@ from torchgauge.predict.kernel_tables import FOLDER, Floats, interpolate
 
 UNIT = 1024.0  # steps of an octave
 MISSING = -(1 << 15)
-ATTENTION = ("prefill", "decode", "encoder")
 
 
 @cache

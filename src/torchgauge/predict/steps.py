@@ -25,20 +25,19 @@ from torchgauge.capture.copier import Copier
 from torchgauge.capture.failures import call_model, let_go, step_errors
 from torchgauge.capture.fake_run import FakeRun, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, Storage, make_fake
-from torchgauge.capture.isolation import prepared
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.op_call import FakeCall, Op
 from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import Output, Plan, Planner
 from torchgauge.capture.recorder import UNKNOWN_LINE, ModuleCalls, Recorder
+from torchgauge.capture.restored_state import prepared
 from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.shape_rules import preserved_stride
 from torchgauge.capture.structure import tensors_within
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord
 from torchgauge.facts.tensor import contiguous_stride
-from torchgauge.lazy import collector_paused
 from torchgauge.predict.convolutions import Workspace
 from torchgauge.predict.kernels import CudaKernels, Library
 from torchgauge.predict.optimizers import MakeOptimizer
@@ -51,7 +50,7 @@ from torchgauge.predict.workspaces import (
     Phases,
     Recurrent,
 )
-from torchgauge.registry import Registry
+from torchgauge.registry import Registry, collector_paused
 from torchgauge.source import Candidate
 from torchgauge.source.modules import all_modules
 

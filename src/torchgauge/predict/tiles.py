@@ -27,10 +27,10 @@ _TILE_ROWS, _TILE_COLUMNS = (np.array([float(_TILES[number][side]) for number, _
 _SPLIT = np.array([float(split) for _, split in _CHOICES])
 _MULTIPROCESSORS = 132  # of the H200, whose table has such a model
 # Of a block's part of the depth less than this is not split off; the depth goes in steps of 32.
-_LEAST_DEPTH, _STEP = 64.0, 32.0
+_LEAST_DEPTH, _DEPTH_STEP = 64.0, 32.0
 _L2_BYTES_PER_US = 10e6
-# What the logarithm of a sharp minimum or maximum is multiplied by: a library's choice is not always the best.
-_MINIMUM, _MAXIMUM = 12.0, 4.0
+# Factors on the logarithm in a soft minimum and maximum: a library's choice is not always the best.
+_MINIMUM_SHARPNESS, _MAXIMUM_SHARPNESS = 12.0, 4.0
 ALIGNMENTS = (1, 2, 4, 8)
 # By tile: the logarithm of its efficiency, of the microseconds before and after its inner loop, how many blocks share
 # a multiprocessor; then launch, sum of split parts, memory, cache (logarithms), and what coarse alignments and strides
@@ -81,7 +81,7 @@ def choice_microseconds(parameters: Array, sizes: Array, numeric: Any = np) -> A
     busy = numeric.minimum(together, blocks / _MULTIPROCESSORS)
     busy = numeric.where(busy < 1, numeric.ones_like(busy), busy)
     slower = numeric.exp((parameters[:, 3 * _COUNT + 4 :] * sizes[:, 7:]).sum(-1))[:, None]
-    steps = numeric.ceil(depth / split / _STEP) * _STEP
+    steps = numeric.ceil(depth / split / _DEPTH_STEP) * _DEPTH_STEP
     inner = 2 * across * down * steps * busy / (rate / _MULTIPROCESSORS) * numeric.exp(-efficiency) * slower
     took = waves * (inner + numeric.exp(around))
     # Partial sums in float32, at about 3 TB/s.
@@ -93,15 +93,15 @@ def choice_microseconds(parameters: Array, sizes: Array, numeric: Any = np) -> A
 def microseconds(parameters: Array, sizes: Array, bytes_per_s: float, took: Array, numeric: Any = np) -> Array:
     """By row, from what each choice takes."""
     launch, memory, cache = (parameters[:, 3 * _COUNT + place] for place in (0, 2, 3))
-    best = (took**-_MINIMUM).sum(-1) ** (-1 / _MINIMUM)
+    best = (took**-_MINIMUM_SHARPNESS).sum(-1) ** (-1 / _MINIMUM_SHARPNESS)
     from_memory = sizes[:, 5] / (bytes_per_s * 1e-6) * numeric.exp(memory)
     moved = from_memory + sizes[:, 6] / _L2_BYTES_PER_US * numeric.exp(cache)
-    return (best**_MAXIMUM + moved**_MAXIMUM) ** (1 / _MAXIMUM) + numeric.exp(launch)
+    return (best**_MAXIMUM_SHARPNESS + moved**_MAXIMUM_SHARPNESS) ** (1 / _MAXIMUM_SHARPNESS) + numeric.exp(launch)
 
 
 def views(took: NDArray[np.float64]) -> NDArray[np.float32]:
-    """What trees see of the choices: the fastest tile and number of parts, and in octaves how much slower the fastest
-    choice with each tile and with each number of parts is."""
+    """Features of the choices, for the trees: the fastest tile and number of parts, and in octaves how much slower the
+    fastest choice with each tile and with each number of parts is."""
     best = took.argmin(1)
     fastest = np.log2(took[np.arange(len(took)), best])
     by_tile = np.log2(took.reshape(len(took), _COUNT, len(_SPLITS)))

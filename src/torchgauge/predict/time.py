@@ -95,9 +95,9 @@ class Profile:
     is_serial: bool = False  # the host computes: a CPU
 
     def carry(self, seconds: float, place: Place, origin: Rates, multiprocessors: int) -> float:
-        """The time here of a kernel that takes `seconds` on a device with these rates. What the roof explains scales
-        with the roof. The rest is spent by multiprocessors that wait or are too few: part of that is latency, which
-        devices have alike, and part is the speed of one multiprocessor, so it scales with the square root of that
+        """The time here of a kernel that takes `seconds` on a device with these rates. The part that the roof explains
+        scales with the roof. The rest is spent by multiprocessors that wait or are too few: part of that is latency,
+        which devices have alike, and part is the speed of one multiprocessor, so it scales with the square root of that
         speed (the exponent with the least error over the published tables of four devices)."""
         beyond_launch = seconds - min(origin.launch_s * place.launches, 0.8 * seconds)
         # Less than the roof where the kernel reads from the cache.
@@ -145,7 +145,7 @@ _DRIVER_NAMES = {
     "v100_16gb": "Tesla V100-SXM2-16GB", "rtx3090": "NVIDIA GeForce RTX 3090", "rtx4090": "NVIDIA GeForce RTX 4090",
     "rtx5090": "NVIDIA GeForce RTX 5090", "rtx_pro_6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
 }  # fmt: skip
-# Whose published tables stand for a device, and how: its own, or those of the same architecture.
+# The published tables that are used for a device, and how: its own, or those of the same architecture.
 _PUBLISHED = {
     "h200": ("h200_sxm", PUBLISHED), "h100": ("h100_sxm", PUBLISHED), "a100": ("a100_sxm", PUBLISHED),
     "l40s": ("l40s", PUBLISHED), "b200": ("b200_sxm", PUBLISHED), "h100_pcie": ("h100_sxm", CARRIED),
@@ -159,7 +159,7 @@ _LIKE_ORIGIN = ((9, 0), (8, 0), (10, 0), (10, 3))
 
 @cache
 def profile_of(device: Device | str) -> Profile:
-    """What is known of a device by its name."""
+    """The profile of a device, by its name."""
     found = find_device(device) if isinstance(device, str) else device
     own = load_table(found.name)
     origin = own or load_table(_ORIGIN)
@@ -442,7 +442,7 @@ def combined_error(parts: Sequence[tuple[float, float]], shared: float = _SHARED
 def _hosts(
     profile: Profile, ops: Sequence[OpRecord], module_calls: int, new_lengths: Collection[int]
 ) -> tuple[list[float], list[float]]:
-    """What each op takes of the host, an even share of the modules' calls included, and how much of that comes after
+    """Host time of each op, an even share of the modules' calls included, and how much of that comes after
     its first kernel."""
     host, trains = profile.host, any(op.phase == "backward" for op in ops)
     each = module_calls * host.module_seconds(trains=trains) / len(ops)
@@ -465,7 +465,7 @@ def _hosts(
 
 
 # Number of kernels that fit in a CUDA stream's queue; when it is full, the host waits.
-_QUEUE = 1024
+_QUEUED_KERNELS = 1024
 
 
 def _simulate(
@@ -482,8 +482,8 @@ def _simulate(
         if is_serial:
             host += device_s
         elif device_s:
-            if len(done) >= _QUEUE and done[-_QUEUE] > host:
-                host = done[-_QUEUE]
+            if len(done) >= _QUEUED_KERNELS and done[-_QUEUED_KERNELS] > host:
+                host = done[-_QUEUED_KERNELS]
             start = host - later_s
             busy = (start if start > busy else busy) + device_s
             busy = host if host > busy else busy
@@ -557,8 +557,8 @@ def _run_energy(
 
 
 def _bound(rows: Sequence[OpForecast], host_s: float, device_s: float, profile: Profile) -> Bound:
-    """What takes most of the time: the host if launching takes longer than the kernels, which a faster device would
-    not change."""
+    """The part that takes most of the time: the host if launching takes longer than the kernels, which a faster device
+    would not change."""
     if not profile.is_serial and host_s > device_s:
         return HOST
     shares: dict[Bound, float] = {}

@@ -48,9 +48,9 @@ def last_power_of_two(number: int) -> int:
 def reduction(
     chip: Chip, shape: Sequence[int], stride: Sequence[int], dims: Sequence[int], accumulator_bytes: int = 4
 ) -> list[int | Workspace]:
-    """What a reduction over `dims` allocates to spread one output over several blocks of threads: their partial results
-    and semaphores. `setReduceConfig` of aten/src/ATen/native/cuda/Reduce.cuh, with the dimensions ordered and joined as
-    TensorIterator does."""
+    """Memory that a reduction over `dims` allocates to spread one output over several blocks of threads: their partial
+    results and semaphores. `setReduceConfig` of aten/src/ATen/native/cuda/Reduce.cuh, with the dimensions ordered and
+    joined as TensorIterator does."""
     reduced = {dim % len(shape) for dim in dims} if dims else set(range(len(shape)))
     axes = [(shape[d], stride[d], d in reduced) for d in range(len(shape)) if shape[d] > 1]
     joined: list[tuple[int, int, bool]] = []
@@ -148,7 +148,7 @@ _RNN_FORWARD = {
     ("RNN", 1, False): (1, 1, 1, 3), ("RNN", 1, True): (1, 6, 0, 4),
     ("RNN", 2, False): (1, 8, 0, 5), ("RNN", 2, True): (1, 12, 0, 5),
 }  # fmt: skip
-# What the backward pass holds, for each unit and step, and for each unit and layer; features come on top.
+# Values that the backward pass holds, for each unit and step, and for each unit and layer; features come on top.
 _RNN_BACKWARD = {
     ("LSTM", 1, False): (3, 11), ("LSTM", 1, True): (15, 12), ("LSTM", 2, False): (8, 13), ("LSTM", 2, True): (20, 13),
     ("GRU", 1, False): (3, 5), ("GRU", 1, True): (17, 6), ("GRU", 2, False): (8, 7), ("GRU", 2, True): (22, 7),
@@ -224,7 +224,7 @@ class Recurrent:
 
     @property
     def reserve_bytes(self) -> int:
-        """What training keeps for the backward pass."""
+        """Bytes kept for the backward pass."""
         each = self.steps * self.batch * self.units * self.dtype.itemsize
         kept = RNN_KEPT[self.kind] * self.layers * self.directions + (self.layers - 1) * self.directions
         # A bit for each value that may be dropped, for each direction that reads it.
@@ -352,7 +352,7 @@ def _copied(arguments: OpArguments, chip: Chip) -> list[int]:
     return [math.prod(data.shape) * data.dtype.itemsize] if arguments.flag("batch_first") else []
 
 
-# What an op allocates before its results, in bytes.
+# Bytes that an op allocates before its results.
 EARLY: dict[str, Callable[[OpArguments, Chip], list[int]]] = {
     "aten::_cudnn_rnn": _copied,
     # The gradient of the output as well.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.report.bars import bar as bar
@@ -32,7 +32,7 @@ _HOMES = {
     "bars": ("bar", "spark"),
     "escape": ("inert_cell", "json_value", "visible"),
     "fit": ("FitReport",),
-    "folding": ("Block", "fold"),
+    "folding": ("FoldedBlock", "fold"),
     "forecast": ("ForecastReport",),
     "layout": (
         "MIN_TEXT_WIDTH", "Heading", "Line", "Span", "cell_width", "lay_out", "line_width", "plain", "shorten",

@@ -7,29 +7,27 @@ so that children still add up to their parent; parameters that members share cou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from torchgauge.facts import Node, ParamRecord, Row, View, tensor_specs
 from torchgauge.facts.figures import MODULES, figures_of
+from torchgauge.facts.module import NUMBERED
 from torchgauge.facts.quantized import size_of
-
-NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FoldedBlock:
     """One line of the folded tree: `count` siblings, and all nodes that it covers."""
 
     name: str
     count: int
     members: tuple[Node, ...]
     row: Row
-    children: tuple[Block, ...]
+    children: tuple[FoldedBlock, ...]
 
-    def walk(self) -> Iterator[Block]:
+    def walk(self) -> Iterator[FoldedBlock]:
         waiting = [self]
         while waiting:
             block = waiting.pop()
@@ -37,7 +35,7 @@ class Block:
             waiting.extend(reversed(block.children))
 
 
-def fold(view: View) -> Block:
+def fold(view: View) -> FoldedBlock:
     """The tree of the view with equal neighbouring blocks as one."""
     return _Folding(view).fold(view.tree)
 
@@ -82,7 +80,7 @@ class _Folding:
             )
             self.kind[node.path] = numbers.setdefault(key, len(numbers))
 
-    def fold(self, root: Node) -> Block:
+    def fold(self, root: Node) -> FoldedBlock:
         def likeness(indexed: tuple[int, list[Node]]) -> tuple[object, ...]:
             index, position = indexed
             match = NUMBERED.fullmatch(position[0].name)
@@ -95,10 +93,10 @@ class _Folding:
             alike = groupby(enumerate(positions), likeness)
             run.inside = [_Run([position for _, position in group], run) for _, group in alike]
             runs += run.inside
-        blocks: dict[_Run, Block] = {}
+        blocks: dict[_Run, FoldedBlock] = {}
         for run in reversed(runs):
             children = tuple(blocks.pop(inner) for inner in run.inside)
-            blocks[run] = Block(run.name, run.count, run.members, self._row(run.members, run.path), children)
+            blocks[run] = FoldedBlock(run.name, run.count, run.members, self._row(run.members, run.path), children)
         return blocks[runs[0]]
 
     def _row(self, members: tuple[Node, ...], path: str) -> Row:

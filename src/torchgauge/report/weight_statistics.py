@@ -17,8 +17,8 @@ from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import (
     OpWeights,
     by_stem,
+    indexed_name,
     layer_of,
-    place_of,
     quantization_of,
     removable,
     value_figures,
@@ -34,7 +34,7 @@ STRUCTURES = ("rows", "columns", "channels", "heads")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Siblings:
     """Siblings together: the typical spread, the largest magnitude, the worst signal-to-noise ratio."""
 
     pattern: str
@@ -50,7 +50,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Recommendation:
     """A recommendation for a tensor, and how many of its siblings have the same one."""
 
     name: str
@@ -85,16 +85,16 @@ def examined(view: View) -> list[Row]:
     ]
 
 
-def places(view: View) -> list[Place]:
+def places(view: View) -> list[Siblings]:
     """The largest first; matrices alone, where there are any."""
     rows = examined(view)
     groups: dict[str, list[Row]] = {}
     for row in [row for row in rows if len(row["shape"]) > 1] or rows:
-        groups.setdefault(place_of(row["name"]).pattern, []).append(row)
+        groups.setdefault(indexed_name(row["name"]).pattern, []).append(row)
     found = []
     for pattern, members in groups.items():
         spreads = _known(row["std"] for row in members)
-        place = Place(
+        place = Siblings(
             pattern=pattern if len(members) > 1 else members[0]["name"],
             count=len(members),
             elements=sum(row["elements"] for row in members),
@@ -172,7 +172,7 @@ def easiest_to_prune(view: View, limit: int) -> list[Row]:
     return sorted(rows, key=lambda row: -max(structured(row).values()))[:limit]
 
 
-def advice(view: View) -> list[Advice]:
+def advice(view: View) -> list[Recommendation]:
     """Unusable values first, then the largest tensors; siblings with the same recommendation are listed once."""
     # Shared tensors count under their first name; scales and zero points of a packing are left out.
     rows = [
@@ -184,9 +184,9 @@ def advice(view: View) -> list[Advice]:
     groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for row in rows:
         for text in row["recommendations"]:
-            key = place_of(row["name"]).pattern, _NUMBER.sub("#", text)
+            key = indexed_name(row["name"]).pattern, _NUMBER.sub("#", text)
             groups.setdefault(key, []).append((row["name"], text))
-    return [Advice(*members[0], len(members) - 1) for members in groups.values()]
+    return [Recommendation(*members[0], len(members) - 1) for members in groups.values()]
 
 
 def by_operation(view: View) -> list[OpShare]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from torch import nn
 
 from torchgauge.errors import TargetError
-from torchgauge.lazy import collector_paused
-from torchgauge.schema import conform
+from torchgauge.facts.schema import conform
+from torchgauge.registry import collector_paused
 from torchgauge.source.building import Recipe
 from torchgauge.source.config_limits import require_possible_numbers
 from torchgauge.source.packages import import_optional, torchvision_importable

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from torchgauge.errors import MissingDependencyError, TargetError
 from torchgauge.isolation import is_isolated
-from torchgauge.lazy import collector_paused
+from torchgauge.registry import collector_paused
 
 
 def import_optional(package: str, purpose: str) -> ModuleType:

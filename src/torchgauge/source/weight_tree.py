@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchgauge.checkpoint import Index, Role
 from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, is_within
-from torchgauge.lazy import collector_paused
+from torchgauge.registry import collector_paused
 from torchgauge.source.source import Source
 from torchgauge.source.state_names import model_entries
 

@@ -18,7 +18,7 @@ from torchgauge.advise import RULES, Advice, Evidence, Patch, SourceEdit
 from torchgauge.advise.op_time import OpTimes
 from torchgauge.capture import Request, Trace, trace
 from torchgauge.capture.copier import Copier, TensorCopies, set_mode
-from torchgauge.capture.isolation import process_state_kept
+from torchgauge.capture.restored_state import process_state_kept
 from torchgauge.capture.structure import materialise
 from torchgauge.facts import Capture, TensorSpec
 from torchgauge.measure.subject import Subject

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from torchgauge.lazy import collector_paused
 from torchgauge.measure.latency import Clock, median_interval
+from torchgauge.registry import collector_paused
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import MeasuredTime

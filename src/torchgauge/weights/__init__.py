@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.weights.aggregate import *

@@ -19,9 +19,9 @@ _GATHERING_OPS, _STALL_S = 6, 15e-6
 # From here on most of the memory is for experts that a token does not use.
 IDLE_SHARE = 0.5
 # The busiest expert's tokens over an equal share.
-_UNEVEN = 2.0
+_UNEVEN_RATIO = 2.0
 # Weight decay shrinks what no token trains; below this part of its siblings' norm an expert does nothing.
-_STARVED = 0.1
+_STARVED_NORM_RATIO = 0.1
 # The relative error that pruning whole rows may leave, one of those that the statistics list.
 _ERROR = "0.01"
 # Softmax, bias and casts between the router's product and the choice.
@@ -102,7 +102,7 @@ def expert_imbalance(evidence: Evidence) -> Iterator[Advice]:
     for mixture in evidence.mixtures:
         loads = _loads(mixture)
         even = sum(loads) / max(mixture.experts, 1)
-        if not loads or max(loads) < _UNEVEN * even:
+        if not loads or max(loads) < _UNEVEN_RATIO * even:
             continue
         share = 2 * mixture.macs / max(evidence.totals.flops, 1)
         yield Advice(
@@ -186,7 +186,7 @@ def _faint_experts(evidence: Evidence, mixture: Mixture) -> int:
 
     faint = []
     for group in norms.values():
-        limit = _STARVED * median(group.values())
+        limit = _STARVED_NORM_RATIO * median(group.values())
         faint.append(sum(norm < limit for norm in group.values()))
     return max((stacked, *faint))
 

@@ -14,16 +14,16 @@ from torchgauge.advise.rules.transfers import host_waits
 from torchgauge.facts import TensorSpec
 
 # Of the undisturbed time that the CPU must spend on ops that do next to nothing.
-_LEAST_LAUNCHED = 0.3
+_LEAST_LAUNCH_SHARE = 0.3
 # Of a run, what the host may take for its launches before it holds up kernels in narrower types.
-_HELD_UP = 0.5
+_HELD_UP_SHARE = 0.5
 # Of the launches, those of one line of code (a loop) for it to be the place to look at.
-_OF_ONE_LINE = 0.3
+_ONE_LINE_SHARE = 0.3
 # What replaying a CUDA graph takes in addition to its kernels, with the copy of its inputs, in parts of what an eager
 # run takes however few ops it has (15 µs): 12 to 30 µs for models of 100 to 200 µs on an H200.
-_REPLAY = 1.7
+_REPLAY_RATIO = 1.7
 # The kernels of a replay begin one after the other, about a microsecond apart. Median of 48 models on an H200.
-_GAPS = 1.1
+_GAPS_RATIO = 1.1
 # How far the odds of a predicted gain may be off, either way: the host's speed differs by a factor of 1.5 between
 # machines of one kind, in addition to the errors of the kernels' times. This holds 70 of 76 gains of four sets.
 _UNSURE_ODDS = 2.2
@@ -45,7 +45,7 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
     line, count = launches.most_common(1)[0] if launches else (None, 0)
     there = (
         [op for op in evidence.flow.steps if op.source == line]
-        if count >= _OF_ONE_LINE * len(evidence.flow.steps)
+        if count >= _ONE_LINE_SHARE * len(evidence.flow.steps)
         else []
     )
     rounds = [op for op in there if op.op == there[0].op]
@@ -88,7 +88,7 @@ def _without_idle(evidence: Evidence, idle: float, whole: float) -> Gain:
     queues = evidence.times.queues
     if queues is None:
         return Gain("time_s", idle / 2, idle, how)
-    left = min(_GAPS * (1 - idle) * whole + _REPLAY * queues.fixed_s, 0.99 * whole)
+    left = min(_GAPS_RATIO * (1 - idle) * whole + _REPLAY_RATIO * queues.fixed_s, 0.99 * whole)
     odds = whole / left - 1
     least, most = (part / (1 + part) for part in (odds / _UNSURE_ODDS, odds * _UNSURE_ODDS))
     return Gain("time_s", least, most, f"{how}, less a replay's own time")
@@ -98,10 +98,10 @@ def _without_idle(evidence: Evidence, idle: float, whole: float) -> Gain:
 def launch_limit(evidence: Evidence) -> Iterator[Advice]:
     """The device is kept busy, but by float32: with the kernels of narrower types it would wait for the host."""
     whole, host = evidence.time_s, evidence.host_s
-    if evidence.waits_for_host or evidence.is_train or not whole or host is None or host < _HELD_UP * whole:
+    if evidence.waits_for_host or evidence.is_train or not whole or host is None or host < _HELD_UP_SHARE * whole:
         return
     products = [op for op in evidence.forward if op.category in TENSOR_CORES and op.signature.dtype == "float32"]
-    if evidence.share(products).value < _HELD_UP:
+    if evidence.share(products).value < _HELD_UP_SHARE:
         return
     change, risk = _graph(evidence)
     yield Advice(
@@ -128,7 +128,7 @@ def dispatch_bound(evidence: Evidence) -> Iterator[Advice]:
     small = [index for index, row in rows.items() if row.get("bound") == "launch"]
     spent = sum(evidence.op_times.get(index, 0.0) for index in small)
     share = min(spent / whole, 1.0)
-    if share < _LEAST_LAUNCHED:
+    if share < _LEAST_LAUNCH_SHARE:
         return
     yield Advice(
         rule="dispatch-bound",

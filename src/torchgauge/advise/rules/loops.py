@@ -21,15 +21,15 @@ _LEAST_ROUNDS, LEAST_STEPS = 4, 8
 _MOST_BETWEEN = 40
 _MOST_PER_ROUND = 24
 # Of the ops of a round, those that must not depend on the round before where rounds are longer than that.
-_LEAST_APART = 0.8
+_LEAST_INDEPENDENT_SHARE = 0.8
 # So far back two calls are looked at for one depending on the other.
 _MOST_ANCESTORS = 500
 RECURRENT_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU", "ParametrizedRNN"}
 # Of the time of a loop's ops, what their calls must take. A loop of 64 rounds over 10 MB each, where they took 4 %, got
 # 35 % slower when it was done at once, one of 8 frames, where they took 27 %, got 11 % slower.
-_LEAST_CALLS = 0.3
+_LEAST_CALL_SHARE = 0.3
 # A layer is a gate if its input is this many times smaller than what it was pooled from.
-_GATE = 8
+_GATE_RATIO = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
 _WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}
 _GROUPED = "use one convolution with groups=batch: the loop runs one per sample, each with its own weights"
@@ -133,7 +133,7 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None
 def _is_of_small_ops(evidence: Evidence, loop: Loop) -> bool:
     """Whether calls are a good part of the time of its ops. Rounds of large ops gain nothing by being done at once, and
     need the memory of all rounds."""
-    return evidence.share(_side_by_side(loop)).calls >= _LEAST_CALLS
+    return evidence.share(_side_by_side(loop)).calls >= _LEAST_CALL_SHARE
 
 
 def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
@@ -143,7 +143,7 @@ def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
     pooled = evidence.flow.source(first)
     if pooled is not None and pooled.category in ("reduction", "pooling"):
         large, small = pooled.signature.inputs[0].nbytes, pooled.signature.outputs[0].nbytes
-        if large > _GATE * small:
+        if large > _GATE_RATIO * small:
             return False
     while (path := unit.rpartition(".")[0]) in evidence.modules and path:
         if evidence.modules[path].calls < loop.rounds:
@@ -157,7 +157,7 @@ def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
             if base is not None and base[0] not in own:
                 reads[base[0]] = max(reads.get(base[0], 0), spec.nbytes)
             given += spec.nbytes if base is not None and op in loop.products else 0
-    return sum(reads.values()) <= _GATE * given
+    return sum(reads.values()) <= _GATE_RATIO * given
 
 
 def _has_rows_by_value(evidence: Evidence, op: OpRecord) -> bool:
@@ -192,7 +192,7 @@ def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
                 if op.weights and op.status != FREE:
                     weights.setdefault((op.source, op.op), set()).add(op.weights)
             is_of_layers = any(len(names) > 1 for names in weights.values())
-            if not is_of_layers and len(_side_by_side(loop)) >= _LEAST_APART * len(loop.body):
+            if not is_of_layers and len(_side_by_side(loop)) >= _LEAST_INDEPENDENT_SHARE * len(loop.body):
                 covered |= {op.index for op in loop.body}
                 yield loop
 
@@ -245,7 +245,7 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
             continue
         # Blocks that all read one tensor, as decoders their encoder's, do so far apart, and depend on each other.
         is_near, apart = max(first) - min(first) <= _MOST_PER_ROUND * loop.rounds, _side_by_side(loop)
-        if not is_near and len(apart) < _LEAST_APART * len(loop.body):
+        if not is_near and len(apart) < _LEAST_INDEPENDENT_SHARE * len(loop.body):
             continue
         # Parts of a joined result are strided, and norms of such parts lose more than the product gains: 14 to 17 % for
         # experts with batch norms.

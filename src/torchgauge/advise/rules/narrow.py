@@ -13,7 +13,7 @@ from torchgauge.facts import OpRecord
 _AVERAGES = {f"aten::{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d")}
 _ADAPTIVE = {f"aten::{name}" for name in ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d")}
 # A layer that makes a quarter of the channels it reads takes about as long to read them as to multiply them.
-_NARROW = 4
+_NARROW_RATIO = 4
 _LEAST_HEADS = 3
 # What is pooled or resampled must get so much smaller.
 _LEAST_SMALLER = 2
@@ -71,7 +71,7 @@ def narrow_heads(evidence: Evidence) -> Iterator[Advice]:
         channels = 1 if op.category == "convolution" else -1
         read, made = op.signature.inputs[place], op.signature.outputs[0]
         whole = evidence.dataflow.reads_whole(op, place)
-        if whole is not None and _NARROW * made.shape[channels] <= read.shape[channels]:
+        if whole is not None and _NARROW_RATIO * made.shape[channels] <= read.shape[channels]:
             groups.setdefault((whole, read, op.op), []).append(op)
     for ops in groups.values():
         own = {op.weights: op for op in ops}

@@ -17,7 +17,7 @@ _LEAST_TIMES = 2
 # The fewest parts and the most tensors: fewer parts are written out on purpose.
 _LEAST_PARTS, _MOST_TENSORS = 8, 4
 # Of a tensor that is written part by part, what must have been written so.
-_WHOLE = 0.9
+_WRITTEN_SHARE = 0.9
 _PARTS = "use one reshape, or one index: a loop in Python joins the parts one by one"
 _WINDOWS = "use Tensor.unfold: a loop in Python joins these windows one by one"
 
@@ -71,7 +71,7 @@ def joined_parts(evidence: Evidence) -> Iterator[Advice]:
         parts = [evidence.dataflow.reads_part(op, 1) for op in writes]
         written = sum(op.signature.outputs[0].numel for op in writes)
         target = evidence.dataflow.base(writes[0], 0)
-        is_whole = target is not None and written >= _WHOLE * target[1].numel
+        is_whole = target is not None and written >= _WRITTEN_SHARE * target[1].numel
         if len(writes) >= _LEAST_PARTS and None not in parts and len(set(parts)) <= _MOST_TENSORS and is_whole:
             yield _advice(evidence, writes[0], writes, len(writes), _PARTS, module)
 

@@ -44,13 +44,13 @@ _FROM_GATES = {*_COPIES, "aten::sub", "aten::rsub"}
 _POINTWISE = ("elementwise", "activation", "copy")
 # Rows of a product that take as long to multiply as its weight takes to read: a core does about 15 FLOP for a byte that
 # it gets from memory, and a row is half a FLOP for each byte of the weight.
-_ROWS = 30
+_BALANCED_ROWS = 30
 _NOT_FED_BACK = "not where a result is fed back, as in generation"
 _OTHER_RESET = "torch's GRU applies its reset gate after the product: train again"
 # So far back a term of a sum is followed to the term before.
 _MOST_ANCESTORS = 500
 # Elements of sigmoids and tanhs may differ by a round from what a formula says.
-_ABOUT = 0.2
+_ELEMENTS_TOLERANCE = 0.2
 
 
 @rule("loop-over-steps", family="loops")
@@ -102,7 +102,7 @@ def _read_again(evidence: Evidence, ops: Sequence[OpRecord]) -> float:
         if op.weights and op.cost.macs:
             sizes = [evidence.params[name].spec.numel for name in op.weights if name in evidence.params]
             rows = op.cost.macs / max(*sizes, 1, 1)
-            reading += took / (1 + rows / _ROWS)
+            reading += took / (1 + rows / _BALANCED_ROWS)
     return reading / whole if whole else 0.0
 
 
@@ -166,7 +166,7 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
     # Only gates scale: a cell whose state decays, or whose candidate has a factor, is another one.
     if not all(_is_gated(op, through) for op in scales):
         return None
-    return layer if layer and not relu and abs(sigmoid / tanh / each - 1) < _ABOUT else None
+    return layer if layer and not relu and abs(sigmoid / tanh / each - 1) < _ELEMENTS_TOLERANCE else None
 
 
 def _is_gated(scale: OpRecord, through: Sequence[OpRecord]) -> bool:

@@ -28,7 +28,7 @@ _KEEPING = {
     for name in ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "mean", "cat", "add", "add_", "mul",
                  "clone", "native_dropout", "_to_copy", "upsample_nearest2d", "upsample_bilinear2d")
 }  # fmt: skip
-_FARTHEST = 8
+_MOST_OPS_BACK = 8
 # Modules of torch that take `inplace`.
 _SWITCHED = {"ReLU", "ReLU6", "LeakyReLU", "ELU", "CELU", "SELU", "SiLU", "Hardswish", "Hardtanh", "Mish", "RReLU",
              "Threshold"}  # fmt: skip
@@ -48,7 +48,7 @@ def in_place_before_skip(evidence: Evidence) -> Iterator[Advice]:
             # It must overwrite the input of the branch, with other numbers than were there.
             if branch is None or (not is_given if source is None else is_within(source.module, branch)):
                 continue
-            if written.op in _KEEP_POSITIVE and source is not None and _is_positive(evidence, source, _FARTHEST):
+            if written.op in _KEEP_POSITIVE and source is not None and _is_positive(evidence, source, _MOST_OPS_BACK):
                 continue
             is_switched = record is not None and record.type in _SWITCHED
             yield Advice(
@@ -81,7 +81,7 @@ def _branch(evidence: Evidence, written: OpRecord, total: OpRecord) -> str | Non
     record = evidence.modules.get(common)
     if not is_below or record is None or record.calls == 0 or not isinstance(record.outputs, TensorSpec):
         return None
-    return common if written in evidence.dataflow.ancestors(other, _FARTHEST * 8, until=written) else None
+    return common if written in evidence.dataflow.ancestors(other, _MOST_OPS_BACK * 8, until=written) else None
 
 
 def _is_positive(evidence: Evidence, op: OpRecord, farthest: int) -> bool:

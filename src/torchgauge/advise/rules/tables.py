@@ -20,9 +20,9 @@ _OF_SHAPES = {"shape", "size", "ndim", "dim"}
 # 250 from nested lists; other cores take half to twice as long.
 _NS_PER_ELEMENT, _UNSURE = 160, (0.5, 2.0)
 # Of a measured run; some of it is left to the ops.
-_MOST = 0.95
+_MOST_TIME_SHARE = 0.95
 # The most assignments through which a name is followed.
-_FARTHEST = 5
+_MOST_ASSIGNMENTS = 5
 _LEAST_ELEMENTS = 16
 
 
@@ -45,7 +45,9 @@ def table_from_list(evidence: Evidence) -> Iterator[Advice]:
             evidence={"elements": made.numel, "bytes": made.nbytes},
             recommendation="make this table once, as a buffer: each call copies it from a Python list",
             change=None,
-            expected_gain=Gain("time_s", 0.0 if is_hidden else min(low, _MOST), min(high, _MOST), how),
+            expected_gain=Gain(
+                "time_s", 0.0 if is_hidden else min(low, _MOST_TIME_SHARE), min(high, _MOST_TIME_SHARE), how
+            ),
             risk="a buffer has a fixed size: make it for the largest shape",
             confidence="medium",
         )
@@ -67,7 +69,7 @@ def _is_table(evidence: Evidence, op: OpRecord) -> bool:
     is_list = isinstance(given, ast.List | ast.ListComp | ast.Name | ast.BinOp)
     is_list = is_list or (isinstance(given, ast.Call) and called(given) == "list")
     function = source.enclosing(given, ast.FunctionDef)
-    return is_list and function is not None and _is_of_shapes(source, function, given, _FARTHEST)
+    return is_list and function is not None and _is_of_shapes(source, function, given, _MOST_ASSIGNMENTS)
 
 
 def _is_of_shapes(source: Source, function: ast.FunctionDef, node: ast.AST, farthest: int) -> bool:

@@ -16,7 +16,7 @@ from torchgauge.units import format_factor, format_whole_percent
 
 _HALF = ("float16", "bfloat16")
 # NVIDIA's guide "Matrix multiplication background": 16 bytes, 8 half-precision elements; 128 bytes on the A100 is best.
-_MULTIPLE, _BEST = 8, 64
+_ALIGNED_ELEMENTS, _BEST_ELEMENTS = 8, 64
 # Fewer channels are those of images, or too few for tensor cores to matter.
 _LEAST_CHANNELS = 16
 _LEAST_SHARE = 0.02
@@ -55,7 +55,7 @@ def odd_dimensions(evidence: Evidence) -> Iterator[Advice]:
             continue
         weight, sizes = odd
         is_convolution = op.category == "convolution"
-        multiple = _MULTIPLE if is_convolution else _BEST
+        multiple = _ALIGNED_ELEMENTS if is_convolution else _BEST_ELEMENTS
         padded = {size: -(-size // multiple) * multiple for size in sizes}
         saved = _saved_by_padding(evidence, op, padded)
         if saved is None:
@@ -91,8 +91,8 @@ def _odd_sizes(evidence: Evidence, op: OpRecord) -> tuple[str, list[int]] | None
     for weight in op.weights:
         param = evidence.params.get(weight)
         if param is not None and (len(param.spec.shape) > 2 if is_convolution else len(param.spec.shape) == 2):
-            least = _LEAST_CHANNELS if is_convolution else _BEST
-            sizes = [size for size in dict.fromkeys(param.spec.shape[:2]) if size % _MULTIPLE and size > least]
+            least = _LEAST_CHANNELS if is_convolution else _BEST_ELEMENTS
+            sizes = [size for size in dict.fromkeys(param.spec.shape[:2]) if size % _ALIGNED_ELEMENTS and size > least]
             return (weight, sizes) if sizes else None
     return None
 
@@ -117,7 +117,7 @@ def _saved_by_wider_groups(evidence: Evidence, op: OpRecord) -> float | None:
     its filters reads more channels then; None where nothing is predicted."""
     signature, groups = op.signature, int(op.signature.attributes["groups"])
     channels = signature.inputs[0].shape[1] // groups
-    divisors = (times for times in range(2, groups) if not groups % times and times * channels >= 2 * _MULTIPLE)
+    divisors = (times for times in range(2, groups) if not groups % times and times * channels >= 2 * _ALIGNED_ELEMENTS)
     wider = next(divisors, groups)
     data, kernel, *rest = signature.inputs
     filters, own, *window = kernel.shape
@@ -148,7 +148,7 @@ def narrow_groups(evidence: Evidence) -> Iterator[Advice]:
         groups = int(op.signature.attributes.get("groups") or 1)
         channels = op.signature.inputs[0].shape[1] // groups
         taken = evidence.times.seconds.get(op.index, 0.0)
-        if groups == 1 or not 1 < channels < 2 * _MULTIPLE or not taken:
+        if groups == 1 or not 1 < channels < 2 * _ALIGNED_ELEMENTS or not taken:
             continue
         how = "the op as predicted with groups of 16 channels"
         lost = _saved_by_wider_groups(evidence, op)

@@ -17,7 +17,7 @@ _DEFAULT_SHARE = 0.5
 # Threads this busy would have work for more.
 _LEAST_EFFICIENCY = 0.7
 # A machine of which other processes use more than this is shared: what is best there changes with them.
-_SHARED = 0.10
+_SHARED_MACHINE_LOAD = 0.10
 
 
 @rule("thread-count", family="threads")
@@ -107,7 +107,7 @@ def _scaling(evidence: Evidence) -> Sequence[Mapping[str, Any]]:
 def _is_shared(evidence: Evidence) -> bool:
     """Whether other processes used the machine while the model was measured."""
     others = (evidence.figures.get("surroundings") or {}).get("other_processes_share")
-    return (others or 0.0) > _SHARED
+    return (others or 0.0) > _SHARED_MACHINE_LOAD
 
 
 def _threads(evidence: Evidence) -> int | None:

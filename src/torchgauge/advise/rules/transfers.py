@@ -22,9 +22,9 @@ _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
 _STALL_S, _LAUNCH_S = 15e-6, 6e-6
 _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
 # How many ops back to look for the origin of a value that is read, and for weights that it was computed from.
-_NEAR, _FAR = 20, 200
+_NEAR_OPS, _FAR_OPS = 20, 200
 # Waits in a forward from which on they are shown though nothing is known about what the values are for.
-_MANY = 3
+_MANY_WAITS = 3
 # The host asks for the number of rows of a result.
 _SIZES = {
     "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
@@ -209,7 +209,7 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     # One wait for a value that may be needed is worth showing only where it prevents a graph, or where it was measured.
     is_measured = evidence.is_cuda and evidence.on is None and then is None
     unknown = sum(count for count, remedy in zip(times, remedies, strict=True) if remedy is _WAITING)
-    is_shown = then is not None or is_measured or unknown >= _MANY
+    is_shown = then is not None or is_measured or unknown >= _MANY_WAITS
     shares = {} if then is None else {"share_without_graph": alone}
     if then is not None:
         # A run without waits can be replayed as a CUDA graph, one with them cannot: one gain for all of them.
@@ -305,7 +305,7 @@ def _remedy_of_read(evidence: Evidence, read: HostRead, uses: set[HostUse]) -> R
 def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord], other: Remedy) -> Remedy | None:
     """By what the value decides; None where it has to be on the host: the shape that the model computes for a view can
     be neither passed from outside nor padded."""
-    near = [each for op in made_by for each in (op, *evidence.dataflow.ancestors(op, _FAR))]
+    near = [each for op in made_by for each in (op, *evidence.dataflow.ancestors(op, _FAR_OPS))]
     # Lengths of the inputs can be passed from the host, those that the model computes cannot.
     is_computed = any(op.weights for op in near)
     read = {name for op in near for name in op.weights}
@@ -418,7 +418,7 @@ def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -
     for op in (None if index is None else evidence.flow.op(index) for index in made_by):
         if op is None:
             return False
-        near = [op, *evidence.dataflow.ancestors(op, _NEAR)]
+        near = [op, *evidence.dataflow.ancestors(op, _NEAR_OPS)]
         if any(each.weights for each in near):
             return False
         if op.index in constants:

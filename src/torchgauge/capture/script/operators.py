@@ -196,7 +196,7 @@ def convolution(x: Value, weight: Value, bias: Value, stride: list[int], *rest: 
 # TorchScript's operators for numbers, texts, lists and dicts, in Python: torch's own would work on copies, and an
 # `append` would be lost. Methods that make a text longer check its length first: torch's own would fill the memory.
 
-LONGEST = 1 << 22  # elements of one list or text that a graph may make; `Budget` has the limit for all of them
+MAX_ELEMENTS = 1 << 22  # elements of one list or text that a graph may make; `Budget` has the limit for all of them
 
 
 def _changed(items: Value, _: None) -> Value:
@@ -278,7 +278,7 @@ BUILTINS: dict[str, Run] = {
 
 
 def require_length(count: int) -> None:
-    if count > LONGEST:
+    if count > MAX_ELEMENTS:
         raise Endless(f"the graph makes a list or text of {count:,} elements")
 
 

@@ -15,8 +15,8 @@ from torchgauge.errors import FormatError
 from torchgauge.units import format_count
 
 # Files that are opened, and lines that are shown.
-_OPENED, _LISTED = 60, 30
-_LISTED_OTHERS = 8
+_MAX_OPENED_FILES, _MAX_LINES = 60, 30
+_MAX_OTHERS = 8
 _SOURCE_BYTES = 2**18
 
 
@@ -25,7 +25,7 @@ def unrelated_files(folder: str) -> FormatError | None:
     lines: list[tuple[str, str]] = []
     others: Counter[str] = Counter()
     models = 0
-    for name in sorted(os.listdir(folder))[: 10 * _OPENED]:
+    for name in sorted(os.listdir(folder))[: 10 * _MAX_OPENED_FILES]:
         path = os.path.join(folder, name)
         if name.startswith("."):
             continue
@@ -39,7 +39,7 @@ def unrelated_files(folder: str) -> FormatError | None:
             lines += [(f"{path}:{found}", "a model class") for found in classes]
             others.update([] if classes else ["Python code"])
             continue
-        what = _description(path) if models < _OPENED else None
+        what = _description(path) if models < _MAX_OPENED_FILES else None
         if what is not None:
             models += 1
             lines.append((path, what))
@@ -53,14 +53,14 @@ def unrelated_files(folder: str) -> FormatError | None:
         others["a saved run of torchgauge" if kind == SAVED_RUN else kind.partition(";")[0]] += 1
     if not models:
         return None
-    shown = [(f"torchgauge {shlex.quote(printable(path))}", what) for path, what in lines[:_LISTED]]
+    shown = [(f"torchgauge {shlex.quote(printable(path))}", what) for path, what in lines[:_MAX_LINES]]
     width = max(len(command) for command, _ in shown)
     what = "several models that do not belong together" if models > 1 else "a model next to other files"
     text = [f"{folder} holds {what}; choose one:"]
     text += [f"  {command:<{width}}  {what}" for command, what in shown]
-    text += [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+    text += [f"  and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
     if others:
-        counted = [f"{count} × {what}" if count > 1 else what for what, count in others.most_common(_LISTED_OTHERS)]
+        counted = [f"{count} × {what}" if count > 1 else what for what, count in others.most_common(_MAX_OTHERS)]
         text.append(f"  not models: {', '.join(counted)}")
     return FormatError("\n".join(text))
 

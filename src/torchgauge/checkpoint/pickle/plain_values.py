@@ -14,8 +14,8 @@ from torchgauge.checkpoint.pickle.walk import attributes, is_module, key_text
 from torchgauge.units import format_shape
 
 # Settings of a training run are dozens of words and numbers; logs and vocabularies are not settings.
-_VALUES, _ITEMS, _DEPTH = 2000, 256, 5
-_INTEGER = 2**63
+_MAX_VALUES, _MAX_ITEMS, _MAX_DEPTH = 2000, 256, 5
+_MAX_INTEGER = 2**63
 _FORMS = {
     "float64": "d", "float32": "f", "float16": "e", "int64": "q", "int32": "i", "int16": "h", "int8": "b",
     "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "bool": "?",
@@ -30,7 +30,7 @@ def plain_value(value: object) -> object:
 
 class _Plain:
     def __init__(self) -> None:
-        self.left = _VALUES
+        self.left = _MAX_VALUES
 
     def of(self, value: object, depth: int) -> object:
         self.left -= 1
@@ -39,16 +39,16 @@ class _Plain:
         if isinstance(value, str):
             return printable(value)
         if isinstance(value, int):
-            return value if abs(value) < _INTEGER else printable(hex(value))
+            return value if abs(value) < _MAX_INTEGER else printable(hex(value))
         if isinstance(value, float):
             return value if math.isfinite(value) else str(value)
-        if self.left < 0 or depth > _DEPTH:
+        if self.left < 0 or depth > _MAX_DEPTH:
             return "…"
         if isinstance(value, dict):
             return self._mapping(value, depth)
         if isinstance(value, list | tuple):
-            items = [self.of(item, depth + 1) for item in value[:_ITEMS]]
-            return [*items, "…"] if len(value) > _ITEMS else items
+            items = [self.of(item, depth + 1) for item in value[:_MAX_ITEMS]]
+            return [*items, "…"] if len(value) > _MAX_ITEMS else items
         if isinstance(value, Instance):
             return self._instance(value, depth)
         if isinstance(value, Global):
@@ -60,7 +60,7 @@ class _Plain:
         return printable(key_text(value)) if isinstance(value, Key) else type(value).__name__
 
     def _mapping(self, value: Mapping[object, object], depth: int) -> dict[str, object]:
-        shown = list(value.items())[:_ITEMS]
+        shown = list(value.items())[:_MAX_ITEMS]
         return {printable(key_text(key)): self.of(item, depth + 1) for key, item in shown}
 
     def _instance(self, value: Instance, depth: int) -> object:
@@ -90,7 +90,7 @@ def number_of(value: object, entry: Entry | None = None) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
-        return value if abs(value) < _INTEGER else None
+        return value if abs(value) < _MAX_INTEGER else None
     if isinstance(value, Instance):
         return numpy_scalar(value)
     if isinstance(value, Tensor) and entry is not None and entry.elements == 1:

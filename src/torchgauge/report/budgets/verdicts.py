@@ -32,7 +32,7 @@ class Key:
 
 
 # Up to here floats represent all whole numbers.
-_EXACT = 2.0**53
+_EXACT_INTEGERS = 2.0**53
 _PARSERS: Mapping[Unit, Callable[[str], float]] = {
     Unit.BYTES: parse_bytes,
     Unit.SECONDS: parse_seconds,
@@ -117,7 +117,7 @@ def limit(key: str, value: float | str) -> Limit:
     most = float(KEYS[key].parse(value) if isinstance(value, str) else value)
     if not 0 <= most < math.inf:
         raise UsageError(f"the limit of '{key}' cannot be {value}")
-    return Limit(key, int(most) if most.is_integer() and most < _EXACT else most)
+    return Limit(key, int(most) if most.is_integer() and most < _EXACT_INTEGERS else most)
 
 
 def limits(budgets: Mapping[str, float | str]) -> list[Limit]:
@@ -192,7 +192,7 @@ def contributors(view: View, key: str, limit: float, most: int) -> list[Contribu
 
 
 def _amounts(view: View, key: str) -> Mapping[str, float]:
-    """What each module itself adds to the total, by path."""
+    """The contribution of each module to the total, without its children, by path."""
     if key in view.tree.own:
         return {node.path: node.own[key] for node in view.tree.walk()}
     if key in _OF_STEP:

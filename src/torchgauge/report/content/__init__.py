@@ -14,14 +14,14 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 from torchgauge.report.model import Section
 from torchgauge.report.options import Options
 
 if TYPE_CHECKING:
     from torchgauge.report.content.advice import (
+        ADVICE_ROWS,
         MOST_LINES,
-        SHOWN,
         error_text,
         figure_text,
         gain_text,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torchgauge.report.content.memory import MemoryPeak, at_peak, find_memory_peak, find_peak, moments
     from torchgauge.report.content.modules import fitting_depth, outline, sort_blocks
     from torchgauge.report.content.ops import (
-        RANKED,
+        RANKED_ROWS,
         LayerKind,
         UncountedOp,
         by_category,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from torchgauge.report.content.weights import by_dtype, by_folder, by_role, tied
 
 __all__ = [
-    "MOST_LINES", "RANKED", "SHOWN", "LayerKind", "MemoryPeak", "UncountedOp", "at_peak", "between_calls_s",
+    "ADVICE_ROWS", "MOST_LINES", "RANKED_ROWS", "LayerKind", "MemoryPeak", "UncountedOp", "at_peak", "between_calls_s",
     "by_category", "by_dtype", "by_folder", "by_phase", "by_role", "coverage", "error_text", "figure_text",
     "find_memory_peak", "find_peak", "find_residue", "fitting_depth", "gain_text", "gained_text", "interval_share",
     "layer_kinds", "measured_text", "moments", "outline", "sections_of", "sort_blocks", "summary_facts",
@@ -56,13 +56,14 @@ __all__ = [
 
 _HOMES = {
     "advice": (
-        "MOST_LINES", "SHOWN", "error_text", "figure_text", "gain_text", "gained_text", "measured_text",
+        "MOST_LINES", "ADVICE_ROWS", "error_text", "figure_text", "gain_text", "gained_text", "measured_text",
         "withdrawn_text",
     ),
     "memory": ("MemoryPeak", "at_peak", "find_memory_peak", "find_peak", "moments"),
     "modules": ("fitting_depth", "outline", "sort_blocks"),
     "ops": (
-        "RANKED", "LayerKind", "UncountedOp", "by_category", "by_phase", "coverage", "layer_kinds", "unused_modules",
+        "RANKED_ROWS", "LayerKind", "UncountedOp", "by_category", "by_phase", "coverage", "layer_kinds",
+        "unused_modules",
     ),
     "summary": ("summary_facts",),
     "sweep": ("sweep_points",),

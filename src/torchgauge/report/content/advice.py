@@ -23,7 +23,7 @@ from torchgauge.units import (
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, Gain, MeasuredTime, OutputError, Plan, Verified
 
-SHOWN = 5
+ADVICE_ROWS = 5
 WITHDRAWN = "Withdrawn: refuted when tried"
 # Lines of the terminal that a piece of advice takes at most, before its code.
 MOST_LINES = 3
@@ -235,7 +235,7 @@ def withdrawn_reason(verified: Verified) -> str:
 
 def sections(view: View, options: Options) -> Iterator[Section]:
     standing = [row for row in advice_of(view) if not is_withdrawn(row)]
-    shown = standing if options.all_advice else standing[: options.rows(SHOWN, len(standing))]
+    shown = standing if options.all_advice else standing[: options.rows(ADVICE_ROWS, len(standing))]
     items: list[Item] = []
     below: list[Section] = []
     for number, row in enumerate(shown, start=1):

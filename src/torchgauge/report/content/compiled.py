@@ -28,7 +28,7 @@ from torchgauge.report.options import Options
 from torchgauge.units import format_bytes, format_exact, format_names, format_percent, format_seconds
 
 _MOST_OPS, _MOST_MODULES = 6, 3
-_BRIEF, _LONG = 8, 50
+_ROWS_ON_SCREEN, _ROWS_IN_DOCUMENT = 8, 50
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if compiled is None:
         return
     blocks: list[Block] = [Facts(_facts(compiled, view.totals["bytes_read"] + view.totals["bytes_written"]))]
-    shown = options.rows(_BRIEF, _LONG)
+    shown = options.rows(_ROWS_ON_SCREEN, _ROWS_IN_DOCUMENT)
     if compiled.breaks:
         items = []
         for one in compiled.breaks[:shown]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import energy_of
-from torchgauge.report.content.ops import RANKED, shapes_text
+from torchgauge.report.content.ops import RANKED_ROWS, shapes_text
 from torchgauge.report.model import (
     Block,
     Cell,
@@ -45,7 +45,7 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if found is None:
         return
     yield energy_section(view, found)
-    yield from _rankings(view, options.rows(*RANKED))
+    yield from _rankings(view, options.rows(*RANKED_ROWS))
     if (thermal := found.get("thermal")) and (heat := thermal_section(thermal)):
         yield heat
     if carbon := found.get("carbon"):
@@ -100,11 +100,8 @@ def _measured_facts(found: EnergyFigures) -> Iterator[Fact]:
 
 
 def _estimated_facts(found: EnergyFigures) -> Iterator[Fact]:
-    joules, basis, each = (
-        found.get("estimated_joules"),
-        found.get("estimated_from"),
-        found.get("estimated_joules_per_sample"),
-    )
+    joules, each = found.get("estimated_joules"), found.get("estimated_joules_per_sample")
+    basis = found.get("estimated_from")
     if joules is None or basis is None:
         return
     yield "Energy", ABOUT + format_joules(joules["value"]), range_text(joules)

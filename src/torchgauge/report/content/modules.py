@@ -9,7 +9,7 @@ from typing import Any
 from torchgauge.facts import Capture, Row, View
 from torchgauge.facts.figures import MODULES, keys_known
 from torchgauge.facts.measurements import TIMED
-from torchgauge.report.folding import Block, fold
+from torchgauge.report.folding import FoldedBlock, fold
 from torchgauge.report.layout import Heading
 from torchgauge.report.model import Cell, Fact, Facts, Section, Table, Topic
 from torchgauge.report.options import COLUMNS, DEFAULT_COLUMNS, Detail, Options, columns_of
@@ -114,21 +114,21 @@ def tied_modules(capture: Capture) -> dict[str, str]:
     }
 
 
-def sort_blocks(block: Block, key: str) -> Block:
+def sort_blocks(block: FoldedBlock, key: str) -> FoldedBlock:
     """The same tree with siblings ordered by a column: figures from the largest, text from A, unknown last."""
 
-    def rank(child: Block) -> tuple[bool, float, str]:
+    def rank(child: FoldedBlock) -> tuple[bool, float, str]:
         value: Any = child.row[key]
         return (False, -value, "") if isinstance(value, int | float) else (value is None, 0.0, str(value))
 
-    done: dict[int, Block] = {}
+    done: dict[int, FoldedBlock] = {}
     for each in reversed(list(block.walk())):
         children = sorted((done[id(child)] for child in each.children), key=rank)
         done[id(each)] = replace(each, children=tuple(children))
     return done[id(block)]
 
 
-def fitting_depth(block: Block, limit: int = PAGE_LINES) -> int:
+def fitting_depth(block: FoldedBlock, limit: int = PAGE_LINES) -> int:
     """The largest depth whose lines fit the page, and at least 1."""
     level, lines, depth = list(block.children), 1, 0
     while level and (depth < 1 or lines + len(level) <= limit):

@@ -26,7 +26,7 @@ from torchgauge.report.ranking import BY_FLOPS, THE_MODEL, TopModules, TopOps, s
 from torchgauge.units import format_bytes, format_count, format_exact, format_percent
 
 # Rows of a ranking on a screen, and in a document.
-RANKED = 8, 20
+RANKED_ROWS = 8, 20
 MAX_LAYER_KINDS = 12
 # The work of an op without a formula is unknown, not zero.
 UNKNOWN = "?"
@@ -35,7 +35,7 @@ UNKNOWN = "?"
 def sections(view: View, options: Options) -> Iterator[Section]:
     if not options.ops and not options.detail:
         return
-    yield from _rankings(view, options.rows(*RANKED))
+    yield from _rankings(view, options.rows(*RANKED_ROWS))
     slices = by_category(view)
     if slices:
         yield _distribution("Distribution by kind of op", "Kind", slices)

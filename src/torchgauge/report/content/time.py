@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import TraceRecord, View
 from torchgauge.facts.measurements import measurements_of
-from torchgauge.report.content.ops import RANKED, shapes_text
+from torchgauge.report.content.ops import RANKED_ROWS, shapes_text
 from torchgauge.report.model import (
     Cell,
     Cells,
@@ -39,8 +39,8 @@ def sections(view: View, options: Options) -> Iterator[Section]:
     if view.measurements is None:
         return
     yield measured_section(view)
-    yield from _slow_modules(view, options.rows(*RANKED))
-    if ranked := top_ops(view, BY_TIME, options.rows(*RANKED)):
+    yield from _slow_modules(view, options.rows(*RANKED_ROWS))
+    if ranked := top_ops(view, BY_TIME, options.rows(*RANKED_ROWS)):
         has_roof = any(entry.roof_share is not None for entry in ranked)
         roof = ("of roof",) if has_roof else ()
         headings = (*names("Op"), *figures("×", "Time", "share", "FLOP/s", "Bytes/s", *roof, "Bound"))
@@ -141,10 +141,8 @@ def _slow_modules(view: View, limit: int) -> Iterator[Section]:
             (one.paths or THE_MODEL, format_exact(one.count), *(format_seconds(one.seconds.get(at)) for at in phases))
             for one in by_phase
         ]
-        title, headings = (
-            "Slowest modules by phase, their own measured time",
-            (*names("Module"), *figures("×", *phases)),
-        )
+        title = "Slowest modules by phase, their own measured time"
+        headings = (*names("Module"), *figures("×", *phases))
         yield from table_section(title, headings, phased, topic=Topic.TIME, page_part="time")
 
 
@@ -253,7 +251,7 @@ def _predicted_times(view: View, options: Options) -> Iterator[Section]:
         longest = max(found, key=lambda row: row["predicted_time_s"])
         ranked.append((seconds, device_s, calls, longest))
     ranked.sort(key=lambda entry: -entry[0])
-    limit = options.rows(*RANKED)
+    limit = options.rows(*RANKED_ROWS)
     lines: list[Cells] = []
     for seconds, device_s, calls, longest in ranked[:limit]:
         signature = calls[0].signature

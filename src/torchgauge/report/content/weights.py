@@ -210,10 +210,8 @@ def _hardest(view: View) -> Iterator[Section]:
     )  # fmt: skip
     rows = []
     for row in found:
-        known, decibels = (
-            quantization_of(row),
-            [format_decibels(sqnr_db(row, "int8", grain)) for grain in grains.values()],
-        )
+        known = quantization_of(row)
+        decibels = [format_decibels(sqnr_db(row, "int8", grain)) for grain in grains.values()]
         spread = format_percent(known.get("outlier_share")), format_value(row["kurtosis"])
         name, smallest = row["name"].removesuffix(".weight"), formats_text([known.get("smallest_30db")])
         rows.append((name, format_shape(row["shape"]), *decibels, *spread, smallest))

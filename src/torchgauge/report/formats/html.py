@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchgauge.facts import View
-from torchgauge.lazy import collector_paused
+from torchgauge.registry import collector_paused
 from torchgauge.report.content.summary import model_kind
 from torchgauge.report.options import Options
 from torchgauge.report.page import SECTIONS, assemble, build_payload

@@ -15,7 +15,7 @@ from math import ceil, sqrt
 
 _SWEEPS = 8
 # This many in a row, up to this width, still fit a page.
-_GRID, _PAGE = 6, 660.0
+_GRID_COLUMNS, _PAGE_WIDTH = 6, 660.0
 _MAX_WIDTH = 1e6
 
 
@@ -108,10 +108,10 @@ def _ranks(count: int, entries: int, exits: int, arcs: Sequence[Arc], widths: Se
     loose = [vertex for vertex in inner if not above[vertex] and not below[vertex]]
     bound = [ranks[vertex] for vertex in set(range(entries, count)) - set(loose)]
     rank = max(bound, default=min(entries, 1) - 1) + 1
-    columns = min(ceil(sqrt(len(loose) * 1.5)), _GRID)
+    columns = min(ceil(sqrt(len(loose) * 1.5)), _GRID_COLUMNS)
     used, wide = 0, 0.0
     for vertex in loose:
-        if used == columns or (used and wide + widths[vertex] > _PAGE):
+        if used == columns or (used and wide + widths[vertex] > _PAGE_WIDTH):
             rank, used, wide = rank + 1, 0, 0.0
         ranks[vertex], used, wide = rank, used + 1, wide + widths[vertex]
     last = max((ranks[vertex] for vertex in inner), default=0) + 1

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from torchgauge.facts import FREE, Capture, InputRecord, Node, OpRecord, TensorSpec, View, tensor_specs
-from torchgauge.report.folding import NUMBERED, run_name
+from torchgauge.facts.module import NUMBERED
+from torchgauge.report.folding import run_name
 
 _UNCALLED = ("ModuleList", "ModuleDict")
 # More calls than this are a loop over time or layers: one place that the data come back to.

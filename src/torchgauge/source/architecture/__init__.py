@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import ArchitectureRecord, ModuleRecord, OpRecord, ParamRecord
-from torchgauge.lazy import collector_paused
+from torchgauge.registry import collector_paused
 from torchgauge.source.architecture.evidence import RULES, Evidence, family, family_rule, observed_heads
 from torchgauge.source.architecture.hyperparameters import hyperparameters
 from torchgauge.source.architecture.layers import Shapes, layer_kinds

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from torchgauge.facts.module import NUMBERED
+
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 
@@ -126,7 +128,6 @@ def of_kind(layers: list[Layer], *kinds: str) -> Iterator[Layer]:
     return (layer for layer in layers if layer.kind in kinds)
 
 
-_NUMBERED = re.compile(r"(.*?)(\d+)")
 # Below this share of equal tensors two neighbours are stages of different width, not repetitions of one block.
 _MIN_LIKENESS = 0.5
 _MIN_SHARED_NAMES = 0.8
@@ -190,7 +191,7 @@ def find_blocks(shapes: Shapes) -> list[Blocks]:
         children = branch.children()
         series: dict[str, list[str]] = {}
         for name in children:
-            match = _NUMBERED.fullmatch(name)
+            match = NUMBERED.fullmatch(name)
             series.setdefault(match[1] if match else f"{name}.", []).append(name)
         inside: list[Blocks | tuple[_Branch, str]] = []
         for stem, names in series.items():

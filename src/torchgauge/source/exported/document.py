@@ -19,7 +19,7 @@ from torchgauge.checkpoint.zip_archive import ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.source.allowed_ops import mark_foreign
 from torchgauge.source.archive_records import ArchiveRecords
-from torchgauge.source.exported.live import place_of
+from torchgauge.source.exported.live import module_call
 from torchgauge.source.exported.model import ExportedModel
 from torchgauge.source.exported.program import Call, Graph, Input, Program, Ref, function_named, last_line
 
@@ -130,7 +130,7 @@ def read_graph(graph: _GraphDocument, where: str) -> Graph:
         is_plain = ".higher_order." not in node["target"] or bool(node.get("is_hop_single_tensor_return"))
         is_whole = len(outputs) == 1 and (is_plain or isinstance(outputs[0], list))
         stack = [entry.split(",") for entry in node["metadata"].get("nn_module_stack", "").split(";")]
-        places = [place_of(*entry) for entry in stack if len(entry) == 3 and not entry[0].startswith(_NO_MODULE)]
+        places = [module_call(*entry) for entry in stack if len(entry) == 3 and not entry[0].startswith(_NO_MODULE)]
         within = tuple(place for place in places if place.path)
         source = last_line(node["metadata"].get("stack_trace"))
         calls.append(Call(function, args, kwargs, outputs[0] if is_whole else outputs, within, source))

@@ -16,7 +16,7 @@ from torchgauge.source.exported.program import (
     Call,
     Graph,
     Input,
-    Place,
+    ModuleCall,
     Program,
     Ref,
     last_line,
@@ -59,7 +59,7 @@ def from_program(program: ExportedProgram) -> ExportedModel:
     # The class of the outermost module, from the first node that has one.
     stacks = (node.meta.get("nn_module_stack") or {} for node in program.graph.nodes)
     modules = (module for stack in stacks for module in stack.values())
-    types = (_type_name(kind).rpartition(".")[2] for path, kind in modules if not place_of("", path, "").path)
+    types = (_type_name(kind).rpartition(".")[2] for path, kind in modules if not module_call("", path, "").path)
     return ExportedModel(
         Program(
             graph=Graph(graph.inputs, graph.calls, user_outputs),
@@ -73,10 +73,10 @@ def from_program(program: ExportedProgram) -> ExportedModel:
     )
 
 
-def place_of(key: str, path: str, kind: str) -> Place:
+def module_call(key: str, path: str, kind: str) -> ModuleCall:
     """From an entry of a node's module stack: in strict mode paths are expressions, and repeated calls are numbered."""
     plain = _KEY.sub(r".\1", _STRICT.sub("", path))
-    return Place(key, _AGAIN.sub("", plain).lstrip("."), kind.rpartition(".")[2])
+    return ModuleCall(key, _AGAIN.sub("", plain).lstrip("."), kind.rpartition(".")[2])
 
 
 def _targets(signature: ExportGraphSignature, kind: str) -> list[tuple[str, str]]:
@@ -102,7 +102,7 @@ def _graph(module: torch.fx.GraphModule) -> Graph:
             if not isinstance(source, torch.fx.Node) or not isinstance(source.target, torch._ops.HigherOrderOperator):
                 source = node
             stack = source.meta.get("nn_module_stack") or {}
-            places = [place_of(key, path, _type_name(kind)) for key, (path, kind) in stack.items()]
+            places = [module_call(key, path, _type_name(kind)) for key, (path, kind) in stack.items()]
             kwargs = {name: _value(value, module) for name, value in node.kwargs.items()}
             args, inner = _value(tuple(node.args), module), tuple(place for place in places if place.path)
             calls.append(Call(function, args, kwargs, node.name, inner, last_line(node.meta.get("stack_trace"))))

@@ -26,7 +26,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModuleCall:
     """A call of a module that a node belongs to: `key` distinguishes the calls of one module."""
 
     key: str
@@ -43,7 +43,7 @@ class Call:
     args: tuple[object, ...]
     kwargs: dict[str, object]
     outputs: Any
-    places: tuple[Place, ...] = ()
+    places: tuple[ModuleCall, ...] = ()
     source: str | None = None
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.source.torchscript.archive import *

@@ -12,7 +12,7 @@ rest.
 
 from typing import TYPE_CHECKING
 
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 from torchgauge.weights.matrix.figures import FIGURES, matrix_figures, no_figures
 from torchgauge.weights.matrix.operand import EXAMPLES, Screen, read_operand
 

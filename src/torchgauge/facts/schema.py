@@ -48,7 +48,7 @@ class Rule(NamedTuple):
     words: str
 
 
-Count = Annotated[int, Rule(lambda value: value >= 0, "a whole number from 0 on")]
+Count = Annotated[int, Rule(lambda value: value >= 0, "a non-negative whole number")]
 
 
 def one_of(*choices: str) -> Rule:
@@ -56,7 +56,7 @@ def one_of(*choices: str) -> Rule:
 
 
 class MismatchError(Exception):
-    """What a value should be; `keys` lead to it, the innermost first."""
+    """The expected type of a value; `keys` lead to it, the innermost first."""
 
     def __init__(self, expected: str, value: Any) -> None:
         super().__init__(expected)
@@ -156,7 +156,7 @@ def _make_check(kind: Any) -> Check:
     if origin in (Union, UnionType):
         return _either(arguments)
     if origin is Literal:
-        return _one_of(arguments)
+        return _ruled(lambda value: None, (one_of(*arguments),))
     if origin is list or (origin is tuple and arguments[-1] is ...):
         return _list(arguments[0])
     if origin is tuple:
@@ -292,14 +292,6 @@ def _either(kinds: tuple[Any, ...]) -> Check:
             if not error.keys and allows_null:
                 error.expected += " or null"
             raise
-
-    return check
-
-
-def _one_of(choices: tuple[Any, ...]) -> Check:
-    def check(value: Any) -> None:
-        if not isinstance(value, str) or value not in choices:
-            raise MismatchError(f"one of {', '.join(map(repr, choices))}", value)
 
     return check
 

@@ -15,13 +15,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchgauge.capture import Request, undisturbed
 from torchgauge.capture.copier import Copier, in_mode
 from torchgauge.capture.failures import let_go
-from torchgauge.capture.isolation import initialised_copy, is_lazy, process_state_kept
+from torchgauge.capture.restored_state import initialised_copy, is_lazy, process_state_kept
 from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.structure import is_subclass
 from torchgauge.capture.training import gradient_roots
-from torchgauge.compiled.inductor import TUNING, UNTUNED, Options, Recording, compile_parts, recording, require_compiler
 from torchgauge.errors import ForwardError, InputError, first_line
 from torchgauge.facts.compiled import Compiled
+from torchgauge.measure.compiled.inductor import (
+    TUNING,
+    UNTUNED,
+    Options,
+    Recording,
+    compile_parts,
+    recording,
+    require_compiler,
+)
 from torchgauge.measure.subject import ready
 from torchgauge.source import Candidate, Source
 from torchgauge.source.exported import ExportedModel

@@ -1,8 +1,8 @@
 """Models as `torch.compile` runs them: Dynamo's graphs and breaks, Inductor's kernels, the modules they serve."""
 
-from torchgauge.compiled.inductor import Options, is_compiled, root_options
-from torchgauge.compiled.run import compile_model, require_code
-from torchgauge.compiled.timing import CompiledRuns, with_times
+from torchgauge.measure.compiled.inductor import Options, is_compiled, root_options
+from torchgauge.measure.compiled.run import compile_model, require_code
+from torchgauge.measure.compiled.timing import CompiledRuns, with_times
 
 __all__ = [
     "CompiledRuns",

@@ -1,5 +1,5 @@
-"""Isolates a run: a replica of the model in the requested mode, compiled code disabled, and the settings of the process
-restored afterwards. For runs on the model itself, its attributes are restored too.
+"""A run leaves no trace: a replica of the model in the requested mode, compiled code disabled, and the settings of the
+process restored afterwards. For runs on the model itself, its attributes are restored too.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from torchgauge.facts import OpRecord, ParamRecord
 from torchgauge.facts.language import AttentionFacts, LayerFacts
-from torchgauge.language.passes import Held, Pass
+from torchgauge.predict.language.passes import Held, Pass
 
 
 def layer_rows(
@@ -46,7 +46,7 @@ def layer_rows(
         span = lengths[1] - lengths[0]
         grows = held_after > held_before
         state = sum(held.nbytes for held in before if _length_dimension(held, after) is None)
-        mixer, detail = _mixer(path, ops[path], before, after, lengths)
+        mixer, detail = _mixer(ops[path], before, after, lengths)
         rows.append(
             {
                 "path": path,
@@ -82,7 +82,7 @@ def _length_dimension(held: Held, others: list[Held]) -> int | None:
 
 
 def _mixer(
-    path: str, ops: list[OpRecord], before: list[Held], after: list[Held], lengths: tuple[int, int]
+    ops: list[OpRecord], before: list[Held], after: list[Held], lengths: tuple[int, int]
 ) -> tuple[str, AttentionFacts]:
     """How the layer mixes tokens: attention of some kind, or a state that is carried on, or both."""
     kinds: list[str] = []

@@ -22,20 +22,20 @@ from torchgauge.capture.copier import Copier
 from torchgauge.capture.failures import call_model, let_go
 from torchgauge.capture.fake_run import swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec
-from torchgauge.capture.isolation import prepared
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, memory_lent
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of
+from torchgauge.capture.restored_state import prepared
 from torchgauge.capture.run import one_at_a_time, param_records
-from torchgauge.capture.values import LIMIT, Knowledge
+from torchgauge.capture.values import MAX_ELEMENTS, Knowledge
 from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord, ParamRecord
-from torchgauge.language.folding import Folding, Unequal
-from torchgauge.lazy import collector_paused
 from torchgauge.predict.kernels import CudaKernels, Library
+from torchgauge.predict.language.folding import Folding, Unequal
 from torchgauge.predict.steps import OP, CudaRun, add_adapters
 from torchgauge.progress import Progress
+from torchgauge.registry import collector_paused
 from torchgauge.source.allowed_ops import is_foreign
 from torchgauge.source.candidate import Defaults
 from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
@@ -304,8 +304,8 @@ class _Way:
     assume: bool
 
 
-_FEW_KNOWN = 1 << 14
-_WAYS = tuple(_Way(fold, known, assume) for assume in (False, True) for known in (_FEW_KNOWN, LIMIT)
+_FEWEST_KNOWN_ELEMENTS = 1 << 14
+_WAYS = tuple(_Way(fold, known, assume) for assume in (False, True) for known in (_FEWEST_KNOWN_ELEMENTS, MAX_ELEMENTS)
               for fold in (True, False))  # fmt: skip
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchgauge.lazy import lazy_names
+from torchgauge.registry import lazy_names
 
 if TYPE_CHECKING:
-    from torchgauge.language.costs import *
-    from torchgauge.language.passes import *
+    from torchgauge.predict.language.costs import *
+    from torchgauge.predict.language.passes import *
 
 _HOMES = {
     "costs": ("cost_of", "extended"),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pytest
 
 from torchgauge.errors import FormatError
-from torchgauge.schema import MAX_DEPTH, MAX_NUMBER, Count, Rule, conform, read_records
+from torchgauge.facts.schema import MAX_DEPTH, MAX_NUMBER, Count, Rule, conform, read_records
 
 
 class Point(TypedDict):
@@ -53,7 +53,7 @@ def test_what_is_of_its_type_is_given_back() -> None:
         ({"points": [{"x": float("nan")}]}, "points[0].x is nan, not a number of ordinary size"),
         ({"points": [{"x": float("inf")}]}, "points[0].x is inf, not a number of ordinary size"),
         ({"points": [{"x": 10**400}]}, "points[0].x is inf, not a number of ordinary size"),
-        ({"counts": {"a": -1}}, "counts.a is -1, not a whole number from 0 on"),
+        ({"counts": {"a": -1}}, "counts.a is -1, not a non-negative whole number"),
         ({"counts": {"a": 1.5}}, "counts.a is 1.5, not a whole number"),
         ({"kind": "ajar"}, "kind is 'ajar', not one of 'open', 'closed'"),
         ({"kind": []}, "kind is a list, not one of 'open', 'closed'"),

@@ -24,9 +24,10 @@ from torchgauge.facts.language import (
     PassTime,
     PointFacts,
 )
-from torchgauge.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
-from torchgauge.language.layers import layer_rows
-from torchgauge.language.passes import (
+from torchgauge.predict.kernels import Library
+from torchgauge.predict.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
+from torchgauge.predict.language.layers import layer_rows
+from torchgauge.predict.language.passes import (
     Held,
     Interface,
     Observed,
@@ -39,12 +40,11 @@ from torchgauge.language.passes import (
     observe,
     whole_observation,
 )
-from torchgauge.predict.kernels import Library
 from torchgauge.progress import Progress
 
 # Lengths at which a model shows what its layers are: a window is longer than the first, and experts share the tokens
 # of the second, in which loops over chunks (of 64 tokens in Qwen3-Next) go around several times.
-_FEW, _SOME = 3, 290
+_SHORT_PROMPT_TOKENS, _LONG_PROMPT_TOKENS = 3, 290
 # Between the lengths that a longer one is extended from, and how many of them each length has: chunks and rounding have
 # to divide a step, and the memory at the peak follows from the last two lengths.
 STEPS = {64: (1, 2, 3, 8, 16), 512: (1, 2, 3, 4, 5), 1024: (1, 2, 3, 4, 5)}
@@ -91,16 +91,16 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
     result: Answer = {"points": []}
     per_token = question.ops_per_token
     if question.describes or per_token is None:
-        some = max(min(_SOME, (limit or 2 * _SOME) // 2), _FEW + 1)
-        probes = [Point(tokens, 1, _probe_encoder(interface, tokens)) for tokens in (_FEW, some)]
+        some = max(min(_LONG_PROMPT_TOKENS, (limit or 2 * _LONG_PROMPT_TOKENS) // 2), _SHORT_PROMPT_TOKENS + 1)
+        probes = [Point(tokens, 1, _probe_encoder(interface, tokens)) for tokens in (_SHORT_PROMPT_TOKENS, some)]
         seen, probed = run(probes, whole_observation)
         # A model whose code loops over tokens in Python has more ops for more tokens.
         traced = [sum(len(part.ops) for part in probed[probe].prefill.segments) for probe in probes]
-        per_token = max(traced[1] - traced[0], 0) / (some - _FEW)
+        per_token = max(traced[1] - traced[0], 0) / (some - _SHORT_PROMPT_TOKENS)
     if question.describes:
         tokens = min(limit or 32_768, 131_072)
         if per_token * tokens > MOST_OPS:
-            tokens = max(int(MOST_OPS / per_token) // 512 * 512, 2 * _SOME)
+            tokens = max(int(MOST_OPS / per_token) // 512 * 512, 2 * _LONG_PROMPT_TOKENS)
         tokens = min(tokens, limit - 1) if limit and limit > 2 else tokens  # a step needs a position too
 
         def prompt(tokens: int, positions: int | None = None) -> tuple[Point, Observed]:
@@ -302,7 +302,9 @@ def _description(
     own = [param for param in seen.params if not param.is_buffer]
     run = probed[probes[1]].prefill
     idle = idle_params(run, seen.params)
-    rows = layer_rows(seen.layers, probed[probes[0]].cache, wide.cache, (_FEW, long.tokens), run, seen.params, idle)
+    rows = layer_rows(
+        seen.layers, probed[probes[0]].cache, wide.cache, (_SHORT_PROMPT_TOKENS, long.tokens), run, seen.params, idle
+    )
     loose = [held for held in wide.cache if not held.layer and held.spec.shape]
     if loose and all(row["cache_fixed_bytes"] == 0 and not row["cache_bytes_per_token"] for row in rows):
         rows = [{**row, "kind": "linear"} for row in rows]  # states of all layers in one tensor

@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from torchgauge.capture import Request
-from torchgauge.compiled.inductor import Options, Recording, compile_parts, recording, require_compiler
-from torchgauge.compiled.run import finished
 from torchgauge.facts import EXTERN, Compiled, CompiledKernel, Recompilation
+from torchgauge.measure.compiled.inductor import Options, Recording, compile_parts, recording, require_compiler
+from torchgauge.measure.compiled.run import finished
 from torchgauge.measure.latency import nearest
 from torchgauge.measure.module_times import module_rows
 from torchgauge.measure.parts import PROFILED_RUNS, Measurement, repeats

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from torchgauge.facts import FREE, ParamRecord, is_within
-from torchgauge.language.passes import Pass
+from torchgauge.predict.language.passes import Pass
 
 FIGURES = ("macs", "flops", "bytes_read", "bytes_written")
 # Ops of one pass that are traced at most; longer prompts are extrapolated.
