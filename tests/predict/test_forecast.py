@@ -418,3 +418,12 @@ def test_norms_and_cells_are_the_fused_kernels_of_cuda(mode: str) -> None:
                 "aten::_fused_rms_norm_backward"]  # fmt: skip
     assert [op for op in ops if op in backward] == (backward if mode == "train" else [])
     assert not {"aten::rsqrt", "aten::sigmoid_"} & set(ops)
+
+
+def test_ops_on_nothing_take_no_time_on_the_device() -> None:
+    # An expert that no token chose.
+    model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Unflatten(0, (-1, 4)), nn.Conv1d(4, 4, 3))
+    for given in (torch.randn(0, 8), torch.randn(400, 8)):
+        made = tg.forecast(model, on="h200", inputs=(given,), execution="graph")
+        assert isinstance(made, tg.Forecast)
+        assert (made.time_s > 0) == (len(given) > 0)

@@ -53,12 +53,15 @@ class Place:
 
 
 def is_silent(op: OpRecord | Signature) -> bool:
-    """Whether the op launches nothing."""
-    name = op.op.partition("::")[2]
+    """Whether the op launches nothing: views, plain allocation, and ops whose results are all empty."""
+    signature = op.signature if isinstance(op, OpRecord) else op
+    name = signature.op.partition("::")[2]
+    outputs = signature.outputs
     return (
-        op.category == "view"
+        signature.category == "view"
         or name.startswith(_SILENT)
-        or op.op.startswith(("prim::", "higher_order::", "profiler::"))
+        or signature.op.startswith(("prim::", "higher_order::", "profiler::"))
+        or (bool(outputs) and not any(spec.numel for spec in outputs))
     )
 
 
