@@ -5,9 +5,7 @@ The names below load on first use, so that `import torchgauge` and `torchgauge -
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from torchgauge.registry import lazy_names
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchgauge.analysis import (
@@ -98,7 +96,12 @@ _HOMES = {
         "UsageError",
     ),
 }
-__getattr__ = lazy_names(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    from torchgauge.registry import lazy_names  # half of the time of `import torchgauge`
+
+    return lazy_names(__name__, _HOMES)(name)
 
 
 def __dir__() -> list[str]:

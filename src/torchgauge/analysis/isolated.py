@@ -116,7 +116,8 @@ def read_analysis(
     )
     if len(text) * _OBJECTS_PER_BYTE > limits.memory_bytes:
         raise LimitError(f"'{paths[0]}' {limits.describe('memory')}")
-    capture = capture_from_document(json.loads(text), paths[0])
+    with collector_paused():  # what the document becomes stays
+        capture = capture_from_document(json.loads(text), paths[0])
     if (used := sys.modules.get("torch")) is not None:
         # The reader may have used one thread; what runs here will use as many as torch has.
         capture = replace(capture, environment=replace(capture.environment, threads=used.get_num_threads()))

@@ -17,7 +17,7 @@ from torchgauge import cache
 from torchgauge.errors import TorchgaugeError
 from torchgauge.isolation.channel import Channel
 from torchgauge.isolation.limits import Limits, limit_own_resources
-from torchgauge.isolation.rights import drop_rights, end_with_parent
+from torchgauge.isolation.rights import drop_rights, end_with_parent, reuse_freed_memory
 
 _channel: Channel | None = None
 _threads_of_caller: int | None = None
@@ -86,6 +86,7 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
         channel.ask("ready")
         limit_own_resources(limits)
         drop_rights()
+        reuse_freed_memory()
         result = work()
         sys.stdout.flush()
         channel.send("result", result)

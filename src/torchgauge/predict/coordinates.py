@@ -68,19 +68,23 @@ def is_silent(op: OpRecord | Signature) -> bool:
 def cold_inputs(ops: Sequence[OpRecord]) -> list[tuple[bool, ...]]:
     """For each op which of its inputs come from memory and not from the cache: those that were last touched more than
     `CACHE_BYTES` of traffic ago. Weights and inputs of a run were touched in the run before."""
-    costs = [op.signature.cost for op in ops]
-    traffic = [cost.bytes_read + cost.bytes_written for cost in costs]
-    is_left = sum(traffic) > CACHE_BYTES  # by what the run before touched
+    described: dict[int, tuple[float, list[int]]] = {}  # by signature, its traffic and the bytes of its inputs
+    calls = []
+    for op in ops:
+        signature = op.signature
+        call = described.get(id(signature))
+        if call is None:
+            traffic = signature.cost.bytes_read + signature.cost.bytes_written
+            call = described[id(signature)] = traffic, [spec.nbytes for spec in signature.inputs]
+        calls.append(call)
+    is_left = sum(traffic for traffic, _ in calls) > CACHE_BYTES  # by what the run before touched
     first = ops[0].index if ops else 0
     written: dict[int, float] = {}  # by op, how much traffic was before its end
     read: dict[tuple[int, int], float] = {}  # the same of the last reader, by writer and bytes
-    sizes: dict[int, list[int]] = {}  # by signature, the bytes of its inputs
     found, now = [], 0.0
-    for op, own in zip(ops, traffic, strict=True):
+    for op, (own, sizes) in zip(ops, calls, strict=True):
         flags = []
-        if id(op.signature) not in sizes:
-            sizes[id(op.signature)] = [spec.nbytes for spec in op.signature.inputs]
-        for nbytes, producer in zip(sizes[id(op.signature)], op.producers, strict=False):
+        for nbytes, producer in zip(sizes, op.producers, strict=False):
             if producer is None or producer < first:
                 flags.append(is_left)
                 continue

@@ -65,16 +65,35 @@ def replay_steps(
         allocator.allocate(nbytes)
         if watch:
             watch.place(kind, name, nbytes)
-    for step in (0, 1):
-        # A step that frees all that it allocates, and nothing else, changes only what the allocator caches.
-        if step == 0 or settings.expandable_segments or not _is_balanced(trace.steps[1]):
-            _run(trace.steps[step], allocator, held, sizes or {}, watch, is_last=False)
+    first, steady = trace.steps
+    if watch is None and not settings.expandable_segments:
+        first = _without_passing(first)
+    _run(first, allocator, held, sizes or {}, watch, is_last=False)
+    # A step that frees all that it allocates, and nothing else, changes only what the allocator caches.
+    if settings.expandable_segments or not _is_balanced(steady):
+        _run(steady, allocator, held, sizes or {}, watch, is_last=False)
     allocator.empty_cache()
     before = allocator.allocated_bytes
     allocator.reset_peaks()
-    _run(trace.steps[1], allocator, held, sizes or {}, watch, is_last=True)
+    _run(steady, allocator, held, sizes or {}, watch, is_last=True)
     peaks = before, allocator.peak_allocated_bytes, allocator.peak_reserved_bytes
     return Replay(*peaks) if watch is None else watch.found(*peaks)
+
+
+def _without_passing(events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The events without what a step takes after the last allocation that it keeps (often a workspace of cuBLAS, at its
+    first matmul): that only passes through segments, which `empty_cache` releases."""
+    places: dict[int, int] = {}
+    for place, (number, nbytes) in enumerate(events):
+        if number == OP:
+            continue
+        if nbytes >= 0:
+            places[number] = place
+        else:
+            places.pop(number, None)
+    end = max(places.values(), default=-1) + 1
+    taken = {number for number, nbytes in events[:end] if nbytes >= 0}
+    return [*events[:end], *(event for event in events[end:] if event[1] < 0 and event[0] in taken)]
 
 
 def _is_balanced(events: list[tuple[int, int]]) -> bool:

@@ -403,12 +403,14 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
     everywhere = [()] * len(ops) if profile.is_serial else cold_inputs(ops)
     for op, cold in zip(ops, everywhere, strict=True):
         signature = op.signature
-        if id(signature) not in silent:
-            silent[id(signature)] = is_silent(signature)
-        if silent[id(signature)]:
+        call = id(signature)
+        launches_nothing = silent.get(call)
+        if launches_nothing is None:
+            launches_nothing = silent[call] = is_silent(signature)
+        if launches_nothing:
             keys.append(None)
             continue
-        key = (id(signature), cold)
+        key = (call, cold)
         wanted[key] = signature
         keys.append(key)
     fresh = {key: locate(signature, key[1]) for key, signature in wanted.items() if key not in located}
@@ -453,9 +455,11 @@ def _hosts(
     whole, later = [], []
     for op in ops:
         key = (id(op.signature), op.phase)
-        if key not in known:
-            known[key] = each + host.seconds(op, trains=trains), host.later_seconds(op.signature, trains=trains)
-        seconds, later_s = known[key]
+        times = known.get(key)
+        if times is None:
+            times = each + host.seconds(op, trains=trains), host.later_seconds(op.signature, trains=trains)
+            known[key] = times
+        seconds, later_s = times
         if new_lengths and op.op == CUDNN_ATTENTION and id(op.signature) not in planned:
             planned.add(id(op.signature))
             seconds += host.plan_s if op.signature.inputs[1].shape[-2] in new_lengths else 0.0
@@ -504,9 +508,10 @@ def _rows(
         took = end - before if end > before else 0.0
         before = end if end > before else before
         call = op.signature
-        if id(call) not in described:
-            described[id(call)] = call.dtype, [list(spec.shape) for spec in call.outputs]
-        dtype, shapes = described[id(call)]
+        description = described.get(id(call))
+        if description is None:
+            description = described[id(call)] = call.dtype, [list(spec.shape) for spec in call.outputs]
+        dtype, shapes = description
         if kernel is None:
             rows.append({
                 "index": op.index, "op": call.op, "module": op.module, "phase": op.phase, "category": call.category,
