@@ -12,6 +12,7 @@ from typing import Any
 
 from collect_kernels import traced
 from forecast_models import PROOFS
+from kernel_tables import FULL_BYTES
 
 from torchgauge.predict.calibration import open_table, present_profile, profile_from
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
@@ -24,7 +25,7 @@ def predict(output: Path, folder: Path | None = None, proof: str = "first", cali
     the host as calibrated in that run (`calibrated`) and as measured beside each model (`beside`); with a file of
     `torchgauge system --calibrate` also from that file: `by_file` is what `tg.forecast(…, on=FILE)` says (on an H200
     the kernels of the package and the host of the file), `file_alone` are graphs with the kernels of the file. `work`
-    is what energy is fitted on: operations by type, bytes, busy seconds."""
+    and `full_s` are what energy is fitted on: operations by type and bytes, and seconds in which the device is full."""
     warnings.simplefilter("ignore")
     found: dict[str, Any] = {}
     profile = profile_of("h200")
@@ -50,7 +51,7 @@ def predict(output: Path, folder: Path | None = None, proof: str = "first", cali
             run = predict_ops(run_ops, profile, execution=execution, module_calls=calls)
             row[execution] = [run.time_s, run.low_s, run.high_s]
             row[f"{execution}_j"] = [run.energy_j, run.energy_low_j, run.energy_high_j]
-            row["device_s"] = run.device_s
+            row["full_s"] = sum(op["device_s"] * min(op["nbytes"] / FULL_BYTES, 1) for op in run.ops)
         for name, host in (("calibrated", of_run), ("beside", beside.get(configuration.name))):
             if host is not None:
                 run = predict_ops(ops, profile, module_calls=calls, host=host)

@@ -26,7 +26,7 @@
                                                                      here: short kernels of families as they were
     python tools/collect_kernels.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
     python tools/collect_kernels.py table benchmarks/kernel_times.jsonl.xz          here: the table of the package
-    python tools/collect_kernels.py energy benchmarks/forecast_work.json benchmarks/forecast_measured/proof.jsonl
+    python tools/collect_kernels.py energy benchmarks/forecast_work.json benchmarks/forecast_measured/{,*/}proof.jsonl
                                                                      here: its energy, from whole models
 
 The device needs torch alone for the kernels; timm and transformers for the whole models that are timed beside them.

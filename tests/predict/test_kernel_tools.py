@@ -36,7 +36,7 @@ from torchgauge.predict import (
     read_table,
     write_table,
 )
-from torchgauge.predict.blocks import Streaming
+from torchgauge.predict.blocks import Streaming, closest
 
 
 @pytest.fixture
@@ -589,3 +589,13 @@ def test_a_short_list_has_some_of_everything_and_nothing_twice(monkeypatch: pyte
         assert names.count("aten::convolution") == pytest.approx(0.4 / 0.92 * length, abs=3)  # no attention is given
     # A rare op has more than its share.
     assert [call["op"] for call in found].count("aten::cumsum") == 9
+
+
+def test_an_unmeasured_group_is_like_the_median_of_those_most_like_it() -> None:
+    names = ("1 group_norm first", "1 group_norm_backward last", "26 add first", "26 mul first", "26 relu first")
+    known = {name: np.array([float(number)]) for number, name in enumerate(names)}
+    assert closest(known, "26 mul first") == [3]
+    assert closest(known, "1 group_norm last") == [0]  # the op decides, not the layout
+    assert closest(known, "26 item first") == [3]  # of 2, 3 and 4
+    # Another group in the table does not change what an unmeasured one takes.
+    assert closest(known | {"26 abs first": np.array([3.2])}, "26 item first") == pytest.approx(3.1)

@@ -214,13 +214,16 @@ class BlockModel:
 
 
 def closest(parameters: Mapping[str, NDArray[np.float64]], group: str) -> NDArray[np.float64]:
-    """Of a group that was not measured, the medians of the parameters of those with the most words in common."""
+    """Of a group that was not measured, the medians of the parameters of those most like it: with the same first word
+    (a class of ops, a library), the same second one (an op), and the most others in common."""
     if group in parameters:
         return parameters[group]
-    words = set(group.split(" "))
-    common = {other: len(words & set(other.split(" "))) for other in parameters}
-    most = max(common.values())
-    found: NDArray[np.float64] = np.median(
-        [parameters[other] for other, count in common.items() if count == most], axis=0
-    )
+    words = group.split(" ")
+
+    def likeness(other: str) -> tuple[bool, bool, int]:
+        theirs = other.split(" ")
+        return theirs[0] == words[0], theirs[1:2] == words[1:2], len({*words} & {*theirs})
+
+    most = max(map(likeness, parameters))
+    found: NDArray[np.float64] = np.median([parameters[one] for one in parameters if likeness(one) == most], axis=0)
     return found

@@ -60,11 +60,13 @@ _RUN_ERROR = 0.12
 
 @dataclass(frozen=True)
 class Energy:
-    """Watts of the idle device and of one that is busy with anything, joules per operation by type and per byte (those
-    that an op reads from memory, and the rest); no more than the limit."""
+    """Watts of the idle device, and in addition of one that is busy with anything: all of it with a kernel that moves
+    `full_bytes` or more, a part of it with a smaller one. Joules per operation by type and per byte (those that an op
+    reads from memory, and the rest); no more than the limit."""
 
     idle_w: float
     busy_w: float
+    full_bytes: float
     per_flop_j: Mapping[str, float]
     per_byte_j: float
     per_cold_byte_j: float
@@ -73,10 +75,14 @@ class Energy:
     high: float
 
     def joules(self, place: Place) -> float:
-        """In addition to the idle power during that time."""
+        """Of the work of a kernel, in addition to the power of an idle or busy device during that time."""
         rate = self.per_flop_j.get(place.rate) or self.per_flop_j.get("float32", 0.0)
         warm = place.nbytes - place.cold_bytes
         return place.flops * rate + warm * self.per_byte_j + place.cold_bytes * self.per_cold_byte_j
+
+    def kernel_w(self, nbytes: float) -> float:
+        """Watts while a kernel runs that moves so many bytes, in addition to the idle power."""
+        return self.busy_w * min(nbytes / self.full_bytes, 1.0)
 
 
 @dataclass(frozen=True)
@@ -221,7 +227,7 @@ def _energy_of(measured: Energy | None, origin: KernelTable | None, peaks: Peaks
     moved = times * origin.rates.bytes_per_s / float(peaks.bytes_per_s or 1)
     idle, busy = measured.idle_w * times, measured.busy_w * times
     warm, cold = measured.per_byte_j * moved, measured.per_cold_byte_j * moved
-    return Energy(idle, busy, per_flop, warm, cold, peaks.watts, 0.6, 1.6)
+    return Energy(idle, busy, measured.full_bytes / moved * times, per_flop, warm, cold, peaks.watts, 0.6, 1.6)
 
 
 def kernel_time(profile: Profile, place: Place, estimate: Estimate | None = None) -> KernelTime:
@@ -376,12 +382,13 @@ def predict_ops(
 
 
 class _Kernel(NamedTuple):
-    """The kernels of a call in a run, which equal calls share. `own_j` is what their work takes beside the power of a
-    device that is idle or busy with anything; `times` is half of their 90 % interval as a factor."""
+    """The kernels of a call in a run, which equal calls share. `own_j` is what their work takes beside the power of the
+    device, which is `busy_w` more than that of an idle one; `times` is half of their 90 % interval as a factor."""
 
     time: KernelTime
     place: Place
     own_j: float
+    busy_w: float
     times: float
     roof_share: float | None
 
@@ -423,8 +430,9 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
         alone = kernel_time(profile, place, estimate)
         seconds = alone.seconds * factor + launch_s
         own_j = 0.0 if profile.energy is None else profile.energy.joules(place)
+        busy_w = 0.0 if profile.energy is None else profile.energy.kernel_w(place.nbytes)
         time = KernelTime(seconds, alone.unsure, alone.source, alone.roof_s, alone.bound)
-        known[key] = _Kernel(time, place, own_j, exp2(time.unsure), time.roof_s / seconds if seconds else None)
+        known[key] = _Kernel(time, place, own_j, busy_w, exp2(time.unsure), time.roof_s / seconds if seconds else None)
     if len(located) > _MOST_LOCATED:
         located.clear()
     return [known.get(key) for key in keys]
@@ -527,7 +535,7 @@ def _rows(
         busy = seconds if took > seconds else took
         joules = None
         if energy is not None:
-            drawn_j = kernel.own_j + energy.busy_w * seconds + energy.idle_w * took
+            drawn_j = kernel.own_j + kernel.busy_w * seconds + energy.idle_w * took
             most_j = energy.limit_w * (took if took > seconds else seconds)
             joules = drawn_j if drawn_j < most_j else most_j
         rows.append({
@@ -554,7 +562,7 @@ def _run_energy(
         times = exp2(octaves)
         # A kernel cannot draw more power than the card's limit.
         work = sum(
-            count * min(one.own_j + energy.busy_w * one.time.seconds * times, spare_w * one.time.seconds * times)
+            count * min(one.own_j + one.busy_w * one.time.seconds * times, spare_w * one.time.seconds * times)
             for one, count in kernels
         )
         found.append(energy.idle_w * total + work)
