@@ -376,7 +376,8 @@ def test_one_thread_has_its_part_of_the_processors_rate() -> None:
 
 def test_rates_that_were_measured_with_one_thread_are_those_of_one_thread() -> None:
     evidence = seen(nn.Linear(512, 512), 512, 512)
-    peaks = Peaks("a processor", {"float32": 8e10}, 2e10, source="measured today with torch 2.13.0, 1 threads")
+    # As `calibrate` writes it: one thread, two threads.
+    peaks = Peaks("a processor", {"float32": 8e10}, 2e10, source="measured today with torch 2.13.0, 1 thread")
     least = Evidence(evidence.capture, machine=replace(evidence.machine, peaks=peaks)).least_time
     measured, assumed = (
         sum(predicted_times(evidence.forward, known, "cpu", 1, least and replace(least, peaks=known), cores).values())
@@ -385,6 +386,19 @@ def test_rates_that_were_measured_with_one_thread_are_those_of_one_thread() -> N
 
     assert peaks.threads == 1
     assert measured == pytest.approx(assumed)
+    assert replace(peaks, source="measured today with torch 2.13.0, 16 threads").threads == 16
+
+
+def test_rates_of_one_thread_count_for_each_of_several() -> None:
+    evidence = seen(nn.Linear(512, 512), 512, 512)
+    peaks = Peaks("a processor", {"float32": 8e10}, 2e10, source="measured today with torch 2.13.0, 1 thread")
+    least = Evidence(evidence.capture, machine=replace(evidence.machine, peaks=peaks)).least_time
+    one, two, three = (
+        sum(predicted_times(evidence.forward, peaks, "cpu", threads, least, cores=2).values()) for threads in (1, 2, 3)
+    )
+
+    assert one == pytest.approx(2 * two, rel=0.1)
+    assert three == two  # on two cores
 
 
 def test_statistics_of_a_batch_take_longer_than_a_norm_by_those_in_store() -> None:

@@ -233,7 +233,7 @@ def predicted_times(
     if least is None or peaks is None or not peaks.bytes_per_s:
         rate = max(threads, 1) * _CORE_FLOPS_PER_S
         least = LeastTime(Peaks("a typical processor", {"float32": rate, "float64": rate / 2}, _BYTES_PER_S))
-    elif not is_cuda and (part := threads / (peaks.threads or cores or threads)) < 1:
+    elif not is_cuda and (part := min(threads, cores or threads) / (peaks.threads or cores or threads)) != 1:
         used = {dtype: rate * part for dtype, rate in peaks.flops_per_s.items()}
         bandwidth = min(peaks.bytes_per_s, threads * _BYTES_PER_S)  # one core does not reach that of all
         least = replace(least, peaks=replace(peaks, flops_per_s=used, bytes_per_s=bandwidth))
