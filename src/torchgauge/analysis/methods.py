@@ -38,8 +38,8 @@ class _Method:
         return [(node, names) for node, names in found if len(names) > 1 and id(node) not in inner]
 
     def readings(self, names: list[str]) -> Iterator[ast.expr]:
-        """Where it reads what lies at these names from `self`, or at the last of them from another variable. A method that does
-        nothing but hand it out does not count."""
+        """Where it reads what lies at these names from `self`, or at the last of them from another variable. A method
+        that does nothing but hand it out does not count."""
         statements = [each for each in self.tree.body if not isinstance(each, ast.Expr)]
         for node, (root, *path) in self.reads:
             wanted = names if root == "self" else names[-1:]
