@@ -35,6 +35,9 @@ _LEAST_MACS, _MATRIX_S, _MATRIX_PASS = 400, 0.15e-6, 0.4
 # Convolutions in groups of so many channels reach as much; with fewer than the second figure the kernel is that of
 # depthwise convolutions.
 _FULL_GROUP, _LEAST_GROUP, _REACHED_DEPTHWISE = 24, 8, 0.3
+# oneDNN's depthwise kernels end at 14 taps one way; with more, its plain loop runs (1-D and 2-D, 15 to 51 taps: 2 to
+# 3.7 GFLOP/s where products reach 92).
+_MOST_TAPS, _REACHED_PLAIN = 14, 0.03
 # oneDNN computes 8 output channels at once (fewer than `_LEAST_OUTPUTS` take as long), and several neighbours in a row
 # of the image: rows of `_HALF_WIDTH` reach half of the rate, as do sums of `_HALF_TERMS`. It copies the image into that
 # order and the result back (passes over each), and the weights. 256 convolutions of one to three dimensions.
@@ -159,7 +162,8 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
         return max(cost.flops / (flops_per_s * _REACHED_CONVOLUTION), passes)
     if per_group is not None:
         full = min(per_group / _FULL_GROUP, 1.0) * 0.75
-        reached = _REACHED_DEPTHWISE if per_group < _LEAST_GROUP else full
+        is_long = per_group == 1 and max(signature.inputs[1].shape[2:]) > _MOST_TAPS
+        reached = _REACHED_PLAIN if is_long else _REACHED_DEPTHWISE if per_group < _LEAST_GROUP else full
         return max(cost.flops / (flops_per_s * reached), passes)
     image, weight, made = signature.inputs[0], signature.inputs[1], signature.outputs[0]
     is_transposed = bool(signature.attributes.get("transposed"))
