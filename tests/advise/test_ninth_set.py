@@ -25,6 +25,8 @@ def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
 class Memory(nn.Module):
     """Attention over 128 positions and what a cache holds before them."""
 
+    hidden: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.qkv = nn.Linear(64, 192)
@@ -50,7 +52,8 @@ class FromCaller(Memory):
         return torch.softmax(scores, -1) @ v
 
     def forward(self, h: Tensor) -> Tensor:
-        return self.attend(*self.heads(h), torch.ones(h.shape[1], h.shape[1]).triu(1).bool())
+        q, k, v = self.heads(h)
+        return self.attend(q, k, v, torch.ones(h.shape[1], h.shape[1]).triu(1).bool())
 
 
 class ShiftedDiagonal(Memory):
@@ -85,6 +88,8 @@ def test_a_mask_becomes_a_flag_only_where_every_call_has_the_same(kind: type[nn.
 
 class Shown(Memory):
     """The weights stay in the module, for a plot."""
+
+    weights: Tensor | None
 
     def __init__(self, keeps: bool) -> None:
         super().__init__()

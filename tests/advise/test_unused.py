@@ -74,7 +74,7 @@ class Captioner(nn.Module):
     def caption(self, words: Tensor, number: int) -> Tensor:
         a = getattr(self.body, f"head_{number}")(self.words["table"](words))
         for step in self.steps:
-            a = step.gate(a)
+            a = step.gate(a)  # type: ignore[operator]
         return a
 
 
@@ -150,7 +150,7 @@ def test_what_other_arguments_lead_to_is_not_unused() -> None:
 def test_a_method_of_a_base_class_counts() -> None:
     class Base(nn.Module):
         def encode(self, a: Tensor) -> Tensor:
-            return self.projection(a)
+            return self.projection(a)  # type: ignore[operator]
 
     class Inner(Base):
         def __init__(self) -> None:

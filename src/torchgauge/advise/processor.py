@@ -126,8 +126,9 @@ _EXTRA_RECURRENT_S, _STEP_S, _NS_PER_RECURRENT_WEIGHT = 90e-6, 2e-6, 0.8
 _MOST_IN_PATCHES, _LARGEST_IN_PATCHES, _EXTRA_IN_PATCHES_S = 20480, 3, 8e-6
 # Of the rate of a pass that is repeated, what one in a model reaches: other tensors have passed through the caches.
 _IN_A_MODEL = 0.6
-# Elements from which on an op is split among threads.
-_ELEMENTS_PER_THREAD = 32768
+# Elements from which on an op is split among threads, and FLOP of a product or convolution: 10 µs, of which starting a
+# thread takes a good part.
+_ELEMENTS_PER_THREAD, _FLOP_PER_THREAD = 32768, 1e6
 # Of these, the elements that are read are those of the result: rows of a table, parts of a tensor.
 _LOOKUPS = {"index", "gather", "embedding", "index_select"}
 # Of these, the elements that are added.
@@ -143,6 +144,8 @@ def op_seconds(op: OpRecord, flops_per_s: float, pace: Pace | None, threads: int
     if op.status == FREE:
         return (_PART_S if op.op in _PARTS else VIEW_S) * calls
     call_s = DISPATCH_S * calls + extra_seconds(op, pace)
+    working = min(max(op.signature.cost.flops / _FLOP_PER_THREAD, 1.0), max(threads, 1))
+    flops_per_s *= working / max(threads, 1)
     if op.category == "convolution":
         return call_s + _convolution(op, flops_per_s, pace, threads)
     signature = op.signature
@@ -175,9 +178,9 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
     if _is_in_patches(op):
         depth, pixels = inside * prod(weight.shape[2:]), prod(made.shape[2:])
         blocks = (1 + _HALF_DEPTH / depth) * (1 + _HALF_ROWS / outside) * (1 + _HALF_COLUMNS / pixels)
-        copied = 2 * depth * pixels * image.itemsize
+        patches = 2 * depth * pixels * image.itemsize  # written and read
         product_s = cost.flops * blocks / (flops_per_s * _REACHED["matmul"])
-        return product_s + copied / (_IN_A_MODEL * pass_rate(pace, copied))
+        return product_s + patches / (_IN_A_MODEL * pass_rate(pace, patches))
     computed = max(-(-outside // _CHANNELS) * _CHANNELS, _LEAST_OUTPUTS) / outside
     reached = _REACHED_TRANSPOSED if is_transposed else _REACHED_CONVOLUTION
     reached /= (1 + _HALF_WIDTH / max(made.shape[-1], 1)) * (1 + _HALF_TERMS / (inside * prod(weight.shape[2:])))

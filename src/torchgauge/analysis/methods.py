@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from types import FunctionType
 
 # Methods that set parameters up, or list them: they compute nothing from data.
@@ -79,7 +79,7 @@ def is_read_otherwise(kind: type, place: str) -> bool:
     )
 
 
-@cache
+@lru_cache(maxsize=64)
 def _methods(kind: type) -> tuple[list[_Method], ...]:
     """Those that `forward` runs whatever its arguments are, and those that neither it nor `__init__` does."""
     known: dict[str, list[_Method]] = {}
