@@ -307,7 +307,7 @@ class WrittenGelu(nn.Module):
 
 
 def test_the_function_of_a_gelu_is_still_computed() -> None:
-    evidence = seen(WrittenGelu(), 256, 64)
+    evidence = seen(WrittenGelu(), 8, 64)  # small enough for the process to keep its memory
     found = next(advice for advice in said(evidence) if advice.rule == "gelu-by-hand")
     tanh = next(op for op in evidence.forward if op.op == "aten::tanh")
     assert found.expected_gain is not None
@@ -362,6 +362,27 @@ def test_a_heap_that_shrinks_between_runs_grows_again() -> None:
     assert sum(fresh_memory(seen(Keeps(13), 512, 512).forward)[1].values()) > 5e-3
 
 
+class Folded(nn.Module):
+    """Thirteen results of 1 MiB that live at once, and a batch norm before them, or behind them."""
+
+    def __init__(self, is_first: bool) -> None:
+        super().__init__()
+        self.is_first, self.norm = is_first, nn.BatchNorm1d(512)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x) if self.is_first else x
+        kept = [x * number for number in range(13)]
+        return torch.stack([each.sum() for each in kept]) if self.is_first else self.norm(torch.cat(kept))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_memory_that_the_next_ops_need_as_well_is_not_saved(is_first: bool) -> None:
+    evidence = seen(Folded(is_first).eval(), 512, 512)
+    norm = {op.index for op in evidence.forward if op.category == "normalization"}
+
+    assert (evidence.times.fresh_share(norm) == 0) is is_first
+
+
 def test_one_thread_has_its_part_of_the_processors_rate() -> None:
     evidence = seen(nn.Linear(512, 512), 512, 512)
     peaks = Peaks("a processor", {"float32": 1.6e11}, 2e10)
@@ -376,7 +397,8 @@ def test_one_thread_has_its_part_of_the_processors_rate() -> None:
 
 def test_rates_that_were_measured_with_one_thread_are_those_of_one_thread() -> None:
     evidence = seen(nn.Linear(512, 512), 512, 512)
-    peaks = Peaks("a processor", {"float32": 8e10}, 2e10, source="measured today with torch 2.13.0, 1 threads")
+    # As `calibrate` writes it: one thread, two threads.
+    peaks = Peaks("a processor", {"float32": 8e10}, 2e10, source="measured today with torch 2.13.0, 1 thread")
     least = Evidence(evidence.capture, machine=replace(evidence.machine, peaks=peaks)).least_time
     measured, assumed = (
         sum(predicted_times(evidence.forward, known, "cpu", 1, least and replace(least, peaks=known), cores).values())
@@ -385,6 +407,19 @@ def test_rates_that_were_measured_with_one_thread_are_those_of_one_thread() -> N
 
     assert peaks.threads == 1
     assert measured == pytest.approx(assumed)
+    assert replace(peaks, source="measured today with torch 2.13.0, 16 threads").threads == 16
+
+
+def test_rates_of_one_thread_count_for_each_of_several() -> None:
+    evidence = seen(nn.Linear(512, 512), 512, 512)
+    peaks = Peaks("a processor", {"float32": 8e10}, 2e10, source="measured today with torch 2.13.0, 1 thread")
+    least = Evidence(evidence.capture, machine=replace(evidence.machine, peaks=peaks)).least_time
+    one, two, three = (
+        sum(predicted_times(evidence.forward, peaks, "cpu", threads, least, cores=2).values()) for threads in (1, 2, 3)
+    )
+
+    assert one == pytest.approx(2 * two, rel=0.1)
+    assert three == two  # on two cores
 
 
 def test_statistics_of_a_batch_take_longer_than_a_norm_by_those_in_store() -> None:

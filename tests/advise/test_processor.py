@@ -100,3 +100,19 @@ def test_padding_by_reflection_is_no_resampling() -> None:
     resized = seconds(lambda h: functional.interpolate(h, size=(66, 66), mode="bilinear"), image(4, 16, 64, 64))
 
     assert padded < resized / 2
+
+
+def test_depthwise_convolutions_beyond_onednns_kernels_run_in_a_plain_loop() -> None:
+    short, long = (
+        sum(seen(nn.Conv1d(64, 64, taps, padding=taps // 2, groups=64), 4, 64, 400).times.seconds.values())
+        for taps in (13, 15)
+    )
+
+    assert long > 4 * short
+
+
+def test_a_recurrent_layer_is_set_up_at_each_call() -> None:
+    one, eight = (sum(seen(nn.LSTM(64, 64), steps, 4, 64).times.seconds.values()) for steps in (1, 8))
+
+    assert one > 5e-5
+    assert eight < 4 * one

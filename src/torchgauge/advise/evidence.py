@@ -94,8 +94,8 @@ class LiveModel(Protocol):
     """What can be asked of a model in memory: whether a buffer holds a triangle of ones (a causal mask), whether a
     module or one that it is in has an attribute, whether pairs of parameters hold equal values, whether all rows of one
     are equal, whether a module is a script, the hook of torch's that computes a weight of it (what removes the hook,
-    and the name of the weight), the line that makes a module or parameter, that which puts a module in training mode,
-    and the text of a file."""
+    and the name of the weight), the line that makes a module or parameter, whether other methods or arguments lead to
+    it, the line that puts a module in training mode, and the text of a file."""
 
     def is_triangle(self, name: str) -> bool: ...
     def has(self, path: str, attribute: str, *, is_set: bool = False) -> bool: ...
@@ -105,6 +105,7 @@ class LiveModel(Protocol):
     def norm_hook(self, path: str) -> tuple[str, str] | None: ...
     def source_text(self, file: str) -> str | None: ...
     def made_at(self, name: str) -> str | None: ...
+    def is_read_otherwise(self, name: str) -> bool: ...
     def mode_set_at(self, path: str) -> str | None: ...
 
 
@@ -325,6 +326,7 @@ class Evidence:
             self.time_s,
             fresh_s=perhaps,
             call_pace=call_pace(self.peaks.pace if self.peaks else None),
+            ops=self.capture.ops,
         )
 
     def seconds_of(self, op: OpRecord) -> float | None:

@@ -16,8 +16,8 @@ from torchgauge.hardware import Pace
 # What eager PyTorch takes on the host for an op that does next to nothing, and for a view. Measured with torch 2.13 on
 # an EPYC 9374F and an EPYC of 2 shared cores: 2 to 6 µs and 0.7 to 2 µs through nn.Module.
 DISPATCH_S, VIEW_S = 4e-6, 1.2e-6
-# A slice comes from Python's brackets, which torch takes apart first (2.6 µs for `x[:, :, 3:9]`).
-_SLICE_S = 2.2e-6
+# A part of a tensor comes from Python's brackets, which torch takes apart first (2.6 µs for `x[:, :, 3:9]`).
+_PART_S, _PARTS = 2.2e-6, ("aten::slice", "aten::select")
 # The processor that all figures below are of: one core of an EPYC with AVX2, in a virtual machine. Those of another are
 # scaled by what `hardware.Pace` has of it; without a calibration it is assumed, with its caches as they are here.
 REFERENCE = Pace(
@@ -35,6 +35,9 @@ _LEAST_MACS, _MATRIX_S, _MATRIX_PASS = 400, 0.15e-6, 0.4
 # Convolutions in groups of so many channels reach as much; with fewer than the second figure the kernel is that of
 # depthwise convolutions.
 _FULL_GROUP, _LEAST_GROUP, _REACHED_DEPTHWISE = 24, 8, 0.3
+# oneDNN's depthwise kernels end at 14 taps one way; with more, its plain loop runs (1-D and 2-D, 15 to 51 taps: 2 to
+# 3.7 GFLOP/s where products reach 92).
+_MOST_TAPS, _REACHED_PLAIN = 14, 0.03
 # oneDNN computes 8 output channels at once (fewer than `_LEAST_OUTPUTS` take as long), and several neighbours in a row
 # of the image: rows of `_HALF_WIDTH` reach half of the rate, as do sums of `_HALF_TERMS`. It copies the image into that
 # order and the result back (passes over each), and the weights. 256 convolutions of one to three dimensions.
@@ -110,15 +113,22 @@ _NS_MAXIMUM, _NS_MAXIMUM_1D, _NS_AVERAGE, _NS_AVERAGED, _NS_ADAPTIVE = 4.0, 0.35
 # Products with a sparse matrix: for each stored element and each column, and in coordinates for each stored element.
 _NS_SPARSE, _NS_COORDINATE = 0.3, 45.0
 # Seconds in addition to a call's: the layouts of a convolution, the statistics of a norm, the rows of a reduction, the
-# arguments of a factory, the hook of a weight norm, the Python of a linear layer (nn.Linear takes 7 to 9 µs in all),
-# and each step of a recurrent layer.
-_EXTRA_S = {"attention": 30e-6, "normalization": 6e-6, "reduction": 3e-6, "allocation": 3e-6}
+# arguments of a factory, the Python of a resize, the hook of a weight norm, and the Python of a linear layer (nn.Linear
+# takes 7 to 9 µs in all).
+_EXTRA_S = {"attention": 30e-6, "normalization": 6e-6, "reduction": 3e-6, "allocation": 3e-6, "resize": 5e-6}
 _EXTRA_POINTWISE_S, _EXTRA_CONVOLUTION_S, _EXTRA_DEPTHWISE_S = 10e-6, 46e-6, 130e-6
-_EXTRA_WEIGHT_NORM_S, _EXTRA_LINEAR_S, _STEP_S = 15e-6, 3e-6, 6e-6
+_EXTRA_WEIGHT_NORM_S, _EXTRA_LINEAR_S = 15e-6, 3e-6
+# A recurrent layer of oneDNN: what it sets up at each call, each step, and the weights that it copies into its layout.
+# From LSTMs of 16 to 256 features and 1 to 32 steps: one step of 64 features takes 126 µs, the second layer 65.
+_EXTRA_RECURRENT_S, _STEP_S, _NS_PER_RECURRENT_WEIGHT = 90e-6, 2e-6, 0.8
+# Convolutions of one small image, with a kernel of at most 3 one way, do not go to oneDNN (torch's ConvParams): the
+# patches are copied into a matrix, which is multiplied.
+_MOST_IN_PATCHES, _LARGEST_IN_PATCHES, _EXTRA_IN_PATCHES_S = 20480, 3, 8e-6
 # Of the rate of a pass that is repeated, what one in a model reaches: other tensors have passed through the caches.
 _IN_A_MODEL = 0.6
-# Elements from which on an op is split among threads.
-_ELEMENTS_PER_THREAD = 32768
+# Elements from which on an op is split among threads, and FLOP of a product or convolution: 10 µs, of which starting a
+# thread takes a good part.
+_ELEMENTS_PER_THREAD, _FLOP_PER_THREAD = 32768, 1e6
 # Of these, the elements that are read are those of the result: rows of a table, parts of a tensor.
 _LOOKUPS = {"index", "gather", "embedding", "index_select"}
 # Of these, the elements that are added.
@@ -132,8 +142,10 @@ def op_seconds(op: OpRecord, flops_per_s: float, pace: Pace | None, threads: int
     pace = pace or REFERENCE
     calls = pace.call_s / REFERENCE.call_s
     if op.status == FREE:
-        return (_SLICE_S if op.op == "aten::slice" else VIEW_S) * calls
+        return (_PART_S if op.op in _PARTS else VIEW_S) * calls
     call_s = DISPATCH_S * calls + extra_seconds(op, pace)
+    working = min(max(op.signature.cost.flops / _FLOP_PER_THREAD, 1.0), max(threads, 1))
+    flops_per_s *= working / max(threads, 1)
     if op.category == "convolution":
         return call_s + _convolution(op, flops_per_s, pace, threads)
     signature = op.signature
@@ -153,7 +165,8 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
         return max(cost.flops / (flops_per_s * _REACHED_CONVOLUTION), passes)
     if per_group is not None:
         full = min(per_group / _FULL_GROUP, 1.0) * 0.75
-        reached = _REACHED_DEPTHWISE if per_group < _LEAST_GROUP else full
+        is_long = per_group == 1 and max(signature.inputs[1].shape[2:]) > _MOST_TAPS
+        reached = _REACHED_PLAIN if is_long else _REACHED_DEPTHWISE if per_group < _LEAST_GROUP else full
         return max(cost.flops / (flops_per_s * reached), passes)
     image, weight, made = signature.inputs[0], signature.inputs[1], signature.outputs[0]
     is_transposed = bool(signature.attributes.get("transposed"))
@@ -162,6 +175,12 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
         pixels = max(prod(made.shape[2:]), 1)
         blocks = (1 + _HALF_INPUTS / inside) * (1 + _HALF_OUTPUTS / outside) * (1 + _HALF_PIXELS / pixels)
         return max(cost.flops * blocks / (flops_per_s * _REACHED_POINTWISE), passes)
+    if _is_in_patches(op):
+        depth, pixels = inside * prod(weight.shape[2:]), prod(made.shape[2:])
+        blocks = (1 + _HALF_DEPTH / depth) * (1 + _HALF_ROWS / outside) * (1 + _HALF_COLUMNS / pixels)
+        patches = 2 * depth * pixels * image.itemsize  # written and read
+        product_s = cost.flops * blocks / (flops_per_s * _REACHED["matmul"])
+        return product_s + patches / (_IN_A_MODEL * pass_rate(pace, patches))
     computed = max(-(-outside // _CHANNELS) * _CHANNELS, _LEAST_OUTPUTS) / outside
     reached = _REACHED_TRANSPOSED if is_transposed else _REACHED_CONVOLUTION
     reached /= (1 + _HALF_WIDTH / max(made.shape[-1], 1)) * (1 + _HALF_TERMS / (inside * prod(weight.shape[2:])))
@@ -175,6 +194,14 @@ def is_pointwise(op: OpRecord) -> bool:
     stride = op.signature.attributes.get("stride") or (1,)
     step = max(stride) if isinstance(stride, list | tuple) else stride
     return prod(op.signature.inputs[1].shape[2:]) == 1 and step == 1
+
+
+def _is_in_patches(op: OpRecord) -> bool:
+    """Whether a convolution without groups is one product with the patches of its image."""
+    image, weight = op.signature.inputs[:2]
+    is_small = image.numel <= _MOST_IN_PATCHES and image.shape[0] == 1 and len(image.shape) in (3, 4)
+    kernel = weight.shape[2:] if len(image.shape) == 4 else (1, *weight.shape[2:])
+    return is_small and min(kernel) <= _LARGEST_IN_PATCHES and not op.signature.attributes.get("transposed")
 
 
 def _product(op: OpRecord, flops_per_s: float, pace: Pace) -> float:
@@ -260,12 +287,16 @@ def extra_seconds(op: OpRecord, pace: Pace | None = None) -> float:
     pace = pace or REFERENCE
     calls = pace.call_s / REFERENCE.call_s
     if op.category == "recurrent" and op.signature.inputs and len(op.signature.inputs[0].shape) > 2:
-        return calls * _STEP_S * max(op.signature.inputs[0].shape[:2])
+        steps, weights = op.signature.inputs[0].shape[0], sum(spec.numel for spec in op.signature.inputs[1:3])
+        copied_s = weights * _NS_PER_RECURRENT_WEIGHT * 1e-9 * _speed("", pace)
+        return calls * (_EXTRA_RECURRENT_S + _STEP_S * steps) + copied_s
     if op.category == "convolution" and len(op.signature.inputs) > 1:
         per_group = _group(op)
         if per_group is not None and per_group < _LEAST_GROUP:
             return _EXTRA_DEPTHWISE_S * pace.depthwise_s / REFERENCE.depthwise_s
-        return calls * (_EXTRA_POINTWISE_S if is_pointwise(op) else _EXTRA_CONVOLUTION_S)
+        if is_pointwise(op):
+            return calls * _EXTRA_POINTWISE_S
+        return calls * (_EXTRA_IN_PATCHES_S if _is_in_patches(op) else _EXTRA_CONVOLUTION_S)
     if op.op == "aten::_weight_norm_interface":
         return calls * _EXTRA_WEIGHT_NORM_S
     if op.category == "matmul" and op.weights:

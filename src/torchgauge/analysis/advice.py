@@ -155,6 +155,17 @@ class ModelInMemory:
         at = next((number for number, line in enumerate(lines, first) if sets.search(line)), None)
         return None if at is None or file is None else f"{PurePath(file).name}:{at}"
 
+    def is_read_otherwise(self, name: str) -> bool:
+        """Whether a class around it reads a module or parameter in a method beside `forward`, or for other
+        arguments."""
+        from torchgauge.analysis.methods import is_read_otherwise
+
+        return any(
+            is_read_otherwise(type(module), name.removeprefix(f"{path}." if path else ""))
+            for path in enclosing_paths(name.rpartition(".")[0])
+            if (module := self._modules.get(path)) is not None
+        )
+
     def mode_set_at(self, path: str) -> str | None:
         """The line that keeps a module in training mode after `model.eval()`: in a `train` or `eval` that a class
         around it overrides, else in a forward; the override itself where no line of it says so."""

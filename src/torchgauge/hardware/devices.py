@@ -64,7 +64,7 @@ class Peaks:
     @property
     def threads(self) -> int | None:
         """The number of threads a processor was measured with, from its note; None for published rates."""
-        found = re.search(r"(\d+) threads", self.source)
+        found = re.search(r"(\d+) threads?\b", self.source)
         return None if found is None else int(found[1])
 
 

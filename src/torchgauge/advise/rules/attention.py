@@ -179,6 +179,7 @@ def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRe
     """The softmax of each attention, its ops from the first product to the second, and the copies of queries, keys and
     values that only these products read: repeated for every head, or turned into the order that a product wants."""
     runs = evidence.dataflow.first_runs
+    kept = frozenset(evidence.capture.run.kept_ops)
     again = {*runs, *runs.values()}  # `repeated-work` covers copies that each step makes of the same keys
     for softmax in evidence.flow.named("aten::_softmax"):
         scores = softmax.signature.outputs[0]
@@ -189,6 +190,10 @@ def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRe
         if not head or not tail or not _is_over_keys(softmax, axis, head, tail):
             continue
         ops, inner = [*reversed(head), softmax, *tail], _inner_size(head[-1])
+        # A module that keeps its scores or weights in an attribute has them to show; a fused kernel has none to keep.
+        # Freed, their memory goes back to Linux, to be cleared again: a model with 12 such layers got 8 % slower.
+        if not kept.isdisjoint(op.index for op in ops[:-1]):
+            continue
         # Short sequences gain by the copies that their products make of queries and keys, which fused attention does
         # not. On a CPU the fused kernel takes as long (20 keys: 6 % faster and 4 % slower in two measurements).
         copied = [op for op in evidence.flow.sources(ops[0]) if op.op == "aten::clone" and op.index not in again]
@@ -401,6 +406,33 @@ def _reads_turned(evidence: Evidence, first: OpRecord, second: OpRecord) -> bool
     return False
 
 
+def is_fixed_mask(source: Source, node: ast.AST | None) -> bool:
+    """Whether code has one mask in every call, which begins with the first query: a triangle made on the spot, or what
+    the module keeps. A caller may pass another mask, and rows from a later one on are those behind a cache."""
+    if isinstance(node, ast.Call) and called(node) in ("tril", "triu"):
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        diagonals = [each for each in given if each is not receiver(node, source)]
+        return all(isinstance(each, ast.Constant | ast.UnaryOp) for each in diagonals)
+    if isinstance(node, ast.Subscript):
+        starts = [each.lower for each in ast.walk(node.slice) if isinstance(each, ast.Slice) and each.lower]
+        return not starts and is_fixed_mask(source, node.value)
+    if isinstance(node, ast.Compare):
+        return is_fixed_mask(source, node.left)
+    if isinstance(node, ast.UnaryOp):
+        return is_fixed_mask(source, node.operand)
+    if isinstance(node, ast.Call):  # a method of the mask, or a cast
+        return is_fixed_mask(source, receiver(node, source))
+    if isinstance(node, ast.Attribute):
+        return source.text(node.value) == "self"
+    function = source.enclosing(node, ast.FunctionDef)
+    if not isinstance(node, ast.Name) or function is None:
+        return False
+    stores = _names(function, node.id, ast.Store)
+    assigned = source.parents[stores[0]] if len(stores) == 1 else None
+    is_given = any(isinstance(each, ast.arg) and each.arg == node.id for each in ast.walk(function.args))
+    return isinstance(assigned, ast.Assign) and not is_given and is_fixed_mask(source, assigned.value)
+
+
 @dataclass
 class _WrittenAttention:
     """Attention written out in somebody's forward, to be rewritten as one call of scaled_dot_product_attention. Follows
@@ -417,6 +449,7 @@ class _WrittenAttention:
     given: str = ""
     mask_taken: str = ""
     mask: str | None = None
+    is_mask_fixed: bool = False
     dropout: str | None = None
     drops_when: str = "self.training"
     is_softmax_seen: bool = False
@@ -436,7 +469,7 @@ class _WrittenAttention:
             return None
         tensors = [self._operand(factors[0]), self._key(factors[1]), self._operand(ends[1])]
         arguments = [", ".join(f"{tensor}{self.taken}" for tensor in tensors)]
-        if self.is_causal:
+        if self.is_causal and (self.mask is None or self.is_mask_fixed):
             arguments.append("is_causal=True")
         elif self.mask is not None:
             arguments.append(
@@ -529,17 +562,19 @@ class _WrittenAttention:
             return self.dropout is not None
         if name in ("masked_fill", "masked_fill_") and not self.is_softmax_seen:
             given = step.args if receiver(step, self.source) not in step.args else step.args[1:]
-            return len(given) == 2 and self._masks(self._kept(given[0]))
+            return len(given) == 2 and self._masks(self._kept(given[0]), given[0])
         return name in _CASTS
 
     def _combines(self, operator: ast.operator, other: ast.expr) -> bool:
         if isinstance(operator, ast.Mult | ast.Div):
             self.factors.append((operator, other))
             return self.mask is None and not self.is_softmax_seen  # the mask would be scaled with the scores
-        return isinstance(operator, ast.Add) and not self.is_softmax_seen and self._masks(self.source.text(other))
+        return (
+            isinstance(operator, ast.Add) and not self.is_softmax_seen and self._masks(self.source.text(other), other)
+        )
 
-    def _masks(self, text: str) -> bool:
-        is_first, self.mask = self.mask is None, text
+    def _masks(self, text: str, node: ast.expr) -> bool:
+        is_first, self.mask, self.is_mask_fixed = self.mask is None, text, is_fixed_mask(self.source, node)
         return is_first
 
     def _kept(self, hidden: ast.expr) -> str:

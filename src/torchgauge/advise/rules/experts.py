@@ -11,7 +11,7 @@ from torchgauge.advise.processor import DISPATCH_S
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, ParamRecord, Row
-from torchgauge.facts.experts import Mixture
+from torchgauge.facts.experts import Choice, Mixture
 
 # For each expert: a comparison, its rows, their gates, the product with them, the sum back. A wait for the number of
 # rows drains the queue of a GPU.
@@ -33,7 +33,7 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
     for mixture in evidence.mixtures:
         unchosen = 1 - mixture.share
         saved = sum(evidence.times.seconds.get(op.index, 0.0) for op in mixture.ops) * unchosen
-        if not mixture.is_dense or not saved:
+        if not mixture.is_dense or not saved or not any(_is_routed(evidence, choice) for choice in mixture.choices):
             continue
         # Each expert's tokens have to be found, gathered and added back; on a GPU the host waits for their number.
         wait = _STALL_S if evidence.is_cuda else 0.0
@@ -60,6 +60,14 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
             risk="shapes then depend on data; small batches may be faster as they are",
             confidence="high",
         )
+
+
+def _is_routed(evidence: Evidence, choice: Choice) -> bool:
+    """Whether a layer computes the scores that are chosen from, or a table has the choices. What the input says, as who
+    speaks in a dialogue, picks one of several results, but no token chooses among experts."""
+    op = evidence.capture.ops[choice.index]
+    near = evidence.dataflow.ancestors(op, _MOST_BETWEEN)
+    return choice.alternatives is None or any(each.cost.macs and each.weights for each in near)
 
 
 @rule("idle-experts", family="experts", option="quantize")

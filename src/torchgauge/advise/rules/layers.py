@@ -10,6 +10,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.op_time import UNSURE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.attention import is_fixed_mask
 from torchgauge.advise.rules.folding import LINEAR_OPS
 from torchgauge.facts import FREE, OpRecord
 
@@ -213,7 +214,9 @@ def causal_mask(evidence: Evidence) -> Iterator[Advice]:
         if found is not None:
             source, call = found
             masks = [*call.args[_MASK_AT:], *(keyword for keyword in call.keywords if keyword.arg == "attn_mask")]
-            change = source.edit(source.replaced(masks[0], "is_causal=True")) if len(masks) == 1 else None
+            given = masks[0].value if len(masks) == 1 and isinstance(masks[0], ast.keyword) else next(iter(masks), None)
+            is_sure = len(masks) == 1 and is_fixed_mask(source, given)
+            change = source.edit(source.replaced(masks[0], "is_causal=True")) if is_sure else None
         # Blocks of scores above the diagonal are skipped. A CPU's kernel takes 512 keys as one block: with fewer, only
         # the mask is not read.
         if not evidence.is_cuda and op.signature.inputs[1].shape[-2] <= _KEYS_PER_BLOCK:

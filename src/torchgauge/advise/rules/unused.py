@@ -32,6 +32,8 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
         share = min(nbytes / max(evidence.totals.param_bytes, 1), 1.0)
         if share < _LEAST_SHARE or _is_routed(evidence, place) or _is_looked_up_outside(evidence, place):
             continue
+        if evidence.model is not None and evidence.model.is_read_otherwise(place):
+            continue  # by `predict`, `generate` or the like, or with other arguments: not idle in every use
         is_module = place in evidence.modules
         thing = "module" if is_module else "parameter"
         if evidence.is_train:

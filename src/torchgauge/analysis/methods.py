@@ -1,0 +1,150 @@
+"""What the code of a class reads that one call of the model does not: in methods that callers use beside `forward`
+(`predict`, `encode`, `generate`), and in branches that other arguments take."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
+from types import FunctionType
+
+# Methods that set parameters up, or list them: they compute nothing from data.
+_SETUP = re.compile(
+    r"_*(init|reset|load|save|freeze|unfreeze|tie|copy|set_|train$|eval$|extra_repr|configure|\w*param)"
+)
+# Tables of a module by the names of what it holds.
+_TABLES = ("_modules", "_parameters")
+
+
+@dataclass(frozen=True, eq=False)
+class _Method:
+    tree: ast.FunctionDef
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def reads(self) -> list[tuple[ast.expr, list[str]]]:
+        """Expressions that lead from a variable to something, and the names on the way, those of variables included:
+        `self.blocks[0].norm` is self, blocks, norm."""
+        found = [(node, _names(node)) for node in ast.walk(self.tree) if isinstance(node, ast.expr)]
+        inner = {id(node.value) for node, names in found if names and isinstance(node, ast.Attribute | ast.Subscript)}
+        return [(node, names) for node, names in found if len(names) > 1 and id(node) not in inner]
+
+    def readings(self, names: list[str]) -> Iterator[ast.expr]:
+        """Where it reads what lies at these names from `self`, or at the last of them from another variable. A method
+        that does nothing but hand it out does not count."""
+        statements = [each for each in self.tree.body if not isinstance(each, ast.Expr)]
+        for node, (root, *path) in self.reads:
+            wanted = names if root == "self" else names[-1:]
+            is_there = len(path) >= len(wanted) and all(map(fnmatchcase, wanted, path))
+            is_handed_out = statements == [self.parents[node]]
+            if is_there and not is_handed_out and not _is_setting(path[len(wanted) :]):
+                yield node
+
+    def depends_on_arguments(self, node: ast.AST) -> bool:
+        """Whether it is in a branch, or behind a return, that an argument of the method decides on."""
+        arguments = {each.arg for each in ast.walk(self.tree.args) if isinstance(each, ast.arg)} - {"self"}
+        while node is not self.tree:
+            around = self.parents[node]
+            tests = [around.test] if isinstance(around, ast.If | ast.IfExp) and node is not around.test else []
+            for block in ("body", "orelse"):
+                before = getattr(around, block, ())
+                for statement in before[: before.index(node)] if isinstance(before, list) and node in before else ():
+                    returns = any(isinstance(each, ast.Return) for each in ast.walk(statement))
+                    tests += [statement.test] if isinstance(statement, ast.If) and returns else []
+            for test in tests:
+                read = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
+                if read & arguments and "training" not in ast.unparse(test):
+                    return True
+            node = around
+        return False
+
+
+def is_read_otherwise(kind: type, place: str) -> bool:
+    """Whether the class reads a module or parameter in a method that neither `__init__` nor `forward` runs, or where
+    other arguments lead; `place` is its path from a module of the class."""
+    names = [name for name in place.split(".") if not name.isdigit()]
+    run, others = _methods(kind)
+    if not names:
+        return False
+    return any(True for method in others for _ in method.readings(names)) or any(
+        method.depends_on_arguments(node) for method in run for node in method.readings(names)
+    )
+
+
+@lru_cache(maxsize=64)
+def _methods(kind: type) -> tuple[list[_Method], ...]:
+    """Those that `forward` runs whatever its arguments are, and those that neither it nor `__init__` does."""
+    known: dict[str, list[_Method]] = {}
+    for base in kind.__mro__:
+        for name, member in vars(base).items() if base.__module__.partition(".")[0] != "torch" else ():
+            function = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", member))
+            if isinstance(function, FunctionType) and (tree := _tree(function)) is not None:
+                known.setdefault(name, []).append(_Method(tree))
+
+    def reached(start: str) -> set[str]:
+        found, todo = set[str](), [start]
+        while todo:
+            if (name := todo.pop()) not in found:
+                found.add(name)
+                reads = [(method, *read) for method in known.get(name, ()) for read in method.reads]
+                todo += [
+                    path[1]
+                    for method, node, path in reads
+                    if path[1] in known and (start == "__init__" or not method.depends_on_arguments(node))
+                ]
+        return found
+
+    run = reached("forward")
+    others = [name for name in known if name not in run | reached("__init__") and not _SETUP.match(name)]
+    return tuple([method for name in names for method in known.get(name, ())] for names in (run, others))
+
+
+def _tree(function: FunctionType) -> ast.FunctionDef | None:
+    try:
+        (found,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, SyntaxError, ValueError):  # made in a shell, or in the midst of a line
+        return None
+    return found if isinstance(found, ast.FunctionDef) else None
+
+
+def _names(node: ast.expr) -> list[str]:
+    """Empty for an expression of another form, and for one that is written to."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        return []
+    if isinstance(node, ast.Attribute):
+        names = _names(node.value)
+        return [*names, *([] if node.attr in _TABLES else [node.attr])] if names else []
+    if isinstance(node, ast.Subscript):
+        names = _names(node.value)
+        return [*names, *_text(node.slice)] if names else []
+    is_getattr = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr"
+    if isinstance(node, ast.Call) and is_getattr and len(node.args) > 1:
+        names, last = _names(node.args[0]), _text(node.args[1])
+        return [*names, *last] if names and last else []
+    return []
+
+
+def _text(node: ast.expr) -> list[str]:
+    """The name that a text gives, with a star for each part that is computed; empty for a number or variable."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [node.value]
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)]
+    return []
+
+
+def _is_setting(path: list[str]) -> bool:
+    """Whether it goes on to an attribute that every module has, as `parameters()`, or to a layer's size."""
+    from torch import nn
+
+    return bool(path) and path[0] != "forward" and (hasattr(nn.Module, path[0]) or path[0].endswith("_features"))
