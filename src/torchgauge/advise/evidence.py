@@ -326,7 +326,6 @@ class Evidence:
             self.time_s,
             fresh_s=perhaps,
             call_pace=call_pace(self.peaks.pace if self.peaks else None),
-            ops=self.capture.ops,
         )
 
     def seconds_of(self, op: OpRecord) -> float | None:

@@ -112,8 +112,8 @@ class Queues:
 @dataclass(frozen=True)
 class OpTimes:
     """Seconds by the index of the op. `whole` is the time of the run: the measured one where there is one. `queues` are
-    known of a device that is predicted with its host. `fresh_s` is added where the allocator does not keep memory
-    between runs (`fresh_memory` of `ops`). `call_pace` is how long a processor takes for a call, in parts of the
+    known of a device that is predicted with its host. `fresh_s` is added where the allocator does not
+    keep memory between runs (`fresh_memory`). `call_pace` is how long a processor takes for a call, in parts of the
     reference's."""
 
     seconds: Mapping[int, float]
@@ -122,7 +122,6 @@ class OpTimes:
     queues: Queues | None = None
     fresh_s: Mapping[int, float] = field(default_factory=dict)
     call_pace: float = 1.0
-    ops: Sequence[OpRecord] = ()
 
     @cached_property
     def total(self) -> float:
@@ -159,20 +158,14 @@ class OpTimes:
 
     def fresh_share(self, ops: Collection[int]) -> float:
         """Of the time of these ops, what fresh memory is where the allocator keeps none."""
-        fresh = self._fresh_saved(ops)
+        fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
         return fresh / (fresh + sum([self.seconds.get(index, 0.0) for index in ops])) if fresh else 0.0
-
-    def _fresh_saved(self, ops: Collection[int]) -> float:
-        """The seconds for fresh memory without these ops: none where the ops behind them need as much."""
-        if not any(index in self.fresh_s for index in ops):
-            return 0.0
-        return sum(self.fresh_s.values()) - sum(fresh_memory(self.ops, ops)[1].values())
 
     def saved_range(self, ops: Collection[int]) -> tuple[float, float]:
         """The least and the most that it may be, with memory that is kept between runs and with fresh memory."""
         shares = [self.saved(ops)]
         if self.fresh_s:
-            fresh = self._fresh_saved(ops)
+            fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
             shares.append((shares[0] * self.total + fresh) / (self.total + sum(self.fresh_s.values())))
         return self._range(shares)
 
@@ -202,11 +195,11 @@ def combined(one: tuple[float, float], other: tuple[float, float]) -> tuple[floa
     return middle / width, middle * width
 
 
-def fresh_memory(ops: Iterable[OpRecord], without: Collection[int] = ()) -> tuple[dict[int, float], dict[int, float]]:
+def fresh_memory(ops: Iterable[OpRecord]) -> tuple[dict[int, float], dict[int, float]]:
     """By the index of the op, the seconds for pages that no earlier run has left in the process: those of large
     results, which every run pays for, and those by which the heap may grow again after glibc has given its unused end
-    back. `without`: in a run that lacks these ops, where the next ones have what they read or made in their place."""
-    made = [(op, op.signature.activation_bytes) for op in ops if op.index not in without]
+    back."""
+    made = [(op, op.signature.activation_bytes) for op in ops]
     always = {op.index: nbytes * _FRESH_S_PER_BYTE for op, nbytes in made if nbytes >= _NEVER_KEPT}
     largest = max((nbytes for _, nbytes in made if nbytes < _NEVER_KEPT), default=0)
     most_unused, heap = 2 * max(largest, _LEAST_KEPT), 0
