@@ -18,7 +18,7 @@ from torchgauge.advise import Advice, Evidence, Gain, Patch, SourceEdit, Where, 
 from torchgauge.advise.code import FileEdit, Span
 from torchgauge.capture import Request, trace
 from torchgauge.source import Candidate
-from torchgauge.verify import CodeCheck, NotApplicableError, apply_edit
+from torchgauge.verify import TRANSFORMATIONS, Applied, CodeCheck, NotApplicableError, apply_edit, transformation
 
 
 class Twice(nn.Module):
@@ -195,3 +195,17 @@ def test_an_edit_of_a_file_that_has_changed_is_refused() -> None:
 
     with pytest.raises(NotApplicableError):
         apply_edit(nn.Sequential(Derived()), SourceEdit((file,)))
+
+
+@pytest.mark.parametrize(("scale", "kept"), [(1, True), (1.05, False)])
+def test_other_settings_within_the_tolerance_of_the_rule_are_kept(scale: float, kept: bool) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.LeakyReLU(0.1), nn.Linear(64, 64)).eval()
+    said = saying(Patch(f"model[1] = torch.nn.LeakyReLU({0.105 * scale})"), rule="tests-slope")
+    assert checker(model, x(32, 64))(said) is None  # beyond rounding
+
+    transformation("tests-slope", tolerance=5e-3)(lambda trial: Applied(""))
+    try:
+        # The same ops: their times cannot tell what other settings save.
+        assert checker(model, x(32, 64))(said) == (said if kept else None)
+    finally:
+        del TRANSFORMATIONS["tests-slope"]

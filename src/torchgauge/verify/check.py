@@ -28,7 +28,7 @@ from torchgauge.verify.code import optimised
 from torchgauge.verify.difference import compare_outputs
 from torchgauge.verify.edits import apply_edit
 from torchgauge.verify.pairs import Switches
-from torchgauge.verify.registry import BFLOAT16, ROUNDING, NotApplicableError
+from torchgauge.verify.registry import BFLOAT16, ROUNDING, TRANSFORMATIONS, NotApplicableError
 from torchgauge.verify.verdict import RANDOM, compared
 
 # Families of rules whose code the static pass cannot judge: it needs a compiler, a device, trained weights or another
@@ -73,7 +73,9 @@ class CodeCheck:
             return advice
         key = change.text()
         if key not in self._found:
-            self._found[key] = self._changed(change, BFLOAT16 if family == "types" else ROUNDING)
+            tried = TRANSFORMATIONS.get(advice.rule)
+            allowed = ROUNDING if tried is None else tried.tolerance
+            self._found[key] = self._changed(change, BFLOAT16 if family == "types" else allowed)
         found = self._found[key]
         if isinstance(found, str):
             return replace(advice, change=None)
@@ -122,12 +124,15 @@ class CodeCheck:
             exact = replace(gain, low=saved, high=saved, amount=saved * before)
             # Bytes are exact up to rounding.
             return replace(advice, expected_gain=exact) if saved < 0.99 * gain.low else advice
-        # The rules know better than the op times what fused attention is worth, and what its arguments are.
+        # The rules know better than the op times what fused attention is worth, what its arguments are, and what the
+        # same ops with other settings are worth.
         attention, other = (
             Counter((op.op, op.signature.inputs) for op in each.ops if op.category == "attention")
             for each in (self._capture, changed)
         )
-        if attention != other:
+        settings, others = ([(op.op, op.signature.attributes) for op in each.ops] for each in (self._capture, changed))
+        has_other_settings = settings != others and [op for op, _ in settings] == [op for op, _ in others]
+        if attention != other or has_other_settings:
             return advice
         low, high = self._times.saved_by(self.evidence_of(changed).times)
         if high <= 0:
