@@ -48,6 +48,10 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(self, item.name)": DATACLASS,
         "getattr(self, name)": OWN,
     },
+    "analysis/methods.py": {
+        "getattr(around, block, ())": OWN,
+        "hasattr(nn.Module, path[0])": LIVE,
+    },
     "analysis/runs.py": {
         "getattr(torch, _AMP[asked])": OWN,
     },
