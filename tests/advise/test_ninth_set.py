@@ -3,6 +3,7 @@ as classes and on other models."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -177,3 +178,52 @@ def test_a_product_without_rows_has_a_forecast() -> None:
     result = analyze(Dispatched(), inputs=(x(16, 32),), on="h200", progress=False)
 
     assert result.capture.forecast
+
+
+# --- attention whose fused kernel saves next to nothing
+
+
+class Contiguous(nn.Module):
+    """Queries, keys and values as a fused kernel takes them: no product copies one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1) * self.scale, -1) @ v
+
+
+@pytest.mark.parametrize(("tokens", "is_shown"), [(61, False), (256, True)])
+def test_fused_attention_needs_more_than_a_few_keys(tokens: int, is_shown: bool) -> None:
+    heads = [x(16, 8, tokens, 16) for _ in range(3)]
+    assert bool(of_rule(Contiguous().eval(), "attention-by-hand", *heads)) is is_shown
+
+
+# --- results that are kept instead of being made again
+
+
+class Residuals(nn.Module):
+    """Each layer adds the same part of the input, a small product beside large ones."""
+
+    def __init__(self, layers: int = 12, width: int = 96) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+
+    def forward(self, given: Tensor) -> Tensor:
+        h = given
+        for layer in self.layers:
+            h = torch.relu(0.9 * layer(h) + 0.1 * given)
+        return h
+
+
+def test_memory_of_a_result_that_is_kept_is_not_saved() -> None:
+    evidence = seen(Residuals().eval(), inputs=(x(2048, 96),))
+    (found,) = [advice for advice in said(evidence) if advice.rule == "repeated-work"]
+    assert found.expected_gain is not None
+    assert found.expected_gain.touched is not None
+    # As if the heap grew again with every result.
+    times = replace(evidence.times, fresh_s={op.index: 1e-3 for op in evidence.forward})
+    kept, freed = (times.saved_range(found.expected_gain.touched, keeps) for keeps in (True, False))
+    assert kept[1] < freed[1]
+    assert found.expected_gain.keeps_results

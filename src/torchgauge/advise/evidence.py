@@ -477,7 +477,7 @@ class Evidence:
         times = self.times
         low, high = gain.low, gain.high
         if gain.touched is not None:
-            share, saved = times.share(gain.touched), times.saved_range(gain.touched)
+            share, saved = times.share(gain.touched), times.saved_range(gain.touched, gain.keeps_results)
             parts = (min(low / share, 1.0), min(high / share, 1.0)) if share else (0.0, 0.0)
             low, high = combined(parts, saved)
             high = min(high, parts[1] * saved[1])

@@ -161,10 +161,11 @@ class OpTimes:
         fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
         return fresh / (fresh + sum([self.seconds.get(index, 0.0) for index in ops])) if fresh else 0.0
 
-    def saved_range(self, ops: Collection[int]) -> tuple[float, float]:
-        """The least and the most that it may be, with memory that is kept between runs and with fresh memory."""
+    def saved_range(self, ops: Collection[int], keeps_results: bool = False) -> tuple[float, float]:
+        """The least and the most that it may be, with memory that is kept between runs and with fresh memory, which a
+        change that keeps the results needs as well."""
         shares = [self.saved(ops)]
-        if self.fresh_s:
+        if self.fresh_s and not keeps_results:
             fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
             shares.append((shares[0] * self.total + fresh) / (self.total + sum(self.fresh_s.values())))
         return self._range(shares)

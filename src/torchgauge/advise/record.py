@@ -40,7 +40,8 @@ class Gain:
     `touched` are the ops that the change touches (None: all of them): no change saves more time than these take, and
     `registry.advise` lowers a gain that claims more. `amount` is the middle of the range in seconds or bytes; it and
     `basis` are filled in there too, from the evidence. `device`: it is a gain on that kind of device, not on the one of
-    the analysis; `whole_s` is the time of the model there."""
+    the analysis; `whole_s` is the time of the model there. `keeps_results`: results stay in memory instead of being
+    made again, so fresh memory is not saved."""
 
     quantity: str
     low: float
@@ -51,6 +52,7 @@ class Gain:
     basis: str = "predicted"
     device: str | None = None
     whole_s: float | None = None
+    keeps_results: bool = False
 
     def __post_init__(self) -> None:
         if self.quantity not in QUANTITIES:

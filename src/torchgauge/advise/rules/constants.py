@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
@@ -152,7 +153,9 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             evidence={"ops": len(ops), "repeated": sorted({op.op for op in ops})},
             recommendation=words,
             change=None,
-            expected_gain=evidence.share(ops).gain(0.9, 1.0, "the second computation goes away"),
+            expected_gain=replace(
+                evidence.share(ops).gain(0.9, 1.0, "the second computation goes away"), keeps_results=True
+            ),
             risk="the result is kept in memory until its last use",
             confidence="high",
         )
