@@ -180,26 +180,6 @@ def test_a_product_without_rows_has_a_forecast() -> None:
     assert result.capture.forecast
 
 
-# --- attention whose fused kernel saves next to nothing
-
-
-class Contiguous(nn.Module):
-    """Queries, keys and values as a fused kernel takes them: no product copies one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return torch.softmax(q @ k.transpose(-2, -1) * self.scale, -1) @ v
-
-
-@pytest.mark.parametrize(("tokens", "is_shown"), [(61, False), (256, True)])
-def test_fused_attention_needs_more_than_a_few_keys(tokens: int, is_shown: bool) -> None:
-    heads = [x(16, 8, tokens, 16) for _ in range(3)]
-    assert bool(of_rule(Contiguous().eval(), "attention-by-hand", *heads)) is is_shown
-
-
 # --- results that are kept instead of being made again
 
 

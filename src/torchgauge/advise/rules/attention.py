@@ -22,9 +22,7 @@ _TOO_FEW_KEYS = 16
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _PLAIN_PRODUCTS = _PRODUCTS - {"aten::baddbmm"}
 _MOST_BETWEEN = 8
-# On a CPU the fused kernel saves 25 to 42 % of attention with 64 keys (8 to 32 features, one thread), but 2 to 13 %
-# with 33 or 48, and 10 to -42 % with 61, whose rows end within a vector.
-_FEWEST_KEYS = 64
+_FEWEST_KEYS = 32
 # Features of a head, where there are fewer keys: attention over channels has as many as there are positions.
 _MOST_COPIED = 128
 # Methods that the scores may go through on their way.
