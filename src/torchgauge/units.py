@@ -228,8 +228,3 @@ def visible(text: str) -> str:
         else char
         for char in text
     )
-
-
-def visible_code(line: str) -> str:
-    """A line of code, as `visible`, with its tabs: without them a diff does not apply."""
-    return "\t".join(map(visible, line.split("\t")))

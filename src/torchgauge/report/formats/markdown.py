@@ -32,7 +32,7 @@ from torchgauge.report.model import (
 )
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
-from torchgauge.units import visible, visible_code
+from torchgauge.units import visible
 
 LONGEST_NAME = 120
 # Characters that can be structure in Markdown or HTML, a link, a mention, a formula, or the start of an emoji.
@@ -144,4 +144,4 @@ def _table_lines(table: Table) -> list[str]:
 def _fenced(text: str, language: str = "python") -> list[str]:
     runs = [len(run) for run in re.findall("`+", text)]
     fence = "`" * max(3, *(length + 1 for length in runs), 0)
-    return [f"{fence}{language}", *(visible_code(line) for line in text.split("\n")), fence]
+    return [f"{fence}{language}", *(visible(line) for line in text.split("\n")), fence]

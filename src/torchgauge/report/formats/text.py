@@ -37,7 +37,7 @@ from torchgauge.report.model import (
 )
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
-from torchgauge.units import visible, visible_code
+from torchgauge.units import visible
 
 MIN_NOTE_WIDTH = 48  # of a remark next to its value
 # Room for a name that identifies its row, where a table is cut into parts.
@@ -99,7 +99,7 @@ def block_lines(block: Block, width: int) -> list[Line]:
             return list(_list_lines(block, width))
         case Code():
             # Neither cut nor wrapped: it is for pasting.
-            return [(Span(visible_code(line)),) for line in block.text.split("\n")]
+            return [(Span(visible(line)),) for line in block.text.split("\n")]
         case Chart():
             top, room = max((value for _, value, _ in block.bars), default=0.0), max(width // 3, 10)
             rows: list[list[Line]] = [
@@ -183,7 +183,7 @@ def _list_lines(block: Listing, width: int) -> Iterator[Line]:
             facts = [line for fact in item.facts for line in _fact_of_item(fact, indent, width)]
         yield from (*head, *facts)
         for line in item.code.split("\n") if item.code else ():
-            yield (*indent, Span(visible_code(line)))
+            yield (*indent, Span(visible(line)))
         for fact in item.after:
             yield from _fact_of_item(fact, indent, width)
 
