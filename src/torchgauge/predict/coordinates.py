@@ -224,9 +224,8 @@ def _matmul(name: str, signature: Signature) -> Made | None:
     if len(specs) < 2 or not (specs[0].is_floating or is_complex):
         return None
     left, right = specs[0], specs[1]
-    # A layer that gets no rows, as an expert without tokens, is as small as one that gets a row.
-    batch = max(prod(left.shape[:-2]), 1)
-    rows, depth, columns = (max(size, 1) for size in (left.shape[-2], left.shape[-1], right.shape[-1]))
+    batch = prod(left.shape[:-2])
+    rows, depth, columns = left.shape[-2], left.shape[-1], right.shape[-1]
     dtype = left.dtype
     form = "batched" if name in ("bmm", "baddbmm") else "plain"
     plus = "+" if name in ("addmm", "baddbmm") else ""
@@ -619,7 +618,7 @@ def _rows_moved(name: str, signature: Signature) -> tuple[int, int, int]:
 
 
 _NUMBER = TensorSpec(())
-_NO_DIMENSION = -9  # to trees, of an op without one
+_NO_DIMENSION = -9  # in place of the dimension, to trees, where an op has none
 
 
 def _merged_loops(result: TensorSpec, inputs: Sequence[TensorSpec]) -> tuple[float, ...]:
