@@ -94,6 +94,16 @@ def test_a_measured_file_is_read_in_isolation_first_and_says_where_it_ran(files:
         tg.analyze(files["pt2"], inference=True, budget_s=0.01, time_limit=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["pt", "pt2"])
+def test_a_reader_that_ends_between_two_checks_of_its_time_is_late_too(
+    kind: str, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchgauge.isolation.process._CHECK_INTERVAL_S", 60.0)
+    with pytest.raises(tg.LimitError):
+        tg.analyze(files[kind], time_limit=1e-9)
+    assert tg.analyze(files[kind], time_limit=60.0).ops is not None
+
+
 def test_training_works_though_this_process_has_run_a_backward_pass(files: dict[str, Path]) -> None:
     net().requires_grad_()(torch.zeros(1, 3, 8, 8)).sum().backward()
     found = tg.analyze(files["pt2"], mode="train", weights=False)

@@ -92,6 +92,7 @@ class _Reader:
         self._limits = limits
         self.exceeded: str | None = None
         self._is_over, self._is_read = Event(), Event()
+        self._began: float | None = None
         self._served_s = 0.0
         self._serving_since: float | None = None
         self._watch = Thread(target=self._look_after, name="torchgauge-limits", daemon=True)
@@ -102,11 +103,23 @@ class _Reader:
 
     def start_clock(self) -> None:
         if not self._watch.is_alive():
-            self._baseline = self.process.memory_info().rss
+            self._baseline, self._began = self.process.memory_info().rss, time.monotonic()
             self._watch.start()
 
     def stop_clock(self) -> None:
+        """Ends the time limit. A reader that finishes between two checks of the watch is checked here."""
+        if not self._is_read.is_set() and self._is_late():
+            self._stop_for("time")
         self._is_read.set()
+
+    def _is_late(self) -> bool:
+        if self._began is None:
+            return False
+        return time.monotonic() - self._began - self._served_s > self._limits.time_s
+
+    def _stop_for(self, exceeded: str) -> None:
+        self.exceeded = exceeded
+        self._signal(signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
 
     @contextmanager
     def paused_clock(self) -> Iterator[None]:
@@ -119,20 +132,15 @@ class _Reader:
             self._serving_since = None
 
     def _look_after(self) -> None:
-        began = time.monotonic()
         while not self._is_over.wait(_CHECK_INTERVAL_S):
             try:
                 grown = self.process.memory_info().rss - self._baseline
             except psutil.Error:
                 return
             if grown > self._limits.memory_bytes:
-                self.exceeded = "memory"
-            elif self._serving_since is None and not self._is_read.is_set():
-                is_late = time.monotonic() - began - self._served_s > self._limits.time_s
-                self.exceeded = "time" if is_late else None
-            if self.exceeded is not None:
-                self._signal(signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
-                return
+                return self._stop_for("memory")
+            if self._serving_since is None and not self._is_read.is_set() and self._is_late():
+                return self._stop_for("time")
 
     def end(self, *, politely: bool = False) -> int:
         """Returns the exit status. The reader is killed after a grace period; with `politely`, interrupted first."""
@@ -221,7 +229,10 @@ def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str,
     try:
         while (message := reader.channel.receive()) is not None:
             if message.kind == "result":
-                return message.payload
+                reader.stop_clock()
+                if reader.exceeded is None:
+                    return message.payload
+                break
             if message.kind in ("error", "crash", "exceeded", "interrupted", "package"):
                 raise _failure(message, limits, subject)
             answer: Mapping[str, Any] | None = None
@@ -240,7 +251,7 @@ def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str,
         raise TorchgaugeError(f"the process that read '{subject}' was stopped: unexpected message ({error})") from error
     except BrokenPipeError:
         pass  # it ended before it got its answer
-    # It ended without a result, because of a limit or a crash of native code.
+    # It ended without a result in time, because of a limit or a crash of native code.
     status = reader.end()
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(_RESTORED_LINE)
