@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, ClassVar
 
 import pytest
@@ -176,3 +179,20 @@ def test_kernels_are_compiled_by_name_and_type_from_tables(monkeypatch: pytest.M
     assert Kernel.compiled == []
     jit.compile_entry("known", ["int64", ["float32", "float32"]])
     assert Kernel.compiled == [(types.int64, types.UniTuple(types.float32, 2))]
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_file_is_read_after_the_number_of_threads_was_set(is_used: bool, files: dict[str, Path]) -> None:
+    script = f"""
+        import torch
+        torch.set_num_threads(3)
+        if {is_used}:
+            torch.randn(400, 400) @ torch.randn(400, 400)
+        import torchgauge as tg
+        for _ in range(2):
+            print(len(tg.scan_weights({str(files["pt"])!r}).weights), torch.get_num_threads())
+        print(tg.analyze({str(files["pt2"])!r}).to_dict()["environment"]["threads"])
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, timeout=300)
+    rows = len(net().state_dict())
+    assert (done.stdout.split(), done.returncode) == ([f"{rows}", "3", f"{rows}", "3", "3"], 0), done.stderr

@@ -26,6 +26,7 @@ from torchgauge.errors import LimitError, TorchgaugeError
 from torchgauge.isolation.channel import BadMessageError, Channel, Message
 from torchgauge.isolation.limits import Limits
 from torchgauge.isolation.reader import NeedsPackageError, close_inherited_files, read, use_one_thread
+from torchgauge.isolation.rights import HasThreadsError
 
 Service = Callable[[Message], Mapping[str, Any] | None]
 
@@ -59,6 +60,7 @@ def run_isolated(
     anything here yet, so a fork may use its threads.
     """
     waiting, needed_packages = dict(importers or {}), list[Callable[[], object]]()
+    stops_threads = False
     while True:
         files = _Files(writable)
         # CUDA does not survive a fork, and the libraries of macOS do not support one.
@@ -69,7 +71,7 @@ def run_isolated(
             if is_forked:
                 for import_package in needed_packages:
                     import_package()
-                reader: _Reader = _Forked(work, limits, is_torch_unused)
+                reader: _Reader = _Forked(work, limits, is_torch_unused, stops_threads)
             else:
                 reader = _Spawned(work, limits, needed_packages)
             with reader:
@@ -78,6 +80,11 @@ def run_isolated(
             if needed.package not in waiting:
                 raise TorchgaugeError(f"the package '{needed.package}' could not be imported for '{subject}'") from None
             needed_packages.append(waiting.pop(needed.package))
+        except HasThreadsError:
+            if not is_forked:
+                raise TorchgaugeError(f"'{subject}' was not read: an imported package starts threads") from None
+            # If stopping torch's threads is not enough, a new interpreter has none.
+            stops_threads, needs_fresh_process = True, stops_threads
         finally:
             files.discard_all()
 
@@ -169,12 +176,18 @@ class _Reader:
 
 
 class _Forked(_Reader):
-    def __init__(self, work: Callable[[], bytes], limits: Limits, is_torch_unused: bool) -> None:
+    def __init__(self, work: Callable[[], bytes], limits: Limits, is_torch_unused: bool, stops_threads: bool) -> None:
+        """`stops_threads`: while forking, torch has one thread. After `torch.set_num_threads`, torch's hook in a forked
+        process starts as many threads as it has here, before the process can drop its rights."""
         super().__init__(limits)
         self.channel, child = Channel.pair(longest=limits.memory_bytes)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()  # otherwise both processes would write the buffered text
+        torch = sys.modules.get("torch")
+        threads = torch.get_num_threads() if torch is not None else 1
+        if torch is not None and stops_threads:
+            torch.set_num_threads(1)
         with warnings.catch_warnings():
             # Python 3.12 warns if there are threads; the reader takes no lock that another thread may hold.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -185,15 +198,20 @@ class _Forked(_Reader):
                 gc.freeze()
                 close_inherited_files(child.files)
 
-                def work_in_one_thread() -> bytes:
+                def work_with_threads() -> bytes:
                     """OpenMP's threads do not survive a fork: a parallel region would wait for them forever. Setting
                     their number may start a thread, so it is done after the rights are dropped."""
-                    use_one_thread()
+                    if torch is not None and not is_torch_unused:
+                        use_one_thread(threads)
+                    elif torch is not None and stops_threads:
+                        torch.set_num_threads(threads)
                     return work()
 
-                read(child, work if is_torch_unused else work_in_one_thread, limits, forwards_text=False)
+                read(child, work_with_threads, limits, forwards_text=False)
             finally:
                 os._exit(0)
+        if torch is not None and stops_threads:
+            torch.set_num_threads(threads)
         child.close()
         self.process = psutil.Process(pid)
         self._status: int | None = None
@@ -233,7 +251,7 @@ def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str,
                 if reader.exceeded is None:
                     return message.payload
                 break
-            if message.kind in ("error", "crash", "exceeded", "interrupted", "package"):
+            if message.kind in ("error", "crash", "exceeded", "interrupted", "package", "threads"):
                 raise _failure(message, limits, subject)
             answer: Mapping[str, Any] | None = None
             if message.kind in clock:
@@ -269,6 +287,8 @@ def _failure(message: Message, limits: Limits, subject: str) -> BaseException:
         return KeyboardInterrupt()
     if message.kind == "package":
         return NeedsPackageError(str(facts["name"]))
+    if message.kind == "threads":
+        return HasThreadsError()
     if message.kind == "exceeded":
         return LimitError(f"'{subject}' {limits.describe('memory')}")
     if message.kind == "error":

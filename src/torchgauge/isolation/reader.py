@@ -17,7 +17,7 @@ from torchgauge import cache
 from torchgauge.errors import TorchgaugeError
 from torchgauge.isolation.channel import Channel
 from torchgauge.isolation.limits import Limits, limit_own_resources
-from torchgauge.isolation.rights import drop_rights, end_with_parent, reuse_freed_memory
+from torchgauge.isolation.rights import HasThreadsError, drop_rights, end_with_parent, reuse_freed_memory
 
 _channel: Channel | None = None
 _threads_of_caller: int | None = None
@@ -32,11 +32,10 @@ class NeedsPackageError(BaseException):
         self.package = package
 
 
-def use_one_thread() -> None:
+def use_one_thread(threads_of_caller: int) -> None:
     global _threads_of_caller
-    if (torch := sys.modules.get("torch")) is not None:
-        _threads_of_caller = torch.get_num_threads()
-        torch.set_num_threads(1)
+    _threads_of_caller = threads_of_caller
+    sys.modules["torch"].set_num_threads(1)
 
 
 def threads_of_caller() -> int | None:
@@ -97,6 +96,8 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
         channel.send("interrupted")
     except NeedsPackageError as needed:
         channel.send("package", name=needed.package)
+    except HasThreadsError:
+        channel.send("threads")
     except MemoryError:
         channel.send("exceeded", limit="memory")
     except BaseException as error:

@@ -91,13 +91,17 @@ def reuse_freed_memory() -> None:
         _libc().mallopt(trim_threshold, 2 * largest)
 
 
+class HasThreadsError(Exception):
+    """The process has more than one thread, and rights can be dropped only for the calling one."""
+
+
 def drop_rights() -> None:
     """Afterwards this process cannot write files, connect or start processes. Threads must be started later, because
     Landlock only applies to the calling thread and those it starts."""
     if not sys.platform.startswith("linux"):
         return
     if len(os.listdir("/proc/self/task")) > 1:
-        raise RuntimeError("rights can be dropped only before the first thread starts")
+        raise HasThreadsError("rights can be dropped only before the first thread starts")
     if _libc().prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
     has_landlock = _no_landlock() is None
