@@ -26,6 +26,11 @@ _CLEAR = "\r\x1b[2K"
 Progress = Callable[[int, int, str], None]
 
 
+def _is_shown(shown: bool | None) -> bool:
+    """A program without a console (`pythonw`, some services) has no stderr."""
+    return sys.stderr is not None and (sys.stderr.isatty() if shown is None else shown)
+
+
 @contextmanager
 def stage(
     name: str, *, shown: bool | None = None, describe: Callable[[int, int, str], str] | None = None
@@ -35,7 +40,7 @@ def stage(
     The block gets a function to report the number of finished parts, the total and the name of the current part;
     `describe` turns these into a line.
     """
-    if not (sys.stderr.isatty() if shown is None else shown):
+    if not _is_shown(shown):
         yield lambda done, total, part: None
         return
     from rich.console import Console
@@ -69,7 +74,7 @@ def stage(
 @contextmanager
 def steps(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
     """Like `stage`, but a line is written only when a part begins: an animation would disturb a measurement."""
-    if not (sys.stderr.isatty() if shown is None else shown):
+    if not _is_shown(shown):
         yield lambda done, total, part: None
         return
     from torchgauge.units import visible
@@ -89,7 +94,7 @@ def steps(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
 
 def announce(text: str, *, shown: bool | None = None) -> None:
     """A line that stays, also where stderr is not a terminal; nothing where `shown` is False."""
-    if shown is not False:
+    if shown is not False and sys.stderr is not None:
         sys.stderr.write(f"torchgauge: {text}\n")
         sys.stderr.flush()
 

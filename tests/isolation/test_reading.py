@@ -196,3 +196,13 @@ def test_a_file_is_read_after_the_number_of_threads_was_set(is_used: bool, files
     done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, timeout=300)
     rows = len(net().state_dict())
     assert (done.stdout.split(), done.returncode) == ([f"{rows}", "3", f"{rows}", "3", "3"], 0), done.stderr
+
+
+def test_a_program_without_streams_reads_files_and_models(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.setattr("sys.stderr", None)
+    assert len(tg.scan_weights(files["pt"], progress=True).weights) == len(net().state_dict())
+    measured = tg.analyze(net(), inputs=torch.zeros(1, 3, 8, 8), inference=True, budget_s=0.01, progress=True)
+    assert measured.measurements is not None

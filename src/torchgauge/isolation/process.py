@@ -360,7 +360,8 @@ def _answer_failure(serve: Callable[[Message], None], message: Message) -> Mappi
 
 def _write_text(message: Message) -> None:
     stream = sys.stderr if message.facts["stream"] == "stderr" else sys.stdout
-    stream.write(message.payload.decode(errors="surrogatepass"))
+    if stream is not None:
+        stream.write(message.payload.decode(errors="surrogatepass"))
 
 
 def _warn(message: Message) -> None:
