@@ -345,7 +345,7 @@ def predict_ops(
     # Half of the 90 % interval of the run, in octaves; equal calls err alike.
     share = combined_error([(kernel.time.seconds * count, kernel.time.unsure) for kernel, count in distinct])
     # Python asks for a value: the host goes on when the device has computed it.
-    waits = [op.signature.op == "aten::_local_scalar_dense" and op.phase == "forward" for op in ops]
+    waits = [op.signature.op == _VALUE_READ and op.phase == "forward" for op in ops]
     ends = _simulate(devices, hosts, later, waits, is_serial=profile.is_serial)
     total = ends[-1] if ends else 0.0
     low, high = (
@@ -394,6 +394,7 @@ class _Kernel(NamedTuple):
 
 
 _MOST_LOCATED = 1 << 14
+_VALUE_READ = "aten::_local_scalar_dense"
 
 
 def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
@@ -414,7 +415,9 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
         launches_nothing = silent.get(call)
         if launches_nothing is None:
             launches_nothing = silent[call] = is_silent(signature)
-        if launches_nothing:
+        # An optimizer that reads its step count keeps it on the host; a fused one does not read it.
+        reads_step = op.phase == "optimizer" and signature.op == _VALUE_READ and not profile.is_serial
+        if launches_nothing or reads_step:
             keys.append(None)
             continue
         key = (call, cold)
