@@ -52,7 +52,7 @@ FAMILIES = {
     "low rank": ("low-rank",),
     "thread count": ("thread-count",),
     "intra-op settings": ("thread-oversubscription", "idle-cores"),
-    "strided access": ("strided-access", "permuted-convolution"),
+    "strided access": ("strided-access", "permuted-convolution", "copies-around-convolution"),
     "memory-bound layers": ("memory-bound-layers",),
     "KV cache": ("kv-cache",),
     "experts": ("expert-imbalance", "starved-experts", "dense-experts", "idle-experts"),

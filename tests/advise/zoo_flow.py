@@ -205,7 +205,38 @@ def in_order(self: Any, h: Tensor) -> Tensor:
     return torch.relu(self.layer(h.permute(0, 3, 1, 2))).permute(0, 2, 3, 1)
 
 
+def copied(self: Any, h: Tensor) -> Tensor:
+    images = torch.relu(self.layer(h.permute(0, 3, 1, 2).contiguous()))
+    return torch.tanh(images.permute(0, 2, 3, 1).contiguous())
+
+
+def copied_tokens(self: Any, h: Tensor) -> Tensor:
+    images = h.transpose(1, 2).contiguous().view(len(h), -1, 40, 40)
+    return torch.tanh(self.layer(images).flatten(2).transpose(1, 2).contiguous())
+
+
+def as_tokens(self: Any, h: Tensor) -> Tensor:
+    images = h.transpose(1, 2).view(len(h), -1, 40, 40)
+    return torch.tanh(self.layer(images).flatten(2).transpose(1, 2))
+
+
 CASES = [
+    case(
+        "images copied for a convolution",
+        "copies-around-convolution",
+        "",
+        Does(copied, layer=nn.Conv2d(32, 32, 3, padding=1)),
+        Does(in_order, layer=nn.Conv2d(32, 32, 3, padding=1)),
+        (2, 48, 48, 32),
+    ),
+    case(
+        "tokens copied for a depthwise convolution",
+        "copies-around-convolution",
+        "",
+        Does(copied_tokens, layer=nn.Conv2d(64, 64, 3, padding=1, groups=64)),
+        Does(as_tokens, layer=nn.Conv2d(64, 64, 3, padding=1, groups=64)),
+        (2, 1600, 64),
+    ),
     case(
         "rows and columns exchanged",
         "permuted-convolution",

@@ -87,6 +87,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "optimizer-state": _LOOP,
         "parallel-linears": _FORWARD,
         "permuted-convolution": _FORWARD,
+        "copies-around-convolution": _FORWARD,
         "pointwise-before-pooling": _FORWARD,
         "product-order": _FORWARD,
         "product-then-sum": _FORWARD,
