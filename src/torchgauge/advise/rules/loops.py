@@ -80,7 +80,7 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
             words = "stack the weights of these layers and use torch.bmm: each reads one part of a tensor"
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
             continue
-        words = "do this once for the whole tensor: the loop takes one part (a sample, a head) after the other"
+        words = "do this once for the whole tensor: its parts (samples, heads, q and k) are computed one by one"
         if _reduces_selected(evidence, loop):
             words = "use index_add or scatter_reduce for all samples: the loop selects the rows of each in turn"
         if (advice := _samples_advice(evidence, loop, words)) is not None:
