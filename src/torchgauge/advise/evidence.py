@@ -431,11 +431,11 @@ class Evidence:
             return None
         return known[0][0].edit([span for source, call in known for span in source.without(call)])
 
-    def is_whole(self, path: str, ops: Iterable[OpRecord]) -> bool:
-        """Whether a module, called once, does nothing but these ops and casts, with the modules in it, so that another
-        can take its place."""
+    def is_whole(self, path: str, ops: Iterable[OpRecord], calls: int = 1) -> bool:
+        """Whether a module does nothing in its `calls` calls but these ops and casts, with the modules in it, so that
+        another can take its place."""
         record, own = self.modules.get(path), {op.index: op for op in ops}
-        if not path or record is None or record.calls != 1:
+        if not path or record is None or record.calls != calls:
             return False
         inside = {each.path for each in self.capture.modules if each.path.startswith(f"{path}.")}
         paths = {path, *inside}
