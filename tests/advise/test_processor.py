@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tests.advise.planted import seen
 from torchgauge.advise.op_time import predicted_times
+from torchgauge.advise.processor import attention_seconds
 
 
 class Applied(nn.Module):
@@ -116,3 +117,20 @@ def test_a_recurrent_layer_is_set_up_at_each_call() -> None:
 
     assert one > 5e-5
     assert eight < 4 * one
+
+
+def test_fused_attention_takes_longer_with_keys_that_do_not_fill_a_vector() -> None:
+    """Measured for 128 heads of 16 features: 31 keys 0.72 ms, 32 keys 0.34 ms; 63 keys 1.74 ms, 64 keys 1.13 ms."""
+
+    def seconds(keys: int) -> float:
+        return attention_seconds((128, keys, keys), 1e-4, None, 1, is_masked=False, copied=0)
+
+    assert seconds(31) > 1.5 * seconds(32)
+    assert seconds(63) > 1.3 * seconds(64)
+    assert seconds(256) < seconds(257) < 1.1 * seconds(256)
+
+
+def test_fused_attention_shares_its_blocks_among_threads() -> None:
+    work = [attention_seconds((heads, 16, 64), 0.0, None, 8, is_masked=False, copied=0) for heads in (1, 8)]
+
+    assert work[0] == pytest.approx(work[1])

@@ -350,9 +350,13 @@ class Evidence:
         calls = times.calls_share(chosen.values())
         return Share(times.share(chosen), frozenset(chosen), calls, times.fresh_share(chosen))
 
+    def source_of(self, index: int) -> str | None:
+        """The line of code that calls an op, as "folder/file.py:LINE"; None where it is not known."""
+        return self._ops_by_index[index].source if index in self._ops_by_index else None
+
     def line_of(self, index: int) -> str | None:
-        """The line of code that calls an op, as "file.py:LINE"; None where it is not known."""
-        source = self._ops_by_index[index].source if index in self._ops_by_index else None
+        """The same without folders."""
+        source = self.source_of(index)
         return None if source is None else PurePath(source.replace("\\", "/")).name
 
     def loop_line(self, ops: Sequence[OpRecord]) -> str | None:

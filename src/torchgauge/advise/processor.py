@@ -124,6 +124,13 @@ _EXTRA_RECURRENT_S, _STEP_S, _NS_PER_RECURRENT_WEIGHT = 90e-6, 2e-6, 0.8
 # Convolutions of one small image, with a kernel of at most 3 one way, do not go to oneDNN (torch's ConvParams): the
 # patches are copied into a matrix, which is multiplied.
 _MOST_IN_PATCHES, _LARGEST_IN_PATCHES, _EXTRA_IN_PATCHES_S = 20480, 3, 8e-6
+# Fused attention: the queries of a block by the least number of queries, and the keys of one (FlashAttentionKernel.cpp
+# of torch); its products as a part of their time with scores in memory; nanoseconds for a score, for a mask on it, for
+# each score behind the last whole vector of a row (these have no vector code), for a query and for a block. From 630
+# random shapes. Processors with AVX2 have shorter vectors, so fewer scores are left over there.
+_QUERY_BLOCKS, _KEY_BLOCK, _WIDEST_VECTOR = ((768, 256), (192, 64), (0, 32)), 512, 16
+_PRODUCTS_IN_BLOCKS, _NS_PER_SCORE, _NS_PER_MASKED_SCORE, _NS_PER_ODD_SCORE = 0.83, 0.98, 0.47, 7.0
+_NS_PER_QUERY, _NS_PER_BLOCK = 28.0, 400.0
 # Of the rate of a pass that is repeated, what one in a model reaches: other tensors have passed through the caches.
 _IN_A_MODEL = 0.6
 # Elements from which on an op is split among threads, and FLOP of a product or convolution: 10 µs, of which starting a
@@ -259,6 +266,22 @@ def call_pace(pace: Pace | None) -> float:
 def gelu_seconds(elements: int, pace: Pace | None, threads: int) -> float:
     """Of torch's GELU by tanh on a processor."""
     return elements * (pace or REFERENCE).gelu_s / min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
+
+
+def attention_seconds(
+    sizes: tuple[int, int, int], products_s: float, pace: Pace | None, threads: int, *, is_masked: bool, copied: int
+) -> float:
+    """Of the fused attention of `sizes` heads, queries and keys without its call, where two products take
+    `products_s`. `copied`: elements of queries, keys and values that are put in order first."""
+    pace = pace or REFERENCE
+    rows, queries, keys = sizes
+    block = next(size for least, size in _QUERY_BLOCKS if queries >= least)
+    blocks = rows * -(-queries // block) * -(-keys // _KEY_BLOCK)
+    calls, plain, vector = call_pace(pace), pace.std_s / REFERENCE.std_s, _speed("", pace)
+    per_score = (_NS_PER_SCORE + _NS_PER_MASKED_SCORE * is_masked) * vector
+    per_query = keys * per_score + keys % _WIDEST_VECTOR * _NS_PER_ODD_SCORE * plain + _NS_PER_QUERY * calls
+    work = rows * queries * per_query + blocks * _NS_PER_BLOCK * calls + copied * _NS_TURNED_COPY * plain
+    return _PRODUCTS_IN_BLOCKS * products_s + work * 1e-9 / min(max(threads, 1), max(blocks, 1))
 
 
 def pass_rate(pace: Pace, nbytes: float) -> float:
