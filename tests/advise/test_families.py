@@ -81,6 +81,7 @@ FAMILIES = {
         "dropout-in-evaluation",
         "batch-statistics-in-evaluation",
         "state-written-in-evaluation",
+        "large-eps",
     ),
     "files": ("duplicate-tensors", "narrower-type", "stored-optimizer-state"),
 }

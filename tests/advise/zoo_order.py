@@ -70,6 +70,30 @@ BUGS = [
         Wrapped(Residual(False)),
         x(8, 64),
     ),
+    case(
+        "channels for eps",
+        "large-eps",
+        "block.1",
+        Wrapped(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16, 16), nn.ReLU())),
+        Wrapped(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16, 1e-3), nn.ReLU())),
+        x(2, 3, 12, 12),
+    ),
+    case(
+        "momentum for eps",
+        "large-eps",
+        "block.1",
+        Wrapped(nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64, 0.8), nn.LeakyReLU())),
+        Wrapped(nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64, momentum=0.8), nn.LeakyReLU())),
+        x(8, 32),
+    ),
+    case(
+        "a flag for eps",
+        "large-eps",
+        "block.1",
+        Wrapped(nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64, True), nn.GELU())),
+        Wrapped(nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64, elementwise_affine=True), nn.GELU())),
+        x(8, 32),
+    ),
 ]
 CASES = [
     case(

@@ -75,6 +75,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "in-place-before-skip": _RESULTS,
         "joined-parts": _FORWARD,
         "kv-cache": "the cache belongs to the generation loop around the model",
+        "large-eps": _RESULTS,
         "linear-after-gather": _FORWARD,
         "loop-over-samples": _FORWARD,
         "loop-over-steps": _FORWARD,
