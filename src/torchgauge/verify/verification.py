@@ -56,6 +56,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "dense-experts": _FORWARD,
         "dequantized-each-call": "the library decides how a layer restores its weights",
         "device-transfer": _FORWARD,
+        "diagonal-product": _FORWARD,
         "double-precision": _FORWARD,
         "double-softmax": _FORWARD,
         "dropout-in-evaluation": _FORWARD,
