@@ -108,11 +108,11 @@ def masked(self: Any, a: Tensor) -> Tensor:
         (Does(asking, flag=torch.tensor(1.0)), "keep this value on the device: the host waits for .item()"),
         (
             Does(selecting, layer=nn.Linear(8, 8)),
-            "keep shapes fixed, as with torch.where(mask, a, b): the host waits for the size of nonzero",
+            "keep shapes fixed and mask the rest: the host waits for the size of nonzero",
         ),
         (
             Does(selecting_by_where, layer=nn.Linear(8, 8)),
-            "keep shapes fixed, as with torch.where(mask, a, b): the host waits for the size of torch.where(condition)",
+            "keep shapes fixed and mask the rest: the host waits for the size of torch.where(condition)",
         ),
         (Does(cut_off, layer=nn.Linear(8, 8)), "pass these lengths from the host"),
         (

@@ -47,7 +47,7 @@ class Remedy(NamedTuple):
 
 # Both get the call that the host waits for in place of {}.
 _SELECTING = Remedy(
-    "keep shapes fixed, as with torch.where(mask, a, b): the host waits for the size of {}",
+    "keep shapes fixed and mask the rest: the host waits for the size of {}",
     "keep shapes fixed, without {}",
     "entries that are left out now are computed too",
 )
