@@ -209,3 +209,25 @@ def test_a_line_that_has_a_function_twice_is_not_edited() -> None:
     for function in (twice, both, either):
         model = Acts(lambda a, function=function: function(a).cumsum(-1)).eval()  # type: ignore[misc]
         assert all(each.code_kind != "edit" for each in said(seen(model, inputs=(x(512, 64),))))
+
+
+def test_a_module_is_replaced_only_by_one_that_takes_its_place() -> None:
+    """Not where its function calls layers that belong to another module, takes more than a tensor, or returns two."""
+
+    class Pair(nn.Module):
+        def forward(self, a: Tensor, scale: float = 1.0) -> tuple[Tensor, float]:
+            return a * torch.sigmoid(a), scale
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down, self.pair = nn.Linear(32, 128), nn.Linear(128, 32), Pair()
+            self.outer = Acts(lambda a: self.down(gelu(self.up(a))))
+
+        def forward(self, a: Tensor) -> Tensor:
+            return self.pair(self.outer(a))[0]
+
+    rules = {each.rule: each for each in said(seen(Model().eval(), inputs=(x(512, 32),)))}
+
+    assert rules["gelu-by-hand"].code_kind == "edit"
+    assert rules["silu-by-hand"].code is None

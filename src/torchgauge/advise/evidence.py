@@ -25,7 +25,7 @@ from torchgauge.advise.op_time import (
 )
 from torchgauge.advise.processor import call_pace, gelu_seconds
 from torchgauge.advise.record import Gain
-from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
+from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, TensorSpec, View
 from torchgauge.facts.experts import Mixture
 from torchgauge.facts.quantized import restoring_ops
 from torchgauge.hardware import Peaks, peaks_of
@@ -437,9 +437,16 @@ class Evidence:
 
     def is_whole(self, path: str, ops: Iterable[OpRecord], calls: int = 1) -> bool:
         """Whether a module does nothing in its `calls` calls but these ops and casts, with the modules in it, so that
-        another can take its place."""
+        another of one tensor can take its place."""
         record, own = self.modules.get(path), {op.index: op for op in ops}
         if not path or record is None or record.calls != calls:
+            return False
+        # Layers that are not in it, but are called there, show in the shapes; a script does not say what it is given.
+        shapes = [
+            each.shape if isinstance(each, TensorSpec) else None for each in (*(record.inputs or ()), record.outputs)
+        ]
+        made = {spec.shape for op in own.values() for spec in op.signature.outputs}
+        if record.inputs is not None and (len(shapes) != 2 or shapes[0] != shapes[1] or shapes[0] not in made):
             return False
         inside = {each.path for each in self.capture.modules if each.path.startswith(f"{path}.")}
         paths = {path, *inside}
