@@ -75,7 +75,7 @@ BUGS = [
         "large-eps",
         "block.1",
         Wrapped(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16, 16), nn.ReLU())),
-        Wrapped(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16, 1e-3), nn.ReLU())),
+        Wrapped(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16, eps=0.1), nn.ReLU())),
         x(2, 3, 12, 12),
     ),
     case(

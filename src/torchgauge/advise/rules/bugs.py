@@ -26,8 +26,9 @@ _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
 # Where these functions take `training` without its name.
 _TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_norm": 5}
-# Usual are 1e-12 to 1e-3; from here on it outweighs variances of trained models.
-_LARGE_EPS = 0.1
+# Usual are 1e-12 to 1e-3, and RecVAE has 0.1 on purpose. What is passed by mistake is larger: a momentum as 0.8 or 0.9,
+# a number of channels, True.
+_LARGE_EPS = 0.5
 _TRAINED = "results in evaluation are random and less accurate"
 
 
