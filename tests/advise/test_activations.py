@@ -140,3 +140,94 @@ def test_an_edit_keeps_the_layer_inside_the_expression() -> None:
     (advice,) = [each for each in said(seen(GatedLayer().eval(), 64, 64)) if each.rule == "activation-by-hand"]
 
     assert advice.code is None or "self.fc(a)" in advice.code
+
+
+def gelu(a: Tensor) -> Tensor:
+    return 0.5 * a * (1 + torch.erf(a / math.sqrt(2)))
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 128), nn.Linear(128, 32)
+
+    def forward(self, a: Tensor) -> Tensor:
+        return self.down(gelu(self.up(a)))
+
+
+class Shared(nn.Module):
+    """A block that three rounds share, and a function that it and the model call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.out = Block(), nn.Linear(32, 32)
+
+    def forward(self, a: Tensor) -> Tensor:
+        for _ in range(3):
+            a = a + self.block(a)
+        return gelu(self.out(a))
+
+
+def test_one_edit_of_a_shared_function_covers_all_of_its_places() -> None:
+    (advice,) = [each for each in said(seen(Shared().eval(), inputs=(x(512, 32),))) if each.rule == "gelu-by-hand"]
+
+    assert advice.evidence["count"] == 4
+    assert advice.code is not None
+    assert "covers" not in advice.code
+    assert "+    return functional.gelu(a, approximate='none')" in advice.code
+
+
+def test_a_module_that_is_called_in_each_round_is_replaced() -> None:
+    class Rounds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act, self.mix = Acts(lambda a: a * torch.sigmoid(a)), nn.Linear(64, 64)
+
+        def forward(self, a: Tensor) -> Tensor:
+            for _ in range(3):
+                a = self.act(self.mix(a))
+            return a
+
+    (advice,) = [each for each in said(seen(Rounds().eval(), inputs=(x(512, 64),))) if each.rule == "silu-by-hand"]
+
+    assert advice.code is not None
+    assert "for path in ['act']:" in advice.code
+    assert "covers" not in advice.code
+
+
+def test_a_line_that_has_a_function_twice_is_not_edited() -> None:
+    def twice(a: Tensor) -> Tensor:
+        return (a * torch.sigmoid(a)) * torch.sigmoid(a * torch.sigmoid(a))
+
+    def both(a: Tensor) -> Tensor:
+        b, c = a * torch.sigmoid(a), a * torch.sigmoid(a)
+        return b.cumsum(0) - c
+
+    def either(a: Tensor) -> Tensor:
+        return a * torch.sigmoid(a) if a.ndim < 5 else a.relu()
+
+    for function in (twice, both, either):
+        model = Acts(lambda a, function=function: function(a).cumsum(-1)).eval()  # type: ignore[misc]
+        assert all(each.code_kind != "edit" for each in said(seen(model, inputs=(x(512, 64),))))
+
+
+def test_a_module_is_replaced_only_by_one_that_takes_its_place() -> None:
+    """Not where its function calls layers that belong to another module, takes more than a tensor, or returns two."""
+
+    class Pair(nn.Module):
+        def forward(self, a: Tensor, scale: float = 1.0) -> tuple[Tensor, float]:
+            return a * torch.sigmoid(a), scale
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down, self.pair = nn.Linear(32, 128), nn.Linear(128, 32), Pair()
+            self.outer = Acts(lambda a: self.down(gelu(self.up(a))))
+
+        def forward(self, a: Tensor) -> Tensor:
+            return self.pair(self.outer(a))[0]
+
+    rules = {each.rule: each for each in said(seen(Model().eval(), inputs=(x(512, 32),)))}
+
+    assert rules["gelu-by-hand"].code_kind == "edit"
+    assert rules["silu-by-hand"].code is None

@@ -107,6 +107,9 @@ def test_products_of_all_pairs_that_are_added_up_are_a_matmul() -> None:
     def weighted(_: Any, values: Tensor, weights: Tensor) -> Tensor:
         return (values * weights[..., None]).sum(1)
 
+    def mixture(_: Any, parts: Tensor, shares: Tensor) -> Tensor:
+        return (parts * shares.unsqueeze(2).expand_as(parts)).sum(1)
+
     def one_by_one(_: Any, one: Tensor, other: Tensor) -> Tensor:
         return (one * other).sum(-1)
 
@@ -121,6 +124,9 @@ def test_products_of_all_pairs_that_are_added_up_are_a_matmul() -> None:
     (found,) = of_rule(Does(weighted), "product-then-sum", x(256, 196, 256), x(256, 196))
     assert found.evidence["shape"] == [256, 196, 256]
     assert of_rule(Does(weighted), "product-then-sum", x(4, 50, 64), x(4, 50)) == []
+    (mixed,) = of_rule(Does(mixture), "product-then-sum", x(64, 12, 12000), x(64, 12))
+    assert mixed.evidence["shape"] == [64, 12, 12000]
+    assert of_rule(Does(mixture), "product-then-sum", x(4, 12, 64), x(4, 12)) == []
     assert of_rule(Does(one_by_one), "product-then-sum", x(4, 50, 64), x(4, 50, 64)) == []
     assert of_rule(Does(outer), "product-then-sum", x(4, 50, 64), x(4, 60, 64)) == []
 

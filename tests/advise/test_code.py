@@ -22,8 +22,9 @@ from tests.advise import faulty_models, flow_models, zoo_memory, zoo_weights
 from tests.advise.pasting import check_code
 from tests.advise.planted import Planted, places, seen
 from tests.advise.test_families import ZOO
-from torchgauge.advise import Advice, Evidence, Patch, SourceEdit, advise
+from torchgauge.advise import Advice, Evidence, Gain, Patch, SourceEdit, Where, advise
 from torchgauge.advise.code import FileEdit, Source, Span, merged_changes
+from torchgauge.advise.registry import merged
 
 
 def said(evidence: Evidence, rule: str) -> Advice:
@@ -342,7 +343,7 @@ def test_patch_applies_the_diff_of_a_file_with_carriage_returns(
     file.write_bytes(text.replace("\n", "\r\n").encode())
     block = importlib.import_module("carriage_returns").Block().eval()
 
-    found = torchgauge.analyze(block, inputs=tuple(torch.randn(2, 4, 128, 16) for _ in range(3))).advice[0]
+    found = torchgauge.analyze(block, inputs=tuple(torch.randn(8, 8, 128, 16) for _ in range(3))).advice[0]
     assert found["code_kind"] == "edit"
     subprocess.run(["patch", file.name], input=str(found["code"]).encode(), cwd=tmp_path, check=True)
 
@@ -418,3 +419,19 @@ def test_a_weight_norm_whose_parts_forward_writes_stays() -> None:
     (code,) = [row["code"] for row in rows if row["rule"] == "recomputed-weight"]
     assert "'plain'" in code
     assert "'masked'" not in code
+
+
+def test_places_without_code_are_counted_by_their_line() -> None:
+    """An edit of a line is for each place that runs it; places of another line, which has no code, are one more."""
+    edit = SourceEdit((FileEdit("a.py", b"one\ntwo\nthree\n", (Span(4, 7, b"new"),)),))
+    lines = {1: "a.py:2", 2: "a.py:2", 3: "a.py:3", 4: "a.py:3"}
+
+    def place(op: int, change: SourceEdit | None) -> Advice:
+        gain = Gain("time_s", 0.1, 0.2, "fewer ops", frozenset({op}))
+        return Advice("r", Where("", (op,)), {}, "do it", change, gain, "", "high")
+
+    (both,) = merged([place(1, edit), place(2, None)], lines.get)
+    (some,) = merged([place(1, edit), place(2, None), place(3, None), place(4, None)], lines.get)
+
+    assert "covers" not in shown(both.change)
+    assert "# covers 1 of 2 places" in shown(some.change)

@@ -65,7 +65,13 @@ FAMILIES = {
         "double-precision",
         "one-hot-product",
     ),
-    "layers in a row": ("consecutive-layers", "product-order", "block-diagonal", "identity-product"),
+    "layers in a row": (
+        "consecutive-layers",
+        "product-order",
+        "block-diagonal",
+        "identity-product",
+        "diagonal-product",
+    ),
     "order of ops": ("linear-after-gather", "weighted-differences", "pointwise-before-pooling"),
     "tables of Python": ("table-from-list",),
     "overwritten inputs": ("in-place-before-skip",),
@@ -81,6 +87,7 @@ FAMILIES = {
         "dropout-in-evaluation",
         "batch-statistics-in-evaluation",
         "state-written-in-evaluation",
+        "large-eps",
     ),
     "files": ("duplicate-tensors", "narrower-type", "stored-optimizer-state"),
 }

@@ -278,12 +278,12 @@ def test_fused_attention_keeps_the_scale_and_gets_rows_in_order() -> None:
 
     layers = {name: nn.Conv2d(8, 8, 1) for name in "qkv"}
     model = Does(forward, **layers)
-    [found] = [row for row in said(seen(model, 1, 8, 16, 16)) if row.rule == "attention-by-hand"]
+    [found] = [row for row in said(seen(model, 2, 8, 24, 24)) if row.rule == "attention-by-hand"]
 
     assert found.code is not None
     assert "scale=1.0" in found.code
     assert "q.transpose(1, 2)[:, None].contiguous()" in found.code
-    check_code(found, model, (x(1, 8, 16, 16),))
+    check_code(found, model, (x(2, 8, 24, 24),))
 
 
 def test_the_line_of_a_loop_is_that_of_its_caller() -> None:

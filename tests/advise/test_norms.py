@@ -145,3 +145,88 @@ def test_verification_merges_layers() -> None:
 
     assert [type(layer).__name__ for layer in side.subject.model] == ["Linear", "Dropout", "Identity", "ReLU"]  # type: ignore[attr-defined]
     assert apart(place, side) < 1e-5
+
+
+class RowNorm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale, self.offset = nn.Parameter(x(width)), nn.Parameter(x(width))
+
+    def forward(self, y: Tensor) -> Tensor:
+        mean = y.mean(-1, keepdim=True)
+        spread = (y - mean).pow(2).mean(-1, keepdim=True)
+        return self.scale * ((y - mean) / torch.sqrt(spread + 1e-6)) + self.offset
+
+
+class OneNormForAllRounds(nn.Module):
+    """The layers of a round are called in each of three, as in ALBERT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.before, self.behind = nn.Linear(48, 48), RowNorm(48), RowNorm(48)
+
+    def forward(self, y: Tensor) -> Tensor:
+        for _ in range(3):
+            y = self.before(y + torch.relu(self.mix(self.behind(y))))
+        return y
+
+
+def test_a_norm_that_is_called_in_every_round_is_replaced_once() -> None:
+    model, given = OneNormForAllRounds().eval(), x(16, 60, 48)
+    (found,) = norms(model, given)
+
+    assert found.evidence["count"] == 6
+    assert found.code is not None
+    assert "covers" not in found.code
+    assert "['behind', 'before']" in found.code
+    check_code(found, model, (given,))
+
+
+def test_a_module_whose_calls_differ_in_size_is_not_replaced() -> None:
+    class Unscaled(nn.Module):
+        def forward(self, y: Tensor) -> Tensor:
+            spread, mean = torch.var_mean(y, dim=-1, keepdim=True, correction=0)
+            return (y - mean) / torch.sqrt(spread + 1e-6)
+
+    def both(self: Any, y: Tensor) -> Tensor:
+        return self.norm(self.up(self.norm(y)))
+
+    (found,) = norms(Does(both, norm=Unscaled(), up=nn.Linear(32, 64)), x(16, 60, 32))
+
+    assert found.evidence["count"] == 2
+    assert found.code is None
+
+
+def test_rows_that_lie_apart_are_normed_with_a_copy() -> None:
+    """A part of a wider tensor: torch's norm copies its rows first, and still goes over memory less often."""
+
+    def part(self: Any, y: Tensor) -> Tensor:
+        return self.norm(torch.tanh(y)[:, 5:])
+
+    model, given = Does(part, norm=RowNorm(48)), x(16, 60, 48)
+    (found,) = norms(model, given)
+    (whole,) = norms(Does(lambda self, y: self.norm(torch.tanh(y)), norm=RowNorm(48)), given)
+
+    assert found.where.module == "norm"
+    assert 0 < gain_of(found).low < gain_of(whole).low
+    check_code(found, model, (given,))
+
+
+def test_a_norm_whose_statistics_are_needed_elsewhere_stays() -> None:
+    """Rescaled by what small layers make of mean and deviation, as in dehazing networks; or given back to undo it."""
+
+    def rescaled(self: Any, y: Tensor) -> Tensor:
+        mean = y.mean((1, 2, 3), keepdim=True)
+        deviation = torch.sqrt((y - mean).pow(2).mean((1, 2, 3), keepdim=True) + 1e-5)
+        out = (y - mean) / deviation * self.weight + self.bias
+        return out * self.stretch(deviation) + self.shift(mean)
+
+    def undone(self: Any, y: Tensor) -> Tensor:
+        spread, mean = torch.var_mean(y, dim=-1, keepdim=True, correction=0)
+        deviation = torch.sqrt(spread + 1e-5)
+        return self.up((y - mean) / deviation) * deviation
+
+    small = {"stretch": nn.Conv2d(1, 8, 1), "shift": nn.Conv2d(1, 8, 1)}
+    first = Does(rescaled, weight=nn.Parameter(x(1, 8, 1, 1)), bias=nn.Parameter(x(1, 8, 1, 1)), **small)
+    assert norms(first, x(2, 8, 40, 40)) == []
+    assert norms(Does(undone, up=nn.Linear(32, 32)), x(16, 60, 32)) == []

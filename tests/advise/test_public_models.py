@@ -84,6 +84,11 @@ def selecting(self: Any, a: Tensor) -> Tensor:
     return self.layer(a[torch.nonzero(a[:, 0] > 0)[:, 0]])
 
 
+def selecting_by_where(self: Any, a: Tensor) -> Tensor:
+    rows = torch.where(a[:, 0] > 0)[0]
+    return self.layer(a[rows])
+
+
 def cut_off(self: Any, a: Tensor) -> Tensor:
     lengths = (a > 0).sum(1)
     mask = torch.ones_like(a)
@@ -103,7 +108,11 @@ def masked(self: Any, a: Tensor) -> Tensor:
         (Does(asking, flag=torch.tensor(1.0)), "keep this value on the device: the host waits for .item()"),
         (
             Does(selecting, layer=nn.Linear(8, 8)),
-            "keep shapes fixed, as with torch.where: the host waits for the size of this nonzero",
+            "keep shapes fixed and mask the rest: the host waits for the size of nonzero",
+        ),
+        (
+            Does(selecting_by_where, layer=nn.Linear(8, 8)),
+            "keep shapes fixed and mask the rest: the host waits for the size of torch.where(condition)",
         ),
         (Does(cut_off, layer=nn.Linear(8, 8)), "pass these lengths from the host"),
         (
@@ -111,7 +120,7 @@ def masked(self: Any, a: Tensor) -> Tensor:
             "pass is_causal",
         ),
     ],
-    ids=["item", "nonzero", "a bound of a slice", "a mask that torch compares"],
+    ids=["item", "nonzero", "where", "a bound of a slice", "a mask that torch compares"],
 )
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_waits_of_the_host_have_remedies_by_kind(model: nn.Module, words: str) -> None:

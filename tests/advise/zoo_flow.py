@@ -394,7 +394,7 @@ CASES = [
         "block.inner",
         Wrapped(flow_models.Scores()),
         Wrapped(faulty_models.Attention(True)),
-        (2, 64, 32),
+        (8, 512, 32),
     ),
     case(
         "long sequence on the fast path",

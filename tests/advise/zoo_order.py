@@ -70,8 +70,92 @@ BUGS = [
         Wrapped(Residual(False)),
         x(8, 64),
     ),
+    case(
+        "channels for eps",
+        "large-eps",
+        "block.1",
+        Wrapped(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16, 16), nn.ReLU())),
+        Wrapped(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16, eps=0.1), nn.ReLU())),
+        x(2, 3, 12, 12),
+    ),
+    case(
+        "momentum for eps",
+        "large-eps",
+        "block.1",
+        Wrapped(nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64, 0.8), nn.LeakyReLU())),
+        Wrapped(nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64, momentum=0.8), nn.LeakyReLU())),
+        x(8, 32),
+    ),
+    case(
+        "a flag for eps",
+        "large-eps",
+        "block.1",
+        Wrapped(nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64, True), nn.GELU())),
+        Wrapped(nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64, elementwise_affine=True), nn.GELU())),
+        x(8, 32),
+    ),
 ]
+
+
+def by_degrees(self: Any, graph: Tensor, h: Tensor) -> Tensor:
+    degrees = torch.diag(graph.sum(-1).rsqrt())
+    return self.mix(degrees @ graph @ degrees @ h)
+
+
+def by_rows_and_columns(self: Any, graph: Tensor, h: Tensor) -> Tensor:
+    scale = graph.sum(-1).rsqrt()
+    return self.mix((scale[:, None] * graph * scale) @ h)
+
+
+def by_an_identity(self: Any, graphs: Tensor, h: Tensor) -> Tensor:
+    """Graphs of a batch, a matrix of degrees for each; beside it, a mask without the diagonal, which is dense."""
+    eye = torch.eye(graphs.shape[-1])
+    without_loops = graphs * (eye == 0)
+    return self.mix(torch.matmul((1 / graphs.sum(-1, keepdim=True)) * eye, without_loops) @ h)
+
+
+def by_rows(self: Any, graphs: Tensor, h: Tensor) -> Tensor:
+    without_loops = graphs * (torch.eye(graphs.shape[-1]) == 0)
+    return self.mix((1 / graphs.sum(-1, keepdim=True)) * without_loops @ h)
+
+
+def with_gains(self: Any, h: Tensor) -> Tensor:
+    return self.mix(h @ torch.diag(torch.sigmoid(h.mean((0, 1)))))
+
+
+def with_a_band(self: Any, h: Tensor) -> Tensor:
+    """One above the diagonal, and the diagonal itself: a sum of two is dense."""
+    gains = torch.sigmoid(h.mean((0, 1)))
+    return self.mix(h @ (torch.diag(gains) + torch.diag(gains[1:], 1)))
+
+
 CASES = [
+    case(
+        "degrees of a graph",
+        "diagonal-product",
+        "",
+        Does(by_degrees, mix=nn.Linear(16, 16)),
+        Does(by_rows_and_columns, mix=nn.Linear(16, 16)),
+        x(200, 200).abs(),
+        x(200, 16),
+    ),
+    case(
+        "an identity that is scaled",
+        "diagonal-product",
+        "",
+        Does(by_an_identity, mix=nn.Linear(16, 16)),
+        Does(by_rows, mix=nn.Linear(16, 16)),
+        x(4, 120, 120).abs(),
+        x(4, 120, 16),
+    ),
+    case(
+        "gains of channels",
+        "diagonal-product",
+        "",
+        Does(with_gains, mix=nn.Linear(96, 8)),
+        Does(with_a_band, mix=nn.Linear(96, 8)),
+        x(4, 100, 96),
+    ),
     case(
         "messages along edges",
         "linear-after-gather",

@@ -87,6 +87,15 @@ class FileEdit:
     spans: tuple[Span, ...]
 
     @property
+    def lines(self) -> set[int]:
+        """The numbers of the lines that change."""
+        found = set[int]()
+        for span in self.spans:
+            first = self.before.count(b"\n", 0, span.start) + 1
+            found |= set(range(first, first + self.before.count(b"\n", span.start, span.end - 1) + 1))
+        return found
+
+    @property
     def after(self) -> bytes:
         result = self.before
         for span in sorted(self.spans, reverse=True):
@@ -100,6 +109,11 @@ class SourceEdit:
 
     files: tuple[FileEdit, ...]
     note: str = ""
+
+    def changes(self, source: str) -> bool:
+        """Whether a line of code, as "file.py:LINE", is among those that change."""
+        file, _, line = source.replace("\\", "/").rpartition(":")
+        return any(edit.file == file and int(line) in edit.lines for edit in self.files)
 
     def text(self) -> str:
         """A diff, as `patch` takes it: the lines that change, without context, and a newline at the end."""
@@ -355,13 +369,13 @@ class Source:
                 return bool(node.args.args) and node.args.args[0].arg == "self"
         return False
 
-    def written_out(self, line: int, is_alone: bool, call: Callable[[str], str]) -> SourceEdit | None:
+    def written_out(self, line: int, call: Callable[[str], str]) -> SourceEdit | None:
         """The expression that a line computes, as one function of torch.nn.functional of the one variable in it."""
         statement = self.statement(line)
-        if not is_alone or not isinstance(statement, ast.Assign | ast.Return) or self.functional is None:
+        if not isinstance(statement, ast.Assign | ast.Return) or self.functional is None:
             return None
         value = statement.value
-        if value is None:
+        if value is None or any(isinstance(node, ast.Tuple | ast.List | ast.IfExp) for node in ast.walk(value)):
             return None
         # A layer that is called inside would be lost with the rest of the expression.
         calls = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]

@@ -25,7 +25,7 @@ from torchgauge.advise.op_time import (
 )
 from torchgauge.advise.processor import call_pace, gelu_seconds
 from torchgauge.advise.record import Gain
-from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, View
+from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, TensorSpec, View
 from torchgauge.facts.experts import Mixture
 from torchgauge.facts.quantized import restoring_ops
 from torchgauge.hardware import Peaks, peaks_of
@@ -350,9 +350,13 @@ class Evidence:
         calls = times.calls_share(chosen.values())
         return Share(times.share(chosen), frozenset(chosen), calls, times.fresh_share(chosen))
 
+    def source_of(self, index: int) -> str | None:
+        """The line of code that calls an op, as "folder/file.py:LINE"; None where it is not known."""
+        return self._ops_by_index[index].source if index in self._ops_by_index else None
+
     def line_of(self, index: int) -> str | None:
-        """The line of code that calls an op, as "file.py:LINE"; None where it is not known."""
-        source = self._ops_by_index[index].source if index in self._ops_by_index else None
+        """The same without folders."""
+        source = self.source_of(index)
         return None if source is None else PurePath(source.replace("\\", "/")).name
 
     def loop_line(self, ops: Sequence[OpRecord]) -> str | None:
@@ -431,11 +435,18 @@ class Evidence:
             return None
         return known[0][0].edit([span for source, call in known for span in source.without(call)])
 
-    def is_whole(self, path: str, ops: Iterable[OpRecord]) -> bool:
-        """Whether a module, called once, does nothing but these ops and casts, with the modules in it, so that another
-        can take its place."""
+    def is_whole(self, path: str, ops: Iterable[OpRecord], calls: int = 1) -> bool:
+        """Whether a module does nothing in its `calls` calls but these ops and casts, with the modules in it, so that
+        another of one tensor can take its place."""
         record, own = self.modules.get(path), {op.index: op for op in ops}
-        if not path or record is None or record.calls != 1:
+        if not path or record is None or record.calls != calls:
+            return False
+        # Layers that are not in it, but are called there, show in the shapes; a script does not say what it is given.
+        shapes = [
+            each.shape if isinstance(each, TensorSpec) else None for each in (*(record.inputs or ()), record.outputs)
+        ]
+        made = {spec.shape for op in own.values() for spec in op.signature.outputs}
+        if record.inputs is not None and (len(shapes) != 2 or shapes[0] != shapes[1] or shapes[0] not in made):
             return False
         inside = {each.path for each in self.capture.modules if each.path.startswith(f"{path}.")}
         paths = {path, *inside}

@@ -80,8 +80,9 @@ _NS_BATCH_STATISTICS = 2.5
 # A copy of rows that lie apart, one that turns the innermost dimension around (0.7 to 1.5 for 11 shapes), and one whose
 # elements lie a multiple of 4 KiB apart, so that they share the few lines of one set of the cache (2.3 to 3.4).
 _NS_STRIDED_COPY, _NS_TURNED_COPY, _NS_ALIASED_COPY, _ALIASED_BYTES = 0.25, 1.0, 2.7, 4096
-# An operand of a sum or product whose innermost elements lie apart.
-_NS_TURNED_OPERAND = 0.6
+# An operand of a sum or product whose innermost elements lie apart, which has no vector code; one that does not fit
+# into the second-level cache; and one whose elements share the lines of a set, as above. 15 shapes of 16 KiB to 16 MiB.
+_NS_TURNED_OPERAND, _NS_LARGE_TURNED_OPERAND, _NS_ALIASED_OPERAND, _CACHED_BYTES = 0.9, 1.7, 3.4, 2 << 20
 # For each row that a kernel goes through: ops with an operand that is repeated for every row, copies of parts, joined
 # tensors; sums, norms and maxima over rows; statistics.
 _NS_PER_ROW = {"elementwise": 6.0, "copy": 3.5, "reduction": 7.0, "softmax": 12.0}
@@ -93,8 +94,9 @@ _NS_PER_ROW_OF = {
 # A softmax of fewer elements than a vector holds calls the C library for each; one over another dimension than the
 # last goes through memory in steps.
 _VECTOR, _NS_SHORT_SOFTMAX, _NS_SOFTMAX_ACROSS = 8, 20.0, 1.9
-# A norm over another dimension than the last, an index into the last dimension, and a gather of whole rows.
-_NS_NORM_ACROSS, _NS_INDEX_LAST, _NS_GATHERED_ROWS = 3.0, 3.5, 0.35
+# A norm over another dimension than the last, for each element and each result (85 ns for three elements, 145 for 64);
+# an index into the last dimension, and a gather of whole rows.
+_NS_NORM_ACROSS, _NS_PER_NORM_ACROSS, _NS_INDEX_LAST, _NS_GATHERED_ROWS = 2.0, 110.0, 3.5, 0.35
 # A sort of rows, for each element and halving; rows that fit into few vectors are sorted by insertion.
 _NS_SORT, _NS_SHORT_SORT, _SHORT_ROW = 5.5, 2.0, 64
 # torch has no vector code for these: a mask of bools as numbers, comparisons, logic of masks that are broadcast;
@@ -124,6 +126,13 @@ _EXTRA_RECURRENT_S, _STEP_S, _NS_PER_RECURRENT_WEIGHT = 90e-6, 2e-6, 0.8
 # Convolutions of one small image, with a kernel of at most 3 one way, do not go to oneDNN (torch's ConvParams): the
 # patches are copied into a matrix, which is multiplied.
 _MOST_IN_PATCHES, _LARGEST_IN_PATCHES, _EXTRA_IN_PATCHES_S = 20480, 3, 8e-6
+# Fused attention: the queries of a block by the least number of queries, and the keys of one (FlashAttentionKernel.cpp
+# of torch); its products as a part of their time with scores in memory; nanoseconds for a score, for a mask on it, for
+# each score behind the last whole vector of a row (these have no vector code), for a query and for a block. From 630
+# random shapes. Processors with AVX2 have shorter vectors, so fewer scores are left over there.
+_QUERY_BLOCKS, _KEY_BLOCK, _WIDEST_VECTOR = ((768, 256), (192, 64), (0, 32)), 512, 16
+_PRODUCTS_IN_BLOCKS, _NS_PER_SCORE, _NS_PER_MASKED_SCORE, _NS_PER_ODD_SCORE = 0.83, 0.98, 0.47, 7.0
+_NS_PER_QUERY, _NS_PER_BLOCK = 28.0, 400.0
 # Of the rate of a pass that is repeated, what one in a model reaches: other tensors have passed through the caches.
 _IN_A_MODEL = 0.6
 # Elements from which on an op is split among threads, and FLOP of a product or convolution: 10 µs, of which starting a
@@ -240,7 +249,7 @@ def _functions(op: OpRecord, pace: Pace, threads: int) -> float:
     wide = 2.0 if signature.dtype == "float64" else 1.0
     has_vectors = name not in _WITHOUT_VECTORS and op.category not in ("pooling", "sort", "resize")
     is_complex, has_statistics = (signature.dtype or "").startswith("complex"), signature.attributes.get("training")
-    is_plain = not has_vectors or is_complex or (has_statistics and "batch_norm" in name)
+    is_plain = not has_vectors or is_complex or (has_statistics and "batch_norm" in name) or _turned_step(op) > 1
     speed = pace.std_s / REFERENCE.std_s if is_plain else _speed(name, pace)
     rows = _rows(op, name) * pace.call_s / REFERENCE.call_s
     return (elements * _ns_per_element(op, name) * wide * speed + rows) * 1e-9 / sharing
@@ -259,6 +268,22 @@ def call_pace(pace: Pace | None) -> float:
 def gelu_seconds(elements: int, pace: Pace | None, threads: int) -> float:
     """Of torch's GELU by tanh on a processor."""
     return elements * (pace or REFERENCE).gelu_s / min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
+
+
+def attention_seconds(
+    sizes: tuple[int, int, int], products_s: float, pace: Pace | None, threads: int, *, is_masked: bool, copied: int
+) -> float:
+    """Of the fused attention of `sizes` heads, queries and keys without its call, where two products take
+    `products_s`. `copied`: elements of queries, keys and values that are put in order first."""
+    pace = pace or REFERENCE
+    rows, queries, keys = sizes
+    block = next(size for least, size in _QUERY_BLOCKS if queries >= least)
+    blocks = rows * -(-queries // block) * -(-keys // _KEY_BLOCK)
+    calls, plain, vector = call_pace(pace), pace.std_s / REFERENCE.std_s, _speed("", pace)
+    per_score = (_NS_PER_SCORE + _NS_PER_MASKED_SCORE * is_masked) * vector
+    per_query = keys * per_score + keys % _WIDEST_VECTOR * _NS_PER_ODD_SCORE * plain + _NS_PER_QUERY * calls
+    work = rows * queries * per_query + blocks * _NS_PER_BLOCK * calls + copied * _NS_TURNED_COPY * plain
+    return _PRODUCTS_IN_BLOCKS * products_s + work * 1e-9 / min(max(threads, 1), max(blocks, 1))
 
 
 def pass_rate(pace: Pace, nbytes: float) -> float:
@@ -315,6 +340,8 @@ def _rows(op: OpRecord, name: str) -> float:
     each = _NS_PER_ROW_OF.get(name) or _NS_PER_ROW.get(op.category)
     if each is None or not made.numel:
         return 0.0
+    if name == "linalg_vector_norm" and not _is_over_last(op):
+        return _NS_PER_NORM_ACROSS * made.numel
     if op.category == "reduction":  # over other dimensions than the last, whole rows are added up
         return each * made.numel if made.numel < first.numel and _is_over_last(op) else 0.0
     if name in _SCATTERS:
@@ -382,8 +409,12 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
     if op.category == "elementwise":
         is_masked = outputs[0].is_floating and any(spec.dtype == "bool" for spec in inputs)
         is_widened = made == "float64" and any(spec.dtype == "float32" for spec in inputs)
-        is_turned = len({_step(spec) > 1 for spec in inputs if spec.numel > 1}) == 2
-        return _NS_OF_MASKS if is_masked else _NS_WIDENED if is_widened else _NS_TURNED_OPERAND if is_turned else 0.0
+        if is_masked or is_widened:
+            return _NS_OF_MASKS if is_masked else _NS_WIDENED
+        step, width = _turned_step(op), outputs[0].itemsize
+        if step <= 1 or not step * width % _ALIASED_BYTES:
+            return 0.0 if step <= 1 else _NS_ALIASED_OPERAND
+        return _NS_TURNED_OPERAND if outputs[0].nbytes <= _CACHED_BYTES else _NS_LARGE_TURNED_OPERAND
     if op.category != "copy" or name in ("cat", "stack"):
         return 0.0
     if first.dtype != made and first.dtype in ("bool", "int64", "int32"):
@@ -397,6 +428,13 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
 def _step(spec: TensorSpec) -> int:
     """Elements between two that are neighbours in the innermost dimension."""
     return next((step for size, step in zip(spec.shape[::-1], (spec.stride or ())[::-1], strict=False) if size > 1), 1)
+
+
+def _turned_step(op: OpRecord) -> int:
+    """The step of an operand of a pointwise op whose innermost elements lie apart while those of another do not; 1
+    where all lie alike."""
+    steps = [_step(spec) for spec in op.signature.inputs if spec.numel > 1] if op.category == "elementwise" else []
+    return max(steps) if steps and min(steps) <= 1 else 1
 
 
 def _is_over_last(op: OpRecord) -> bool:

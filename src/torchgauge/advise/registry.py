@@ -169,7 +169,7 @@ def _found(evidence: Evidence, silence: Sequence[str], *, is_option: bool) -> li
             found += list(entry.find(evidence))
         except Exception as error:  # one rule must not end an analysis that is right
             evidence.failures.append(failure(entry.name, error))
-    return [_settled(advice, evidence) for advice in merged(found)]
+    return [_settled(advice, evidence) for advice in merged(found, evidence.source_of)]
 
 
 def failure(rule: str, error: Exception) -> str:
@@ -177,9 +177,9 @@ def failure(rule: str, error: Exception) -> str:
     return f"the advice '{rule}' was not looked for: its rule raised {type(error).__name__}: {error}"
 
 
-def merged(found: Iterable[Advice]) -> list[Advice]:
+def merged(found: Iterable[Advice], source_of: Callable[[int], str | None] = lambda _: None) -> list[Advice]:
     """One piece of advice for each recommendation of a rule, at the place that gains most; `evidence["places"]` has all
-    its places."""
+    its places. `source_of`: the line of code that calls an op."""
     groups: dict[tuple[str, str, str | None], list[Advice]] = {}
     for advice in found:
         quantity = advice.expected_gain.quantity if advice.expected_gain else None
@@ -201,12 +201,27 @@ def merged(found: Iterable[Advice]) -> list[Advice]:
                 first,
                 evidence={**first.evidence, "count": len(group), "places": places},
                 # What is pasted is what the gain is promised for: the code of every place.
-                change=merged_changes([advice.change for advice in group]),
+                change=merged_changes(_changes(group, source_of)),
                 expected_gain=_sum(gains, first.expected_gain),
                 confidence=max((advice.confidence for advice in group), key=CONFIDENCES.index),
             )
         )
     return pieces
+
+
+def _changes(group: Sequence[Advice], source_of: Callable[[int], str | None]) -> list[Patch | SourceEdit | None]:
+    """The code of each place. Those that run one line of code are one place to an edit, even without code."""
+    if any(isinstance(advice.change, Patch) for advice in group):
+        return [advice.change for advice in group]
+    found: dict[tuple[object, ...], Patch | SourceEdit | None] = {}
+    edits = list({advice.change for advice in group if isinstance(advice.change, SourceEdit)})
+    for advice in group:
+        lines = tuple(filter(None, map(source_of, advice.where.ops)))
+        shared = [edit for edit in edits if advice.change is None and any(map(edit.changes, lines))]
+        change = shared[0] if shared else advice.change
+        key = (change,) if change is not None else lines or (advice.where,)
+        found[key] = change
+    return list(found.values())
 
 
 def _sum(gains: list[Gain], first: Gain | None) -> Gain | None:

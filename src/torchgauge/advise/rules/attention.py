@@ -10,19 +10,18 @@ from math import isclose
 from torchgauge.advise.code import Patch, Source, SourceEdit, Span, called, receiver
 from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.processor import attention_seconds
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import Cost, OpRecord, TensorSpec, contiguous_stride
 
 _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
-# On a CPU a fused kernel gains next to nothing with so few keys, copies of queries and keys included (6 to 16 features
-# a head on an EPYC: 1 to 9 % of the attention); with 32 it takes a seventh of the time.
+# With so few keys a CPU's softmax takes longer than predicted, and what a fused kernel saves is not known.
 _TOO_FEW_KEYS = 16
 # Ops that may run between the products: scales, masks, casts, dropout.
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _PLAIN_PRODUCTS = _PRODUCTS - {"aten::baddbmm"}
 _MOST_BETWEEN = 8
-_FEWEST_KEYS = 32
 # Features of a head, where there are fewer keys: attention over channels has as many as there are positions.
 _MOST_COPIED = 128
 # Methods that the scores may go through on their way.
@@ -54,9 +53,13 @@ _HOOK = "model.get_submodule(path).register_forward_pre_hook(without_weights, wi
 # The fused layers of torch's fast path for inference, and their argument for the number of heads.
 _FAST_PATHS = {"aten::_native_multi_head_attention": "num_head", "aten::_transformer_encoder_layer_fwd": "num_heads"}
 _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
-# Keys from which on a CPU's fused kernel can save all of the passes that it spares; measured with one thread, 16 to
-# 128 features a head: at 64 keys 6 to 30 % of attention, at 128 0 to 41 %, at 256 11 to 80 %.
-_KEYS_FOR_FULL_GAIN = 128
+# Of the time of attention, by how much less and more a CPU's fused kernel may save than is predicted, and the least
+# that is predicted where advice is given. Scores that leave the second-level cache take longer than their ops are
+# predicted to: seconds for each byte beyond so many. Measured for 630 random shapes (17 to 600 keys, more than 8
+# queries, 6 to 128 features a head, with and without a mask, one thread): 80 % of the savings are in this range; of 395
+# that were predicted from 0.2 on one was a loss, of 56 from 0.15 to 0.2 six were.
+_LESS_ON_CPU, _MORE_ON_CPU, _LEAST_SAVED_ON_CPU = 0.16, 0.1, 0.2
+_CACHED_SCORES, _SCORES_S_PER_BYTE = 1 << 20, 0.25e-9
 _RISK = "attention weights are not returned or kept; pass a mask as attn_mask"
 _RISK_OF_MASK = "with a boolean attn_mask a query whose keys are all masked gives 0"
 _RISK_OF_SUM = "pass what is added to the scores as attn_mask; weights are not returned"
@@ -82,7 +85,9 @@ _LEAST_HEAD_SIZE, _LEAST_DEPTH, _REACHED_BANDWIDTH = 64, 32, 0.6
 
 @rule("attention-by-hand", family="fusion")
 def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
-    for op, ops, copies in written_attentions(evidence):
+    found = list(written_attentions(evidence))
+    saved_on_cpu = {} if evidence.is_cuda else _saved_on_cpu(evidence, found)
+    for op, ops, copies in found:
         scores = op.signature.outputs[0]
         # The products stay, in the same kernel: of the work, what is between them goes away, and so do the copies.
         # Of CUDA's kernels those that share keys take 16 bits.
@@ -92,27 +97,27 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             copy for copy in copies if 2 * copy.signature.inputs[0].distinct_numel <= copy.signature.outputs[0].numel
         ]
         shares_keys = is_able and len(repeated) >= 2
-        if not evidence.is_cuda and _inner_size(ops[0]) != _value_size(ops):
-            continue  # a CPU's fused kernel takes heads of one size; LeViT, with two, got 9 % slower
         is_turned = _reads_turned(evidence, ops[0], ops[-1])
         whole, between = evidence.share([*copies, *ops]), evidence.share([*copies, *ops[1:-1]])
-        spared = between.value * (1 - between.calls) / max(whole.value * (1 - whole.calls), 1e-12)
-        if is_turned:  # queries, keys and values are then copied, into the order that the fused kernel takes
-            copied = 2 * (sum(spec.nbytes for spec in ops[0].signature.inputs) + ops[-1].signature.outputs[0].nbytes)
-            spared *= max(0.0, 1 - copied / max(sum(map(moved, (*copies, *ops[1:-1]))), 1))
+        calls = 1 if evidence.is_cuda else _calls_on_cpu(ops)
         if evidence.is_cuda:
+            spared = between.value * (1 - between.calls) / max(whole.value * (1 - whole.calls), 1e-12)
+            if is_turned:  # queries, keys and values are then copied, into the order that the fused kernel takes
+                copied = 2 * (sum(spec.nbytes for spec in (*ops[0].signature.inputs, *ops[-1].signature.outputs)))
+                spared *= max(0.0, 1 - copied / max(sum(map(moved, (*copies, *ops[1:-1]))), 1))
             saved = 1 - _time_on_cuda(evidence, op, ops, copies)
             if saved <= 0:
                 continue  # 8,192 heads of 20 tokens and 16 features in float32: 29 % slower on an H200
-            spared = min(spared, saved)
+            low, high = 0.5 * min(spared, saved), min(spared, saved)
+        elif op.index not in saved_on_cpu:
+            continue
+        else:
+            saved = saved_on_cpu[op.index]
+            low, high = max(0.0, saved - _LESS_ON_CPU), min(max(saved, 0.0) + _MORE_ON_CPU, 1.0)
         # Fused kernels take tensors of four dimensions. With five, MobileViT got 6 % slower, and 5 % faster with four;
         # with three, attention of up to 256 keys can take twice as long as the ops it replaces (CPU, one thread).
         rank = len(scores.shape)
         how = " on 4-D q, k and v" if rank != 4 else " on contiguous q, k and v" if is_turned else ""
-        # The function chooses a kernel before it calls one, and makes numbers of a boolean mask.
-        hides = [step for step in ops[1:-1] if step.op.rstrip("_") in ("aten::masked_fill", "aten::where")]
-        calls = 1 if evidence.is_cuda else 2 + bool(hides)
-        adds = any(step.op.rstrip("_") == "aten::add" and len(step.signature.inputs) > 1 for step in ops[1:-1])
         yield Advice(
             rule="attention-by-hand",
             where=Where(op.module, tuple(step.index for step in ops)),
@@ -124,13 +129,12 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             else "use scaled_dot_product_attention: the scores are never written to memory",
             change=None if shares_keys or rank > 4 else _change(evidence, op, ops),
             expected_gain=whole.gain(
-                # A CPU's fused kernel multiplies in blocks, which for short sequences takes longer than two products.
-                (0.5 if evidence.is_cuda else 0.35) * spared,
-                min((1.0 if evidence.is_cuda or scores.shape[-1] >= _KEYS_FOR_FULL_GAIN else 0.6) * spared, 1.0),
+                low,
+                high,
                 "the passes over the scores between the two products go away",
                 fewer_calls=max(0.0, 1 - calls / (len(copies) + len(ops))),
             ),
-            risk=_RISK_OF_MASK if hides else _RISK_OF_SUM if adds else _RISK,
+            risk=_RISK_OF_MASK if _hides(ops) else _RISK_OF_SUM if _adds(ops) else _RISK,
             confidence="high",
         )
 
@@ -195,11 +199,10 @@ def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRe
         if not kept.isdisjoint(op.index for op in ops[:-1]):
             continue
         # Short sequences gain by the copies that their products make of queries and keys, which fused attention does
-        # not. On a CPU the fused kernel takes as long (20 keys: 6 % faster and 4 % slower in two measurements).
+        # not.
         copied = [op for op in evidence.flow.sources(ops[0]) if op.op == "aten::clone" and op.index not in again]
-        is_short = scores.shape[axis] < (inner if evidence.is_cuda else max(inner, _FEWEST_KEYS))
         is_tiny = not evidence.is_cuda and scores.shape[axis] <= _TOO_FEW_KEYS
-        if is_tiny or (is_short and not (len(copied) > 1 and inner <= _MOST_COPIED)):
+        if is_tiny or (scores.shape[axis] < inner and not (len(copied) > 1 and inner <= _MOST_COPIED)):
             continue
         copies: list[OpRecord] = []
         todo = [source for product in (ops[0], ops[-1]) for source in evidence.flow.sources(product)]
@@ -211,6 +214,58 @@ def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRe
         yield softmax, ops, copies
 
 
+def _saved_on_cpu(
+    evidence: Evidence, found: Sequence[tuple[OpRecord, list[OpRecord], list[OpRecord]]]
+) -> dict[int, float]:
+    """By the index of the softmax, the part of the work of an attention that the fused kernel saves. Left out where a
+    line of code saves too little time in all of its attentions together, or loses some."""
+    pace, threads = evidence.peaks.pace if evidence.peaks else None, evidence.capture.environment.threads
+    by_line: dict[str | None, list[tuple[int, float, float, float]]] = {}
+    for softmax, ops, copies in found:
+        if _inner_size(ops[0]) != _value_size(ops):
+            continue  # a CPU's fused kernel takes heads of one size; LeViT, with two, got 9 % slower
+        whole, products = evidence.share([*copies, *ops]), evidence.share([ops[0], ops[-1]])
+        before_s, products_s = (share.value * (1 - share.calls) * evidence.times.total for share in (whole, products))
+        if not evidence.op_times:
+            before_s += max(0, softmax.signature.outputs[0].nbytes - _CACHED_SCORES) * _SCORES_S_PER_BYTE
+        sizes, is_masked = _sizes(softmax, ops), _hides(ops) or _adds(ops)
+        is_turned = _reads_turned(evidence, ops[0], ops[-1])
+        copied = sizes[0] * (sizes[1] + 2 * sizes[2]) * _inner_size(ops[0]) if is_turned else 0
+        fused_s = attention_seconds(sizes, products_s, pace, threads, is_masked=is_masked, copied=copied)
+        fewer_calls = 1 - _calls_on_cpu(ops) / (len(copies) + len(ops))
+        calls_s = whole.value * whole.calls * evidence.times.total
+        total = (before_s + calls_s, fused_s + (1 - fewer_calls) * calls_s)
+        by_line.setdefault(softmax.source, []).append((softmax.index, 1 - fused_s / max(before_s, 1e-12), *total))
+    saved = dict[int, float]()
+    for each in by_line.values():
+        before_s, fused_s = sum(before for *_, before, _ in each), sum(fused for *_, fused in each)
+        if fused_s <= (1 - _LEAST_SAVED_ON_CPU) * before_s:
+            saved |= {index: part for index, part, _, _ in each}
+    return saved
+
+
+def _calls_on_cpu(ops: Sequence[OpRecord]) -> int:
+    """What the function calls: it chooses a kernel first, and makes numbers of a boolean mask."""
+    return 2 + _hides(ops)
+
+
+def _hides(ops: Sequence[OpRecord]) -> bool:
+    """Whether scores are masked by booleans, of which the function makes numbers."""
+    return any(step.op.rstrip("_") in ("aten::masked_fill", "aten::where") for step in ops[1:-1])
+
+
+def _adds(ops: Sequence[OpRecord]) -> bool:
+    return any(step.op.rstrip("_") == "aten::add" and len(step.signature.inputs) > 1 for step in ops[1:-1])
+
+
+def _sizes(softmax: OpRecord, ops: Sequence[OpRecord]) -> tuple[int, int, int]:
+    """Heads of all samples, queries and keys."""
+    made, scores = ops[0].signature.outputs[0], softmax.signature.outputs[0]
+    keys = scores.shape[int(softmax.signature.attributes.get("dim") or 0) % len(scores.shape)]
+    queries = made.shape[-2] * made.shape[-1] // max(keys, 1)
+    return made.numel // max(queries * keys, 1), queries, keys
+
+
 def _time_on_cuda(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord], copies: Sequence[OpRecord]) -> float:
     """The time of the fused kernel as a share of the ops that it replaces: predicted for the named device, otherwise
     from its blocks. 0 if the device is unknown, 1 if it has no such kernel."""
@@ -218,9 +273,7 @@ def _time_on_cuda(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]
     known = _CUDA_KERNELS.get(ops[0].signature.dtype or "")
     if known is None or not made.numel:
         return 1.0
-    keys = scores.shape[int(softmax.signature.attributes.get("dim") or 0) % len(scores.shape)]
-    queries = made.shape[-2] * made.shape[-1] // keys
-    rows, width = made.numel // (queries * keys), _inner_size(ops[0])
+    (rows, queries, keys), width = _sizes(softmax, ops), _inner_size(ops[0])
     if evidence.kernel_s is not None:
         batch = scores.shape[0] if len(scores.shape) > 3 and not rows % scores.shape[0] else 1
         heads = (batch, rows // batch)

@@ -1,4 +1,4 @@
-"""Matrices that are mostly zeros, blocks on a diagonal or the identity, which are multiplied as if they were dense."""
+"""Matrices that are mostly zeros, a diagonal or blocks on it, which are multiplied as if they were dense."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _MOST_BEFORE = 8
 # Products of a dense matrix, by the place of the first factor; and ops that make equal matrices of one.
 _DENSE = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 _SAME_MATRIX = {"aten::_to_copy", "aten::clone", "aten::repeat"}
+# Rows of a diagonal matrix below which the product takes no longer than to scale the other factor.
+_LEAST_DIAGONAL = 32
 
 
 @rule("identity-product", family="order", least_time=REWRITTEN)
@@ -54,6 +56,66 @@ def _is_identity(evidence: Evidence, product: OpRecord, at: int) -> bool:
         made = evidence.flow.source(made)
     is_made = made is not None and made.op == "aten::eye" and made.signature.outputs[0].shape == (rows, columns)
     return is_made and rows == columns
+
+
+@rule("diagonal-product", family="order", least_time=REWRITTEN)
+def diagonal_product(evidence: Evidence) -> Iterator[Advice]:
+    """A product with `torch.diag(d)` or `d * torch.eye(n)`, as degrees of a graph scale its adjacency matrix."""
+    products: dict[int, list[OpRecord]] = {}
+    makers: dict[int, list[OpRecord]] = {}
+    for product in evidence.flow.named(*_DENSE):
+        first = _DENSE[product.op]
+        for at in (first, first + 1) if len(product.signature.inputs) == first + 2 else ():
+            made = _diagonal(evidence, product, at)
+            if made and product.signature.inputs[at].shape[-1] >= _LEAST_DIAGONAL:
+                products.setdefault(made[0].index, []).append(product)
+                makers[made[0].index] = made
+    for index, readers in products.items():
+        gone = {op.index: op for op in readers}
+        for maker in makers[index]:  # the matrix as well, where nothing else reads it
+            if gone.keys() >= {user.index for user in evidence.flow.users(maker)}:
+                gone[maker.index] = maker
+        yield Advice(
+            rule="diagonal-product",
+            where=Where(readers[0].module, tuple(sorted(op.index for op in readers))),
+            evidence={
+                "rows": makers[index][0].signature.outputs[0].shape[-1],
+                "macs": sum(op.cost.macs for op in readers),
+            },
+            recommendation="scale rows (d[:, None] * x) or columns (x * d): this product is with a diagonal matrix",
+            change=None,
+            expected_gain=evidence.share(gone.values()).gain(0.6, 0.95, "all but one pass over the other factor"),
+            risk="rounding differs in the last digits",
+            confidence="high",
+        )
+
+
+def _diagonal(evidence: Evidence, product: OpRecord, at: int) -> list[OpRecord]:
+    """The ops that make an operand which has numbers on its diagonal alone, the last one first; none for others."""
+    given, flow = product.signature.inputs[at], evidence.flow
+    made, steps = flow.source(product, at), list[OpRecord]()
+    while made is not None and made.op in _SAME_MATRIX:
+        steps.append(made)
+        made = flow.source(made)
+    if made is None or given.is_sparse or made.signature.outputs[0].shape[-2:] != given.shape[-2:]:
+        return []
+    if made.op == "aten::diag_embed":
+        attributes = made.signature.attributes
+        is_plain = not attributes.get("offset") and (attributes.get("dim1"), attributes.get("dim2")) in (
+            (None, None),
+            (-2, -1),
+        )
+        return [*steps, made] if is_plain else []
+    if made.op != "aten::mul" or given.shape[-2] != given.shape[-1]:
+        return []
+    for eye in flow.sources(made):
+        casts = list[OpRecord]()
+        while eye.op in _SAME_MATRIX and (source := flow.source(eye)) is not None:
+            casts.append(eye)
+            eye = source
+        if eye.op == "aten::eye" and eye.signature.outputs[0].shape == given.shape[-2:]:
+            return [*steps, made, *casts, eye]
+    return []
 
 
 @rule("block-diagonal", family="order", least_time=REWRITTEN)

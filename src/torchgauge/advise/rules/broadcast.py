@@ -365,8 +365,8 @@ def product_then_sum(evidence: Evidence) -> Iterator[Advice]:
         rank = len(made.shape)
         summed = {int(dim) % rank for dim in dims} if isinstance(dims, list | tuple) and dims else set[int]()
         # Rows times rows, one by one, are not a matrix product: one factor must be the same along some dimension.
-        times = made.numel / max(spec.numel for spec in factors)
-        is_broadcast = _LEAST_TIMES * min(spec.numel for spec in factors) <= made.numel
+        times = made.numel / max(spec.distinct_numel for spec in factors)
+        is_broadcast = _LEAST_TIMES * min(spec.distinct_numel for spec in factors) <= made.numel
         if not summed or not is_broadcast or total.signature.inputs[0].shape != made.shape:
             continue
         if not all(_has_whole(spec, made, dim) for spec in factors for dim in summed):

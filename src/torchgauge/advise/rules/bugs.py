@@ -26,6 +26,9 @@ _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
 # Where these functions take `training` without its name.
 _TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_norm": 5}
+# Usual are 1e-12 to 1e-3, and RecVAE has 0.1 on purpose. What is passed by mistake is larger: a momentum as 0.8 or 0.9,
+# a number of channels, True.
+_LARGE_EPS = 0.5
 _TRAINED = "results in evaluation are random and less accurate"
 
 
@@ -270,4 +273,23 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             "update this buffer in training only: evaluation changes it, so results depend on what ran before",
             change,
             "none, unless the model is meant to adapt while it is used",
+        )
+
+
+@rule("large-eps", family="bugs")
+def large_eps(evidence: Evidence) -> Iterator[Advice]:
+    """`nn.BatchNorm2d(64, 64)`: the second argument of torch's norms is eps."""
+    for op in evidence.flow.of_category("normalization"):
+        eps = op.signature.attributes.get("eps")
+        record = evidence.modules.get(op.module)
+        if not isinstance(eps, int | float) or eps < _LARGE_EPS or record is None or "Norm" not in record.type:
+            continue
+        yield _bug(
+            "large-eps",
+            op,
+            "check the second argument of this norm: it is eps, not the momentum or a number of channels",
+            None,
+            "weights that were trained with this eps need it; change it before training",
+            None if evidence.model is None else evidence.model.made_at(op.module),
+            eps=eps,
         )

@@ -10,7 +10,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord
+from torchgauge.facts import OpRecord, TensorSpec
 
 _MOST_EPS = 1e-2
 _ROOTS = ("aten::rsqrt", "aten::sqrt", "aten::pow")
@@ -29,6 +29,24 @@ class Norm:
     kind: str
 
     @property
+    def read(self) -> TensorSpec:
+        return self.ops[0].signature.inputs[0]
+
+    @property
+    def size(self) -> int:
+        """Of the parameters that torch's norm takes."""
+        return self.read.shape[1 if self.kind == "group" else -1]
+
+    @property
+    def eps(self) -> float:
+        return next(float(op.signature.attributes["other"]) for op in self.ops if _is_eps(op))
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether torch's norm on a CPU takes what is read as it is, or copies it by whole rows."""
+        return self.read.stride is None or (self.kind == "layer" and self.read.stride[-1] == 1)
+
+    @property
     def words(self) -> str:
         if self.kind == "group":
             return "use F.group_norm with 1 group: written out, each op reads and writes memory"
@@ -37,9 +55,14 @@ class Norm:
 
 @rule("norm-by-hand", family="fusion")
 def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
-    for norm in written_norms(evidence):
+    norms = written_norms(evidence)
+    in_module: dict[str, list[Norm]] = {}
+    for norm in norms:
+        in_module.setdefault(norm.ops[0].module, []).append(norm)
+    for norm in norms:
         ops = norm.ops
-        spared = 1 - moved(max(ops, key=moved)) / sum(map(moved, ops))
+        copied = 0 if norm.read.stride is None or evidence.is_cuda else 2 * norm.read.nbytes
+        spared = max(0.0, 1 - (moved(max(ops, key=moved)) + copied) / sum(map(moved, ops)))
         yield Advice(
             rule="norm-by-hand",
             where=Where(ops[0].module, tuple(op.index for op in ops)),
@@ -50,7 +73,7 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
                 "bytes_moved": sum(map(moved, ops)),
             },
             recommendation=norm.words,
-            change=_torch_norm(evidence, norm),
+            change=_torch_norm(evidence, norm, in_module[ops[0].module]),
             expected_gain=evidence.share(ops).one_pass(spared, len(ops)),
             risk="rounding differs; keep a cast to float32 inside the norm",
             confidence="high",
@@ -63,30 +86,28 @@ def written_norms(evidence: Evidence) -> list[Norm]:
     found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence.flow, op))]
     # Of a weight that is standardised in each call all can be computed before: `recomputed-weight`.
     found = [norm for norm in found if norm.ops[0].index not in evidence.dataflow.constants]
-    if evidence.is_cuda:
-        return found
-    return [norm for norm in found if norm.kind != "RMS" and norm.ops[0].signature.inputs[0].stride is None]
+    return [norm for norm in found if evidence.is_cuda or (norm.kind != "RMS" and norm.is_in_order)]
 
 
-def _torch_norm(evidence: Evidence, norm: Norm) -> Patch | None:
-    """For a module that does nothing else, with its parameters; a norm amid a larger forward has to be edited."""
-    path, ops, read = norm.ops[0].module, norm.ops, norm.ops[0].signature.inputs[0]
-    size = read.shape[1] if norm.kind == "group" else read.shape[-1]
+def _torch_norm(evidence: Evidence, norm: Norm, same: Sequence[Norm]) -> Patch | None:
+    """For a module that does nothing else, with its parameters; a norm amid a larger forward has to be edited. `same`
+    are those of all calls of the module."""
+    path, ops, read, size = norm.ops[0].module, norm.ops, norm.read, norm.size
     scales = [op.weights for op in ops if op.weights and op.op in _SCALES]
     shifts = [op.weights for op in ops if op.weights and op.op in _SUMS]
-    eps = next((op.signature.attributes.get("other") for op in ops if _is_eps(op)), None)
     shapes = {evidence.params[name].spec.shape if name in evidence.params else () for op in ops for name in op.weights}
     # By channel, the second dimension of what a group norm reads.
     by_channel = [(1, size, *(1 for _ in read.shape[2:])), (size, *(1 for _ in read.shape[2:]))]
     is_plain = all(shape in by_channel if norm.kind == "group" else shape == (size,) for shape in shapes)
-    if not evidence.is_whole(path, ops) or len(scales) > 1 or len(shifts) > 1 or not is_plain:
+    is_one = len({(each.kind, each.size, each.eps) for each in same}) == 1
+    if not is_one or not evidence.is_whole(path, (op for each in same for op in each.ops), len(same)):
         return None
-    if eps is None or (shifts and not (norm.kind != "RMS" and scales)):
+    if len(scales) > 1 or len(shifts) > 1 or not is_plain or (shifts and not (norm.kind != "RMS" and scales)):
         return None
     given = f", bias={bool(shifts)}" if norm.kind == "layer" and scales else ""
     kind = {"layer": f"LayerNorm({size}", "RMS": f"RMSNorm({size}", "group": f"GroupNorm(1, {size}"}[norm.kind]
     flag = "affine" if norm.kind == "group" else "elementwise_affine"
-    lines = [f"old, new = model.get_submodule(path), torch.nn.{kind}, eps={eps}, {flag}={bool(scales)}{given})"]
+    lines = [f"old, new = model.get_submodule(path), torch.nn.{kind}, eps={norm.eps}, {flag}={bool(scales)}{given})"]
     pairs = [*zip(("weight",), scales, strict=False), *zip(("bias",), shifts, strict=False)]
     for own, weights in pairs:
         old = f"old.{weights[0].rpartition('.')[2]}"
@@ -136,8 +157,12 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
         affine.append(reader)
         reader = flow.only_reader(reader)
     squares = [square] if square is not None else []
-    ops = {op.index: op for op in (*centred, *squares, *spreads, eps, root, *inner, scaled, *affine)}
-    return Norm(tuple(ops[index] for index in sorted(ops)), kind if centred else "RMS")
+    found = {op.index: op for op in (*centred, *squares, *spreads, eps, root, *inner, scaled, *affine)}
+    *within, _ = ops = [found[index] for index in sorted(found)]
+    # A mean or deviation that is needed elsewhere is computed all the same.
+    if any(flow.is_result(op) or not found.keys() >= {user.index for user in flow.users(op)} for op in within):
+        return None
+    return Norm(tuple(ops), kind if centred else "RMS")
 
 
 def _centred(flow: Flow, scaled: OpRecord, kind: str) -> list[OpRecord]:

@@ -35,11 +35,12 @@ def activation_by_hand(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _written_out(evidence: Evidence, rule_name: str, is_wanted: Callable[[str], bool]) -> Iterator[Advice]:
-    for written in evidence.activations:
+    wanted = [written for written in evidence.activations if is_wanted(written.function.name)]
+    in_module: dict[str, list[Written]] = {}
+    for written in wanted:
+        in_module.setdefault(common_path([op.module for op in written.ops]), []).append(written)
+    for path, written in [(path, each) for path, found in in_module.items() for each in found]:
         function, chain = written.function, written.ops
-        if not is_wanted(function.name):
-            continue
-        path = common_path([op.module for op in chain])
         yield Advice(
             rule=rule_name,
             where=Where(path, tuple(op.index for op in chain)),
@@ -51,7 +52,7 @@ def _written_out(evidence: Evidence, rule_name: str, is_wanted: Callable[[str], 
             },
             recommendation=f"use torch's {function.module.partition('(')[0]}: as separate ops it reads and writes "
             "memory once per op",
-            change=_torch_function(evidence, path, written),
+            change=_torch_function(evidence, path, written, in_module[path]),
             expected_gain=_one_pass(
                 evidence,
                 chain,
@@ -64,10 +65,14 @@ def _written_out(evidence: Evidence, rule_name: str, is_wanted: Callable[[str], 
         )
 
 
-def _torch_function(evidence: Evidence, path: str, written: Written) -> Patch | SourceEdit | None:
-    """A module that does nothing else is replaced; in a larger forward, the expression is."""
+def _torch_function(
+    evidence: Evidence, path: str, written: Written, in_module: Sequence[Written]
+) -> Patch | SourceEdit | None:
+    """A module that does nothing else is replaced; in a larger forward, the expression is. `in_module` are the
+    functions that the module computes in all of its calls."""
     function, chain = written.function, written.ops
-    if evidence.is_whole(path, (*chain, *written.numbers)):
+    same = [each for each in in_module if each.function is function]
+    if evidence.is_whole(path, (op for each in same for op in (*each.ops, *each.numbers)), len(same)):
         note = ""
         if function.name == "gelu" and evidence.library_of(chain[0]) == "transformers":
             names = "gelu_pytorch_tanh" if "tanh" in function.module else "gelu"
@@ -77,7 +82,11 @@ def _torch_function(evidence: Evidence, path: str, written: Written) -> Patch | 
     if place is None or len({(op.source, op.module) for op in chain}) > 1:
         return None
     source, line = place
-    return source.written_out(line, evidence.ops_at(chain[0]) == len(chain), function.call)
+    # A line that several calls run; one that computes the function of its own result has it twice.
+    own = {op.index for each in same for op in each.ops if op.source == chain[0].source}
+    is_nested = any(near.index in own for op in chain for near in evidence.flow.sources(op) if near not in chain)
+    is_alone = evidence.ops_at(chain[0]) == len(own) and not is_nested
+    return source.written_out(line, function.call) if is_alone else None
 
 
 @rule("pointwise-chain", family="fusion", option="compile")

@@ -47,7 +47,7 @@ class Remedy(NamedTuple):
 
 # Both get the call that the host waits for in place of {}.
 _SELECTING = Remedy(
-    "keep shapes fixed, as with torch.where: the host waits for the size of this {}",
+    "keep shapes fixed and mask the rest: the host waits for the size of {}",
     "keep shapes fixed, without {}",
     "entries that are left out now are computed too",
 )
@@ -332,11 +332,14 @@ def _call(evidence: Evidence, op: OpRecord) -> str:
     """What the code at this line calls that the host waits for."""
     if op.op == "aten::index":
         return "x[mask]"
+    place = evidence.code_at(op)
+    choices = place[0].calls(place[1], "where") if place is not None and op.op == "aten::nonzero" else []
+    if any(len(call.args) + len(call.keywords) == 1 for call in choices):
+        return "torch.where(condition)"
     if op.op not in VALUE_READS:
         return op.op.removeprefix("aten::").strip("_").removesuffix("2")
     if op.op == "aten::equal":
         return "torch.equal"
-    place = evidence.code_at(op)
     found = place[0].calls(place[1], *_READ_CALLS) if place is not None else []
     # `float(x)` reads a number, `x.float()` does not.
     is_method = {called(call): isinstance(call.func, ast.Attribute) for call in found}
