@@ -202,3 +202,25 @@ def test_permutes_around_a_scan_in_place_are_needed() -> None:
 
     assert not advised(Does(lambda self, h: forward(self, h + 1)), x(4, 64, 64), rule="cancelling-permutes")
     assert advised(Does(pointwise), x(4, 64, 64), rule="cancelling-permutes")
+
+
+@pytest.mark.parametrize(("width", "rows", "is_said"), [(24, 8, True), (256, 128, False)], ids=["small", "large"])
+def test_experts_are_batched_where_their_calls_take_the_time(width: int, rows: int, is_said: bool) -> None:
+    """With large products, torch.bmm gains nothing."""
+
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Linear(width, 8)
+            self.experts = nn.ModuleList(
+                nn.Sequential(nn.Linear(width, 2 * width), nn.SiLU(), nn.Linear(2 * width, width)) for _ in range(8)
+            )
+
+        def forward(self, h: Tensor) -> Tensor:
+            weights, total = self.gate(h).softmax(-1), torch.zeros_like(h)
+            for number, expert in enumerate(self.experts):
+                total = total + weights[..., number : number + 1] * expert(h)
+            return total
+
+    rules = {advice.rule for advice in said(seen(Experts(), rows, width))}
+    assert ("parallel-linears" in rules) == is_said
