@@ -210,6 +210,11 @@ def copied(self: Any, h: Tensor) -> Tensor:
     return torch.tanh(images.permute(0, 2, 3, 1).contiguous())
 
 
+def block_of_images() -> nn.Sequential:
+    norm = nn.BatchNorm2d(48)
+    return nn.Sequential(nn.Conv2d(48, 48, 3, padding=1, groups=48), norm, nn.ReLU(inplace=True), nn.Conv2d(48, 24, 1))
+
+
 def copied_tokens(self: Any, h: Tensor) -> Tensor:
     images = h.transpose(1, 2).contiguous().view(len(h), -1, 40, 40)
     return torch.tanh(self.layer(images).flatten(2).transpose(1, 2).contiguous())
@@ -228,6 +233,14 @@ CASES = [
         Does(copied, layer=nn.Conv2d(32, 32, 3, padding=1)),
         Does(in_order, layer=nn.Conv2d(32, 32, 3, padding=1)),
         (2, 48, 48, 32),
+    ),
+    case(
+        "images copied for a block with a norm",
+        "copies-around-convolution",
+        "",
+        Does(copied, layer=block_of_images()),
+        Does(in_order, layer=block_of_images()),
+        (4, 32, 32, 48),
     ),
     case(
         "tokens copied for a depthwise convolution",

@@ -168,13 +168,14 @@ def _takes_any_order(op: OpRecord, source: OpRecord) -> bool:
     """Whether it computes in the order of the images that `source` made."""
     images, given = source.signature.outputs[0], op.signature.inputs
     is_whole = bool(op.producers) and op.producers[0] == source.index and given[0].numel == images.numel
-    if not is_whole or given[0].stride is not None or op.op.endswith("_"):
+    if not is_whole or given[0].stride is not None:
         return False
     if op.category == "convolution":
         return len(given) > 1 and given[1].nbytes <= _WEIGHTS_OF_IMAGES * min(
             images.nbytes, op.signature.outputs[0].nbytes
         )
-    return op.category in _POINTWISE and all(spec.numel == 1 for spec in given[1:])
+    is_pointwise = op.category in _POINTWISE and all(spec.numel == 1 for spec in given[1:])
+    return is_pointwise or "batch_norm" in op.op
 
 
 def _has_channels_last(spec: TensorSpec) -> bool:
