@@ -577,8 +577,29 @@ def brought(self: Any, a: Tensor) -> Tensor:
     return self.layer(a).to("cpu", torch.float64)
 
 
-@pytest.mark.parametrize(("forward", "is_transfer"), [(relaid, False), (brought, True)])
-def test_a_change_of_layout_is_not_a_transfer(forward: Callable[[Any, Tensor], Tensor], is_transfer: bool) -> None:
+def followed(self: Any, a: Tensor) -> Tensor:
+    return self.layer((a > 0).type_as(a)) + self.layer(a).to(a.device, torch.float64)
+
+
+def typed(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a) * torch.arange(16).type(torch.FloatTensor)
+
+
+def made_there(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a) * torch.arange(16, device=a.device).type_as(a)
+
+
+def made_here(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a) * torch.arange(16).type_as(a)
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_transfer"),
+    [(relaid, False), (brought, True), (followed, False), (typed, True), (made_there, False), (made_here, True)],
+)
+def test_a_change_of_layout_or_type_is_not_a_transfer(
+    forward: Callable[[Any, Tensor], Tensor], is_transfer: bool
+) -> None:
     model = type("Model", (nn.Module,), {"forward": forward})()
     model.layer = nn.Conv2d(8, 8, 3, padding=1)
     found = analyze(model.eval(), inputs=torch.randn(2, 8, 16, 16), on="h200", all_advice=True, progress=False).advice

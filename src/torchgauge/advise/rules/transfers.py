@@ -174,10 +174,45 @@ def device_transfer(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _other_device(evidence: Evidence, op: OpRecord) -> str | None:
-    """The device that the op copies to, if it is not the model's. A change of layout stays where it is."""
+    """The device that the op copies to, if it is not the model's. A change of layout stays where it is. Of a model that
+    is analysed on the host for a device, the tensor must come from the host or go there: `x.type_as(y)` follows y."""
     device, layout = (op.signature.attributes.get(name) for name in ("device", "memory_format"))
-    is_elsewhere = isinstance(device, str) and device.partition(":")[0] != evidence.device
-    return device if is_elsewhere and layout is None else None
+    if not isinstance(device, str) or device.partition(":")[0] == evidence.device or layout is not None:
+        return None
+    is_of_run = device.partition(":")[0] == evidence.capture.run.device.partition(":")[0]
+    is_meant = not is_of_run or _names_host(evidence, op) or _comes_from_host(evidence, op)
+    return device if is_meant else None
+
+
+def _comes_from_host(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether a tensor comes neither from inputs nor from weights, as one of a list, and its code names no device."""
+    for each in (op, *evidence.dataflow.ancestors(op, _FAR_OPS)):
+        reads = {(each.index, at) for at in range(len(each.signature.inputs))}
+        if each.weights or not reads.isdisjoint(evidence.dataflow.input_reads):
+            return False
+        if not each.signature.inputs and _is_placed(evidence, each):
+            return False
+    return True
+
+
+def _is_placed(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the statement of an op names a device, as far as is known."""
+    place = evidence.any_code_at(op)
+    statement = None if place is None else place[0].statement(place[1])
+    return place is None or statement is None or "device" in place[0].text(statement)
+
+
+def _names_host(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the statement of an op has `.cpu()`, the text "cpu" or a type of the host, as `torch.FloatTensor`."""
+    place = evidence.any_code_at(op)
+    statement = None if place is None else place[0].statement(place[1])
+    for node in () if statement is None else ast.walk(statement):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.partition(":")[0] == "cpu":
+            return True
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name == "cpu" or (name.endswith("Tensor") and name != "Tensor"):
+            return True
+    return False
 
 
 @rule("host-wait", family="devices")
@@ -429,10 +464,7 @@ def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -
         # A random number: asked for without a device, or scaled by a tensor that is not a buffer, as those of
         # `torch.distributions`, which stays on the host when the model moves.
         free = [(each, at) for each in near for at, source in enumerate(each.producers) if source is None]
-        place = evidence.code_at(op)
-        statement = None if place is None else place[0].statement(place[1])
-        is_placed = place is None or statement is None or "device" in place[0].text(statement)
-        if any((each.index, at) in reads for each, at in free) or (is_placed and not free):
+        if any((each.index, at) in reads for each, at in free) or (not free and _is_placed(evidence, op)):
             return False
         if not any(RANDOM in each.signature.tags for each in near):
             return False
