@@ -87,9 +87,24 @@ def adds_both(self: Any, h: Tensor) -> Tensor:
     return one + other
 
 
+class SharedActivation(nn.Module):
+    """One module ends the first block, whose result is meant to be activated, and is in the branch too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shared = nn.ELU(inplace=True)
+        self.first = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), shared)
+        self.branch = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), shared)
+
+    def forward(self, h: Tensor) -> Tensor:
+        h = self.first(h)
+        return h + self.branch(h * 0.5)
+
+
 @pytest.mark.parametrize(
     "blocks",
     [
+        (SharedActivation(),),
         (Skip(nn.ReLU()),),
         (nn.ReLU(), Skip(nn.ReLU(True))),
         (nn.ReLU(), nn.MaxPool2d(2), Skip(nn.ReLU(True))),
@@ -98,7 +113,7 @@ def adds_both(self: Any, h: Tensor) -> Tensor:
         (Skip(nn.Sequential(nn.BatchNorm2d(8), nn.ReLU(True))),),
         (Does(adds_both, both=TwoResults()),),
     ],
-    ids=["out of place", "numbers from 0 on", "pooled", "both paths", "no skip", "behind a norm", "returned"],
+    ids=["shared", "out of place", "numbers from 0 on", "pooled", "both paths", "no skip", "behind a norm", "returned"],
 )
 def test_other_activations_in_place_are_fine(blocks: tuple[nn.Module, ...]) -> None:
     assert of_rule(network(*blocks), "in-place-before-skip", IMAGE) == []

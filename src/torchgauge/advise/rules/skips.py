@@ -76,6 +76,10 @@ def _branch(evidence: Evidence, written: OpRecord, total: OpRecord) -> str | Non
     other, shape = evidence.flow.source(total, 1 - own), written.signature.outputs[0].shape
     if other is None or {spec.shape for spec in total.signature.inputs} != {shape}:
         return None
+    # A module with several names is used in several places, and its path is that of the first.
+    records = [evidence.modules.get(op.module) for op in (written, other)]
+    if any(each is not None and each.aliases for each in records):
+        return None
     common = common_path([written.module, other.module])
     is_below = common != total.module and is_within(common, total.module)
     record = evidence.modules.get(common)
