@@ -79,7 +79,7 @@ H200 = {"float64": 34e12, "float32": 67e12, "tf32": 494.7e12, "float16": 989.4e1
 SHORTEST_S = 6e-7
 # Replays of one kernel that differ by more than this say nothing.
 MOST_SPREAD = 0.5
-# The models that a kernel occurs in are kept up to this number; with more of them it is nobody's in particular.
+# The models that a kernel occurs in are kept up to this number; with more of them it belongs to no model.
 MOST_MODELS = 6
 MOST_PARAMETER = 7.9  # of the plain models, as a table keeps them
 UNNAMED = "a model of the list"  # where a list of calls does not say which, as in `kernel_draws`
@@ -120,18 +120,18 @@ def gather(folders: Sequence[Path], output: Path) -> int:
             number, seconds, spread = json.loads(line)
             if not seconds or seconds < SHORTEST_S or spread >= MOST_SPREAD:
                 continue
-            told, cold, models = calls[number]
+            stored, cold, models = calls[number]
             specs = [
                 [
                     [spec["shape"], spec["dtype"], spec["stride"], spec["stored"], spec["index_bytes"]]
-                    for spec in told[side]
+                    for spec in stored[side]
                 ]
                 for side in ("inputs", "outputs")
             ]
-            kept = {name: value for name, value in told["attributes"].items() if name in ATTRIBUTES}
-            cost = [told["cost"][name] for name in ("flops", "bytes_read", "bytes_written")]
+            kept = {name: value for name, value in stored["attributes"].items() if name in ATTRIBUTES}
+            cost = [stored["cost"][name] for name in ("flops", "bytes_read", "bytes_written")]
             flags = "".join("01"[bool(flag)] for flag in cold)
-            call = [told["op"], told["overload"], told["category"], *specs, kept, cost, flags]
+            call = [stored["op"], stored["overload"], stored["category"], *specs, kept, cost, flags]
             found[json.dumps(call, sort_keys=True)].append([*call, models[:MOST_MODELS], seconds, spread])
         by_call |= found
     rows = [row for _, several in sorted(by_call.items()) for row in several]
@@ -270,7 +270,7 @@ SAME_PLACE, SAME_OFFSET = 0.75, 0.055
 
 
 def thinned(at: Floats, offsets: Floats) -> tuple[Floats, Floats]:
-    """The rows of a kind without those that a neighbour speaks for."""
+    """The rows of a kind without those that a neighbour predicts well."""
     kept: list[int] = []
     for number in range(len(offsets)):
         near = np.abs(offsets[kept] - offsets[number]) < SAME_OFFSET

@@ -50,7 +50,7 @@ def stage(
 
     updated = [0.0]
 
-    def tell(done: int, total: int, part: str) -> None:
+    def report_progress(done: int, total: int, part: str) -> None:
         if time.monotonic() - updated[0] >= REFRESH_S or done == total:
             updated[0] = time.monotonic()
             line = describe or (lambda done, total, part: f"{name}: {part} ({done:,} of {total:,}) …")
@@ -59,7 +59,7 @@ def stage(
     timer = Timer(PATIENCE_S, status.start)
     timer.start()
     try:
-        yield tell
+        yield report_progress
     finally:
         timer.cancel()
         timer.join()
@@ -76,12 +76,12 @@ def steps(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
 
     before, after = ("", "\n") if is_dumb_terminal() else (_CLEAR, "")
 
-    def tell(done: int, total: int, part: str) -> None:
+    def report_progress(done: int, total: int, part: str) -> None:
         sys.stderr.write(f"{before}{name}: {visible(part)} ({done + 1:,} of {total:,}) …{after}")
         sys.stderr.flush()
 
     try:
-        yield tell
+        yield report_progress
     finally:
         sys.stderr.write(before)
         sys.stderr.flush()
@@ -124,8 +124,8 @@ def import_torch(*, shown: bool | None = None) -> None:
 @contextmanager
 def transfer(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
     """Like `stage`, for bytes: the amount, the total, the rate and the remaining time."""
-    with stage(name, shown=shown, describe=Transfer(name).line) as tell:
-        yield tell
+    with stage(name, shown=shown, describe=Transfer(name).line) as report_progress:
+        yield report_progress
 
 
 class Transfer:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 Bomb = Callable[[Path], list[str]]
 DATA_BYTES = 3 << 30  # torch and transformers take a third of it
@@ -70,12 +71,16 @@ def main(module: str, folder: Path, names: list[str]) -> None:
 
 
 def _lower_limits() -> None:
-    from torchgauge.capture import recorder, values
-    from torchgauge.checkpoint import limits
-    from torchgauge.source import config_limits
-
-    recorder.MAX_OPS, recorder.MAX_STEPS, recorder.MAX_TENSORS, values.MAX_WORK = 1 << 11, 1 << 16, 1 << 16, 1 << 25
-    limits.PATH_STEPS, config_limits.MOST_REGISTERED = 30_000, 1 << 13
+    limits = {
+        "capture.recorder.MAX_OPS": 1 << 11,
+        "capture.recorder.MAX_STEPS": 1 << 16,
+        "capture.recorder.MAX_TENSORS": 1 << 16,
+        "capture.values.MAX_WORK": 1 << 25,
+        "checkpoint.limits.PATH_STEPS": 30_000,
+        "source.config_limits.MOST_REGISTERED": 1 << 13,
+    }
+    for name, value in limits.items():
+        mock.patch(f"torchgauge.{name}", value).start()
 
 
 def _load_libraries() -> None:

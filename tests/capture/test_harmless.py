@@ -22,7 +22,7 @@ from torchgauge.capture import SETTINGS
 
 
 class Runs(nn.Module):
-    """Does what it is told to, then its own work; `looks`: at its data, so that the run is a real one."""
+    """Does what the test asks for, then its usual work; `looks`: reads tensor values, so that the run is a real one."""
 
     def __init__(self, act: Callable[[], object], *, looks: bool = False, raises: bool = False) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def test_an_analysis_works_inside_modes_traces_and_compiled_code() -> None:
 
 
 @pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.grad])
-def test_inside_a_function_transform_one_is_told_to_go_outside(transform: Any) -> None:
+def test_inside_a_function_transform_the_error_says_to_call_it_outside(transform: Any) -> None:
     with pytest.raises(tg.InputError, match=r"torch\.func.*outside"):
         transform(lambda x: (analyzed_macs(), x.sum())[1])(torch.ones(3))
     assert analyzed_macs() == 32

@@ -153,7 +153,7 @@ def keeping(keep: Callable[[Any], Any], *, raises: bool) -> nn.Module:
 @pytest.mark.parametrize(
     ("place", "raises"), [*((place, False) for place in PLACES), ("a dict", True), ("an object", True)]
 )
-def test_what_a_forward_keeps_outside_its_model_is_gone(place: str, raises: bool) -> None:
+def test_objects_that_a_forward_keeps_outside_its_model_are_freed(place: str, raises: bool) -> None:
     keep, look, expected = PLACES[place]
     model = keeping(keep, raises=raises)
     if raises:
@@ -193,7 +193,7 @@ def test_a_hook_of_the_user_gets_nothing_fake() -> None:
     assert [type(feature) for feature in features] == [Tensor]
 
 
-def test_a_place_that_nobody_could_know_is_named_in_the_warnings() -> None:
+def test_an_unexpected_place_is_named_in_the_warnings() -> None:
     hidden: list[Any] = [SimpleNamespace(values=[{"last": ["before"]}])]
 
     def find() -> Any:  # by no name that the forward uses
@@ -207,7 +207,7 @@ def test_a_place_that_nobody_could_know_is_named_in_the_warnings() -> None:
             frame.f_locals["hidden"][0].values[0]["last"] = x + 1
             return x
 
-    test = test_a_place_that_nobody_could_know_is_named_in_the_warnings
+    test = test_an_unexpected_place_is_named_in_the_warnings
     found = tg.analyze(Sneaks(), input_size=(3, 4))
     assert hidden[0].values == [{}]
     assert any("unknown" in warning and "'last'" in warning for warning in found.capture.run.warnings)
@@ -237,7 +237,7 @@ class Appends(nn.Module):
         return layer.keys if bool(x.sum() == 0) or cache.seen else x
 
 
-def test_objects_given_as_inputs_come_back_as_they_were() -> None:
+def test_objects_given_as_inputs_are_unchanged() -> None:
     cache = Cache()
     keys = cache.layers[0].keys
     found = tg.analyze(Appends(), inputs=(torch.ones(1, 1, 4), cache))
@@ -355,7 +355,7 @@ SLOTTED.state = torch.zeros(())
 """
 
 
-def test_what_a_script_has_just_defined_stays_and_has_what_it_had() -> None:
+def test_objects_that_a_script_has_just_defined_are_unchanged() -> None:
     namespace: dict[str, Any] = {"__name__": "just_now"}
     exec(WRITTEN_JUST_NOW, namespace)
     model = namespace["Remembers"]()

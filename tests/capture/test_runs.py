@@ -17,7 +17,7 @@ def test_a_branch_on_float_data_is_run_for_real_and_said_so() -> None:
     low, high = tg.analyze(model, inputs=-torch.ones(2, 8)), tg.analyze(model, inputs=torch.ones(2, 8))
     assert (low.totals.macs, high.totals.macs) == (2 * 8 * 32, 2 * 8 * 16)
     assert low.capture.run.mode == "real"
-    assert "looks at the values" in str(low.capture.run.reason)
+    assert "reads tensor values" in str(low.capture.run.reason)
 
 
 def test_a_branch_on_float_data_on_meta_says_what_to_do() -> None:

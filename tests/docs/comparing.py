@@ -22,7 +22,7 @@ def matches(shown: str, given: str, *, by_shape: bool = False) -> bool:
 
 
 def _lines_match(wanted: list[str], found: list[str]) -> bool:
-    """`reached[n]` tells whether the wanted lines so far can end at the n-th found one."""
+    """`reached[n]`: whether the wanted lines so far can end at the n-th found one."""
     reached = [True] + [False] * len(found)
     for line in wanted:
         if line.strip() == ANYTHING:

@@ -219,7 +219,7 @@ def test_a_token_reaches_the_chosen_of_the_experts_that_are_slices(combine: Any)
 
 
 @pytest.mark.parametrize("combine", [all_stacked, weighted_inputs])
-def test_experts_that_are_all_computed_are_told(combine: Any) -> None:
+def test_experts_that_are_all_computed_are_reported(combine: Any) -> None:
     found = tg.analyze(Stacked(combine), input_size=(TOKENS, WIDTH))
     assert any("all 6 experts are computed for every token" in text for text in found.capture.run.warnings)
     assert found.totals.macs == TOKENS * (WIDTH * EXPERTS + EXPERTS * 2 * WIDTH * INNER)
@@ -363,7 +363,7 @@ def soft(model: Any, x: Tensor, scores: Tensor) -> Tensor:
      (Routed(soft), (2, 3, WIDTH))],
     ids=["tokens", "codebook", "neighbours", "soft"],
 )  # fmt: skip
-def test_what_is_not_routed_is_reached_whole(model: nn.Module, shape: tuple[int, ...]) -> None:
+def test_without_routing_all_parameters_are_active(model: nn.Module, shape: tuple[int, ...]) -> None:
     totals = tg.analyze(model, input_size=shape).totals
     assert totals.active_params == totals.params
 

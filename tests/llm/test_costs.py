@@ -189,7 +189,7 @@ def test_a_loop_over_chunks_is_extended_exactly(monkeypatch: pytest.MonkeyPatch)
     assert found._point(300, 1, 0)["extended_from"] is None  # shorter than what it would be extended from
 
 
-def test_figures_that_are_no_polynomial_are_not_extended() -> None:
+def test_only_polynomial_figures_are_extrapolated() -> None:
     lengths = [10, 20, 30, 40, 50]
     assert extended(lengths, [n * n + 3 for n in lengths], 1000) == 1_000_003
     assert extended(lengths, [{"a": [n]} for n in lengths], 1000) == {"a": [1000]}

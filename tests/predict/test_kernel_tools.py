@@ -26,17 +26,18 @@ from torchgauge.predict import (
     Place,
     Product,
     Rates,
+    Streaming,
     Tiled,
     TileModel,
     Tiling,
     attention_microseconds,
+    closest_parameters,
     combined_error,
     locate,
     planted,
     read_table,
     write_table,
 )
-from torchgauge.predict.blocks import Streaming, closest
 
 
 @pytest.fixture
@@ -241,7 +242,7 @@ def test_a_transposed_convolution_does_the_work_of_its_filters_once() -> None:
 
 
 @pytest.mark.parametrize(("width", "kind"), [(32, "grouped"), (48, "odd-grouped")])
-def test_groups_as_wide_as_a_power_of_two_are_a_kind_of_their_own(width: int, kind: str) -> None:
+def test_groups_as_wide_as_a_power_of_two_are_a_separate_kind(width: int, kind: str) -> None:
     data, weight = TensorSpec((8, 4 * width, 14, 14)), TensorSpec((4 * width, width, 3, 3))
     settings = {"groups": 4, "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False}
     call = Signature("aten::convolution", "", "convolution", "counted", (), (data, weight), (data,), settings,
@@ -463,7 +464,7 @@ def test_drawn_functions_become_the_calls_that_a_forecast_looks_up(monkeypatch: 
             assert list(signature["outputs"][0]["shape"]) == shapes[0]
 
 
-def test_short_kernels_are_listed_again_as_they_were(tmp_path: Path, tools: Any) -> None:
+def test_short_kernels_are_listed_again_unchanged(tmp_path: Path, tools: Any) -> None:
     (tmp_path / "a").mkdir()
     with gzip.open(tmp_path / "a" / "signatures.jsonl.gz", "wt") as file:
         for call in (product(64, 32, 16), product(8192, 8192, 8192), relu(1024)):
@@ -594,8 +595,8 @@ def test_a_short_list_has_some_of_everything_and_nothing_twice(monkeypatch: pyte
 def test_an_unmeasured_group_is_like_the_median_of_those_most_like_it() -> None:
     names = ("1 group_norm first", "1 group_norm_backward last", "26 add first", "26 mul first", "26 relu first")
     known = {name: np.array([float(number)]) for number, name in enumerate(names)}
-    assert closest(known, "26 mul first") == [3]
-    assert closest(known, "1 group_norm last") == [0]  # the op decides, not the layout
-    assert closest(known, "26 item first") == [3]  # of 2, 3 and 4
+    assert closest_parameters(known, "26 mul first") == [3]
+    assert closest_parameters(known, "1 group_norm last") == [0]  # the op decides, not the layout
+    assert closest_parameters(known, "26 item first") == [3]  # of 2, 3 and 4
     # Another group in the table does not change what an unmeasured one takes.
-    assert closest(known | {"26 abs first": np.array([3.2])}, "26 item first") == pytest.approx(3.1)
+    assert closest_parameters(known | {"26 abs first": np.array([3.2])}, "26 item first") == pytest.approx(3.1)

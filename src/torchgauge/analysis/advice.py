@@ -347,7 +347,7 @@ def verify_advice(
     else:
         how: dict[str, Any] = {"device": request.device, "dtype": request.dtype, "train": request.train}
         seconds = read_budget()
-        with steps("verifying", shown=progress) as tell:
+        with steps("verifying", shown=progress) as report_progress:
             try:
                 require_device(request.device)
                 if not rows:
@@ -358,7 +358,7 @@ def verify_advice(
                     applied(settings, request.device),
                     ready(real.model, traced.candidate, **how, is_owned=real.is_owned) as subject,
                 ):
-                    return verify(Bench(subject, capture, request.train, seconds), rows, tell, setup)
+                    return verify(Bench(subject, capture, request.train, seconds), rows, report_progress, setup)
             # Building the model is the code of others, which may raise anything.
             except (Exception, SystemExit, KeyboardInterrupt) as error:
                 reason = failure_text(error)

@@ -159,9 +159,9 @@ def analyze(
     with errors_as_torchgauge(stored_path(target)):
         # With torch loaded a collection takes about 50 ms, and a first analysis triggers many.
         is_live = not isinstance(target, str | os.PathLike)
-        with stage("analysing", shown=progress) as tell, collector_paused() if is_live else nullcontext():
+        with stage("analysing", shown=progress) as report_progress, collector_paused() if is_live else nullcontext():
             opened = Opened(unwrapped(target), code, allow_pickle)
-            source, asked_device, pretended = open_source(opened, target, silence, device, runs, tell)
+            source, asked_device, pretended = open_source(opened, target, silence, device, runs, report_progress)
             request = Request(asked_device, given.dtype, mode == "train", source.build_real)
             capture, traced = static_run(source, given, replace(request, device=pretended))
         metered: EnergyFacts | None = None

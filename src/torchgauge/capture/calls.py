@@ -129,7 +129,7 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
     def cond(
         _: object, op: object, condition: object, yes: Function, no: Function, operands: Sequence[object] = ()
     ) -> object:
-        recorder.budget.spend_steps()  # where branches are nested, each is priced anew for every one around it
+        recorder.budget.spend_steps()  # where branches are nested, each is costed again for every enclosing one
         try:
             is_true = bool(condition)
         except DataDependent:

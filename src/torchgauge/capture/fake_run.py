@@ -21,7 +21,7 @@ from torchgauge.capture.argument_checks import INDEXING, check_call, check_indic
 from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
 from torchgauge.capture.copier import Copier
 from torchgauge.capture.fake_tensor import (
-    MADE_UP,
+    INFERRED_INPUT,
     WORKS_ON_SPARSE,
     Census,
     DataDependent,
@@ -154,7 +154,7 @@ class FakeRun(TorchDispatchMode):
         spec = self._spec(tensor, dtype)
         fake = make_fake(spec, Storage(spec.nbytes, self.recorder.ledger))
         self._know(fake, values.constant(self.knowledge, tensor, floats=False))
-        fake.storage_.assumed = "" if self._strict else MADE_UP
+        fake.storage_.assumed = "" if self._strict else INFERRED_INPUT
         self._adopted[id(tensor)] = (tensor, fake)
         return fake
 
@@ -202,7 +202,7 @@ class FakeRun(TorchDispatchMode):
 
     def note_assumption(self, read: Iterable[FakeTensor]) -> None:
         """The model reads values; say what they rest on where they were assumed."""
-        if (assumption := values.assumption_of(read)) not in ("", MADE_UP):
+        if (assumption := values.assumption_of(read)) not in ("", INFERRED_INPUT):
             self.recorder.warn(assumption)
             self.recorder.has_read_assumed_values = True
 
@@ -297,7 +297,7 @@ class FakeRun(TorchDispatchMode):
         self._replay(self._planner.plan(fake_call, inferred=()), fake_call.tensors)
 
     def _computed_scores(self, call: FakeCall) -> int | None:
-        """Of a flex attention; layers that share a mask share the count."""
+        """The number of scores that a flex attention computes; layers that share a mask share the count."""
         arguments = call.bind()
         mask = next(item for item in arguments["block_mask"] if isinstance(item, torch.Tensor))
         key = (id(mask), tuple(arguments["query"].shape), tuple(arguments["key"].shape))

@@ -116,8 +116,8 @@ class Ledger:
             self.released[born] = len(self.ops)
 
 
-# `Storage.assumed` of inputs that were made up for their shapes; the report does not repeat it for every value.
-MADE_UP = "an input that was made up"
+# `Storage.assumed` of inferred inputs; the report does not repeat it for every value.
+INFERRED_INPUT = "an inferred input"
 
 
 class Storage:
@@ -324,7 +324,7 @@ WORKS_ON_SPARSE = "works on sparse tensors"
 class DataDependent(Exception):  # noqa: N818 - a signal, not an error
     """The model needs a real run, mostly for values; `why` completes "the model …" in the report."""
 
-    def __init__(self, op: str, module: str = "", why: str = "looks at the values of its data") -> None:
+    def __init__(self, op: str, module: str = "", why: str = "reads tensor values") -> None:
         super().__init__(op)
         self.op = op
         self.module = module

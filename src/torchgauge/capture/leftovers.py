@@ -106,7 +106,7 @@ class Variables:
                     slot.__delete__(holder)
             remarks += take_out(holder, poisoned)  # it may have a __dict__ too
         elif id(holder) in self._namespaces:
-            # Only what is poisoned: a flag set in the run may stand for what cannot be undone (a library is loaded).
+            # Only what is poisoned: a flag set in the run may record what cannot be undone (a library is loaded).
             existing = self._namespaces[id(holder)][1]
             for name in [name for name, value in holder.items() if id(value) in poisoned]:
                 if name in existing and name not in before:
@@ -369,4 +369,4 @@ def _is_set(slot: types.MemberDescriptorType, value: object) -> bool:
 
 
 def _removed(place: str) -> str:
-    return f"forward() kept tensors of the analysis in {place}: they were removed; the earlier content is unknown"
+    return f"forward() kept tensors of the analysis in {place}: they were removed; the previous values are lost"

@@ -64,7 +64,7 @@ class RealRun(TorchDispatchMode):
         return tensor
 
     def mark(self, tensor: torch.Tensor, origin: int) -> int:
-        """As in a run on fake tensors: memory that is given twice keeps the first origin."""
+        """Like a run on fake tensors: memory that is passed twice keeps the first origin."""
         self._note_foreign(tensor)
         return self._writers.setdefault(storage_key(tensor), origin)
 

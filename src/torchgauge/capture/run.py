@@ -1,4 +1,4 @@
-"""One pass over a model on fake tensors, with the first candidate input that runs; for real if it looks at its data."""
+"""One pass over a model on fake tensors, with the first input that runs; for real if the model reads tensor values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from torchgauge.source.allowed_ops import holds_foreign, mark_foreign
 from torchgauge.source.candidate import forward_signature
 from torchgauge.units import format_names
 
-# A registry model that looks at its data is built once more with real parameters up to this size.
+# A registry model that reads tensor values is built again with real parameters up to this size.
 _REBUILD_LIMIT_BYTES = 4 << 30
 _NAMED_LAYERS = 3  # that one warning names
 
@@ -138,7 +138,7 @@ def _trace(model: nn.Module, candidate: Candidate, request: Request) -> Trace:
     try:
         return trace_fake(model, candidate, request)
     except DataDependent as signal:
-        # The model looks at its data: run it for real, or use upper bounds if that is not possible.
+        # The model reads tensor values: run it for real, or use upper bounds if that is not possible.
         where = f" in '{signal.module}'" if signal.module else ""
         reason = f"the model {signal.why} ({signal.op}{where})"
         failure: ForwardError | None = None
@@ -278,7 +278,7 @@ class _Outcome:
 
 
 def _outcome(output: object, run: FakeRun | RealRun, request: Request, reason: str | None = None) -> _Outcome:
-    """Of a run that is still going on."""
+    """The outcome of a run that is still in progress."""
     writers = {run.writer_of(tensor) for tensor in tensors_within(output)}
     results = tuple(sorted(writer for writer in writers if writer is not None and writer >= 0))  # without inputs
     recorder = run.recorder

@@ -33,7 +33,7 @@ def train_step(
     """Run backward and optimizer step under `run`; the gradients to start from are made outside it."""
     roots = gradient_roots(output)
     if not roots:
-        raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
+        raise InputError("nothing to train: no floating-point output depends on a parameter that requires a gradient")
     gradients = [gradient_of(root) for root in roots]
     # The first step makes torch import code that runs ops: it is taken here, outside the run.
     optimizer = make_optimizer([torch.nn.Parameter(torch.empty(0))])

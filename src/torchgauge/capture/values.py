@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchgauge.capture.fake_tensor import MADE_UP, DataDependent, FakeTensor, Storage
+from torchgauge.capture.fake_tensor import INFERRED_INPUT, DataDependent, FakeTensor, Storage
 from torchgauge.capture.op_call import Arguments, FakeCall
 from torchgauge.capture.structure import is_subclass, map_tensors, tensors_in
 from torchgauge.nested import find_all
@@ -102,7 +102,7 @@ def _sorting_steps(call: FakeCall) -> int:
 def assumption_of(tensors: Iterable[FakeTensor]) -> str:
     """The assumption that the content of the tensors depends on; "" where it is known."""
     found = [fake.storage_.assumed for fake in tensors if fake.storage_.assumed]
-    return next((each for each in found if each != MADE_UP), MADE_UP if found else "")
+    return next((each for each in found if each != INFERRED_INPUT), INFERRED_INPUT if found else "")
 
 
 def attach(knowledge: Knowledge, built: object, real: object, assumed: str) -> None:

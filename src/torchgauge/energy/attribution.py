@@ -57,7 +57,7 @@ def op_groups_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[O
 
 
 def heavy_op_groups(kinds: Sequence[OpGroup], *, share: float, most: int) -> list[OpGroup]:
-    """As many as make up `share` of the time, but at most `most`."""
+    """The groups that make up `share` of the time, at most `most` of them."""
     total, chosen, covered = sum(kind.seconds for kind in kinds), [], 0.0
     for kind in kinds[:most]:
         if covered >= share * total or not kind.seconds:

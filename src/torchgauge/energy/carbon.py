@@ -21,7 +21,7 @@ SECONDS_PER_YEAR = 365 * 24 * 3600
 # Samples per second, continuously, if no rate is given: stated with the figure, so that it can be scaled.
 REFERENCE_RATE_PER_S = 1.0
 BATCH_OF_INFERENCES = 1000
-BOUNDARY = "the device's own energy in use; not the host, its making, or the network"
+BOUNDARY = "energy that the device uses; excludes the host, manufacturing and the network"
 _SOURCE = "Ember, Yearly Electricity Data (2025), processed by Our World in Data; life cycle, generation"
 # Common alternatives to ISO's GB and GR.
 _OTHER_SPELLINGS = {"UK": "GB", "EL": "GR"}
@@ -89,7 +89,7 @@ def footprint(
     *,
     has_default: bool = False,
 ) -> Footprint | None:
-    """As requested; without a request the world's grid if `has_default`, else None."""
+    """The requested footprint; without a request that of the world's grid if `has_default`, else None."""
     if country is not None and intensity is not None:
         raise UsageError("give either a country (--carbon) or an intensity (--carbon-intensity), not both")
     is_default = has_default and country is None and intensity is None

@@ -217,7 +217,7 @@ def tokens_per_run(subject: Subject) -> int | None:
 
 
 def _place(device: torch.device) -> str:
-    """As meters call it: CUDA_VISIBLE_DEVICES is torch's to resolve."""
+    """The device as meters name it: torch resolves CUDA_VISIBLE_DEVICES."""
     if device.type == "cuda":
         return f"cuda:{device.index if device.index is not None else torch.cuda.current_device()}"
     return device.type

@@ -99,17 +99,17 @@ def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> Measuremen
     doubts = []
     precision = timed.precision
     if timed.is_warmup_only:
-        doubts.append("it ended during the warm-up: the latency is that of the warm-up runs")
+        doubts.append("the measurement ended during the warm-up: the latency is that of the warm-up runs")
     if precision is not None and precision > 0.02:
         known = format_whole_percent(precision)
-        doubts.append(f"the median is known to ±{known} only: the machine is too noisy, or the budget too short")
+        doubts.append(f"the median is only known to ±{known}: the machine is too noisy, or the budget too short")
     drift = timed.drift
     if drift is not None and abs(drift) > _MAX_DRIFT:
         change = f"{format_whole_percent(abs(drift))} {'more' if drift > 0 else 'less'} time than the first"
         doubts.append(f"the machine's speed changed: the second half of the runs took {change}")
     if noted.is_loud:
         used = format_whole_percent(noted.others_share)
-        doubts.append(f"other processes used {used} of the machine while it was measured")
+        doubts.append(f"other processes used {used} of the machine during the measurement")
     return {
         "latency": timed.figures(items_per_run(subject)),
         "device": str(subject.device),

@@ -175,7 +175,9 @@ class TrainingStep:
     def _backward(self, output: object) -> None:
         roots = gradient_roots(output)
         if not roots:
-            raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
+            raise InputError(
+                "nothing to train: no floating-point output depends on a parameter that requires a gradient"
+            )
         torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
 
     @contextmanager

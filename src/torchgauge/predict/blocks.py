@@ -7,7 +7,7 @@ takes as long as its traffic, or as its busiest thread or block: kernels share o
 some give all channels of a pixel to one thread. As with products (`tiles`), a kernel's distance from this model varies
 far more slowly with the sizes than its distance from a roofline.
 
-The parameters are fitted to measured kernels by tools/kernel_tables.py; a table has them beside its rows.
+The parameters are fitted to measured kernels by tools/kernel_tables.py; a table stores them with its rows.
 """
 
 from __future__ import annotations
@@ -208,12 +208,12 @@ class BlockModel:
 
     def octaves(self, blocks: Sequence[Blocks], bytes_per_s: float) -> NDArray[np.float64]:
         """The base-2 logarithm of seconds, of each."""
-        given = np.array([closest(self.parameters, one.work.group) for one in blocks])
+        given = np.array([closest_parameters(self.parameters, one.work.group) for one in blocks])
         sizes = np.array([one.work.sizes(one.flops_per_s, one.nbytes) for one in blocks])
         return np.log2(self.microseconds(given, sizes, bytes_per_s) * 1e-6)
 
 
-def closest(parameters: Mapping[str, NDArray[np.float64]], group: str) -> NDArray[np.float64]:
+def closest_parameters(parameters: Mapping[str, NDArray[np.float64]], group: str) -> NDArray[np.float64]:
     """Of a group that was not measured, the medians of the parameters of those most like it: with the same first word
     (a class of ops, a library), the same second one (an op), and the most others in common."""
     if group in parameters:

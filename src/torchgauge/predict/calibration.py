@@ -111,7 +111,7 @@ def calibrate_kernels(
     measured: str,
     *,
     seconds: float = 100.0,
-    tell: Progress | None = None,
+    progress: Progress | None = None,
     clock: Clock = time.perf_counter,
 ) -> Path:
     """Measure layers of many sizes for about `seconds`, and save their times. With one thread `time.process_time` is a
@@ -128,8 +128,8 @@ def calibrate_kernels(
     ends, first_ends = started + seconds, started + seconds * (_FIRST_ROUND if rounds > 1 else 1.0)
 
     def is_over(end: float, count: int) -> bool:
-        if tell is not None and count % 20 == 0:
-            tell(int(100 * (time.monotonic() - started) / seconds), 100, f"{device} kernels")
+        if progress is not None and count % 20 == 0:
+            progress(int(100 * (time.monotonic() - started) / seconds), 100, f"{device} kernels")
         return time.monotonic() > end
 
     with torch.inference_mode():

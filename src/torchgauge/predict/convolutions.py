@@ -31,7 +31,7 @@ class Workspace(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """Of two dimensions; one of one dimension has a height of 1."""
+    """A convolution in two dimensions; in one dimension its height is 1."""
 
     batch: int
     in_channels: int
@@ -63,7 +63,7 @@ class Convolution(NamedTuple):
 
     @property
     def elements(self) -> tuple[int, int, int]:
-        """Of the input, the output and the weights."""
+        """Numbers of elements of the input, the output and the weights."""
         reach = [self.dilation * (kernel - 1) for kernel in (self.kernel_height, self.kernel_width)]
         if self.transposed:
             sides = [
@@ -85,7 +85,7 @@ class Convolution(NamedTuple):
 def workspace(shape: Convolution, which: str, *, itemsize: int, channels_last: bool) -> Workspace:
     name = f"{'fp32' if itemsize >= 4 else 'bf16'}-{'nhwc' if channels_last else 'nchw'}"
     column = _FORMATS.index(name) * len(PASSES) + PASSES.index(which)
-    measured = _table().get(shape)
+    measured = measured_workspaces().get(shape)
     if measured is not None:
         return Workspace(measured[column], measured[column], measured[column])
     return estimate(shape, column)
@@ -100,19 +100,19 @@ _BATCH_WEIGHT = 0.1  # the same layer at another batch is nearer than another la
 
 def estimate(shape: Convolution, column: int) -> Workspace:
     """From the nearest other shapes of the same kind, else of any: the size of the nearest, the range of several."""
-    nearest, is_common = _nearest(shape)
+    nearest, is_common = nearest_convolutions(shape)
     itemsize = 4 if _FORMATS[column // len(PASSES)].startswith("fp32") else 2
-    found = [_carried_over(shape, other, _table()[other][column], itemsize) for other in nearest]
+    found = [_carried_over(shape, other, measured_workspaces()[other][column], itemsize) for other in nearest]
     error = (_MARGIN if is_common else _WIDE_MARGIN) * sum(shape.elements) * itemsize
     return Workspace(found[0], max(0, int(min(found) - error)), int(max(found) + error))
 
 
 @lru_cache(maxsize=4096)
-def _nearest(shape: Convolution) -> tuple[list[Convolution], bool]:
+def nearest_convolutions(shape: Convolution) -> tuple[list[Convolution], bool]:
     """The nearest shapes in the table, and whether it has enough of this kind."""
     kinds, here = _kinds(), shape.place
     alike = kinds.get(shape.kind)
-    is_known = shape in _table()  # then one of its kind is the shape itself
+    is_known = shape in measured_workspaces()  # then one of its kind is the shape itself
     count = 0 if alike is None else len(alike.shapes) - is_known
     groups = [alike] if alike is not None and count else [*kinds.values()]
     near: list[Convolution] = []
@@ -145,7 +145,7 @@ _COPIES = sorted(product(range(3), range(3), range(4)), key=sum)
 
 
 @cache
-def _table() -> dict[Convolution, list[int]]:
+def measured_workspaces() -> dict[Convolution, list[int]]:
     document = json.loads((Path(__file__).parent / "convolutions.json").read_text(encoding="utf-8"))
     return {Convolution(*shape): row for shape, row in document["rows"]}
 
@@ -161,6 +161,6 @@ class _Group(NamedTuple):
 def _kinds() -> dict[tuple[object, ...], _Group]:
     """The shapes of the table by kind."""
     found: dict[tuple[object, ...], list[Convolution]] = {}
-    for shape in _table():
+    for shape in measured_workspaces():
         found.setdefault(shape.kind, []).append(shape)
     return {kind: _Group(shapes, np.array([shape.place for shape in shapes])) for kind, shapes in found.items()}

@@ -101,7 +101,7 @@ def cold_inputs(ops: Sequence[OpRecord]) -> list[tuple[bool, ...]]:
 
 
 def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
-    """Where a call lies."""
+    """The place of a call in the tables."""
     name = signature.op.partition("::")[2].removesuffix("_")
     tensors = signature.inputs
     cold_bytes = float(sum(spec.distinct_bytes for spec, is_cold in zip(tensors, cold, strict=False) if is_cold))
@@ -717,12 +717,12 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
         float(next((dim for dim in _list(attributes.get("dim")) if isinstance(dim, int)), _NO_DIMENSION)),
         float(outputs[1].numel if len(outputs) > 1 else -1),
     )  # fmt: skip
-    # A group of the plain model: the class first, then what tells its kernels apart. Along the innermost dimension a
+    # A group of the plain model: the class first, then what distinguishes its kernels. Along the innermost dimension a
     # block takes a row, along others a thread takes a column.
     is_copy = name.startswith(("upsample_bilinear", "upsample_nearest")) and inputs[0].shape == outputs[0].shape
     way = "across" if group in _ALONG_CLASSES and inner > 1 else "copy" if is_copy else ""
-    told = f"{group} {name} {layout} {mode} {kind.partition(f'{mixed} {mode} ')[2] if group == 0 else way}".rstrip()
-    return kind, at, traits, Streaming(told, outer, middle, inner, large.numel, float(signature.cost.flops))
+    label = f"{group} {name} {layout} {mode} {kind.partition(f'{mixed} {mode} ')[2] if group == 0 else way}".rstrip()
+    return kind, at, traits, Streaming(label, outer, middle, inner, large.numel, float(signature.cost.flops))
 
 
 _FAMILIES = (

@@ -322,7 +322,7 @@ class Prediction:
 
     @cached_property
     def _replays(self) -> tuple[Replay, ...]:
-        """As is likely, and with the least and the most that workspaces may take."""
+        """The likely replay, and those with the smallest and the largest workspaces."""
         if not self.trace.workspace_range:
             return (self.replay,)
         replay = partial(replay_graph if self.is_graph else replay_steps, self.trace, self.settings)
@@ -347,7 +347,7 @@ class Prediction:
         return self.reserved_bytes + self.context_bytes
 
     def _spans(self) -> tuple[Bounds, Bounds, Bounds]:
-        """Of what is allocated, of what is reserved, of the context."""
+        """Bounds of the allocated and the reserved memory, and of the context."""
         times = 1 if self.device.is_measured else 2
         low, high = (1.0, 1.0) if self.device.is_measured else _CONTEXT_RANGE
         allocated = self._around("allocated_bytes", _ALLOCATED_MARGIN * times, 0)
@@ -369,7 +369,7 @@ class Prediction:
         }
 
     def _required_span(self, allocated: Bounds) -> Bounds:
-        """As far from the likely value as what is allocated is, in proportion."""
+        """Scaled like the bounds of the allocated memory."""
         ratio = self.required_bytes / self.allocated_bytes
         return Bounds(int(allocated.low * ratio), int(allocated.high * ratio))
 

@@ -123,8 +123,8 @@ class Host:
 
     @classmethod
     def of(cls, facts: Mapping[str, float] | None) -> Host:
-        """As calibration measured it; without (or from a file that an earlier version wrote) that of the H200 machines
-        that the costs were fitted on."""
+        """The calibrated host; without a calibration (or with one of an earlier version) that of the H200 machines that
+        the costs were fitted on."""
         if not facts or "forward_s" not in facts:
             return cls(**_fitted()[1], source="not calibrated: typical of H200 machines")
         # Where cuDNN has no attention, calibration measures no plan.

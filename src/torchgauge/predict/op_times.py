@@ -11,7 +11,7 @@ from torchgauge.facts.predictions import PredictedRow
 
 def times_of(ops: Sequence[OpRecord], timed: Sequence[OpForecast]) -> PredictedTimes:
     """Members of the rows of an analysis. The device runs other ops than the analysis saw (cuDNN's attention in place
-    of the CPU's): each timed op is put to the op of its module that it stands for."""
+    of the CPU's): each timed op is assigned to the op of its module that it replaces."""
     modules: dict[str, list[OpForecast]] = {}
     for row in timed:
         for path in enclosing_paths(row["module"]):

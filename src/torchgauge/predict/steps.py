@@ -95,13 +95,13 @@ class Trace:
 
     @property
     def step_ops(self) -> list[OpRecord]:
-        """Of the steady step."""
+        """The ops of the steady step."""
         indices = (index for number, index in self.steps[1] if number == OP)
         return [self.ops[index] for index in indices if index < len(self.ops)]
 
     @property
     def step_flops(self) -> int:
-        """Of the steady step, recomputation included; ops without a formula count nothing."""
+        """FLOPs of the steady step, including recomputation; ops without a formula count as 0."""
         return sum(op.cost.flops or 0 for op in self.step_ops)
 
 
@@ -471,7 +471,7 @@ class StepRecorder(Recorder):
 
 
 def trace(model: nn.Module, candidate: Candidate, setting: Setting) -> Trace:
-    """Trace two steps on a copy of the model's structure. A model that looks at its data runs on assumed values where
+    """Trace two steps on a copy of the model's structure. A model that reads tensor values runs on assumed values where
     that is possible (balanced routing)."""
     with one_at_a_time, collector_paused(), undisturbed(model):
         context = contextvars.copy_context()
@@ -483,7 +483,7 @@ def trace(model: nn.Module, candidate: Candidate, setting: Setting) -> Trace:
             except DataDependent:
                 where = f" in '{signal.module}'" if signal.module else ""
                 raise InputError(
-                    f"the model {signal.why} ({signal.op}{where}), so its memory depends on the values of its tensors "
+                    f"the model {signal.why} ({signal.op}{where}), so its memory depends on them "
                     "and cannot be predicted without running it"
                 ) from signal
 
@@ -702,7 +702,7 @@ class Loop:
         return len(first)
 
     def drop_second_update(self) -> int:
-        """Where the second step is traced as a whole. The length of the first step."""
+        """For a run whose second step is traced in full. Returns the length of the first step."""
         if self._updates is not None:
             steady, end = self._updates.places[2:]
             del self.run.tape[steady:end]
@@ -726,9 +726,9 @@ class Loop:
             return own
         for value in tensors_within(output):
             if value.is_floating_point():
-                self.loss_used = "the mean of the squares of the first floating output, in float32"
+                self.loss_used = "the mean of the squares of the first floating-point output, in float32"
                 return value.float().pow(2).mean()
-        raise InputError("nothing to train: the model returns no floating tensor; give loss=")
+        raise InputError("nothing to train: the model returns no floating-point tensor; give loss=")
 
 
 @contextmanager

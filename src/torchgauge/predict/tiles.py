@@ -5,7 +5,7 @@ one that is nearly the fastest. So the time goes in steps as a size grows, and a
 varies far more slowly with the sizes than its distance from a roofline. Convolutions are products of pixels, channels
 and the weights of a filter; their gradients are two products.
 
-The parameters are fitted to measured kernels by tools/kernel_tables.py; a table has them beside its rows.
+The parameters are fitted to measured kernels by tools/kernel_tables.py; a table stores them with its rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.predict.blocks import Array, closest
+from torchgauge.predict.blocks import Array, closest_parameters
 
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (64, 32), (16, 64), (64, 16))
 _SPLITS = (1, 2, 4, 8, 16)
@@ -126,10 +126,10 @@ class TileModel:
     parameters: Mapping[str, NDArray[np.float64]]  # by group
 
     def octaves(self, tiled: Sequence[Tiled], bytes_per_s: float) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-        """Of each, the base-2 logarithm of seconds and the views of its first and its last product."""
+        """For each place: the base-2 logarithm of seconds, and the views of its first and last product."""
         rows = [(number, one, product) for number, one in enumerate(tiled) for product in one.tiling.products]
         owners = np.array([number for number, _, _ in rows])
-        given = np.array([closest(self.parameters, product.group) for _, _, product in rows])
+        given = np.array([closest_parameters(self.parameters, product.group) for _, _, product in rows])
         sizes = np.array(
             [sizes_of(product, one.tiling, one.flops_per_s, one.cold_bytes, one.nbytes) for _, one, product in rows]
         )

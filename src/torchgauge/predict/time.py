@@ -75,7 +75,7 @@ class Energy:
     high: float
 
     def joules(self, place: Place) -> float:
-        """Of the work of a kernel, in addition to the power of an idle or busy device during that time."""
+        """Energy of a kernel's work, in addition to the power of an idle or busy device during that time."""
         rate = self.per_flop_j.get(place.rate) or self.per_flop_j.get("float32", 0.0)
         warm = place.nbytes - place.cold_bytes
         return place.flops * rate + warm * self.per_byte_j + place.cold_bytes * self.per_cold_byte_j
@@ -213,7 +213,7 @@ def _rates_of(peaks: Peaks) -> dict[str, float]:
 
 
 def _energy_of(measured: Energy | None, origin: KernelTable | None, peaks: Peaks, *, is_own: bool) -> Energy | None:
-    """Of another device: power at the peak shared out as the origin shares it, idle power by the limit."""
+    """Energy of another device: peak power divided as for the origin, idle power by the limit."""
     if measured is None or origin is None or peaks.watts is None:
         return None
     if is_own:
@@ -346,10 +346,10 @@ def predict_ops(
     share = combined_error([(kernel.time.seconds * count, kernel.time.unsure) for kernel, count in distinct])
     # Python asks for a value: the host goes on when the device has computed it.
     waits = [op.signature.op == "aten::_local_scalar_dense" and op.phase == "forward" for op in ops]
-    ends = _simulate(devices, hosts, later, waits, is_serial=profile.is_serial)
+    ends = simulate_queues(devices, hosts, later, waits, is_serial=profile.is_serial)
     total = ends[-1] if ends else 0.0
     low, high = (
-        _simulate(
+        simulate_queues(
             [s * device_times for s in devices],
             [s * host_times for s in hosts],
             [s * host_times for s in later],
@@ -382,8 +382,8 @@ def predict_ops(
 
 
 class _Kernel(NamedTuple):
-    """The kernels of a call in a run, which equal calls share. `own_j` is what their work takes beside the power of the
-    device, which is `busy_w` more than that of an idle one; `times` is half of their 90 % interval as a factor."""
+    """The kernels of a call in a run, which equal calls share. `own_j` is the energy of their work without the device's
+    power, which is `busy_w` more than that of an idle one; `times` is half of their 90 % interval as a factor."""
 
     time: KernelTime
     place: Place
@@ -397,7 +397,7 @@ _MOST_LOCATED = 1 << 14
 
 
 def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
-    """Of each op, None where it launches nothing. Equal calls are looked up once."""
+    """One entry per op, None if it launches nothing. Equal calls are looked up once."""
     # Kernels take longer in a run than repeated: clocks fall, and the code of each has to be fetched.
     table = profile.table
     facts = {} if table is None else table.facts
@@ -480,7 +480,7 @@ def _hosts(
 _QUEUED_KERNELS = 1024
 
 
-def _simulate(
+def simulate_queues(
     devices: Sequence[float], hosts: Sequence[float], later: Sequence[float], waits: Sequence[bool], *, is_serial: bool
 ) -> list[float]:
     """When each op is done: the host launches one after the other, the device works off what was launched. Of an op

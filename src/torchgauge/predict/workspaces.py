@@ -191,7 +191,7 @@ class OpArguments:
         return bool(self.values[name])
 
     def numbers(self, name: str) -> list[int]:
-        """Of an argument that is a list, one number or left out (a dimension)."""
+        """The dimensions of an argument that is a list, a number or omitted."""
         found = self.values.get(name)
         return [found] if isinstance(found, int) else [*found] if isinstance(found, list | tuple) else []
 

@@ -98,7 +98,7 @@ class CodeCheck:
                 set_mode(model, train=train)
                 traced = trace(model, [self.traced.candidate], self.request)
                 capture = self._capture_of(traced)
-                # Of a model that looks at its data, other random weights may give results of other shapes.
+                # In a model that reads tensor values, other random weights may give other shapes.
                 is_same = self._is_rebuilt or _results(traced) == _results(self.traced)
                 if is_same and self._is_run:
                     is_same = _are_equal(self._side(self._copied()), self._side(model), tolerance)
@@ -159,7 +159,7 @@ class CodeCheck:
 
     @cached_property
     def _is_rebuilt(self) -> bool:
-        """Whether the model has no values and looks at its data: it was built again for its pass, with random weights,
+        """Whether the model has no values but reads them: it was built again for its pass, with random weights,
         and is built again for the check."""
         tensors = (*self.model.parameters(), *self.model.buffers())
         return self.traced.run.mode == "real" and any(tensor.is_meta for tensor in tensors)
@@ -167,7 +167,7 @@ class CodeCheck:
     @cached_property
     def _original(self) -> nn.Module:
         if self._is_rebuilt and self.request.build_real is None:
-            raise NotApplicableError("the model has no values, and cannot be built with some")
+            raise NotApplicableError("the model has no values and cannot be built with random ones")
         return self.model if not self._is_rebuilt or self.request.build_real is None else self.request.build_real()
 
     @cached_property

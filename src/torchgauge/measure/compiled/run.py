@@ -119,7 +119,9 @@ def _run(model: Any, args: tuple[Any, ...], kwargs: dict[str, object], *, train:
     if train:
         roots = gradient_roots(output)
         if not roots:
-            raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
+            raise InputError(
+                "nothing to train: no floating-point output depends on a parameter that requires a gradient"
+            )
         with torch.autograd.set_multithreading_enabled(False):  # what other threads compile would not be seen
             torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
 

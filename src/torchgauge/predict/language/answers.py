@@ -121,7 +121,7 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
         if inside:
             _add_surroundings(result["model"], whole, inside)
             result["warnings"] = [
-                f"{type(whole).__name__} takes no text with a cache of earlier tokens itself: the figures of prefill, "
+                f"{type(whole).__name__} does not take text and a cache itself: the figures of prefill, "
                 f"decode and cache are those of its language model, '{inside}'", *seen.warnings
             ]  # fmt: skip
     too_long = [point for point in question.points if per_token * point.tokens > MOST_OPS]

@@ -291,7 +291,7 @@ def observe(
                 signal = error
     where = f" in '{signal.module}'" if signal and signal.module else ""
     why = f"{signal.why} ({signal.op}{where})" if signal else "runs different ops in equal layers"
-    raise InputError(f"the model {why}, so its cost depends on the values of its tensors")
+    raise InputError(f"the model {why}, so its cost depends on data")
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def budget_section(report: BudgetReport) -> Section:
     blocks: list[Block] = [table((*texts("Figure"), *figures("Value", "Limit", "used"), *texts("")), rows)]
     for verdict in report.broken:
         key = verdict.limit.key
-        who = "modules with more than that alive:" if key in PEAKS else "the largest contributors:"
+        who = "modules whose live memory exceeds it:" if key in PEAKS else "the largest contributors:"
         blocks.append(Text(f"{key} is {verdict.over_text} over its limit; {who}"))
         blamed = [
             (one.paths or THE_MODEL, one.kind, str(one.count), KEYS[key].form(one.value), format_percent(one.share))

@@ -47,7 +47,7 @@ class Budget:
         self.builds = min(self.builds, _MAX_TWINS)
 
 
-def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budget: Budget) -> list[Match]:
+def search_entrypoints(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budget: Budget) -> list[Match]:
     """All matching models found; after the first match, only models that are as likely are tried."""
 
     def promise(group: str) -> float:

@@ -384,7 +384,7 @@ class JitModelAnalysis:
             counted = self._count(node)
             if counted is not None:
                 yield node, counted
-                # As in fvcore: a handle speaks for the ops inside, not for another function that has a handle.
+                # As in fvcore: a handle covers the ops inside, except another function that has a handle.
                 functions = (inner for inner in node.inside if inner.kind().startswith("prim::PythonOp."))
                 yield from self._counted(inner for inner in functions if inner.kind() in self._op_handles)
                 continue
