@@ -347,15 +347,15 @@ def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> di
     """Boosted trees by family, with the least absolute distance in octaves to what the plain models of the table leave
     over. Each kernel is seen twice: with neighbours of other sizes, as in a model that is new, and with any neighbours,
     as in a model like those that were measured. LightGBM fits them; it is needed here only."""
-    from torchgauge.predict.trees import Grown, planted
+    from torchgauge.predict.trees import TreeNode, build_forest
 
     lightgbm: Any = import_module("lightgbm")
 
-    def grown(node: dict[str, Any]) -> Grown:
+    def grown(node: dict[str, Any]) -> TreeNode:
         if "leaf_value" in node:
-            return Grown(float(node["leaf_value"]))
+            return TreeNode(float(node["leaf_value"]))
         children = grown(node["left_child"]), grown(node["right_child"])
-        return Grown(0.0, int(node["split_feature"]), float(node["threshold"]), children)
+        return TreeNode(0.0, int(node["split_feature"]), float(node["threshold"]), children)
 
     if not any(place.family in TREES for place, _ in measured):
         return {}
@@ -376,7 +376,7 @@ def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> di
             "num_threads": 1, "deterministic": True, "force_col_wise": True, "verbose": -1,
         }  # fmt: skip
         trees = lightgbm.train(settings, lightgbm.Dataset(features, truth), count).dump_model()["tree_info"]
-        found[family] = planted([grown(tree["tree_structure"]) for tree in trees])
+        found[family] = build_forest([grown(tree["tree_structure"]) for tree in trees])
     return found
 
 

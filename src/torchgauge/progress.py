@@ -16,7 +16,7 @@ from threading import Timer
 
 from torchgauge.units import format_bytes, format_percent
 
-PATIENCE_S = 1.0
+SPINNER_DELAY_S = 1.0
 # A scan reports every piece; the line is redrawn at most this often.
 REFRESH_S = 0.2
 # To the start of the line, and nothing on it.
@@ -30,7 +30,7 @@ Progress = Callable[[int, int, str], None]
 def stage(
     name: str, *, shown: bool | None = None, describe: Callable[[int, int, str], str] | None = None
 ) -> Iterator[Progress]:
-    """Show a spinner while the block runs, from `PATIENCE_S` on; `shown` None leaves it to the terminal.
+    """Show a spinner while the block runs, from `SPINNER_DELAY_S` on; `shown` None leaves it to the terminal.
 
     The block gets a function to report the number of finished parts, the total and the name of the current part;
     `describe` turns these into a line.
@@ -56,7 +56,7 @@ def stage(
             line = describe or (lambda done, total, part: f"{name}: {part} ({done:,} of {total:,}) …")
             status.update(Text(line(done, total, visible(part))))
 
-    timer = Timer(PATIENCE_S, status.start)
+    timer = Timer(SPINNER_DELAY_S, status.start)
     timer.start()
     try:
         yield report_progress

@@ -22,7 +22,7 @@ def test_types_that_every_processor_has_are_not_probed(monkeypatch: pytest.Monke
 
 
 def test_a_type_without_a_kernel_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchgauge.capture.supported._DOUBTFUL", {torch.float8_e5m2})
+    monkeypatch.setattr("torchgauge.capture.supported._PROBED_TYPES", {torch.float8_e5m2})
     found = missing_arithmetic(torch.float8_e5m2, CPU)
     assert found is not None
     assert "float8_e5m2 cannot run on this processor" in found
@@ -30,7 +30,7 @@ def test_a_type_without_a_kernel_is_probed_once(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_type_that_runs_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchgauge.capture.supported._DOUBTFUL", {torch.float32})
+    monkeypatch.setattr("torchgauge.capture.supported._PROBED_TYPES", {torch.float32})
     assert missing_arithmetic(torch.float32, CPU) is None
 
 

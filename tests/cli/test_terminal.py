@@ -28,7 +28,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Stands for stderr; work takes long at once."""
     stream = Terminal()
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "SPINNER_DELAY_S", 0.0)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     return stream
@@ -55,7 +55,7 @@ def test_a_name_is_not_markup(terminal: Terminal) -> None:
 
 
 def test_short_work_is_not_mentioned(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(progress, "SPINNER_DELAY_S", 60.0)
     with redirect_stderr(terminal), progress.stage("reading"):
         pass
     assert "reading" not in terminal.getvalue()

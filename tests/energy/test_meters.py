@@ -29,7 +29,7 @@ from torchgauge.energy import (
     describe_meter,
     meters,
     meters_of,
-    of_device,
+    nvml_device_meters,
     perf_meters,
     rapl_meters,
 )
@@ -188,7 +188,7 @@ def test_perf_says_why_it_may_not_count(tmp_path: Path) -> None:
 
 def nvml_meters(values: dict[str, dict[str, int]]) -> list[Meter]:
     with opened(UUID, PLACE, lambda: FakeNvml(values)) as device:
-        return list(of_device(device, "cuda:0"))
+        return list(nvml_device_meters(device, "cuda:0"))
 
 
 def test_nvml_counts_joules_and_shows_watts() -> None:

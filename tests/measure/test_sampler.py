@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from torchgauge.measure import (
-    MOST_NUMBERS,
-    MOST_POINTS,
+    MAX_NUMBERS,
+    MAX_POINTS,
     Absent,
     Quantity,
     Sampler,
@@ -122,11 +122,11 @@ def test_a_source_that_changes_rarely_is_not_asked_more_often() -> None:
 
 def test_a_series_stays_short_and_its_figures_see_every_value() -> None:
     series = Series()
-    count = 5 * MOST_POINTS + 3
+    count = 5 * MAX_POINTS + 3
     for index in range(count):
         series.add(float(index), (float(index),))
     points: Any = series.points()
-    assert MOST_POINTS / 2 <= len(points["values"]) <= MOST_POINTS + 1
+    assert MAX_POINTS / 2 <= len(points["values"]) <= MAX_POINTS + 1
     assert points["t_s"] == sorted(points["t_s"])
     assert points["t_s"][-1] == count - 1
     assert series.overall.figures() == {"min": 0.0, "mean": (count - 1) / 2, "max": count - 1}
@@ -140,7 +140,7 @@ def test_many_labels_mean_fewer_points() -> None:
     series = Series(width)
     for index in range(1000):
         series.add(float(index), (1.0,) * width)
-    assert len(series.points()["values"]) * width <= MOST_NUMBERS + width
+    assert len(series.points()["values"]) * width <= MAX_NUMBERS + width
 
 
 @pytest.fixture

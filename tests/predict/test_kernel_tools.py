@@ -21,7 +21,6 @@ from torchgauge.predict import (
     ATTENTION_DEFAULTS,
     DEFAULTS,
     BlockModel,
-    Grown,
     KernelTable,
     Place,
     Product,
@@ -30,11 +29,12 @@ from torchgauge.predict import (
     Tiled,
     TileModel,
     Tiling,
+    TreeNode,
     attention_microseconds,
+    build_forest,
     closest_parameters,
     combined_error,
     locate,
-    planted,
     read_table,
     write_table,
 )
@@ -162,9 +162,9 @@ def test_a_group_that_was_not_measured_takes_the_most_similar_one() -> None:
 
 def test_trees_say_what_their_thresholds_say_and_a_table_keeps_them() -> None:
     """Two trees, one of a single leaf: a value that equals a threshold goes left."""
-    deep = Grown(feature=1, threshold=2.0, children=(Grown(-0.5), Grown(feature=0, threshold=4.0, children=(
-        Grown(0.25), Grown(1.0)))))  # fmt: skip
-    forest = planted([deep, Grown(0.125)])
+    deep = TreeNode(feature=1, threshold=2.0, children=(TreeNode(-0.5), TreeNode(feature=0, threshold=4.0, children=(
+        TreeNode(0.25), TreeNode(1.0)))))  # fmt: skip
+    forest = build_forest([deep, TreeNode(0.125)])
     rows = np.array([[9.0, 2.0], [4.0, 2.5], [4.5, 2.5]], np.float32)
     assert forest.octaves(rows).tolist() == [-0.375, 0.375, 1.125]
     table = KernelTable("x", Rates({"float32": 67e12}, 4.8e12, 2e-6), {}, trees={"matmul": forest})
@@ -173,7 +173,7 @@ def test_trees_say_what_their_thresholds_say_and_a_table_keeps_them() -> None:
 
 
 def test_trees_that_point_outside_are_refused() -> None:
-    forest = planted([Grown(feature=0, threshold=1.0, children=(Grown(1.0), Grown(2.0)))])
+    forest = build_forest([TreeNode(feature=0, threshold=1.0, children=(TreeNode(1.0), TreeNode(2.0)))])
     bad = replace(forest, child=np.array([200, 0, 0], np.uint8))
     table = KernelTable("x", Rates({"float32": 67e12}, 4.8e12, 2e-6), {}, trees={"matmul": bad})
     with pytest.raises(FormatError, match="point outside"):
@@ -185,7 +185,7 @@ def test_trees_decide_unless_the_kernel_was_measured() -> None:
     tiles = TileModel({"plain float32 rr": DEFAULTS})
     measured, other = locate(product(512, 512, 512)), locate(product(512, 768, 512))
     plain = KernelTable.of("x", rates, [(measured, 1e-4)], tiles=tiles)
-    with_trees = replace(plain, trees={"matmul": planted([Grown(0.25)])})
+    with_trees = replace(plain, trees={"matmul": build_forest([TreeNode(0.25)])})
     assert with_trees.estimate(measured) == plain.estimate(measured)
     assert with_trees.estimate(other).log_s == pytest.approx(plain.modelled([other])[0] + 0.25, abs=1e-3)
 

@@ -10,8 +10,8 @@ from tests.report.stored_sample import stored_view
 from torchgauge.facts import View
 from torchgauge.report.graph import (
     INPUT,
+    MAX_CALLS,
     MORE,
-    MOST_CALLS,
     OUTPUT,
     READABLE_NODES,
     Graph,
@@ -186,12 +186,12 @@ def test_blocks_with_other_ops_do_not_repeat() -> None:
 
 
 def test_a_loop_is_drawn_once_and_its_data_go_back() -> None:
-    view = looping_view(MOST_CALLS + 1)
+    view = looping_view(MAX_CALLS + 1)
     graph, words, scene = scene_of(view, depth=2)
     assert [words.label(item).title for item in scene.root.inside] == ["x", "cell", "output"]
     assert connections(view, depth=2) == ["fc -> add", "add -> fc", "x -> fc", "add -> output"]
     cell = graph.places[1]
-    assert (cell.turns, cell.period, len(cell.steps)) == (MOST_CALLS + 1, 1, MOST_CALLS + 1)
+    assert (cell.turns, cell.period, len(cell.steps)) == (MAX_CALLS + 1, 1, MAX_CALLS + 1)
 
 
 def test_bytes_of_an_edge_count_a_tensor_once_however_often_it_is_read() -> None:

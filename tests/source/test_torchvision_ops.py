@@ -19,7 +19,7 @@ torch.ops.torchvision.qnms
 SCRIPT = """
 import importlib.util, sys, warnings
 import torch
-from torchgauge.source import packages as ops
+import torchgauge.source as ops
 
 search_path, sys.path = sys.path, [p for p in sys.path if "site-packages" not in p and p != sys.argv[1]]
 with warnings.catch_warnings():

@@ -708,7 +708,7 @@ class Llm:
 
 
 # Guesses of a line before the range is halved.
-_GUESSES = 6
+_MAX_LINEAR_GUESSES = 6
 
 
 def _most(room: Callable[[int], float], limit: int, known: Iterable[int] = ()) -> int:
@@ -724,7 +724,7 @@ def _most(room: Callable[[int], float], limit: int, known: Iterable[int] = ()) -
             return low
         guess = (low + high) // 2
         near = sorted(values, key=lambda number: min(abs(number - low), abs(number - high)))[:2]
-        if tried < _GUESSES and len(near) == 2 and values[near[0]] != values[near[1]]:
+        if tried < _MAX_LINEAR_GUESSES and len(near) == 2 and values[near[0]] != values[near[1]]:
             first, second = near
             guess = floor(first + values[first] * (second - first) / (values[first] - values[second]))
         elif high > limit:

@@ -115,7 +115,7 @@ def nothing_to_run(source: Source) -> str:
     return f"{reason}: give it with code= (--as TARGET)"
 
 
-def asked_footprint(
+def requested_footprint(
     country: str | None, intensity: float | None, pue: float | None, rate_per_s: float | None, *, profile: bool
 ) -> Footprint | None:
     if not profile and country is None and intensity is None and pue is None and rate_per_s is None:

@@ -30,7 +30,7 @@ from torchgauge.source.allowed_ops import holds_foreign, is_foreign, mark_foreig
 from torchgauge.source.modules import all_modules
 
 # A model may hold a trainer, which holds a data set: beyond these limits objects are shared, not copied.
-MOST_OBJECTS = 20_000
+MAX_OBJECTS = 20_000
 LONGEST_CONTAINER = 10_000
 LARGEST_ARRAY_BYTES = 1 << 20
 
@@ -232,7 +232,7 @@ class Copier:
         # An object without state is a sentinel, known by its identity.
         has_state = bool(getattr(value, "__dict__", None)) or bool(slots(type(value)))
         self.objects += 1
-        if not has_state or self.objects > MOST_OBJECTS:
+        if not has_state or self.objects > MAX_OBJECTS:
             return value
         duplicate = self._note(value, _blank(type(value)))
         self._fill(duplicate, value)

@@ -61,7 +61,7 @@ _PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 # Ops with meta kernels; what others raise for a tensor without data says nothing about the model.
 _OWN = ("aten::", "prims::", "prim::", "torchvision::", "higher_order::", "quantized::", "_quantized::")
 # Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
-_MOST_LENT_BYTES = 64 << 20
+_MAX_LENT_BYTES = 64 << 20
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _dispatch_mode = torch._C._get_dispatch_mode
 
@@ -168,7 +168,7 @@ class FakeRun(TorchDispatchMode):
         """A copy of a real tensor, the same every time, whose memory the model may have."""
         lent = self._lent.get(id(tensor))
         if lent is None:
-            if tensor.nbytes > _MOST_LENT_BYTES:
+            if tensor.nbytes > _MAX_LENT_BYTES:
                 raise DataDependent("memory of a tensor", self.recorder.path)
             with torch._C._DisableTorchDispatch():
                 lent = self._lent[id(tensor)] = (tensor, tensor.detach().clone())
@@ -179,7 +179,7 @@ class FakeRun(TorchDispatchMode):
         self._adopted.clear()
         self._lent.clear()
         self._scores.clear()
-        self.recorder.let_go()
+        self.recorder.clear_traceback()
         return Census(self.recorder.ledger, self._held)
 
     def mark(self, tensor: torch.Tensor, origin: int) -> int:

@@ -30,8 +30,8 @@ _INERT = frozenset(
 # Their variables are not a model's to write to.
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "torch", "torchgauge", "numpy", "scipy"))
 _LONGEST_CONTAINER = 10_000
-_ROUNDS = 4
-_MOST_YOUNG = 100_000  # more are there where the collector is switched off: looking at them takes about 10 ms
+_COLLECTING_ROUNDS = 4
+_MAX_YOUNG_OBJECTS = 100_000  # more are there where the collector is switched off: looking at them takes about 10 ms
 _EMPTY = object()  # what a cell without content holds
 
 Poisoned = dict[int, object]  # by id: what must not stay
@@ -137,7 +137,7 @@ class Reach:
         seen: set[int] = set()
         bases = [base for base in getattr(start, "__mro__", ()) if not _is_library(base.__module__)]
         waiting: list[object] = [start, *(vars(base).get(name) for base in bases for name in ("forward", "__call__"))]
-        while waiting and len(seen) < _MOST_FUNCTIONS:
+        while waiting and len(seen) < _MAX_FUNCTIONS:
             function = waiting.pop()
             for name in ("__func__", "fget", "__wrapped__"):  # of a method, property or cache
                 inner = getattr(function, name, None) if type(function) is not types.FunctionType else None
@@ -181,7 +181,7 @@ _FIXED = (
     staticmethod,
     str,
 )
-_MOST_FUNCTIONS = 2_000
+_MAX_FUNCTIONS = 2_000
 _reach_of: weakref.WeakKeyDictionary[Code, Reach] = weakref.WeakKeyDictionary()
 
 
@@ -230,7 +230,7 @@ class Leftovers:
 
     def __init__(self) -> None:
         self._run: FakeRun | None = None
-        if gc.get_count()[0] < _MOST_YOUNG:
+        if gc.get_count()[0] < _MAX_YOUNG_OBJECTS:
             gc.collect(0)
 
     def watch(self, run: FakeRun, starts: Iterable[Code]) -> None:
@@ -249,7 +249,7 @@ class Leftovers:
         young = set(map(id, gc.get_objects(generation=0)))
         gc.collect(0)  # cycles of the run itself
         remarks: dict[str, None] = {}
-        for _ in range(_ROUNDS):
+        for _ in range(_COLLECTING_ROUNDS):
             if not census.alive:
                 break
             fakes = [each for each in gc.get_objects() if type(each) is FakeTensor and census.counts(each)]

@@ -16,11 +16,11 @@ from torch import nn
 
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.copier import Copier, TensorCopies, is_plain, sharing_memory
-from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
+from torchgauge.capture.failures import Misfit, call_model, clear_traceback, fitting_input, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.patched_functions import elements_given, hub_functions_given, memory_lent
+from torchgauge.capture.patched_functions import elements_given, hub_functions_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
 from torchgauge.capture.real import RealRun
@@ -189,7 +189,7 @@ def trace_fake(model: nn.Module, candidate: Candidate, request: Request, *, assu
     try:
         traced = _on_fakes(model, candidate, request, leftovers, assume=assume)
     except BaseException as error:
-        let_go(error)
+        clear_traceback(error)
         leftovers.release()
         raise
     remarks = leftovers.release()
@@ -213,7 +213,7 @@ def _on_fakes(
         admit = Copier(lambda tensor: run.admit(tensor, dtype=request.dtype))
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
-        lent = memory_lent(run.lend, run.note_host_read)
+        lent = real_memory_for_numpy(run.lend, run.note_host_read)
         with lent, elements_given(copier.code), hub_functions_given(), launches_seen(run.launch, runs=False):
             with watch_modules(paths, recorder, run.adopt), run:
                 held = HeldBytes(paths, recorder.ledger.live)
@@ -251,7 +251,7 @@ def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason:
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
         try:
-            with memory_lent(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
+            with real_memory_for_numpy(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
                     output = call_model(replica, args, kwargs, recorder, is_real=True)
                 outcome = _outcome(output, run, request, reason)

@@ -29,7 +29,7 @@ _EMPTY = frozenset(("clear", "pop", "popleft", "popitem", "reset"))
 _FRESH = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "zeros", "empty", "new_zeros"))
 
 # Of the eight rounds of a short loop the last one's tensor is in use.
-_LEAST_HELD = 7
+_MIN_HELD_TENSORS = 7
 
 # The number of a module, and the name of one of its attributes.
 AttributeKey = tuple[int, str]
@@ -75,7 +75,7 @@ def held_tensors(
     end_of = {line: index for index, line in made}
     # Of most models no line's memory outlives the last round, and the readers do not matter.
     outliving = Counter(line for index, line in made if released.get(index, len(ops)) > end_of[line])
-    if max(outliving.values(), default=0) < _LEAST_HELD:
+    if max(outliving.values(), default=0) < _MIN_HELD_TENSORS:
         return ()
     readers: dict[int, list[OpRecord]] = {}
     for op in ops:
@@ -95,7 +95,7 @@ def held_tensors(
         line, gone, read = (op.source, op.op), released.get(op.index, len(ops)), last_read[op.index]
         if op.signature.activation_bytes and read <= end_of[line] < gone:
             found.setdefault(line, []).append(HeldTensor(op.index, read, gone))
-    held = [tensor for tensors in found.values() if len(tensors) >= _LEAST_HELD for tensor in tensors]
+    held = [tensor for tensors in found.values() if len(tensors) >= _MIN_HELD_TENSORS for tensor in tensors]
     return tuple(sorted(held, key=lambda tensor: tensor.op))
 
 

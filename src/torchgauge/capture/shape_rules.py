@@ -165,13 +165,13 @@ def upsample(arguments: Arguments, specs: Specs) -> Spec | None:
     return specs.get(shape, stride, x.spec.dtype, x.spec.device)
 
 
-_HALVES = (torch.float16, torch.bfloat16)
+_HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 @shape_rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_no_training")
 def batch_norm(arguments: Arguments, specs: Specs) -> Result:
     x = arguments["input"].spec
-    if len(x.shape) < 2 or x.dtype in _HALVES or not is_dense(x):
+    if len(x.shape) < 2 or x.dtype in _HALF_TYPES or not is_dense(x):
         return None
     vectors = [arguments.get(name) for name in ("weight", "bias", "running_mean", "running_var")]
     if any(v is not None and (v.spec.shape != (x.shape[1],) or v.spec.dtype is not x.dtype) for v in vectors):
@@ -185,7 +185,7 @@ def batch_norm(arguments: Arguments, specs: Specs) -> Result:
 def layer_norm(arguments: Arguments, specs: Specs) -> Result:
     x, normalized = arguments["input"].spec, tuple(arguments["normalized_shape"])
     count = len(normalized)
-    if x.dtype in _HALVES or x.shape[len(x.shape) - count :] != normalized or x.device.type != "cpu":
+    if x.dtype in _HALF_TYPES or x.shape[len(x.shape) - count :] != normalized or x.device.type != "cpu":
         return None
     for name in ("weight", "bias"):
         if arguments[name] is not None and arguments[name].spec.shape != normalized:

@@ -39,7 +39,7 @@ _HOMES = {
         "Circumstances", "NO_POWER", "NO_TIME", "PICO", "Range", "estimate_energy", "module_shares", "power_of",
         "technology_of",
     ),
-    "gpu": ("amd_meters", "of_device"),
+    "gpu": ("amd_meters", "nvml_device_meters"),
     "measuring": ("EnergyPlan", "MEASURED", "blank", "measure_run", "tokens_per_run", "unavailable"),
     "meter": (
         "FINDERS", "FunctionMeter", "Integrated", "JOULES", "MACHINE", "Meter", "Reading", "Unwrapped", "WATTS",

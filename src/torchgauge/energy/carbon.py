@@ -26,7 +26,7 @@ _SOURCE = "Ember, Yearly Electricity Data (2025), processed by Our World in Data
 # Common alternatives to ISO's GB and GR.
 _OTHER_SPELLINGS = {"UK": "GB", "EL": "GR"}
 # No grid emits that much; lignite alone emits about 1,200.
-_MOST_G_PER_KWH = 3000.0
+_MAX_G_PER_KWH = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def footprint(
 
 
 def given_grid(g_per_kwh: float) -> Grid:
-    if not 0.0 <= g_per_kwh <= _MOST_G_PER_KWH:
-        raise UsageError(f"the intensity must be 0 to {_MOST_G_PER_KWH:g} grams of CO2e per kWh, not {g_per_kwh:g}")
+    if not 0.0 <= g_per_kwh <= _MAX_G_PER_KWH:
+        raise UsageError(f"the intensity must be 0 to {_MAX_G_PER_KWH:g} grams of CO2e per kWh, not {g_per_kwh:g}")
     return Grid(None, "as given", g_per_kwh, None, "given")
 
 

@@ -53,7 +53,7 @@ _HOMES = {
     "readings": (
         "Quantity", "Value", "cuda_quantities", "nvml_device", "process_quantities", "processor_quantities",
     ),
-    "sampler": ("MOST_NUMBERS", "MOST_POINTS", "Sampler", "Samples", "Series", "list_quantities", "sampling"),
+    "sampler": ("MAX_NUMBERS", "MAX_POINTS", "Sampler", "Samples", "Series", "list_quantities", "sampling"),
     "settings": (
         "Settings", "applied", "read_settings", "serial_share", "serial_shares", "thread_count", "thread_counts",
     ),

@@ -22,7 +22,7 @@ from torchgauge.progress import Progress
 
 DTYPES = ("float32", "tf32", "float64", "bfloat16", "float16", "float8", "int8")
 # A part that takes longer, including importing torch, hangs.
-_PATIENCE_S = 90.0
+_TIMEOUT_S = 90.0
 # A load average above this share of the cores comes from other work.
 _BUSY_SHARE = 0.5
 
@@ -126,7 +126,7 @@ def run_probe(device: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _watch(probe: subprocess.Popen[str]) -> Timer:
-    watch = Timer(_PATIENCE_S, probe.kill)
+    watch = Timer(_TIMEOUT_S, probe.kill)
     watch.daemon = True
     watch.start()
     return watch

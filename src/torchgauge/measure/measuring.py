@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from torchgauge.capture.failures import let_go
+from torchgauge.capture.failures import clear_traceback
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import Measured, OpRecord, blank_measurements
 from torchgauge.measure.counters import counting
@@ -26,7 +26,15 @@ from torchgauge.units import format_whole_percent
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Measurements
 
-__all__ = ["INTERRUPTED", "MeasurementPlan", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
+__all__ = [
+    "INTERRUPTED",
+    "MeasurementPlan",
+    "clear_traceback",
+    "failure_text",
+    "measure",
+    "module_paths",
+    "module_rows",
+]
 
 Stage = Callable[[Measurement], None]
 
@@ -62,7 +70,7 @@ def measure(
     # The model's own code may raise anything, also in a later run for the first time.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         work.figures["failure"] = failure_text(error)
-        let_go(error)
+        clear_traceback(error)
     return work.finished()
 
 
@@ -161,7 +169,7 @@ class HostWatch:
 
 # Share of the time for the undisturbed runs.
 _WATCHED_SHARE = 0.2
-_LEAST_RUNS = 3
+_MIN_RUNS = 3
 
 
 def watch_machine(work: Measurement) -> None:
@@ -169,7 +177,7 @@ def watch_machine(work: Measurement) -> None:
     # The counters are opened first: the sampler's thread is not the model's.
     with counting() as counted, sampling(work.subject.device) as samples:
         runs, end = 0, perf_counter() + _WATCHED_SHARE * work.plan.budget.seconds
-        while runs < _LEAST_RUNS or perf_counter() < end:
+        while runs < _MIN_RUNS or perf_counter() < end:
             work.run()
             runs += 1
     work.figures["system"] = samples.figures()

@@ -44,7 +44,7 @@ _HOMES = {
     "steps": ("CudaRun", "Setting", "Trace", "trace"),
     "tiles": ("DEFAULTS", "Product", "TileModel", "Tiled", "Tiling"),
     "time": ("MEASURED", "RunTime", "combined_error", "predict_kernel", "predict_ops", "profile_of", "simulate_queues"),
-    "trees": ("Grown", "planted"),
+    "trees": ("TreeNode", "build_forest"),
     "workspaces": (
         "Chip", "Recurrent", "attention_backward_cudnn", "attention_backward_efficient", "embedding_backward",
         "reduction",

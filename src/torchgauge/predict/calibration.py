@@ -35,7 +35,7 @@ T = TypeVar("T")
 # Nothing that torch runs is faster.
 LAUNCH_S = 2e-6
 # Limit of a layer, so that many sizes are measured in the time; larger ones are extrapolated.
-_MOST_FLOPS = {"cpu": 6e8, "cuda": 1e12}
+_MAX_LAYER_FLOPS = {"cpu": 6e8, "cuda": 1e12}
 # A processor is shared: what disturbs a layer in one round is over in another, and the median of three is free of it.
 # The least is not: where a hypervisor takes time away, the kernel subtracts it from a process's, at times too much of
 # it. A GPU's times are those of its queue.
@@ -43,7 +43,7 @@ _ROUNDS = {"cpu": 3, "cuda": 1}
 # Of the time, what the first of three rounds takes, which also draws the layers.
 _FIRST_ROUND = 0.42
 # A table is far smaller; a larger archive is not one.
-_MOST_BYTES = 64 << 20
+_MAX_TABLE_BYTES = 64 << 20
 
 
 def present_profile(name: str) -> tuple[Profile, Device | None]:
@@ -87,7 +87,7 @@ def open_table(path: Path) -> KernelTable:
             size = sum(item.file_size for item in archive.infolist())
     except zipfile.BadZipFile as error:
         raise FormatError(f"'{path}' is not a table of kernels: {error}") from error
-    if size > _MOST_BYTES:
+    if size > _MAX_TABLE_BYTES:
         raise FormatError(f"'{path}' is not a table of kernels: {size} bytes unpacked")
     return read_table(data, str(path))
 
@@ -274,7 +274,7 @@ def drawn(device: str) -> Iterator[Layer]:
             layer = layer.to(dtype)
             shown = tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in shown)
         place = only_place(layer.eval(), shown, library)
-        if place is None or place.flops > _MOST_FLOPS["cpu" if device == "cpu" else "cuda"]:
+        if place is None or place.flops > _MAX_LAYER_FLOPS["cpu" if device == "cpu" else "cuda"]:
             continue
         yield Layer(layer, shown, place)
 

@@ -21,7 +21,7 @@ from torchgauge.predict.tiles import Product, Tiling
 CACHE_BYTES = 40_000_000
 # Ops without a kernel: views and plain allocation. Those that fill memory (zeros, full) launch one.
 _SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "resize")
-_SIXTEEN = ("float16", "bfloat16")
+_HALF_TYPES = ("float16", "bfloat16")
 # Divisor of the logarithm of cold bytes: attention reads everything many times over.
 _COLD_SCALE = {"attention": 80, "recurrent": 40}
 
@@ -116,7 +116,7 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
                 waste = 0.0
                 if family == "attention":
                     queries, more_keys, idle = _attention_tiles(*made.sizes[:3])
-                    waste = _WASTE * (queries + more_keys + min(idle, 3.0))
+                    waste = _WASTE_SHARE * (queries + more_keys + min(idle, 3.0))
                 return Place(
                     family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, made.launches,
                     waste, made.sizes, made.tiling, 0.0, made.work, made.traits, made.around_s,
@@ -252,7 +252,7 @@ def _matmul(name: str, signature: Signature) -> Made | None:
 
 def _kind_of(dtype: str) -> str:
     """Types of 16 bits run on the same units at the same rate."""
-    return "half" if dtype in _SIXTEEN else dtype
+    return "half" if dtype in _HALF_TYPES else dtype
 
 
 def _is_channels_last(spec: TensorSpec) -> bool:
@@ -431,7 +431,7 @@ def _attention(name: str, signature: Signature) -> Made | None:
 _TILE, _MULTIPROCESSORS = 128, 132
 # Of what a partly filled tile or wave could cost, this part shows in the time (in octaves): blocks of other sizes, and
 # work that is split along the keys. Found on the H200's kernels.
-_WASTE = 0.3
+_WASTE_SHARE = 0.3
 
 
 def _attention_tiles(rows: int, length: int, keys: int) -> tuple[float, float, float]:

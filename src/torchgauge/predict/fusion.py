@@ -14,7 +14,7 @@ from torchgauge.predict.coordinates import is_silent
 FUSED = "inductor::fused"
 _POINTWISE = frozenset(("elementwise", "activation", "copy"))
 _ENDS = frozenset(("normalization", "softmax", "reduction"))
-_MOST_GROUPED_OPS = 32  # ops of a group
+_MAX_GROUPED_OPS = 32  # ops of a group
 # What Inductor leaves to libraries; all else it generates code for.
 _LIBRARY = frozenset(("matmul", "convolution", "attention", "recurrent", "sort", "fft", "communication"))
 
@@ -71,7 +71,7 @@ def fused(ops: Sequence[OpRecord]) -> list[OpRecord]:
         own = max((spec.numel for spec in (*op.signature.inputs, *op.signature.outputs)), default=0)
         for producer in map(origin, op.producers):
             number = group_of.get(-1 if producer is None else producer)
-            if number is None or len(groups[number]) >= _MOST_GROUPED_OPS or producer is None:
+            if number is None or len(groups[number]) >= _MAX_GROUPED_OPS or producer is None:
                 continue
             before = by_index[producer]
             if before.phase != op.phase or (before.category in _ENDS and before.category == "reduction"):

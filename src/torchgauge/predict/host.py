@@ -27,7 +27,7 @@ _UNKNOWN_WEIGHT = 1.2
 
 
 _RECURRENT = {"aten::_cudnn_rnn": "recurrent", "aten::_cudnn_rnn_backward": "recurrent_backward"}
-_HALF = ("float16", "bfloat16")
+_HALF_TYPES = ("float16", "bfloat16")
 _CALIBRATED = "as calibrated"
 
 
@@ -68,7 +68,7 @@ def launches(signature: Signature) -> int:
     the H200, cuDNN 9.19)."""
     if signature.op in _RECURRENT:
         return 2 * locate(signature).launches
-    if signature.op != "aten::convolution" or signature.dtype not in _HALF:
+    if signature.op != "aten::convolution" or signature.dtype not in _HALF_TYPES:
         return 1
     data, made = signature.inputs[0], signature.outputs[0]
     groups = int(signature.attributes.get("groups", 1))
@@ -83,7 +83,7 @@ def _convolution_part(signature: Signature) -> str:
     if 1 < groups == data.shape[1] == signature.outputs[0].shape[1]:
         return "depthwise"
     kind = "grouped" if groups > 1 else "pointwise" if all(size == 1 for size in weight.shape[2:]) else "spatial"
-    return f"{kind}_half" if signature.dtype in _HALF else kind
+    return f"{kind}_half" if signature.dtype in _HALF_TYPES else kind
 
 
 @dataclass(frozen=True)

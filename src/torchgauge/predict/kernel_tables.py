@@ -49,9 +49,9 @@ _SMOOTHING_OF = {"matmul": (0.25, 0.1)}
 # Upper ends of the classes of distance to the nearest measured place; the last one is for another kind of call.
 DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
 _OTHER_KIND = 1e10  # the distance to a neighbour of another kind
-_MOST_OCTAVES = 20.0  # to trees a distance beyond is this one
-_MOST_DISTANCES = 1 << 20  # that are computed at a time
-_MOST_ESTIMATED = 1 << 14  # places whose estimates are remembered
+_MAX_OCTAVES = 20.0  # to trees a distance beyond is this one
+_MAX_DISTANCES = 1 << 20  # that are computed at a time
+_MAX_CACHED_ESTIMATES = 1 << 14  # places whose estimates are remembered
 
 
 class Estimate(NamedTuple):
@@ -169,7 +169,7 @@ class KernelTable:
         rows = []
         for number, (place, modelled, around) in enumerate(zip(places, octaves, near, strict=True)):
             work = (log2(max(amount, 1.0)) for amount in (place.flops, place.nbytes, place.cold_bytes))
-            said = (around.value, min(around.distance, _MOST_OCTAVES), around.nearest, around.spread)
+            said = (around.value, min(around.distance, _MAX_OCTAVES), around.nearest, around.spread)
             beyond = (log2(1 + seconds / 2**modelled) for seconds in place.around_s)
             own = np.array([*place.at, modelled, *work, *place.traits, *said, *beyond], np.float32)
             rows.append(np.concatenate([own, views[number]]) if number in views else own)
@@ -209,7 +209,7 @@ class KernelTable:
 
     def estimates(self, places: Sequence[Place]) -> list[Estimate]:
         """Equal places are estimated once."""
-        if len(self._estimated) > _MOST_ESTIMATED:
+        if len(self._estimated) > _MAX_CACHED_ESTIMATES:
             self._estimated.clear()
         fresh = [*dict.fromkeys(place for place in places if place not in self._estimated)]
         self._estimated |= zip(fresh, self._fresh_estimates(fresh), strict=True)
@@ -360,7 +360,7 @@ def interpolated(
     rows: Floats, offsets: Floats, at: Floats, half_weight: float = _SMOOTHING[0], ridge: float = _SMOOTHING[1]
 ) -> list[Near]:
     """At each row of `at`, a line through its neighbours, near ones weighing more, its slopes drawn towards none."""
-    most = max(_MOST_DISTANCES // len(rows), 1)
+    most = max(_MAX_DISTANCES // len(rows), 1)
     if len(at) > most:
         parts = (at[start : start + most] for start in range(0, len(at), most))
         return [one for part in parts for one in interpolated(rows, offsets, part, half_weight, ridge)]

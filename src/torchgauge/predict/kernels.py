@@ -26,7 +26,7 @@ from torchgauge.registry import Registry
 Function = Callable[..., Any]
 Args = Sequence[object]
 Kwargs = Mapping[str, object]
-_HALF = (torch.float16, torch.bfloat16)
+_HALF_TYPES = (torch.float16, torch.bfloat16)
 _HANDLERS: Registry[str, Function] = Registry("replacement for the function")
 handles = _HANDLERS.register
 
@@ -110,7 +110,7 @@ _INSIDE = ("scaled_dot_product_attention", "dropout", "softmax")
 _known: dict[Function, tuple[str, Function | None, bool]] = {}
 # Of most functions: they run as they are, and nothing asks for their names.
 _PLAIN = ("", None, False)
-_MOST_FUNCTIONS = 1 << 12  # torch has about half as many; others may use its protocol too
+_MAX_FUNCTIONS = 1 << 12  # torch has about half as many; others may use its protocol too
 
 
 def _note_function(func: Function) -> tuple[str, Function | None, bool]:
@@ -121,7 +121,7 @@ def _note_function(func: Function) -> tuple[str, Function | None, bool]:
     needs_inside = False
     if type(func) is FunctionType and func.__module__ == functional.__name__:
         needs_inside = not _called_in(func).isdisjoint(_INSIDE)
-    if len(_known) >= _MOST_FUNCTIONS:
+    if len(_known) >= _MAX_FUNCTIONS:
         _known.clear()
     is_plain = handler is None and not needs_inside and name not in _FLOAT32 and "add" not in name
     found = _known[func] = _PLAIN if is_plain else (name, handler, needs_inside)
@@ -302,7 +302,7 @@ def cross_entropy(
     mode: CudaKernels, func: Function, input: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
     """It asks for a log-softmax in the type of its input, which autocast leaves alone; the loss is in float32."""
-    if mode.autocast is None or not torch.is_autocast_enabled("cpu") or input.dtype not in _HALF:
+    if mode.autocast is None or not torch.is_autocast_enabled("cpu") or input.dtype not in _HALF_TYPES:
         return func(input, target, *args, **kwargs)
     if target.is_floating_point() or kwargs.get("label_smoothing") or len(args) > 5:
         return func(input.float(), target, *args, **kwargs)

@@ -22,12 +22,12 @@ from torch import nn
 from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.copier import Copier
-from torchgauge.capture.failures import call_model, let_go, step_errors
+from torchgauge.capture.failures import call_model, clear_traceback, step_errors
 from torchgauge.capture.fake_run import FakeRun, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, Storage, make_fake
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.op_call import FakeCall, Op
-from torchgauge.capture.patched_functions import elements_given, memory_lent
+from torchgauge.capture.patched_functions import elements_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import Output, Plan, Planner
 from torchgauge.capture.recorder import UNKNOWN_LINE, ModuleCalls, Recorder
@@ -126,7 +126,7 @@ class CudaPlans:
     def shared(cls) -> CudaPlans:
         """For the current default dtype, which decides the type of numbers."""
         key = torch.get_default_dtype()
-        if key not in _cuda_plans or len(_cuda_plans[key].plans) + len(_cuda_plans[key].calls) > _MOST_PLANS:
+        if key not in _cuda_plans or len(_cuda_plans[key].plans) + len(_cuda_plans[key].calls) > _MAX_PLANS:
             _cuda_plans[key] = cls()
         return _cuda_plans[key]
 
@@ -143,7 +143,7 @@ class CudaPlans:
         return known.get(key)
 
 
-_MOST_PLANS = 1 << 15
+_MAX_PLANS = 1 << 15
 _cuda_plans: dict[torch.dtype, CudaPlans] = {}
 
 
@@ -493,7 +493,7 @@ def _trace(model: nn.Module, candidate: Candidate, setting: Setting, *, assume: 
     try:
         return _on_fakes(model, candidate, setting, leftovers, assume=assume)
     except BaseException as error:
-        let_go(error)
+        clear_traceback(error)
         raise
     finally:
         leftovers.release()
@@ -523,7 +523,7 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         run.tape.clear()  # the inputs are placed
         loop = Loop(twin, args, kwargs, setting, run, recorder, list(parameters.values()))
         unhandled = _past_mode(twin) if setting.amp is None else nullcontext()
-        with memory_lent(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt), unhandled:
+        with real_memory_for_numpy(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt), unhandled:
             loop.step(mode)
             is_repeated = loop.repeats
             traced_steps = 1 if is_repeated else 2

@@ -27,7 +27,7 @@ _TILE_ROWS, _TILE_COLUMNS = (np.array([float(_TILES[number][side]) for number, _
 _SPLIT = np.array([float(split) for _, split in _CHOICES])
 _MULTIPROCESSORS = 132  # of the H200, whose table has such a model
 # Of a block's part of the depth less than this is not split off; the depth goes in steps of 32.
-_LEAST_DEPTH, _DEPTH_STEP = 64.0, 32.0
+_MIN_DEPTH, _DEPTH_STEP = 64.0, 32.0
 _L2_BYTES_PER_US = 10e6
 # Factors on the logarithm in a soft minimum and maximum: a library's choice is not always the best.
 _MINIMUM_SHARPNESS, _MAXIMUM_SHARPNESS = 12.0, 4.0
@@ -87,7 +87,7 @@ def choice_microseconds(parameters: Array, sizes: Array, numeric: Any = np) -> A
     # Partial sums in float32, at about 3 TB/s.
     parts = numeric.exp(summing)[:, None] + rows * columns * batch * split * (4 / 3e6)
     took = took + numeric.where(split > 1, parts, numeric.zeros_like(parts))
-    return numeric.where((split > 1) & (depth / split < _LEAST_DEPTH), took * 1e6, took)
+    return numeric.where((split > 1) & (depth / split < _MIN_DEPTH), took * 1e6, took)
 
 
 def microseconds(parameters: Array, sizes: Array, bytes_per_s: float, took: Array, numeric: Any = np) -> Array:

@@ -393,7 +393,7 @@ class _Kernel(NamedTuple):
     roof_share: float | None
 
 
-_MOST_LOCATED = 1 << 14
+_MAX_LOCATED_CALLS = 1 << 14
 
 
 def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
@@ -433,7 +433,7 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
         busy_w = 0.0 if profile.energy is None else profile.energy.kernel_w(place.nbytes)
         time = KernelTime(seconds, alone.unsure, alone.source, alone.roof_s, alone.bound)
         known[key] = _Kernel(time, place, own_j, busy_w, exp2(time.unsure), time.roof_s / seconds if seconds else None)
-    if len(located) > _MOST_LOCATED:
+    if len(located) > _MAX_LOCATED_CALLS:
         located.clear()
     return [known.get(key) for key in keys]
 

@@ -82,17 +82,17 @@ class Forest:
 
 
 @dataclass(frozen=True)
-class Grown:
-    """One tree as nested nodes, for `planted`: a leaf has a value, another node a feature, a threshold and two
+class TreeNode:
+    """One tree as nested nodes, for `build_forest`: a leaf has a value, another node a feature, a threshold and two
     children."""
 
     value: float = 0.0
     feature: int = 0
     threshold: float = 0.0
-    children: tuple[Grown, Grown] | None = None
+    children: tuple[TreeNode, TreeNode] | None = None
 
 
-def planted(trees: Sequence[Grown]) -> Forest:
+def build_forest(trees: Sequence[TreeNode]) -> Forest:
     """Trees as one `Forest`, level by level, so that the two children of a node lie side by side."""
     roots: list[int] = []
     nodes: list[tuple[int, float, int, float]] = []

@@ -293,7 +293,7 @@ def of_reduction(arguments: OpArguments, chip: Chip) -> Phases:
 
 
 @temporaries("aten::any", "aten::all")
-def of_truth(arguments: OpArguments, chip: Chip) -> Phases:
+def of_bool_reduction(arguments: OpArguments, chip: Chip) -> Phases:
     spec = arguments.tensor("self")
     return [reduction(chip, spec.shape, spec.stride, arguments.numbers("dim"), 1)]
 

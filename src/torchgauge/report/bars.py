@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = " ▁▂▃▄▅▆▇█"
-_ROWS, _MOST_COLUMNS, _LEAST_COLUMNS = 10, 60, 20
+_ROWS, _MAX_COLUMNS, _MIN_COLUMNS = 10, 60, 20
 MARKED, _UNMARKED = "●", "·"
 
 
@@ -47,7 +47,7 @@ def narrow(values: Sequence[V], width: int, pick: Callable[[Sequence[V]], V]) ->
 
 def scatter(plot: Scatter, width: int) -> list[str]:
     """Points from zero, the first axis to the right, the second upwards; a marked point hides one that is not."""
-    columns = max(_LEAST_COLUMNS, min(_MOST_COLUMNS, width - 12))
+    columns = max(_MIN_COLUMNS, min(_MAX_COLUMNS, width - 12))
     right, upper = max(point.x for point in plot.points), max(point.y for point in plot.points)
     canvas = [[" "] * columns for _ in range(_ROWS)]
     for point in sorted(plot.points, key=lambda point: point.is_marked):

@@ -40,7 +40,7 @@ _NOT_RUN = {
 # The ops stay the same, only their kernels are faster.
 _SAME_OPS = {"layout", "tensor cores"}
 # Models up to these limits are also run for real, changed and unchanged: shapes do not show wrong values.
-_MOST_SECONDS, _MOST_BYTES = 0.05, 256 << 20
+_MAX_CHECK_S, _MAX_MODEL_BYTES = 0.05, 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +176,12 @@ class CodeCheck:
 
     @cached_property
     def _is_small(self) -> bool:
-        return sum(tensor.nbytes for tensor in self._tensors) <= _MOST_BYTES
+        return sum(tensor.nbytes for tensor in self._tensors) <= _MAX_MODEL_BYTES
 
     @cached_property
     def _is_run(self) -> bool:
         on_cpu = all(tensor.device.type == "cpu" for tensor in self._tensors) and self.request.device.type == "cpu"
-        return on_cpu and self._is_small and self._times.total <= _MOST_SECONDS
+        return on_cpu and self._is_small and self._times.total <= _MAX_CHECK_S
 
     def _copied(self) -> nn.Module:
         """With its own tensors. Those of a large model have no values; where a small one has none, they are zeros:

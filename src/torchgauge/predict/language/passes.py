@@ -19,11 +19,11 @@ from torch import nn
 from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.copier import Copier
-from torchgauge.capture.failures import call_model, let_go
+from torchgauge.capture.failures import call_model, clear_traceback
 from torchgauge.capture.fake_run import swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.patched_functions import elements_given, memory_lent
+from torchgauge.capture.patched_functions import elements_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of
 from torchgauge.capture.restored_state import prepared
@@ -43,7 +43,7 @@ from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
 # In the name of the parameter that a model's own cache comes back under: past_key_values, cache_params, state, mems.
 _CACHE_WORDS = ("past", "cache", "state", "mem")
 # Ids with values, which models may look at; those of more are known by their shape alone.
-_MOST_IDS = 1 << 20
+_MAX_IDS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Interface:
         return limit
 
     def ids(self, batch: int, tokens: int) -> torch.Tensor:
-        if batch * tokens > _MOST_IDS:
+        if batch * tokens > _MAX_IDS:
             return torch.empty(batch, tokens, dtype=torch.int64, device="meta")
         return torch.full((batch, tokens), self.config.ordinary_token())
 
@@ -274,7 +274,7 @@ def observe(
             session = _Session(unwrap(model), library, dtype, adapter, limit, leftovers, way)
             return session.run(points, progress, reduce)
         except BaseException as error:
-            let_go(error)
+            clear_traceback(error)
             raise
         finally:
             leftovers.release()
@@ -304,8 +304,8 @@ class _Way:
     assume: bool
 
 
-_FEWEST_KNOWN_ELEMENTS = 1 << 14
-_WAYS = tuple(_Way(fold, known, assume) for assume in (False, True) for known in (_FEWEST_KNOWN_ELEMENTS, MAX_ELEMENTS)
+_MIN_KNOWN_ELEMENTS = 1 << 14
+_WAYS = tuple(_Way(fold, known, assume) for assume in (False, True) for known in (_MIN_KNOWN_ELEMENTS, MAX_ELEMENTS)
               for fold in (True, False))  # fmt: skip
 
 
@@ -354,7 +354,7 @@ class _Session:
             self.replica, self.fed = replica, ""
             self.checked: set[tuple[int, ...]] = set()
             found = {}
-            with memory_lent(run.lend), elements_given(), watch_modules(paths, self.recorder, run.adopt):
+            with real_memory_for_numpy(run.lend), elements_given(), watch_modules(paths, self.recorder, run.adopt):
                 undo = self.folding.watch(replica)
                 try:
                     for place, point in enumerate(points):

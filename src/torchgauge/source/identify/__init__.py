@@ -45,13 +45,13 @@ __all__ = [
 ]  # fmt: skip
 
 # No model of a registry has more tensors; comparing them would take long.
-_MOST_TENSORS = 100_000
+_MAX_TENSORS = 100_000
 # A plain sequence of layers (`0.weight`) has no words; no model of a registry has such names.
-_FEWEST_TENSORS, _FEWEST_WORDS = 8, 2
+_MIN_TENSORS, _MIN_WORDS = 8, 2
 # Moving averages of the weights, and the number of their steps.
 _COPIES = frozenset({*COPIES, "n_averaged"})
 _DEEPEST_PREFIX = 6
-_MOST_BUILDS = 60
+_MAX_BUILDS = 60
 
 
 def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
@@ -59,7 +59,7 @@ def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
 
     `file` is the name of the file, which decides between models with the same tensors.
     """
-    if not _FEWEST_TENSORS <= len(shapes) <= _MOST_TENSORS or len(Features(shapes).words) < _FEWEST_WORDS:
+    if not _MIN_TENSORS <= len(shapes) <= _MAX_TENSORS or len(Features(shapes).words) < _MIN_WORDS:
         return None
     for core in strip_prefixes(shapes):
         if found := match_listed(core, file) or match_named(core, file):
@@ -93,7 +93,7 @@ def match_other_versions(shapes: Mapping[str, Shape]) -> Match | None:
     found: list[Match] = []
     for registry, entrypoints in (("torchvision", torchvision_entrypoints), ("timm", timm_entrypoints)):
         if not is_current(registry):
-            found += search_entrypoints(shapes, entrypoints(), Budget(builds=_MOST_BUILDS))
+            found += search_entrypoints(shapes, entrypoints(), Budget(builds=_MAX_BUILDS))
     if found:
         return replace(found[0], twins=tuple(match.target for match in found[1:]))
     return None if is_current("transformers") else search_transformers(shapes)
