@@ -712,9 +712,9 @@ _MAX_LINEAR_GUESSES = 6
 
 
 def _most(room: Callable[[int], float], limit: int, known: Iterable[int] = ()) -> int:
-    """The largest number up to a limit for which room is not negative, if it is not for the smaller ones; 0 where there
-    is none. Room is linear nearly everywhere: a line through two numbers says where to look next. `known` are numbers
-    whose room costs nothing."""
+    """The largest number up to a limit for which the room is not negative, assuming the same for all smaller ones;
+    otherwise 0. Room is almost linear: a line through two numbers gives the next one to try. For the numbers in `known`
+    the room is already computed."""
     values = {number: room(number) for number in sorted({min(number, limit) for number in known} or {1})}
     tried = 0
     while True:

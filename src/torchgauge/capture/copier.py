@@ -253,8 +253,8 @@ class Copier:
         return duplicate
 
     def _function(self, value: types.FunctionType) -> types.FunctionType:
-        """A function that an object holds, over copies of what it closes over; itself where that makes no difference:
-        functions are known by their identity (`self.activation is F.relu`)."""
+        """A function that an object holds, over copies of its closure; the function itself if that makes no difference,
+        because models compare functions by identity (`self.activation is F.relu`)."""
         if value.__closure__ is None and value.__defaults__ is None and value.__kwdefaults__ is None:
             return value
         self._copies[id(value)] = value  # where it closes over itself

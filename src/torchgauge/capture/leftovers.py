@@ -225,8 +225,8 @@ def _owners(attributes: list[dict[Any, object]]) -> dict[int, object]:
 
 
 class Leftovers:
-    """Finds and removes what is left of a run on fake tensors. Made before anything of the run, so that whatever the
-    collector calls young afterwards was made in it."""
+    """Finds and removes objects that a run on fake tensors leaves behind. Created before the run, so that every object
+    that the collector calls young afterwards was made in it."""
 
     def __init__(self) -> None:
         self._run: FakeRun | None = None
@@ -267,8 +267,8 @@ class Leftovers:
         return list(remarks)
 
     def _take_out(self, fakes: list[FakeTensor], young: set[int]) -> list[str] | None:
-        """Climb from the fake tensors through what the run made to what was there before, and undo it there; None
-        where nothing is found that could be undone."""
+        """Follow references from the fake tensors through objects of the run to objects that existed before, and remove
+        them there; None if nothing can be removed."""
         poisoned: Poisoned = {id(fake): fake for fake in fakes}
         own = {id(fakes), id(poisoned)}
         frontier, holders = list[object](fakes), list[object]()
@@ -306,7 +306,7 @@ def _poisoned_keys(holder: dict[Any, object], poisoned: Poisoned) -> list[Any]:
 
 
 def take_out(holder: object, poisoned: Poisoned, owners: Mapping[int, object] | None = None) -> list[str]:
-    """Remove what is poisoned from a holder whose earlier content is not known; says from where.
+    """Remove poisoned values from a holder whose earlier content is unknown. Returns the places.
 
     `owners`: those of dicts that were searched for before.
     """

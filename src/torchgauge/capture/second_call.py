@@ -69,8 +69,8 @@ class HeldBytes:
 def held_tensors(
     ops: Sequence[OpRecord], results: Collection[int], released: Mapping[int, int]
 ) -> tuple[HeldTensor, ...]:
-    """The memory of a loop's rounds that is still there, though nothing reads it again, when the last round makes its
-    own, results excluded. `released` is the ledger's, and has nothing of what is still there."""
+    """Memory of a loop's rounds that is still held, although nothing reads it again, when the last round allocates its
+    own; results are excluded. `released` is the ledger's, without memory that is still held."""
     made = [(op.index, (op.source, op.signature.op)) for op in ops if op.signature.activation_bytes]
     end_of = {line: index for index, line in made}
     # Of most models no line's memory outlives the last round, and the readers do not matter.

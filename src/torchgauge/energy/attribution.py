@@ -153,7 +153,7 @@ def _figures(
     heavy = sum(found.kind.seconds for found in replayed)
     return {
         "method": REPLAYED if replayed else BY_TIME,
-        # Shared out, the parts add up to the whole whatever they are: that explains nothing.
+        # Parts that are shares of the whole always add up to it, which explains nothing.
         "explained_share": explained / whole.joules if replayed and whole.joules else None,
         "residue_j": whole.joules - explained,
         "replayed_time_share": heavy / worked if worked else None,

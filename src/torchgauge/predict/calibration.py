@@ -36,11 +36,11 @@ T = TypeVar("T")
 LAUNCH_S = 2e-6
 # Limit of a layer, so that many sizes are measured in the time; larger ones are extrapolated.
 _MAX_LAYER_FLOPS = {"cpu": 6e8, "cuda": 1e12}
-# A processor is shared: what disturbs a layer in one round is over in another, and the median of three is free of it.
-# The least is not: where a hypervisor takes time away, the kernel subtracts it from a process's, at times too much of
-# it. A GPU's times are those of its queue.
+# A processor is shared: a disturbance of one round is over in the next, so the median of three is free of it. The
+# minimum is not: the kernel subtracts time that a hypervisor takes from that of a process, sometimes too much. A GPU's
+# times are those of its queue.
 _ROUNDS = {"cpu": 3, "cuda": 1}
-# Of the time, what the first of three rounds takes, which also draws the layers.
+# The share of the time for the first of three rounds, which also draws the layers.
 _FIRST_ROUND = 0.42
 # A table is far smaller; a larger archive is not one.
 _MAX_TABLE_BYTES = 64 << 20
@@ -64,7 +64,7 @@ def present_profile(name: str) -> tuple[Profile, Device | None]:
     packaged = packaged_name(device.title) if device is not None else None
     if packaged is None:
         return profile_from(table), device
-    # The package has more kernels of this device, in more types, than a calibration measures: what it adds is the host.
+    # The package has more kernels of this device, in more types, than a calibration measures: it adds only the host.
     return replace(profile_of(packaged), host=Host.of(table.facts.get("host"))), device
 
 
@@ -176,8 +176,8 @@ class Layer:
             for tensor in (*module.parameters(), *module.buffers()):
                 tensor.fill_(1)
             run = partial(module, *(_filled(tensor, device) for tensor in self.shown))
-            # Weights come from memory in a model: where they are most of what is read, other memory is gone through
-            # before each run.
+            # In a model weights come from memory: if they are most of the bytes read, other memory is read before each
+            # run.
             is_cold = sum(tensor.nbytes for tensor in module.parameters()) > self.place.nbytes / 2
             evict = partial(_evict, device) if is_cold else None
             return _fastest(run, evict, clock) if device == "cpu" else _replayed(run, evict)
@@ -290,8 +290,8 @@ def _filled(tensor: torch.Tensor, device: str) -> torch.Tensor:
 def only_place(
     layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...], library: Library | None = None
 ) -> Place | None:
-    """Where the only op of a layer that computes lies, with the kernels of the CPU or of a CUDA device's library; None
-    where it has several."""
+    """The place of a layer's only computing op, with the kernels of the CPU or of a CUDA device's library; None if it
+    has several."""
     import torch
 
     from torchgauge.capture import Request, trace

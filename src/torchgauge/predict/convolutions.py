@@ -1,9 +1,9 @@
 """Workspaces of cuDNN's convolutions.
 
 Its heuristics choose a kernel by shape, type and layout, and no rule for that is published. `convolutions.json` holds
-what 7,680 shapes of common models took on an H200 (`benchmarks/fit_device.py`). Another shape gets what the nearest of
-its kind took, in proportion to the tensors it works on, and a range that held nearly all shapes when each was left out
-of the table in turn.
+the workspaces of 7,680 shapes of common models, measured on an H200 (`benchmarks/fit_device.py`). Another shape gets
+the workspace of the nearest shapes of its kind, in proportion to its tensors, with a range that contained nearly all
+shapes when each was left out of the table in turn.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def workspace(shape: Convolution, which: str, *, itemsize: int, channels_last: b
     return estimate(shape, column)
 
 
-# Of the shapes in the table, each left out in turn, 97 % lie in a range made from so many neighbours, widened by that
-# share of their input, output and weights (`tests/predict/test_workspaces.py` works it out again).
+# With each shape of the table left out in turn, 97 % are in a range from this many neighbours, widened by this share of
+# their input, output and weights (`tests/predict/test_workspaces.py` checks it).
 _NEIGHBOURS, _MARGIN = 4, 0.1
 _MIN_SHAPES_OF_A_KIND, _WIDE_MARGIN = 5, 2.0  # with fewer measured shapes of a kind, their variation is unknown
 _BATCH_WEIGHT = 0.1  # the same layer at another batch is nearer than another layer at the same batch
@@ -128,8 +128,8 @@ def nearest_convolutions(shape: Convolution) -> tuple[list[Convolution], bool]:
 
 
 def _carried_over(shape: Convolution, other: Convolution, nbytes: int, itemsize: int) -> int:
-    """The workspace of another shape, scaled to this one. Most workspaces hold copies of the tensors in another
-    layout, so many of each; the rest go with all of them."""
+    """The workspace of another shape, scaled to this one. Most workspaces are whole copies of some of the tensors in
+    another layout; the others scale with all tensors."""
     if nbytes <= _SMALL_BYTES:
         return nbytes
     sizes = [itemsize * count for count in other.elements]

@@ -69,7 +69,7 @@ def replay_steps(
     if watch is None and not settings.expandable_segments:
         first = _without_passing(first)
     _run(first, allocator, held, sizes or {}, watch, is_last=False)
-    # A step that frees all that it allocates, and nothing else, changes only what the allocator caches.
+    # A step that frees exactly what it allocates changes only the allocator's cache.
     if settings.expandable_segments or not _is_balanced(steady):
         _run(steady, allocator, held, sizes or {}, watch, is_last=False)
     allocator.empty_cache()
@@ -81,8 +81,8 @@ def replay_steps(
 
 
 def _without_passing(events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The events without what a step takes after the last allocation that it keeps (often a workspace of cuBLAS, at its
-    first matmul): that only passes through segments, which `empty_cache` releases."""
+    """The events without those after the last allocation that a step keeps (often a cuBLAS workspace, at its first
+    matmul): memory that is freed again only passes through segments, which `empty_cache` releases."""
     places: dict[int, int] = {}
     for place, (number, nbytes) in enumerate(events):
         if number == OP:
@@ -394,8 +394,8 @@ class Prediction:
 
     @property
     def verdict(self) -> Verdict:
-        """The search for what is required is spared where the other figures settle it, and all else where twice as much
-        would fit: no workspace is nearly that large."""
+        """The search for the required memory is skipped if the other figures decide, and everything else if twice as
+        much would fit: no workspace is nearly that large."""
         capacity = self.device.capacity_bytes
         workspace = max((most for _, most in self.trace.workspace_range.values()), default=0)
         if 2 * (self.used_bytes + workspace) <= capacity:

@@ -1,9 +1,9 @@
 """CUDA's kernels in place of the CPU's, for a trace on CPU tensors without data.
 
-A CPU build of torch cannot trace a backward pass of `cuda` tensors. So the trace runs on the CPU, and what torch would
-do differently on the device is put in where the model calls it: the attention kernel that would be chosen and what it
-saves, dropout with its mask of one byte, cuDNN's recurrent layers, fused cells and RMS norm, and CUDA's lists of
-autocast.
+A CPU build of torch cannot trace a backward pass of `cuda` tensors. So the trace runs on the CPU, and functions that
+behave differently on the device are replaced where the model calls them: the attention kernel that would be chosen and
+what it saves, dropout with its mask of one byte, cuDNN's recurrent layers, fused cells and RMS norm, and CUDA's lists
+of autocast.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ class CudaKernels(TorchFunctionMode):
 
 
 _INSIDE = ("scaled_dot_product_attention", "dropout", "softmax")
-# By function of torch: its name, what replaces it, and whether its body may call one of `_INSIDE`. The mode is off in
-# there, so these are put in by name.
+# By function of torch: its name, what replaces it, and whether its body may call one of `_INSIDE`. The mode is off
+# inside, so these are replaced by name.
 _known: dict[Function, tuple[str, Function | None, bool]] = {}
-# Of most functions: they run as they are, and nothing asks for their names.
+# Most functions: they run unchanged, and their names are not needed.
 _PLAIN = ("", None, False)
 _MAX_FUNCTIONS = 1 << 12  # torch has about half as many; others may use its protocol too
 
@@ -331,7 +331,7 @@ def rms_norm(
 
 
 class _FusedRMSNorm(torch.autograd.Function):
-    """CPU builds of torch take the fused op apart before a trace could see it."""
+    """CPU builds of torch decompose the fused op before a trace can see it."""
 
     @staticmethod
     def forward(

@@ -1,9 +1,9 @@
-"""How long products take as GPUs compute them: in tiles, in waves over the multiprocessors.
+"""A model of the time that matrix products take on a GPU: in tiles, in waves over the multiprocessors.
 
-A library has kernels for tiles of several shapes, and may split the depth of a product over several blocks; it takes
-one that is nearly the fastest. So the time goes in steps as a size grows, and a kernel's distance from this model
-varies far more slowly with the sizes than its distance from a roofline. Convolutions are products of pixels, channels
-and the weights of a filter; their gradients are two products.
+A library has kernels for tiles of several shapes, and may split the depth of a product over several blocks; it chooses
+one that is nearly the fastest. So the time grows in steps with a size, and a kernel's distance from this model varies
+far more slowly with the sizes than its distance from a roofline. Convolutions are products of pixels, channels and the
+weights of a filter; their gradients are two products.
 
 The parameters are fitted to measured kernels by tools/kernel_tables.py; a table stores them with its rows.
 """
@@ -26,7 +26,7 @@ _TILE_OF = np.array([number for number, _ in _CHOICES])
 _TILE_ROWS, _TILE_COLUMNS = (np.array([float(_TILES[number][side]) for number, _ in _CHOICES]) for side in (0, 1))
 _SPLIT = np.array([float(split) for _, split in _CHOICES])
 _MULTIPROCESSORS = 132  # of the H200, whose table has such a model
-# Of a block's part of the depth less than this is not split off; the depth goes in steps of 32.
+# A part of the depth smaller than this is not split off; the depth is processed in steps of 32.
 _MIN_DEPTH, _DEPTH_STEP = 64.0, 32.0
 _L2_BYTES_PER_US = 10e6
 # Factors on the logarithm in a soft minimum and maximum: a library's choice is not always the best.
@@ -67,7 +67,7 @@ def sizes_of(product: Product, tiling: Tiling, flops_per_s: float, cold_bytes: f
 
 
 def choice_microseconds(parameters: Array, sizes: Array, numeric: Any = np) -> Array:
-    """By row and by choice of a tile and of parts of the depth, what the multiprocessors take; `numeric` is numpy, or
+    """By row and by choice of a tile and of parts of the depth, the time of the multiprocessors; `numeric` is numpy, or
     torch where the parameters are fitted."""
     across, down, split = (numeric.asarray(value) for value in (_TILE_ROWS, _TILE_COLUMNS, _SPLIT))
     rows, columns, depth, batch, rate = (sizes[:, place : place + 1] for place in range(5))

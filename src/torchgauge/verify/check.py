@@ -110,7 +110,8 @@ class CodeCheck:
             return str(error)
 
     def _weighed(self, advice: Advice, changed: Capture) -> Advice | None:
-        """With what the changed copy saves, if the rule promised more or another range; None if it saves nothing."""
+        """The advice with the gain of the changed copy if the rule promised more or another range; None if the copy
+        saves nothing."""
         gain = advice.expected_gain
         if gain is None or gain.quantity == "stored_bytes":
             return advice

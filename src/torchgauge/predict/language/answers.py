@@ -240,7 +240,7 @@ def _extend(
                     row[key] = max(int(lagrange(known_bytes, point.tokens)), known_bytes[-1][1])
                 row["times"] = {}
                 for device, latest in last[name]["times"].items():
-                    # Each further token is assumed to cost what the last ones did.
+                    # Each further token is assumed to cost as much as the last ones.
                     earlier: Mapping[str, object] = {**rows[-2][name]["times"][device]}
                     times: dict[str, object] = {**latest}
                     for key, value in latest.items():

@@ -42,7 +42,7 @@ from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
 
 # In the name of the parameter that a model's own cache comes back under: past_key_values, cache_params, state, mems.
 _CACHE_WORDS = ("past", "cache", "state", "mem")
-# Ids with values, which models may look at; those of more are known by their shape alone.
+# Up to this size ids have values, which models may read; larger ones have only a shape.
 _MAX_IDS = 1 << 20
 
 
@@ -136,7 +136,7 @@ class Encoded(tuple[torch.Tensor]):
 
 
 class Interface:
-    """How a model is called: the names of what it takes, from its signature and config."""
+    """How a model is called: the names of its arguments, from its signature and config."""
 
     def __init__(self, model: nn.Module, limit: int | None = None) -> None:
         """`limit` is the number of positions where the model was found to have fewer than its config gives."""
@@ -264,7 +264,7 @@ def observe(
 ) -> tuple[Seen, dict[Point, Any]]:
     """Run the model at every point and leave it unchanged. `adapter` adds low-rank adapters: rank, pattern of names.
     `limit` is the number of positions where it is not the one that the config gives.
-    `reduce` turns an observation into what is kept of it: a pass has many ops."""
+    `reduce` turns an observation into the part to keep: a pass has many ops."""
     points = list(points)
     signal: DataDependent | None = None
 
@@ -296,8 +296,8 @@ def observe(
 
 @dataclass(frozen=True)
 class _Way:
-    """How a model is run: whether equal layers are folded, how many elements of a tensor are known where they can be
-    (positions, masks; a choice of experts takes long), whether values that a model looks at may be assumed."""
+    """How a model is run: whether equal layers are folded, up to how many elements tensors have known values
+    (positions, masks; a choice of experts takes long), whether values that a model reads may be assumed."""
 
     fold: bool
     known: int
@@ -398,7 +398,7 @@ class _Session:
             fed, prefill = go_on(fed, point.tokens - point.prefix, last_logits=point.last_logits)
         cache = self.holdings(fed)
         if self.limit is not None and point.tokens + 1 + point.drafts > self.limit >= 2 + point.drafts:
-            # No position is left for the step: it is the last one that has room, after a shorter prompt.
+            # No position is left for the step: use the last one that has room, after a shorter prompt.
             last = self.observe(replace(point, tokens=self.limit - 1 - point.drafts, prefix=0))
             return Observed(prefill, last.decode, cache, last.cache_after)
         fed, decode = go_on(fed, 1 + point.drafts)
