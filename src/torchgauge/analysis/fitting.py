@@ -269,7 +269,7 @@ class Case:
     def suggestions(self) -> Suggestions:
         batch, seq = self.run.sizes
         replay = self.prediction.replay
-        # As if everything that is not there before the step went with the size.
+        # Assumes that all memory except that present before the step scales with the size.
         room = self.device.capacity_bytes - self.prediction.context_bytes - replay.before_bytes
         times = max(room / max(replay.reserved_bytes - replay.before_bytes, 1), 0)
         most, longest = None, None

@@ -1,7 +1,7 @@
 """The run on fake tensors: every op the model calls is answered from metadata, its cost recorded, nothing computed.
 
 Exceptions are small tensors whose content is known (constants, given integer inputs, results computed from them):
-models look at their masks and positions, so those are computed for real as well (`values.py`).
+models read their masks and positions, so those are computed for real as well (`values.py`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SEQUENCES = frozenset((list, tuple, torch.Size))
 _PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 # Ops with meta kernels; what others raise for a tensor without data says nothing about the model.
 _OWN = ("aten::", "prims::", "prim::", "torchvision::", "higher_order::", "quantized::", "_quantized::")
-# Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
+# Maximum size of a tensor outside the model's modules whose memory the model asks for; a larger one needs a real run.
 _MAX_LENT_BYTES = 64 << 20
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _dispatch_mode = torch._C._get_dispatch_mode
@@ -90,13 +90,15 @@ class FakeRun(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Else torch wraps every call to keep its compiler out, which costs 5 µs an op and a second at the first."""
+        """Otherwise torch wraps every call to exclude its compiler, which costs 5 µs per op and a second at the
+        first."""
         return False
 
     def __init__(self, recorder: Recorder, device: torch.device, *, assume: bool = False, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         if device.type == "cuda" and not torch.cuda.is_available():
-            # As torch's own fake mode does: else making a tensor there starts the driver before any mode is asked.
+            # As in torch's own fake mode: otherwise creating a tensor there starts the driver before any mode is
+            # called.
             self._mode_key = _FAKE
             ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
             if ensure is not None:  # torch 2.6 does without
@@ -115,7 +117,7 @@ class FakeRun(TorchDispatchMode):
         self._adopted: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._held = Ledger()  # theirs: no part of the live memory
         self._lent: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        # Of flex attention by its mask, which is kept, so that no other gets its id.
+        # Counts of flex attention by its mask, which is kept alive so that no other object gets its id.
         self._scores: dict[PlanKey, tuple[torch.Tensor, int | None]] = {}
 
     def adopt(self, tensor: torch.Tensor, *, name: str = "", dtype: torch.dtype | None = None) -> FakeTensor:

@@ -233,7 +233,7 @@ class FakeTensor(torch.Tensor):
             raise DataDependent(asked, why=WORKS_ON_SPARSE)
 
     def __format__(self, format_spec: str) -> str:
-        # As a tensor of one element does: `f"expert_{index}"` names a module.
+        # Like a tensor with one element: `f"expert_{index}"` names a module.
         return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)
 
     # These read memory without passing the dispatcher, and their own reading must not pass it either.

@@ -45,7 +45,7 @@ class Variables:
         # By the id of a holder: the holder, kept so that no other object gets its id, and a copy of what it holds.
         self._before: dict[int, tuple[Any, Any]] = {}
         self._slotted: set[int] = set()
-        # Of namespaces: the values of the names that the code uses, and all the names that there are.
+        # For namespaces: the values of the names that the code uses, and all existing names.
         self._namespaces: dict[int, tuple[dict[str, object], set[str]]] = {}
         for start in starts:
             reach = _reach_of.get(start)
@@ -89,7 +89,7 @@ class Variables:
         return id(holder) in self._before
 
     def restore(self, known: object, poisoned: Poisoned) -> list[str]:
-        """Give a known holder back what it held. Values that it held before and that are poisoned now are cleaned."""
+        """Restore the content of a known holder. Earlier values that are poisoned now are cleaned."""
         holder, before = self._before[id(known)]
         held = [before] if type(holder) is types.CellType else before.values() if isinstance(before, dict) else before
         remarks = [text for value in held if id(value) in poisoned for text in take_out(value, poisoned)]
@@ -111,7 +111,7 @@ class Variables:
             for name in [name for name, value in holder.items() if id(value) in poisoned]:
                 if name in existing and name not in before:
                     continue
-                # Of a class through the class, which remembers where its attributes are found.
+                # Attributes of a class are set through the class, which caches where they are found.
                 value = before.get(name, _EMPTY)
                 owner = _owners([holder])[id(holder)]
                 if isinstance(owner, type):
@@ -238,7 +238,8 @@ class Leftovers:
         self._run, self._variables = run, Variables(starts)
 
     def release(self) -> list[str]:
-        """Call when torchgauge itself holds no fake tensor any more; returns what could not be restored for certain."""
+        """Call when torchgauge itself holds no fake tensor; returns the places that could not be restored with
+        certainty."""
         if self._run is None:
             return []
         census = self._run.dismiss()

@@ -24,7 +24,7 @@ from torchgauge.capture.structure import packed
 from torchgauge.facts import Allocation, HostRead, OpRecord, Signature, TensorSpec
 from torchgauge.facts.tensor import is_contiguous
 
-# Of ops whose layer was not called from a line of the model's code: not to be looked for again.
+# Ops whose layer was not called from a line of the model's code: not searched again.
 UNKNOWN_LINE = ""
 _NO_MODEL = ModulePaths(nn.Module())
 
@@ -304,7 +304,7 @@ class Budget:
 
 # Frames of these packages are not the model's code.
 _OWN = tuple(str(Path(str(package.__file__)).parent / "_")[:-1] for package in (torch, torchgauge))
-# Nor is Python's library, below which packages are installed.
+# Python's library, below which packages are installed, does not count either.
 _PYTHON = str(Path(os.__file__).parent / "_")[:-1]
 _RUNS_MODEL = "call_model"
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")

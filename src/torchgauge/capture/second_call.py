@@ -28,7 +28,7 @@ _ADD = frozenset(("append", "appendleft", "extend", "add", "insert", "update", "
 _EMPTY = frozenset(("clear", "pop", "popleft", "popitem", "reset"))
 _FRESH = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "zeros", "empty", "new_zeros"))
 
-# Of the eight rounds of a short loop the last one's tensor is in use.
+# In a short loop of eight rounds, the tensor of the last round is in use.
 _MIN_HELD_TENSORS = 7
 
 # The number of a module, and the name of one of its attributes.
@@ -73,7 +73,7 @@ def held_tensors(
     own; results are excluded. `released` is the ledger's, without memory that is still held."""
     made = [(op.index, (op.source, op.signature.op)) for op in ops if op.signature.activation_bytes]
     end_of = {line: index for index, line in made}
-    # Of most models no line's memory outlives the last round, and the readers do not matter.
+    # In most models no line's memory outlives the last round, and the readers do not matter.
     outliving = Counter(line for index, line in made if released.get(index, len(ops)) > end_of[line])
     if max(outliving.values(), default=0) < _MIN_HELD_TENSORS:
         return ()

@@ -284,7 +284,7 @@ def addmm(arguments: Arguments, specs: Specs) -> Spec | None:
 
 @shape_rule("aten::_scaled_mm", "aten::_scaled_mm_v2")
 def scaled_product(arguments: Arguments, specs: Specs) -> Spec | None:
-    """Of numbers that are packed in pairs: torch's meta kernel expects the scales of half the columns of MXFP4."""
+    """For numbers packed in pairs: torch's meta kernel expects the scales of half the columns of MXFP4."""
     left, right = arguments["self"].spec, arguments["mat2"].spec
     if not dtype_name(left.dtype).endswith("_x2") or left.shape[-1] != right.shape[-2]:
         return None

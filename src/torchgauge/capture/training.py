@@ -61,7 +61,7 @@ def _allocations(run: FakeRun | RealRun, tensors: object) -> tuple[Allocation, .
 
 
 def gradient_roots(output: object) -> list[torch.Tensor]:
-    """Where the backward pass starts: the model's own loss, else every output that needs a gradient."""
+    """The tensors that the backward pass starts from: the model's own loss, else every output that needs a gradient."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     found = [loss] if isinstance(loss, torch.Tensor) else tensors_within(output, depth=0)
     return list({id(tensor): tensor for tensor in found if tensor.requires_grad}.values())

@@ -376,10 +376,11 @@ def _is_float(dtype: torch.dtype) -> bool:
 
 # How much tensor content a run may know: computing it takes real memory and real time.
 
-# Of one tensor. Integers and truth values are masks and positions; floats only what the forward itself makes.
+# Elements of one tensor. Integers and booleans are masks and positions; floats are those that the forward itself
+# creates.
 MAX_ELEMENTS = 1 << 22
 MAX_FLOAT_ELEMENTS = 1 << 20
-# Of all that are alive at a time: as much as sixteen of the largest.
+# Elements of all live tensors together: as many as sixteen of the largest.
 HELD_BYTES = 1 << 29
 # Multiply-accumulates of one op: kernels of convolutions and products may unfold their inputs into as many numbers.
 OP_MACS = 1 << 26

@@ -1,4 +1,4 @@
-"""Where the time goes, and the memory of a run: separate runs for modules, ops and allocations."""
+"""Times of modules and ops, and the memory of a run: separate runs for modules, ops and allocations."""
 
 from __future__ import annotations
 

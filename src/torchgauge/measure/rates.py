@@ -141,7 +141,7 @@ def last_cache_bytes(caches: Path = _CACHES) -> int:
 
 def best_time(run: Callable[[], object], device: torch.device, seconds: float) -> float:
     """The shortest of several runs; the first warms up, and a very long one is not repeated."""
-    # Of one thread the processor time is known, which other work on the machine does not add to.
+    # With one thread, processor time is used, which other work on the machine does not affect.
     clock = process_time if torch.get_num_threads() == 1 else perf_counter
 
     def once(run: Callable[[], object]) -> float:

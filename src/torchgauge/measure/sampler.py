@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Numbers = tuple[float, ...]
 
 MAX_POINTS = 2_000
-# Of a quantity with many labels (cores) fewer points are kept, so that a report stays small on a large machine.
+# Numbers kept of a quantity with many labels (cores): fewer points, so that a report stays small on a large machine.
 MAX_NUMBERS = 16_000
 
 

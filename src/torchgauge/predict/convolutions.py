@@ -140,7 +140,7 @@ def _carried_over(shape: Convolution, other: Convolution, nbytes: int, itemsize:
 
 
 _SMALL_BYTES = 8192
-# Of the input, the output and the weights; few copies first.
+# Numbers of copies of the input, the output and the weights; few copies first.
 _COPIES = sorted(product(range(3), range(3), range(4)), key=sum)
 
 

@@ -22,7 +22,7 @@ _NORMS = frozenset(f"aten::native_{name}_norm" for name in ("batch", "layer", "g
 CUDNN_ATTENTION = "aten::_scaled_dot_product_cudnn_attention"
 # A list that an op of the optimizer goes over: one call for many tensors.
 _LISTED = ("aten::_foreach", "aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad")
-# Of an op that was not measured: the middle of those that were.
+# For an op that was not measured: the median of the measured ones.
 _UNKNOWN_WEIGHT = 1.2
 
 
@@ -127,7 +127,7 @@ class Host:
         the costs were fitted on."""
         if not facts or "forward_s" not in facts:
             return cls(**_fitted()[1], source="not calibrated: typical of H200 machines")
-        # Where cuDNN has no attention, calibration measures no plan.
+        # Without cuDNN's attention, calibration measures no plan.
         plan_s = facts.get("plan_s") or _fitted()[0].plan * facts["forward_s"]
         return cls(facts["forward_s"], facts["train_s"], plan_s, facts["spread"], _CALIBRATED)
 

@@ -166,7 +166,7 @@ class CudaPlanner(Planner):
         return super()._infer(call) if found is None else found
 
 
-# What an op returns: specs of tensors with other values between, as in the op's schema.
+# The result of an op: specs of tensors, with other values between them as in the op's schema.
 Returned = tuple[Spec | int | None, ...]
 CudaRule = Callable[[OpArguments, Specs], Returned]
 CUDA_RULES: Registry[str, CudaRule] = Registry("rule for the results of")
@@ -572,7 +572,7 @@ def _past_mode(twin: nn.Module) -> Iterator[None]:
             layer.__dict__.pop("forward", None)
 
 
-# What a second step takes is numbered from here on; the numbers of the first are addresses in memory.
+# Allocations of a second step are numbered from here on; the numbers of the first are addresses in memory.
 _SECOND_STEP = 1 << 62
 
 

@@ -135,7 +135,7 @@ def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.Scr
     unit = torch._C.CompilationUnit()
     with torch.random.fork_rng(devices=[]):
         try:
-            # As `torch.jit.load` does, which keeps the unit of all functions to itself.
+            # Like `torch.jit.load`, which does not return the unit with all functions.
             script = (
                 torch._C.import_ir_module(unit, name, torch.device("cpu"), {}, False)  # type: ignore[call-arg]
                 if values

@@ -13,7 +13,7 @@ _CLASSES = ("quantized", "xnnpack", "rnn")
 _CLASS_NAME = re.compile(rb"torch\.classes\.(\w+(?:\.\w+)*)")
 # Code that runs while an archive is read (`__setstate__`) may only unpack its weights.
 _DEFINITIONS = re.compile(r"^(?=class |def )", re.MULTILINE)
-# Of one class or function: Python's syntax tree takes up to 800 bytes per token. Classes are checked one by one.
+# Tokens of one class or function: Python's syntax tree takes up to 800 bytes per token. Classes are checked one by one.
 MAX_TOKENS = 2_000_000
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _UNPACKING = frozenset(("annotate", "unchecked_cast", "uninitialized"))
