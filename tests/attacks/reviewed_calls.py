@@ -122,7 +122,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "capture/supported.py": {
         "_PROBE.format(name=name)": OWN,
-        "subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)": OWN,
+        "subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)": OWN,
     },
     "capture/triton_kernels.py": {
         "getattr(sys.modules.get(module), name, None)": OWN,

@@ -35,7 +35,7 @@ class Outcome:
 
 
 def run_bombs(module: str, folder: Path, names: Collection[str] = ()) -> dict[str, Outcome]:
-    """What the command line answered to each bomb of a module; one that ended the process is missing."""
+    """The answers of the command line to the bombs of a module; one that ended the process is missing."""
     command = [sys.executable, "-W", "ignore", "-m", __name__, module, str(folder), *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SPINNER_DELAY_S, check=False)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"bomb"')]

@@ -1,4 +1,4 @@
-"""Whatever a forward keeps outside its model must be gone after an analysis; inputs come back as they were given."""
+"""Objects that a forward keeps outside its model are freed after an analysis; inputs are unchanged."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_an_unexpected_place_is_named_in_the_warnings() -> None:
     test = test_an_unexpected_place_is_named_in_the_warnings
     found = tg.analyze(Sneaks(), input_size=(3, 4))
     assert hidden[0].values == [{}]
-    assert any("unknown" in warning and "'last'" in warning for warning in found.capture.run.warnings)
+    assert any("previous values are lost" in warning and "'last'" in warning for warning in found.capture.run.warnings)
 
 
 class Layer:
@@ -220,7 +220,7 @@ class Layer:
 
 @dataclass
 class Cache:
-    """As `transformers.DynamicCache`: an object of objects that a forward appends to."""
+    """Like `transformers.DynamicCache`: an object of objects that a forward appends to."""
 
     layers: list[Layer] = field(default_factory=lambda: [Layer()])
     extra: OrderedDict[str, Any] = field(default_factory=OrderedDict)
@@ -246,7 +246,7 @@ def test_objects_given_as_inputs_are_unchanged() -> None:
 
 
 class TrainsAtOnce(nn.Module):
-    """As ultralytics' `YOLO`: a module around the model whose `train` starts a training run."""
+    """Like ultralytics' `YOLO`: a module around the model whose `train` starts a training run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,7 +317,7 @@ class Encodes(nn.Module):
 
 
 def test_a_cache_that_was_made_just_before_is_emptied_and_kept() -> None:
-    """As in a script: the function is as young as what the run makes."""
+    """Like in a script: the function is as young as the objects of the run."""
     module = ModuleType("script")
     exec(SCRIPT, vars(module))
     found = tg.analyze(module.Encodes(), inputs=torch.ones(2, 4))

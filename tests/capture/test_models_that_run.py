@@ -1,4 +1,4 @@
-"""What runs in torch is analysed, statically or for real; what torch refuses is refused."""
+"""Models that run in torch are analysed, statically or for real; calls that torch refuses are refused."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_sparse_adjacency_matrix_is_taken() -> None:
 
 def test_attributes_of_parameters_are_available() -> None:
     class Quantized(nn.Parameter):
-        """As bitsandbytes' `Int8Params`: a parameter with its own scales and methods."""
+        """Like bitsandbytes' `Int8Params`: a parameter with its own scales and methods."""
 
         scales: Tensor
 
@@ -173,7 +173,7 @@ def test_attributes_of_parameters_are_available() -> None:
 
 
 def test_a_parameter_with_its_own_scales_and_functions() -> None:
-    """As bitsandbytes' `Params4bit`: packed bytes, a state with the scales, `__torch_function__`."""
+    """Like bitsandbytes' `Params4bit`: packed bytes, a state with the scales, `__torch_function__`."""
 
     class State:
         def __init__(self, scales: Tensor, shape: tuple[int, int]) -> None:
@@ -213,7 +213,7 @@ def test_a_real_run_leaves_attributes_of_parameters_unchanged(mode: Any) -> None
         scales: Tensor | None
 
     class Takes(nn.Module):
-        """As `Linear8bitLt`, which takes the scales from its weight in its first forward."""
+        """Like `Linear8bitLt`, which takes the scales from its weight in its first forward."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -247,7 +247,7 @@ def test_a_parameter_that_is_replaced_in_the_forward_has_its_new_shape_and_type(
 
 def test_a_weight_that_is_made_of_several_tensors_answers_itself() -> None:
     class Scaled(Tensor):
-        """As the quantized weights of torchao: integers and scales that look like one tensor of floats."""
+        """Like the quantized weights of torchao: integers and scales that look like one tensor of floats."""
 
         @staticmethod
         def __new__(cls, integers: Tensor, scales: Tensor) -> Scaled:
@@ -422,7 +422,7 @@ def test_checking_the_classes_of_one_hot_adds_no_ops_to_the_model() -> None:
 
 
 class Positions(nn.Module):
-    """As GPT-2 has them: counted, whatever the ids are."""
+    """Like GPT-2: counted for any ids."""
 
     def __init__(self) -> None:
         super().__init__()

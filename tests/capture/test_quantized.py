@@ -186,7 +186,7 @@ def test_layers_packed_in_words(bits: int, by_outputs: bool) -> None:
 
 
 class Repacked(nn.Module):
-    """As GPTQ after its library has packed the weight again for a kernel: rows of outputs, two codes in a byte, under
+    """Like GPTQ after its library has repacked the weight for a kernel: rows of outputs, two codes in a byte, under
     the old names. `counts` adds integers that are not codes."""
 
     def __init__(self, layer: nn.Linear, *, counts: bool = False) -> None:
@@ -221,7 +221,7 @@ def test_integers_next_to_a_float_weight_are_not_its_codes() -> None:
 
 
 def test_a_kernel_for_int4_tiles_runs_without_a_gpu() -> None:
-    """As torchao packs weights for CUDA; torch's meta kernel wants to know the device of a fake tensor."""
+    """Like torchao's packed weights for CUDA; torch's meta kernel asks for the device of a fake tensor."""
 
     class Tiled(nn.Module):
         def __init__(self) -> None:
@@ -288,7 +288,7 @@ def test_quantization_is_kept_after_saving(tmp_path: Path) -> None:
 
 def test_a_dictionary_next_to_the_codes_gives_their_shape() -> None:
     class Half(nn.Module):
-        """As HQQ: codes, and a dictionary with what restores them."""
+        """Like HQQ: codes, and a dictionary with what restores them."""
 
         def __init__(self, layer: nn.Linear) -> None:
             super().__init__()
@@ -312,7 +312,7 @@ def test_a_dictionary_next_to_the_codes_gives_their_shape() -> None:
 
 def test_scaled_floats_of_eight_bits() -> None:
     class Scaled(nn.Module):
-        """As the layers of transformers for FP8 with a scale for each block."""
+        """Like the layers of transformers for FP8 with a scale for each block."""
 
         def __init__(self, layer: nn.Linear) -> None:
             super().__init__()
@@ -343,7 +343,7 @@ def test_a_scale_next_to_a_float_weight_is_a_parameter() -> None:
 
 
 class Scaled(Tensor):
-    """As the weights of torchao: integers and scales that look like one tensor of floats."""
+    """Like the weights of torchao: integers and scales that look like one tensor of floats."""
 
     @staticmethod
     def __new__(cls, integers: Tensor, scales: Tensor) -> Scaled:
@@ -386,8 +386,8 @@ def test_a_weight_made_of_several_tensors_has_their_bytes() -> None:
 
 
 class Nibbles(Scaled):
-    """As the weights of torchao in NVFP4: transposed it is still such a tensor, so the product has it next to the bias,
-    and what its handler calls is not taken apart before a mode sees it."""
+    """Like the weights of torchao in NVFP4: its transpose is such a tensor too, so the product gets it next to the
+    bias, and ops that its handler calls are not decomposed before a mode sees them."""
 
     @staticmethod
     def __new__(cls, integers: Tensor, scales: Tensor) -> Nibbles:

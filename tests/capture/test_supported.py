@@ -42,7 +42,7 @@ def test_an_exit_status_is_put_into_words(code: int, said: str) -> None:
 
 
 class Branching(nn.Module):
-    """What it does next depends on its data; the linear layer is only safe to run where its type is."""
+    """Branches on its data; the linear layer is only safe to run where its type is supported."""
 
     def __init__(self) -> None:
         super().__init__()

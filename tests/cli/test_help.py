@@ -1,4 +1,4 @@
-"""What `--help` says: true, complete, and within 80 columns."""
+"""The help is true, complete, and within 80 columns."""
 
 from __future__ import annotations
 

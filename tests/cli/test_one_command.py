@@ -28,7 +28,7 @@ class Detect(nn.Module):
 
 
 class DetectionModel(nn.Module):
-    """As Ultralytics saves it: the module itself, its weights in half precision."""
+    """Like a file of Ultralytics: the module itself, its weights in half precision."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a person sees: colours, widths and signs of life on terminals of different kinds."""
+"""Colours, widths and progress on different kinds of terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be said of two readings, and what may not."""
+"""Conclusions that two readings allow, and those that they do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torchinfo's summary takes: inputs in every way, the mode, the cache; and what it refuses."""
+"""The arguments of torchinfo's summary: inputs in every form, the mode, the cache; and those that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows against what came out.
+"""Compares the output on a page with the actual output.
 
 A line `…` on the page stands for any lines, `…` within a line for anything. By shape, figures with their units are all
 alike, a missing one (`-`) too, and so is all space: the words and their order are what counts.

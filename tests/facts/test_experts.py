@@ -79,7 +79,7 @@ def masked_top_1(model: Any, x: Tensor, scores: Tensor) -> Tensor:
 
 
 def two_maxima(model: Any, x: Tensor, scores: Tensor) -> Tensor:
-    """As sparse mixers do: the best, and the best of the others."""
+    """Like sparse mixers: the best, and the best of the others."""
     first = scores.max(-1, keepdim=True).indices
     second = scores.scatter(-1, first, float("-inf")).max(-1, keepdim=True).indices
     gates = torch.zeros_like(scores).scatter(-1, torch.cat([first, second], -1), 0.5)
@@ -314,7 +314,7 @@ def test_mixtures_in_a_row_and_used_twice_have_their_own_choices() -> None:
 
 
 class BestTokens(nn.Module):
-    """As two-stage detectors: the best tokens go through layers of equal shapes; nothing is chosen among weights."""
+    """Like two-stage detectors: the best tokens go through layers of equal shapes; nothing is chosen among weights."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is derived from a capture is derived once."""
+"""Everything that is derived from a capture is derived once."""
 
 from __future__ import annotations
 

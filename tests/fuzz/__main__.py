@@ -62,7 +62,7 @@ def main() -> int:
 
 
 class Found:
-    """What the cases came to; failures are written down as they come."""
+    """Results of the cases; failures are written as they occur."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder, self._count, self._began = folder, count, time.monotonic()

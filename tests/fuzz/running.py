@@ -144,7 +144,7 @@ class Bench:
             read_in_this_process()
 
     def warm_up(self) -> None:
-        """What is imported, compiled and cached at first use is so before anything is watched."""
+        """Import, compile and cache everything that is needed at first use before anything is watched."""
         for name, files in self._samples.items():
             found = list(commands(name, self._place(name, files), self._sound(name), self._folder / "case"))
             # One format of each kind, and all of them once.
@@ -153,7 +153,7 @@ class Bench:
         self._watch.install()
 
     def plan(self, number: int) -> tuple[Case, Files, list[list[str]]]:
-        """What a case does follows from the seed and its number alone."""
+        """A case depends only on the seed and its number."""
         chance = random.Random(f"{self._seed}/{number}")
         name = chance.choice(sorted(self._samples))
         files = self._samples[name] if name.startswith("journal") else mutate(self._samples[name], chance)

@@ -193,7 +193,7 @@ def test_tensors_that_the_file_lacks_are_reported(tmp_path: Path) -> None:
 
 
 class Cache:
-    """As the caches of transformers: one grows by new tensors, the other is written to in place."""
+    """Like the caches of transformers: one grows by new tensors, the other is written to in place."""
 
     def __init__(self) -> None:
         self.rows = torch.zeros(1, 4)

@@ -1,4 +1,4 @@
-"""What is alive at the peak, from the data flow of captures made by hand and of a model trained."""
+"""Tensors alive at the peak, from the data flow of hand-made captures and of a training step."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from torchgauge.report.page import PARTS, assemble, build_payload, columns, enco
 
 
 def decoded(column: Any, length: int) -> list[Any]:
-    """As the page reads a column."""
+    """The values of a column, as the page reads it."""
     if isinstance(column, list):
         return column
     return [column["same"]] * length if "same" in column else [column["table"][place] for place in column["index"]]

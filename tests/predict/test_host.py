@@ -1,4 +1,4 @@
-"""What a run takes of the host: parts of the sample's time, calibration, plans of cuDNN's attention."""
+"""Host time of a run: parts of the sample's time, calibration, plans of cuDNN's attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rendered report says, read back with the readers its users have."""
+"""The content of a rendered report, read back with the readers of its format."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from torchgauge.errors import TargetError, UnpicklingWarning
 
 
 class FrozenNorm(nn.Module):
-    """As torchvision's `FrozenBatchNorm2d`: its weight and bias are buffers, which the names do not show."""
+    """Like torchvision's `FrozenBatchNorm2d`: its weight and bias are buffers, which the names do not show."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
