@@ -98,7 +98,7 @@ def by_rule(outcomes: Sequence[Outcome]) -> str:
 
 def wrong(outcomes: Sequence[Outcome]) -> list[str]:
     missed = [f"- {o.rule} misses '{o.case}'" for o in outcomes if not o.found]
-    return [*missed, *(f"- {o.rule} speaks out of place in '{o.case}'" for o in outcomes if o.false_alarms)]
+    return [*missed, *(f"- {o.rule} is a false alarm in '{o.case}'" for o in outcomes if o.false_alarms)]
 
 
 def _parse() -> argparse.Namespace:

@@ -465,7 +465,7 @@ def _retinaface(m: Any) -> Built:
     return net, (image(1, 3, 320, 320),)
 
 
-# Fetched later, and read by nobody before: halves 3 and 4, in turns.
+# Fetched later and not read before: halves 3 and 4, in turns.
 MODELS_2 = [
     Model("fatchord/WaveRNN", "models/fatchord_version.py", "speech", _wavernn),
     Model("dhlee347/pytorchic-bert", "models.py", "language", lambda m: (

@@ -627,9 +627,9 @@ def measure_roof() -> None:
     typical server are assumed. Kernels are not measured: with those of `system --calibrate`, gains from fewer calls are
     understated."""
     from torchgauge.hardware import cpu_name
-    from torchgauge.measure.calibrate import calibrate
+    from torchgauge.measure.calibrate import calibrate_device
 
-    found = calibrate("cpu", cpu_name(), f"with torch {torch.__version__}, {torch.get_num_threads()} threads")
+    found = calibrate_device("cpu", cpu_name(), f"with torch {torch.__version__}, {torch.get_num_threads()} threads")
     print(
         f"{found.name}: {found.flops_per_s.get('float32', 0) / 1e9:.0f} GFLOP/s, {found.bytes_per_s or 0:.3g} B/s",
         flush=True,

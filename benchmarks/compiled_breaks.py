@@ -1,4 +1,4 @@
-"""Graph breaks of public models: each with its reason, its line, and what stands in that line.
+"""Graph breaks of public models: each with its reason, its line, and the code of that line.
 
     python benchmarks/compiled_breaks.py [NAME …]      small configurations, random weights; a table on stdout
 

@@ -1,4 +1,4 @@
-"""The first use of a process: what a command costs beside `import torch`, and the first analysis beside the second.
+"""First use in a process: the cost of a command beyond `import torch`, and the first analysis against the second.
 
     python benchmarks/first_use.py [--runs 5]
 

@@ -36,8 +36,10 @@ def main() -> int:
 
         limits = None
         if args.limits is not None:
-            told = json.loads(args.limits.read_text())["configurations"]
-            limits = {name: told[name]["required_bytes"] for name in told if told[name].get("is_limit_tested")}
+            reported = json.loads(args.limits.read_text())["configurations"]
+            limits = {
+                name: reported[name]["required_bytes"] for name in reported if reported[name].get("is_limit_tested")
+            }
         parts = args.only or [part for part in PARTS if part != "limits"]
         return device_phase(
             args.output, args.seconds, limits, parts, args.set or [0, 1, 2, 3, 4, 5], args.match, args.shapes

@@ -131,10 +131,10 @@ def table(names: list[str], predicted: dict[str, Any], truth: dict[str, Any]) ->
                 inside[figure].append(low <= real[figure] <= high)
         for figure, error in row.items():
             errors[figure].append(error)
-        told = "".join(
+        reported = "".join(
             f" {100 * row[f]:+8.2f}%" if f in row else f" {'':9}" for f in (*FIGURES, "tracker", "plain sum")
         )
-        print(f"{name:48} {real['allocated'] / 2**20:9.0f}{told}")
+        print(f"{name:48} {real['allocated'] / 2**20:9.0f}{reported}")
     for figure, values in errors.items():
         if values:
             sizes = sorted(map(abs, values))

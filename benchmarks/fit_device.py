@@ -665,7 +665,7 @@ class Pool:
         self.results: dict[str, dict[str, Any]] = {}
 
     def run(
-        self, jobs: list[tuple[str, float, Callable[[], dict[str, Any]]]], tell: Callable[[str, Any], None]
+        self, jobs: list[tuple[str, float, Callable[[], dict[str, Any]]]], save_result: Callable[[str, Any], None]
     ) -> None:
         waiting = list(jobs)
         context: Any = multiprocessing.get_context(self._start)
@@ -685,9 +685,9 @@ class Pool:
                 theirs.close()
                 self._running.append((name, process, ours, size, time.monotonic()))
                 continue
-            self._collect(tell)
+            self._collect(save_result)
 
-    def _collect(self, tell: Callable[[str, Any], None]) -> None:
+    def _collect(self, save_result: Callable[[str, Any], None]) -> None:
         for entry in list(self._running):
             name, process, pipe, _, started = entry
             result = None
@@ -705,7 +705,7 @@ class Pool:
                 process.join(5)
                 self._running.remove(entry)
                 self.results[name] = result
-                tell(name, result)
+                save_result(name, result)
 
 
 def is_graphed(configuration: Configuration) -> bool:
@@ -717,10 +717,10 @@ def is_graphed(configuration: Configuration) -> bool:
 def card() -> dict[str, Any]:
     asked = "name,memory.total,memory.used,memory.reserved,driver_version"
     try:
-        told = subprocess.run(
+        reported = subprocess.run(
             ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
         )
-        return {"nvidia-smi": told.stdout.strip() or told.stderr.strip()}
+        return {"nvidia-smi": reported.stdout.strip() or reported.stderr.strip()}
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"nvidia-smi": repr(error)}
 
@@ -775,7 +775,7 @@ def device_phase(
     histories: dict[str, Any] = {}
     held_out = {configuration.name for configuration in CONFIGURATIONS if configuration.held_out}
 
-    def tell(name: str, result: dict[str, Any]) -> None:
+    def save_result(name: str, result: dict[str, Any]) -> None:
         if "error" in result:
             print(f"{name:48} {result['error']} {result.get('where', '')[-160:]!r}", flush=True)
         elif "allocated" in result:
@@ -799,7 +799,7 @@ def device_phase(
             print(f"{name:48} {result['process_s']:5.1f} s", flush=True)
 
     first = Pool(1, 120, deadline)
-    first.run([("versions", 0.6, versions)], tell)
+    first.run([("versions", 0.6, versions)], save_result)
     start = "spawn" if "error" in first.results["versions"] else "fork"
     found["versions"] = first.results["versions"]
     pool = Pool(14, 120, deadline, start)
@@ -828,7 +828,7 @@ def device_phase(
             chosen = BY_NAME[name]
             for factor in (0.97, 1.03):
                 jobs.append((f"{name} x{factor}", chosen.size * 1.1, partial(try_limit, name, int(limit * factor))))
-    pool.run(jobs, tell)
+    pool.run(jobs, save_result)
     results = pool.results
     save("probes", results.pop("probes", {}))
     save("fixtures", {name: results.pop(name) for name in list(results) if name.startswith("fixture ")})
@@ -854,7 +854,9 @@ def device_phase(
         by_size = sorted(
             (c for c in CONFIGURATIONS if c.held_out in sets), key=lambda configuration: configuration.size
         )
-        alone.run([(c.name, c.size, partial(measure, c.name, history=False, tracker=False)) for c in by_size], tell)
+        alone.run(
+            [(c.name, c.size, partial(measure, c.name, history=False, tracker=False)) for c in by_size], save_result
+        )
         used = {name: result for name, result in alone.results.items() if "used" in result}
         found["sequential"] = {name: result for name, result in used.items() if name not in held_out}
         save("measured", found)

@@ -1,4 +1,4 @@
-"""What a forecast costs beside the static analysis: processor time in one process, the least of several turns.
+"""The cost of a forecast compared with the static analysis: processor time in one process, the least of several rounds.
 
     python benchmarks/forecast_cost.py [--turns 5]
 

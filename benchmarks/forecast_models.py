@@ -604,7 +604,7 @@ THIRD_PROOF_TRAINING = (
         **TRAIN, **BF16),
     _hf("dinov2-base train bf16 b16", "Dinov2Model", "Dinov2Config", DINO, pixels(16, 224, 224), **TRAIN, **BF16),
 )  # fmt: skip
-# Written down after attention and recurrent layers got models of their own (predict/blocks.py) and before any of these
+# Written down after attention and recurrent layers got separate models (predict/blocks.py) and before any of these
 # was measured; the predictions were committed first (forecast_predictions_fourth.json).
 PHI = {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 10, "num_attention_heads": 20,
        "vocab_size": 51200}  # fmt: skip

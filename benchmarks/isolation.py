@@ -1,4 +1,4 @@
-"""What reading a file by a process without rights costs, beside reading it in this one.
+"""The cost of reading a file in a process without rights, compared with reading it in this one.
 
     python benchmarks/isolation.py [--runs 10]
 

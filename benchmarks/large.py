@@ -2,7 +2,7 @@
 
 Each model runs in a separate process, which uses memory for nothing else. The bare call is given a ready 4-D mask and
 no cache: otherwise transformers may look at values that a meta tensor does not have. The analysis is timed on the same
-call and, beside it, on the plain `model(input_ids)`.
+call and on the plain `model(input_ids)`.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ LSTM = Model("lstm", LastOutput, lambda: (torch.randn(8, 64, 256),))
 LLAMA_1B = of_transformers("llama-1b bf16", transformers.LlamaForCausalLM, partial(transformers.LlamaConfig, **LLAMA))
 ON_CPU = (RESNET, GPT2, BERT, LSTM)
 ON_CUDA = (RESNET, VIT, GPT2, LLAMA_1B)
-# The sampler does the same whatever runs: beside arithmetic, and beside much Python.
+# The sampler does the same work whatever runs: next to arithmetic, and next to much Python.
 SAMPLED = (RESNET, GPT2)
 WHOLE_S = 5.0
 
@@ -158,7 +158,7 @@ def judge(result: Result) -> list[Verdict]:
             str(result.headline),
             result.headline.lies_within(1 - OVER_PLAIN, 1 + OVER_PLAIN),
         ),
-        Verdict(f"{name}: quiet enough to tell (errors at most {QUIET:.1%})", f"{worst:.2%}", worst <= QUIET),
+        Verdict(f"{name}: quiet enough for a verdict (errors at most {QUIET:.1%})", f"{worst:.2%}", worst <= QUIET),
     ]
     return judged + (judge_sampler(name, result.sampler, result.sampler_cpu_share or 0.0) if result.sampler else [])
 

@@ -4,7 +4,7 @@
     python benchmarks/verify.py --again results.json [--device cuda]
 
 Five models with random weights. Each kept recommendation, and the plan, is applied once more by the code that the
-verification gives, and timed beside the original by torch's own `benchmark.Timer`, in four rounds at times apart. The
+verification gives, and timed against the original by torch's `benchmark.Timer`, in four rounds spread over time. The
 reported gain must agree with that timing within the two intervals, and nothing that is kept may lose time; the exit
 status is 1 where one of them does not hold. Prints Markdown tables. `--again` is a second process, started later: it
 builds the models anew and times what an earlier one confirmed; a gain holds where its interval is above zero here too.
@@ -298,9 +298,9 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     if figures is None:
         return [row["rule"], "-", "-", "-", "-", row["unverified"]]
     error = figures["output_error"]["relative"]
-    told = "-" if error is None else f"{error:.1e}"
+    reported = "-" if error is None else f"{error:.1e}"
     kept = "yes" if figures["kept"] else "no"
-    return [row["rule"], kept, percent(figures["gain"]), span(figures["ci95"]), told, figures["reason"] or ""]
+    return [row["rule"], kept, percent(figures["gain"]), span(figures["ci95"]), reported, figures["reason"] or ""]
 
 
 def kept_table(checks: Sequence[Check]) -> str:

@@ -1,4 +1,4 @@
-"""A checkpoint on disk: the rate and the peak memory of a scan, beside reading the file with `cat`.
+"""A checkpoint on disk: the rate and the peak memory of a scan, compared with reading the file with `cat`.
 
 The file should be larger than the machine's memory: then neither finds it in the page cache.
 """

@@ -113,7 +113,7 @@ def short_collections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def _outside() -> Iterator[None]:
-    """Of modes and traces that a test analyses in: the looks of this file are not for them."""
+    """Modes and traces that a test analyses in must not see the checks of this file."""
     engine: Any = torch._C
     tracing = engine._get_tracing_state()
     engine._set_tracing_state(None)
@@ -126,7 +126,7 @@ def _outside() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What the user's cache remembers of this machine must not decide a test; nor do tests leave anything there."""
+    """The user's cache must not influence a test, and tests leave nothing there."""
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path_factory.getbasetemp() / f"cache-{uuid4().hex}"))
 
 

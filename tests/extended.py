@@ -22,7 +22,7 @@ def copy_package(folder: Path) -> Path:
 
 
 def run_with(folder: Path, *arguments: str) -> str:
-    """What Python prints with the package below `folder`."""
+    """The output of Python with the package below `folder`."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))}
     done = subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -142,7 +142,7 @@ def test_a_saved_run_loads_and_renders_without_torch(found: tg.Analysis, tmp_pat
     [("{", "is not a JSON file"), ("[]", "not a saved run"), ('{"schema_version": 99}', "version 99"),
      ('{"schema_version": 1}', "not a complete run")],
 )  # fmt: skip
-def test_a_file_that_is_no_saved_run_is_refused_in_a_sentence(text: str, message: str, tmp_path: Path) -> None:
+def test_a_file_other_than_a_saved_run_is_refused_in_one_sentence(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(tg.FormatError, match=message):
         tg.load(tmp_path / "run.json")

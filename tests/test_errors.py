@@ -1,4 +1,4 @@
-"""Messages that stand alone: in a notebook, and for packages that are not installed."""
+"""Self-contained messages: in a notebook, and for packages that are not installed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 
 import torchgauge
 from torchgauge import errors
-from torchgauge.cli import analyze
+from torchgauge.cli import COMMANDS
 from torchgauge.facts import EXECUTIONS
 
 HEAVY = {"torch", "numpy", "pandas", "rich", "torchgauge.facts"}
@@ -91,7 +91,7 @@ def test_nothing_heavy_loads_for_a_name_or_for_help(code: str) -> None:
 
 
 def test_the_help_names_every_execution() -> None:
-    assert analyze.EXECUTIONS == EXECUTIONS
+    assert COMMANDS["analyze"].EXECUTIONS == EXECUTIONS
 
 
 def test_a_saved_capture_renders_without_torch() -> None:

@@ -35,7 +35,7 @@ def test_a_foreign_error_names_the_file_and_keeps_its_cause(error: Exception, me
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), tg.TargetError("as it is")])
-def test_what_is_meant_for_others_passes(error: BaseException) -> None:
+def test_unrelated_exceptions_pass_through(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, errors_as_torchgauge("m.pt"):
         raise error
     assert caught.value is error
@@ -64,7 +64,7 @@ def test_a_bug_in_a_reader_is_one_sentence(opens: Any, path: Path, monkeypatch: 
         opens(path)
 
 
-def test_what_the_callers_own_function_raises_is_passed_on(path: Path) -> None:
+def test_errors_of_the_callers_function_are_passed_on(path: Path) -> None:
     def on_row(row: Mapping[str, Any]) -> None:
         raise LookupError("mine")
 
@@ -72,7 +72,7 @@ def test_what_the_callers_own_function_raises_is_passed_on(path: Path) -> None:
         tg.scan_weights(path, on_row=on_row)
 
 
-def test_a_name_that_no_file_can_have_is_no_target(tmp_path: Path) -> None:
+def test_a_name_that_no_file_can_have_is_not_a_target(tmp_path: Path) -> None:
     for name in ("x" * 5000, "a\0b", "\udcff.pt"):
         for opens in (tg.analyze, tg.scan_weights, tg.load):
             with pytest.raises(tg.TorchgaugeError):

@@ -60,7 +60,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imported_modules(tree: ast.AST, package: str) -> Iterator[str]:
-    """Full names of all imported modules, wherever the import stands; of `from a import b` both a and a.b."""
+    """Full names of all imported modules, at any level of the code; of `from a import b` both a and a.b."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

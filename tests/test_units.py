@@ -167,7 +167,7 @@ def test_a_percentage_has_a_space_and_no_negative_zero(share: float | None, text
     assert format_percent(share) == text
 
 
-def test_what_is_judged_is_told_in_whole_percents_and_factors_with_a_sign_of_their_own() -> None:
+def test_whole_percents_and_signed_factors() -> None:
     assert [format_whole_percent(share) for share in (0.3, 0.826, -0.001, 1.0, None)] == [
         "30 %", "83 %", "0 %", "100 %", "-",
     ]  # fmt: skip
@@ -182,6 +182,6 @@ def test_one_size_or_several(asked: Any, sizes: list[int | None]) -> None:
 
 
 @pytest.mark.parametrize("asked", [0, "0", "", "1,,2", "one", [1, -1], [], ["x"], 1.5])
-def test_what_is_not_a_size_is_refused(asked: Any) -> None:
+def test_invalid_sizes_are_refused(asked: Any) -> None:
     with pytest.raises(UsageError, match="batch must be a positive number"):
         parse_sizes(asked, "batch")

@@ -935,7 +935,7 @@ def located(calls: Sequence[dict[str, Any]], rows: Rows) -> list[Gap]:
     return found
 
 
-def signature_from(told: dict[str, Any]) -> Any:
+def signature_from(stored: dict[str, Any]) -> Any:
     from torchgauge.facts import Cost, Signature, TensorSpec
 
     def spec(known: dict[str, Any]) -> TensorSpec:
@@ -943,10 +943,10 @@ def signature_from(told: dict[str, Any]) -> Any:
         return TensorSpec(tuple(known["shape"]), known["dtype"], None if stride is None else tuple(stride),
                           known["stored"], known["index_bytes"])  # fmt: skip
 
-    given, made = (tuple(spec(one) for one in told[side]) for side in ("inputs", "outputs"))
-    cost = Cost(0, *(told["cost"][name] for name in ("flops", "bytes_read", "bytes_written")))
+    given, made = (tuple(spec(one) for one in stored[side]) for side in ("inputs", "outputs"))
+    cost = Cost(0, *(stored["cost"][name] for name in ("flops", "bytes_read", "bytes_written")))
     return Signature(
-        told["op"], told["overload"], told["category"], "counted", (), given, made, told["attributes"], cost, 0
+        stored["op"], stored["overload"], stored["category"], "counted", (), given, made, stored["attributes"], cost, 0
     )
 
 

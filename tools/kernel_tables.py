@@ -79,7 +79,7 @@ H200 = {"float64": 34e12, "float32": 67e12, "tf32": 494.7e12, "float16": 989.4e1
 SHORTEST_S = 6e-7
 # Replays of one kernel that differ by more than this say nothing.
 MOST_SPREAD = 0.5
-# The models that a kernel occurs in are kept up to this number; with more of them it is nobody's in particular.
+# The models that a kernel occurs in are kept up to this number; with more of them it belongs to no model.
 MOST_MODELS = 6
 MOST_PARAMETER = 7.9  # of the plain models, as a table keeps them
 UNNAMED = "a model of the list"  # where a list of calls does not say which, as in `kernel_draws`
@@ -120,18 +120,18 @@ def gather(folders: Sequence[Path], output: Path) -> int:
             number, seconds, spread = json.loads(line)
             if not seconds or seconds < SHORTEST_S or spread >= MOST_SPREAD:
                 continue
-            told, cold, models = calls[number]
+            stored, cold, models = calls[number]
             specs = [
                 [
                     [spec["shape"], spec["dtype"], spec["stride"], spec["stored"], spec["index_bytes"]]
-                    for spec in told[side]
+                    for spec in stored[side]
                 ]
                 for side in ("inputs", "outputs")
             ]
-            kept = {name: value for name, value in told["attributes"].items() if name in ATTRIBUTES}
-            cost = [told["cost"][name] for name in ("flops", "bytes_read", "bytes_written")]
+            kept = {name: value for name, value in stored["attributes"].items() if name in ATTRIBUTES}
+            cost = [stored["cost"][name] for name in ("flops", "bytes_read", "bytes_written")]
             flags = "".join("01"[bool(flag)] for flag in cold)
-            call = [told["op"], told["overload"], told["category"], *specs, kept, cost, flags]
+            call = [stored["op"], stored["overload"], stored["category"], *specs, kept, cost, flags]
             found[json.dumps(call, sort_keys=True)].append([*call, models[:MOST_MODELS], seconds, spread])
         by_call |= found
     rows = [row for _, several in sorted(by_call.items()) for row in several]
@@ -270,7 +270,7 @@ SAME_PLACE, SAME_OFFSET = 0.75, 0.055
 
 
 def thinned(at: Floats, offsets: Floats) -> tuple[Floats, Floats]:
-    """The rows of a kind without those that a neighbour speaks for."""
+    """The rows of a kind without those that a neighbour predicts well."""
     kept: list[int] = []
     for number in range(len(offsets)):
         near = np.abs(offsets[kept] - offsets[number]) < SAME_OFFSET
@@ -347,15 +347,15 @@ def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> di
     """Boosted trees by family, with the least absolute distance in octaves to what the plain models of the table leave
     over. Each kernel is seen twice: with neighbours of other sizes, as in a model that is new, and with any neighbours,
     as in a model like those that were measured. LightGBM fits them; it is needed here only."""
-    from torchgauge.predict.trees import Grown, planted
+    from torchgauge.predict.trees import TreeNode, build_forest
 
     lightgbm: Any = import_module("lightgbm")
 
-    def grown(node: dict[str, Any]) -> Grown:
+    def grown(node: dict[str, Any]) -> TreeNode:
         if "leaf_value" in node:
-            return Grown(float(node["leaf_value"]))
+            return TreeNode(float(node["leaf_value"]))
         children = grown(node["left_child"]), grown(node["right_child"])
-        return Grown(0.0, int(node["split_feature"]), float(node["threshold"]), children)
+        return TreeNode(0.0, int(node["split_feature"]), float(node["threshold"]), children)
 
     if not any(place.family in TREES for place, _ in measured):
         return {}
@@ -376,7 +376,7 @@ def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> di
             "num_threads": 1, "deterministic": True, "force_col_wise": True, "verbose": -1,
         }  # fmt: skip
         trees = lightgbm.train(settings, lightgbm.Dataset(features, truth), count).dump_model()["tree_info"]
-        found[family] = planted([grown(tree["tree_structure"]) for tree in trees])
+        found[family] = build_forest([grown(tree["tree_structure"]) for tree in trees])
     return found
 
 

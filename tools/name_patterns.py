@@ -35,7 +35,7 @@ RELATIVE = {
     "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0,
 }  # fmt: skip
 BUCKETS = RELATIVE | {"norm_rel_ebd": "layer_norm", "share_att_key": True, "position_buckets": 256}
-# What no flag tells, with the entry of the configs that have it.
+# Properties that no flag gives, with the entry of the configs that have it.
 OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("feed_forward_proj", {"feed_forward_proj": "gated-gelu"}),
     ("feat_extract_norm", {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True}),

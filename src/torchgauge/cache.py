@@ -24,12 +24,12 @@ def cache_folder() -> Path:
 
 
 def kernel_file(device: str) -> Path:
-    """Where the measured kernels of this machine's device ("cpu", "cuda") are kept."""
+    """The file with the measured kernels of this machine's device ("cpu", "cuda")."""
     return cache_folder() / f"kernels-{device}.npz"
 
 
 def journal_folder() -> Path:
-    """Where interrupted scans leave what they have finished."""
+    """The folder for journals of interrupted scans."""
     return cache_folder() / "scans"
 
 

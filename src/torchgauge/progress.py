@@ -16,7 +16,7 @@ from threading import Timer
 
 from torchgauge.units import format_bytes, format_percent
 
-PATIENCE_S = 1.0
+SPINNER_DELAY_S = 1.0
 # A scan reports every piece; the line is redrawn at most this often.
 REFRESH_S = 0.2
 # To the start of the line, and nothing on it.
@@ -35,7 +35,7 @@ def _is_shown(shown: bool | None) -> bool:
 def stage(
     name: str, *, shown: bool | None = None, describe: Callable[[int, int, str], str] | None = None
 ) -> Iterator[Progress]:
-    """Show a spinner while the block runs, from `PATIENCE_S` on; `shown` None leaves it to the terminal.
+    """Show a spinner while the block runs, from `SPINNER_DELAY_S` on; `shown` None leaves it to the terminal.
 
     The block gets a function to report the number of finished parts, the total and the name of the current part;
     `describe` turns these into a line.
@@ -55,16 +55,16 @@ def stage(
 
     updated = [0.0]
 
-    def tell(done: int, total: int, part: str) -> None:
+    def report_progress(done: int, total: int, part: str) -> None:
         if time.monotonic() - updated[0] >= REFRESH_S or done == total:
             updated[0] = time.monotonic()
             line = describe or (lambda done, total, part: f"{name}: {part} ({done:,} of {total:,}) …")
             status.update(Text(line(done, total, visible(part))))
 
-    timer = Timer(PATIENCE_S, status.start)
+    timer = Timer(SPINNER_DELAY_S, status.start)
     timer.start()
     try:
-        yield tell
+        yield report_progress
     finally:
         timer.cancel()
         timer.join()
@@ -81,12 +81,12 @@ def steps(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
 
     before, after = ("", "\n") if is_dumb_terminal() else (_CLEAR, "")
 
-    def tell(done: int, total: int, part: str) -> None:
+    def report_progress(done: int, total: int, part: str) -> None:
         sys.stderr.write(f"{before}{name}: {visible(part)} ({done + 1:,} of {total:,}) …{after}")
         sys.stderr.flush()
 
     try:
-        yield tell
+        yield report_progress
     finally:
         sys.stderr.write(before)
         sys.stderr.flush()
@@ -129,8 +129,8 @@ def import_torch(*, shown: bool | None = None) -> None:
 @contextmanager
 def transfer(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
     """Like `stage`, for bytes: the amount, the total, the rate and the remaining time."""
-    with stage(name, shown=shown, describe=Transfer(name).line) as tell:
-        yield tell
+    with stage(name, shown=shown, describe=Transfer(name).line) as report_progress:
+        yield report_progress
 
 
 class Transfer:

@@ -38,7 +38,7 @@ _SCALES = {
 }
 _BYTE_SCALES = _SCALES | {"b": 1}
 _SECOND_SCALES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0}
-# As they are written: mJ is not MJ.
+# Case matters: mJ is not MJ.
 _JOULE_SCALES = {
     "": 1.0, "J": 1.0, "kJ": 1e3, "MJ": 1e6, "mJ": 1e-3, "uJ": 1e-6, "µJ": 1e-6, "μJ": 1e-6, "nJ": 1e-9, "Wh": 3600.0,
     "kWh": 3.6e6,

@@ -155,7 +155,7 @@ def with_text(old: str, new: str, suffix: str = "models/model.json") -> Records:
 
 
 def argument(value: Any) -> Document:
-    """A Python value as the schema of torch.export writes it; a dict is taken as it stands."""
+    """A Python value as the schema of torch.export writes it; a dict is used unchanged."""
     match value:
         case dict():
             return value

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "torchgauge"
-_LONGEST = 90  # letters of a call that tell it
+_LONGEST = 90  # characters of a call that identify it
 _ATTRIBUTES = ("getattr", "setattr", "delattr", "hasattr")
 _CODE = frozenset(("eval", "exec", "compile", "__import__"))
 _IMPORTS = frozenset(("import_module", "find_spec", "spec_from_file_location", "module_from_spec", "find_loader"))

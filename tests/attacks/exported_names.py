@@ -173,7 +173,7 @@ SEEN: dict[str, Attack] = {
     "a custom object in the signature": new_input(
         "custom_obj", {"arg": {"name": "x", "class_fqn": "__torch__.torch.classes.a.B"}, "custom_obj_name": BREAKS_OUT}
     ),
-    "a library beside the program": with_records(
+    "a library next to the program": with_records(
         **{"data/aotinductor/model/a.so": b"\x7fELF", "data/aotinductor/model/a.cpp": b""}
     ),
 }
@@ -259,8 +259,8 @@ HELD_BACK: dict[str, Attack] = {
     ),
     "records with paths": with_records(**{f"../../{CANARY}": b"", f"/tmp/{CANARY}": b"", "data/weights/../../a": b""}),
     "a second program by a hostile name": lambda: exported() | {f"archive/models/{PAYLOAD}.json": b"{}"},
-    "a pickle beside the program": with_records(
+    "a pickle next to the program": with_records(
         **{"data.pkl": pickled(), "constants.pkl": pickled(), "extra/a.pkl": pickled()}
     ),
-    "TorchScript beside the program": lambda: exported() | scripted(),
+    "TorchScript next to the program": lambda: exported() | scripted(),
 }

@@ -70,7 +70,7 @@ def calls(target: str, *arguments: Any, **named: Any) -> Attack:
 
 
 def in_branch(target: str, *arguments: Any) -> Attack:
-    """The call stands in a branch of a conditional, and in both of them."""
+    """The call is in one branch of a conditional, and in both."""
 
     def make() -> Records:
         def change(document: Document) -> None:
@@ -87,7 +87,7 @@ def in_branch(target: str, *arguments: Any) -> Attack:
 
 
 def higher_order(target: str, *arguments: Any, **named: Any) -> Attack:
-    """A higher-order op; where an argument is the text GRAPH, a body of the honest conditional stands."""
+    """A higher-order op; an argument that is the text GRAPH is replaced by a body of the harmless conditional."""
 
     def make() -> Records:
         nodes = graph_of(document_of(exported()))["nodes"]

@@ -11,8 +11,6 @@ from pathlib import Path
 from unittest import mock
 
 import torchgauge as tg
-import torchgauge.analysis.comparison
-import torchgauge.analysis.isolated
 from torchgauge.cli import main
 
 # Real runs are short: what counts is whether something runs, not how fast.
@@ -46,8 +44,8 @@ WAYS = STATIC | MEASURED | VERIFIED
 def not_isolated() -> Iterator[None]:
     """This process reads files itself: it claims to be the one without rights."""
     with (
-        mock.patch.object(torchgauge.analysis.isolated, "is_isolated", return_value=True),
-        mock.patch.object(torchgauge.analysis.comparison, "is_isolated", return_value=True),
+        mock.patch("torchgauge.analysis.isolated.is_isolated", return_value=True),
+        mock.patch("torchgauge.analysis.comparison.is_isolated", return_value=True),
         mock.patch(
             "torchgauge.isolation.run_isolated", side_effect=AssertionError("another process would read the file")
         ),

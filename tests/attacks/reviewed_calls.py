@@ -16,7 +16,7 @@ PLAIN_NAME = "a name in a file must be a plain file name in its folder (`is_file
 ARCHIVE = "torch's reader of archives lists and reads records; it executes nothing"
 SCANNED = "after the code, the pickles and the graphs of the archive were found harmless"
 PATHS = "of a model's modules: torch looks for attributes of a path that are modules, and raises for all others"
-LITERALS = "torchgauge's own statements; names of a model stand in them as literals, those of a file's model never"
+LITERALS = "torchgauge's own statements; they contain names of a live model as literals, never those of a file's model"
 CHECKED = "from the sandboxed process: in a set of names, or one of the writable paths"
 PARENT = "from the parent process, which made it"
 ESCAPED = "a name of a model, escaped, in a pattern of torchgauge's own"
@@ -122,7 +122,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "capture/supported.py": {
         "_PROBE.format(name=name)": OWN,
-        "subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)": OWN,
+        "subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)": OWN,
     },
     "capture/triton_kernels.py": {
         "getattr(sys.modules.get(module), name, None)": OWN,
@@ -310,7 +310,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "report/formats/latex.py": {
         "note.format(format_exact(len(b.rows)))": OWN,
-        "_PREAMBLE.format(version=prose(view.capture.version))": OWN,
+        "_PREAMBLE.format(version=escape_latex(view.capture.version))": OWN,
         "re.split(TEXT, text)": OWN,
     },
     "report/registry.py": {

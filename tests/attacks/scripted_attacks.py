@@ -86,7 +86,7 @@ def call_of(module: str, name: str, argument: str) -> bytes:
     return b"\x80\x02c" + module.encode() + b"\n" + name.encode() + b"\n" + text(argument) + b"\x85R."
 
 
-def beside(name: str, content: bytes) -> Attack:
+def with_record(name: str, content: bytes) -> Attack:
     return lambda: scripted() | {f"archive/{name}": content}
 
 
@@ -214,9 +214,9 @@ HELD_BACK: dict[str, Attack] = {
         "/constants.pkl", call_of("torch.jit._pickle", "build_tensor_from_id", PAYLOAD)
     ),
     "a class outside of the archive": record("/data.pkl", object_of("__torch__.os", "system")),
-    "a pickle beside the code": beside("extra/evil.pkl", pickled()),
-    "bytecode for phones": beside("bytecode.pkl", pickled()),
-    "code by a path": beside(f"code/__torch__/../../{CANARY}.py", b"import os\n"),
+    "a pickle next to the code": with_record("extra/evil.pkl", pickled()),
+    "bytecode for phones": with_record("bytecode.pkl", pickled()),
+    "code by a path": with_record(f"code/__torch__/../../{CANARY}.py", b"import os\n"),
     "code in a foreign package": lambda: (
         scripted() | {"archive/code/os.py": PAYLOAD.encode(), "archive/code/__torch__.py": PAYLOAD.encode()}
     ),

@@ -34,7 +34,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def in_another_process(folder: Path, attacks: dict[str, Attack], ways: dict[str, list[str]]) -> dict[str, Any]:
-    """What came of the attacks, and what a tracer of the interpreter saw them do."""
+    """The outcomes of the attacks, and the calls that a tracer of the interpreter saw."""
     folder.mkdir()
     honest = {
         "honest.pt2": packed(exported()),

@@ -19,10 +19,11 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 Bomb = Callable[[Path], list[str]]
 DATA_BYTES = 3 << 30  # torch and transformers take a third of it
-PATIENCE_S = 1800.0  # a net: no bomb should take more than seconds
+SPINNER_DELAY_S = 1800.0  # a net: no bomb should take more than seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ class Outcome:
 
 
 def run_bombs(module: str, folder: Path, names: Collection[str] = ()) -> dict[str, Outcome]:
-    """What the command line answered to each bomb of a module; one that ended the process is missing."""
+    """The answers of the command line to the bombs of a module; one that ended the process is missing."""
     command = [sys.executable, "-W", "ignore", "-m", __name__, module, str(folder), *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SPINNER_DELAY_S, check=False)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"bomb"')]
     return {row["bomb"]: Outcome(row["status"], row["said"]) for row in rows}
 
@@ -70,12 +71,16 @@ def main(module: str, folder: Path, names: list[str]) -> None:
 
 
 def _lower_limits() -> None:
-    from torchgauge.capture import recorder, values
-    from torchgauge.checkpoint import limits
-    from torchgauge.source import config_limits
-
-    recorder.MAX_OPS, recorder.MAX_STEPS, recorder.MAX_TENSORS, values.MAX_WORK = 1 << 11, 1 << 16, 1 << 16, 1 << 25
-    limits.PATH_STEPS, config_limits.MOST_REGISTERED = 30_000, 1 << 13
+    limits = {
+        "capture.recorder.MAX_OPS": 1 << 11,
+        "capture.recorder.MAX_STEPS": 1 << 16,
+        "capture.recorder.MAX_TENSORS": 1 << 16,
+        "capture.values.MAX_WORK": 1 << 25,
+        "checkpoint.limits.PATH_STEPS": 30_000,
+        "source.config_limits.MAX_REGISTERED": 1 << 13,
+    }
+    for name, value in limits.items():
+        mock.patch(f"torchgauge.{name}", value).start()
 
 
 def _load_libraries() -> None:

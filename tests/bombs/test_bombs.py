@@ -1,7 +1,7 @@
 """Small files that would take the machine's memory or never end: each is refused, or read, within little of both.
 
-A bomb that reaches 3 GiB of memory ends its process or is told as an error of torch's; one that does not end, ends all
-tests here.
+A bomb that reaches 3 GiB of memory ends its process or is reported as an error of torch; an endless one ends all tests
+here.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_a_model_is_checked_from_python() -> None:
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "-1", "true", "[1]", "2020-01-01", '"1e400"', '"-3"'])
-def test_a_limit_that_is_no_amount_is_a_usage_error(value: str, tmp_path: Path) -> None:
+def test_an_invalid_limit_is_a_usage_error(value: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.torchgauge.budgets]\nparams = {value}\n")
     with pytest.raises(UsageError, match=r"params|not a number"):
         read_budgets(tmp_path).of("x")

@@ -113,7 +113,7 @@ def test_a_malformed_limit_is_a_usage_error(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("value", [True, None, [3], float("nan"), -1])
-def test_a_value_that_is_no_limit_is_a_usage_error(value: object) -> None:
+def test_an_invalid_limit_is_a_usage_error(value: object) -> None:
     with pytest.raises(UsageError, match="the limit of 'params'"):
         limits({"params": value})  # type: ignore[dict-item]
 
@@ -159,7 +159,7 @@ def test_an_annotation_names_the_file_of_the_code() -> None:
     assert render_annotations([report(view, macs=10**12)]) == ""
 
 
-def test_text_and_json_tell_the_same() -> None:
+def test_text_and_json_agree() -> None:
     found = report(sample_view(), params=1000, macs=10**12)
     document = json.loads(render_json([found]))
     assert document["exit_status"] == 3
@@ -170,7 +170,7 @@ def test_text_and_json_tell_the_same() -> None:
     assert HOSTILE not in text
 
 
-def test_far_beyond_the_limit_a_factor_is_told() -> None:
+def test_far_beyond_the_limit_a_factor_is_shown() -> None:
     (verdict,) = report(sample_view(), ops=1).verdicts
     assert verdict.limit.text == "1"
     assert verdict.used_text == f"×{sample_view().totals.ops}"

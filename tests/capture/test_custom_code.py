@@ -187,7 +187,7 @@ def test_the_op_of_an_associative_scan_is_followed_too() -> None:
 
 
 class Kernel:
-    """As Triton's `JITFunction`: a function of Python that is compiled, and the names of its arguments."""
+    """Like Triton's `JITFunction`: a function of Python that is compiled, and the names of its arguments."""
 
     def __init__(self, fn: Any) -> None:
         self.fn, self.arg_names = fn, list(fn.__code__.co_varnames[: fn.__code__.co_argcount])

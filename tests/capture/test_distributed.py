@@ -80,7 +80,7 @@ def test_mixed_precision_of_fully_shard_is_followed(mesh: DeviceMesh) -> None:
     assert found.capture.modules[0].outputs.dtype == "float32"
 
 
-def test_a_sharded_model_that_looks_at_its_data_is_run_by_a_process_that_has_all(mesh: DeviceMesh) -> None:
+def test_a_sharded_model_that_reads_tensor_values_is_run_by_a_process_that_has_all(mesh: DeviceMesh) -> None:
     model = Looks()
     fully_shard(model, mesh=mesh)
     if mesh.size() == 1:

@@ -1,4 +1,4 @@
-"""What an analysis must leave alone: settings of the process, other threads, memory, whatever surrounds the call."""
+"""State that an analysis must not change: settings of the process, other threads, memory, the surrounding context."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchgauge.capture import SETTINGS
 
 
 class Runs(nn.Module):
-    """Does what it is told to, then its own work; `looks`: at its data, so that the run is a real one."""
+    """Does what the test asks for, then its usual work; `looks`: reads tensor values, so that the run is a real one."""
 
     def __init__(self, act: Callable[[], object], *, looks: bool = False, raises: bool = False) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def test_an_analysis_works_inside_modes_traces_and_compiled_code() -> None:
 
 
 @pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.grad])
-def test_inside_a_function_transform_one_is_told_to_go_outside(transform: Any) -> None:
+def test_inside_a_function_transform_the_error_says_to_call_it_outside(transform: Any) -> None:
     with pytest.raises(tg.InputError, match=r"torch\.func.*outside"):
         transform(lambda x: (analyzed_macs(), x.sum())[1])(torch.ones(3))
     assert analyzed_macs() == 32
@@ -228,7 +228,7 @@ def test_inside_a_function_transform_one_is_told_to_go_outside(transform: Any) -
 
 @pytest.mark.parametrize("looks", [False, True], ids=["fake", "real"])
 def test_a_hook_that_removes_itself_is_still_there(looks: bool) -> None:
-    """As compressed-tensors restores weights: in a hook of the first forward, whose handle the model holds."""
+    """Like compressed-tensors, which restores weights in a hook of the first forward, whose handle the model holds."""
     model, calls = Runs(lambda: None, looks=looks), []
 
     def first(module: Any, args: Any) -> None:
@@ -256,7 +256,7 @@ def test_a_handle_of_a_hook_whose_module_is_gone() -> None:
 
 
 def test_parameters_in_a_mapping_of_a_library() -> None:
-    """As compressed-tensors offloads weights: a mapping that compares what is put into it with what is there."""
+    """Like compressed-tensors' offloaded weights: a mapping that compares a new value with the old one."""
 
     class Offloaded(dict[str, Any]):
         def __setitem__(self, name: str, tensor: Any) -> None:

@@ -38,7 +38,7 @@ def test_of_a_branch_that_depends_on_data_the_dearer_side_is_counted(device: str
     )
 
 
-def test_what_was_tried_leaves_nothing_in_the_figures() -> None:
+def test_branches_that_were_only_tried_leave_nothing_in_the_figures() -> None:
     found = tg.analyze(Branches(), inputs=torch.ones(2, 4))
     alone = tg.analyze(Branches().dear, inputs=torch.ones(2, 4))
     assert [op.op for op in found.ops] == ["aten::sum", "aten::gt", *(op.op for op in alone.ops)]
@@ -93,7 +93,7 @@ class Checkpointed(nn.Module):
         return checkpoint(self.layers, x, use_reentrant=False)
 
 
-def test_what_is_computed_again_for_the_backward_pass_is_counted_again() -> None:
+def test_recomputation_in_the_backward_pass_is_counted() -> None:
     plain = tg.analyze(Checkpointed().layers, inputs=torch.ones(2, 4), mode="train")
     again = tg.analyze(Checkpointed(), inputs=torch.ones(2, 4), mode="train")
     # Up to the last tensor that is needed: the input of the second layer, so the first runs once more.
@@ -135,7 +135,7 @@ class Writes(nn.Module):
 
 
 @pytest.mark.parametrize("inputs", [1, 2])
-def test_what_a_branch_writes_that_is_only_tried_is_undone(inputs: int) -> None:
+def test_writes_of_a_branch_that_is_only_tried_are_undone(inputs: int) -> None:
     found = tg.analyze(Writes(), inputs=(torch.ones(2, 4),) * inputs)
     ops = {op.op: op for op in found.capture.ops}
     # `int(self.seen)` is still 0: no relu.
@@ -147,7 +147,7 @@ def test_what_a_branch_writes_that_is_only_tried_is_undone(inputs: int) -> None:
     assert outer.producers == (linear.index, inner.index)
 
 
-def test_what_is_known_is_known_after_a_branch_that_was_only_tried() -> None:
+def test_known_values_stay_known_after_a_branch_that_was_only_tried() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -61,7 +61,7 @@ def test_inputs_that_are_alike_have_their_own_readers_also_through_views() -> No
     assert read_by(mixed()) == READ
 
 
-def test_a_run_for_real_tells_the_same() -> None:
+def test_a_real_run_records_the_same() -> None:
     found = mixed(looks=True)
     assert found.capture.run.mode == "real"
     read = read_by(found)
@@ -69,7 +69,7 @@ def test_a_run_for_real_tells_the_same() -> None:
     assert read == {name: readers for name, readers in READ.items() if name != "left"}
 
 
-def test_a_constant_has_no_producer_and_is_no_input() -> None:
+def test_a_constant_has_no_producer_and_is_not_an_input() -> None:
     found = mixed()
     product = next(op for op in found.capture.ops if op.op == "aten::mul")
     assert product.producers == (None, None)
@@ -103,13 +103,13 @@ def test_the_backward_pass_reads_inputs_too() -> None:
     assert phases == {"forward", "backward"}
 
 
-def test_what_is_returned_as_it_was_given_is_the_result_of_no_op() -> None:
+def test_an_input_returned_unchanged_is_not_the_result_of_an_op() -> None:
     found = tg.analyze(nn.Identity(), inputs=ones())
     assert found.capture.run.results == ()
     assert found.capture.inputs == (InputRecord("input", found.capture.inputs[0].spec, None, ()),)
 
 
-def test_an_input_is_told_as_it_was_given_though_the_model_turns_it_round() -> None:
+def test_an_input_is_recorded_before_the_model_transposes_it() -> None:
     class Turns(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.t_() + 1
@@ -117,7 +117,7 @@ def test_an_input_is_told_as_it_was_given_though_the_model_turns_it_round() -> N
     assert tg.analyze(Turns(), inputs=ones()).capture.inputs[0].spec.shape == (2, 4)
 
 
-def test_a_run_for_real_leaves_the_users_inputs_as_they_were() -> None:
+def test_a_real_run_leaves_the_users_inputs_unchanged() -> None:
     left, rest = -ones(), {"pair": [-ones(), ones()]}
     found = tg.analyze(Mixes(looks=True), inputs=(ones(), left), kwargs={"rest": rest})
     assert found.capture.run.mode == "real"

@@ -1,4 +1,4 @@
-"""Whatever a forward keeps outside its model must be gone after an analysis; inputs come back as they were given."""
+"""Objects that a forward keeps outside its model are freed after an analysis; inputs are unchanged."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def keeping(keep: Callable[[Any], Any], *, raises: bool) -> nn.Module:
 @pytest.mark.parametrize(
     ("place", "raises"), [*((place, False) for place in PLACES), ("a dict", True), ("an object", True)]
 )
-def test_what_a_forward_keeps_outside_its_model_is_gone(place: str, raises: bool) -> None:
+def test_objects_that_a_forward_keeps_outside_its_model_are_freed(place: str, raises: bool) -> None:
     keep, look, expected = PLACES[place]
     model = keeping(keep, raises=raises)
     if raises:
@@ -193,7 +193,7 @@ def test_a_hook_of_the_user_gets_nothing_fake() -> None:
     assert [type(feature) for feature in features] == [Tensor]
 
 
-def test_a_place_that_nobody_could_know_is_named_in_the_warnings() -> None:
+def test_an_unexpected_place_is_named_in_the_warnings() -> None:
     hidden: list[Any] = [SimpleNamespace(values=[{"last": ["before"]}])]
 
     def find() -> Any:  # by no name that the forward uses
@@ -207,10 +207,10 @@ def test_a_place_that_nobody_could_know_is_named_in_the_warnings() -> None:
             frame.f_locals["hidden"][0].values[0]["last"] = x + 1
             return x
 
-    test = test_a_place_that_nobody_could_know_is_named_in_the_warnings
+    test = test_an_unexpected_place_is_named_in_the_warnings
     found = tg.analyze(Sneaks(), input_size=(3, 4))
     assert hidden[0].values == [{}]
-    assert any("unknown" in warning and "'last'" in warning for warning in found.capture.run.warnings)
+    assert any("previous values are lost" in warning and "'last'" in warning for warning in found.capture.run.warnings)
 
 
 class Layer:
@@ -220,7 +220,7 @@ class Layer:
 
 @dataclass
 class Cache:
-    """As `transformers.DynamicCache`: an object of objects that a forward appends to."""
+    """Like `transformers.DynamicCache`: an object of objects that a forward appends to."""
 
     layers: list[Layer] = field(default_factory=lambda: [Layer()])
     extra: OrderedDict[str, Any] = field(default_factory=OrderedDict)
@@ -237,7 +237,7 @@ class Appends(nn.Module):
         return layer.keys if bool(x.sum() == 0) or cache.seen else x
 
 
-def test_objects_given_as_inputs_come_back_as_they_were() -> None:
+def test_objects_given_as_inputs_are_unchanged() -> None:
     cache = Cache()
     keys = cache.layers[0].keys
     found = tg.analyze(Appends(), inputs=(torch.ones(1, 1, 4), cache))
@@ -246,7 +246,7 @@ def test_objects_given_as_inputs_come_back_as_they_were() -> None:
 
 
 class TrainsAtOnce(nn.Module):
-    """As ultralytics' `YOLO`: a module around the model whose `train` starts a training run."""
+    """Like ultralytics' `YOLO`: a module around the model whose `train` starts a training run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,7 +317,7 @@ class Encodes(nn.Module):
 
 
 def test_a_cache_that_was_made_just_before_is_emptied_and_kept() -> None:
-    """As in a script: the function is as young as what the run makes."""
+    """Like in a script: the function is as young as the objects of the run."""
     module = ModuleType("script")
     exec(SCRIPT, vars(module))
     found = tg.analyze(module.Encodes(), inputs=torch.ones(2, 4))
@@ -355,7 +355,7 @@ SLOTTED.state = torch.zeros(())
 """
 
 
-def test_what_a_script_has_just_defined_stays_and_has_what_it_had() -> None:
+def test_objects_that_a_script_has_just_defined_are_unchanged() -> None:
     namespace: dict[str, Any] = {"__name__": "just_now"}
     exec(WRITTEN_JUST_NOW, namespace)
     model = namespace["Remembers"]()

@@ -1,4 +1,4 @@
-"""A shape error speaks of the layer, and names an input that fits where one is found."""
+"""A shape error names the layer, and an input that fits if one is found."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_layer_behind_integers_is_named_too() -> None:
     assert caught.value.module == "lstm"
 
 
-def test_an_error_that_is_not_about_a_layers_size_is_told_as_it_was() -> None:
+def test_an_error_unrelated_to_a_layers_size_keeps_its_message() -> None:
     class Adds(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + torch.ones(7)
@@ -109,7 +109,7 @@ def test_an_inferred_input_is_mended_and_said_to_be() -> None:
     assert "2 takes 10404 features" in (a.capture.inputs[0].inferred or "")
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_left_unchanged() -> None:
     model = LeNet(256)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     failure(model, 1, 1, 32, 32)

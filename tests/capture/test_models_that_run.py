@@ -1,4 +1,4 @@
-"""What runs in torch is analysed, statically or for real; what torch refuses is refused."""
+"""Models that run in torch are analysed, statically or for real; calls that torch refuses are refused."""
 
 from __future__ import annotations
 
@@ -148,9 +148,9 @@ def test_a_sparse_adjacency_matrix_is_taken() -> None:
         assert macs_and_mode(Spreads(), torch.ones(3, 4), adjacency) == (48 + 3 * 4, "fake")
 
 
-def test_what_a_parameter_carries_is_there() -> None:
+def test_attributes_of_parameters_are_available() -> None:
     class Quantized(nn.Parameter):
-        """As bitsandbytes' `Int8Params`: a parameter with its own scales and methods."""
+        """Like bitsandbytes' `Int8Params`: a parameter with its own scales and methods."""
 
         scales: Tensor
 
@@ -172,8 +172,8 @@ def test_what_a_parameter_carries_is_there() -> None:
     assert macs_and_mode(Dense(), torch.ones(2, 4)) == (32, "fake")
 
 
-def test_a_parameter_with_an_object_of_scales_and_functions_of_its_own() -> None:
-    """As bitsandbytes' `Params4bit`: packed bytes, a state with the scales, `__torch_function__`."""
+def test_a_parameter_with_its_own_scales_and_functions() -> None:
+    """Like bitsandbytes' `Params4bit`: packed bytes, a state with the scales, `__torch_function__`."""
 
     class State:
         def __init__(self, scales: Tensor, shape: tuple[int, int]) -> None:
@@ -208,12 +208,12 @@ def test_a_parameter_with_an_object_of_scales_and_functions_of_its_own() -> None
 
 
 @pytest.mark.parametrize("mode", ["inference", "train"])
-def test_what_a_parameter_carries_is_left_alone_by_a_real_run(mode: Any) -> None:
+def test_a_real_run_leaves_attributes_of_parameters_unchanged(mode: Any) -> None:
     class Carrier(nn.Parameter):
         scales: Tensor | None
 
     class Takes(nn.Module):
-        """As `Linear8bitLt`, which takes the scales from its weight in its first forward."""
+        """Like `Linear8bitLt`, which takes the scales from its weight in its first forward."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -247,7 +247,7 @@ def test_a_parameter_that_is_replaced_in_the_forward_has_its_new_shape_and_type(
 
 def test_a_weight_that_is_made_of_several_tensors_answers_itself() -> None:
     class Scaled(Tensor):
-        """As the quantized weights of torchao: integers and scales that look like one tensor of floats."""
+        """Like the quantized weights of torchao: integers and scales that look like one tensor of floats."""
 
         @staticmethod
         def __new__(cls, integers: Tensor, scales: Tensor) -> Scaled:
@@ -381,7 +381,7 @@ DOUBLE = torch.ones(2, 4, dtype=torch.float64)
         ),
     ],
 )
-def test_what_torch_refuses_is_refused(model: nn.Module, inputs: tuple[Any, ...]) -> None:
+def test_inputs_that_torch_refuses_are_refused(model: nn.Module, inputs: tuple[Any, ...]) -> None:
     with pytest.raises((RuntimeError, IndexError)):
         model.eval()(*inputs)
     with pytest.raises(tg.ForwardError):
@@ -411,7 +411,7 @@ def test_what_torch_refuses_is_refused(model: nn.Module, inputs: tuple[Any, ...]
         (nn.ConvTranspose2d(3, 3, 3, stride=2, output_padding=1), (torch.ones(1, 3, 4, 4),)),
     ],
 )
-def test_what_torch_takes_is_taken(model: nn.Module, inputs: tuple[Any, ...]) -> None:
+def test_inputs_that_torch_accepts_are_accepted(model: nn.Module, inputs: tuple[Any, ...]) -> None:
     model.eval()(*inputs)
     assert tg.analyze(model, inputs=inputs).capture.run.mode == "fake"
 
@@ -422,7 +422,7 @@ def test_checking_the_classes_of_one_hot_adds_no_ops_to_the_model() -> None:
 
 
 class Positions(nn.Module):
-    """As GPT-2 has them: counted, whatever the ids are."""
+    """Like GPT-2: counted for any ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -464,7 +464,7 @@ def test_an_example_may_come_from_a_method() -> None:
     assert tg.analyze(Fails()).totals.macs == 16
 
 
-def test_what_fails_in_the_backward_pass_is_said_as_what_fails_in_the_forward() -> None:
+def test_failures_of_the_backward_pass_are_reported_like_those_of_the_forward() -> None:
     @torch.library.custom_op("torchgauge_test::no_gradient", mutates_args=())
     def no_gradient(x: Tensor) -> Tensor:
         return x * 2

@@ -23,7 +23,7 @@ def nested(levels: int) -> nn.Module:
     return model
 
 
-def test_what_torch_can_call_an_analysis_can() -> None:
+def test_every_model_that_torch_can_call_is_analysed() -> None:
     model, x = nested(205), torch.ones(1, 4)
     model(x)
     assert tg.analyze(model, inputs=x).totals.macs == 16
@@ -31,14 +31,14 @@ def test_what_torch_can_call_an_analysis_can() -> None:
 
 
 @pytest.mark.parametrize("levels", [1500, 3000])
-def test_what_is_nested_deeper_is_told_with_what_to_do(levels: int) -> None:
+def test_deeper_nesting_is_reported_with_a_remedy(levels: int) -> None:
     limit, model = sys.getrecursionlimit(), nested(levels)
     with pytest.raises(tg.InputError, match=rf"nested {levels + 1} deep.*sys\.setrecursionlimit"):
         trace(model, [Candidate((torch.ones(1, 4),), {}, None)], Request(CPU))
     assert sys.getrecursionlimit() == limit
 
 
-def test_it_is_told_too_where_inputs_are_to_be_inferred() -> None:
+def test_nesting_is_also_reported_for_inferred_inputs() -> None:
     importlib.import_module("torch._dynamo")  # where it is loaded, an analysis asks whether the model is compiled
 
     with pytest.raises(tg.InputError, match="nested 3001 deep"):

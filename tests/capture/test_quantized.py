@@ -186,7 +186,7 @@ def test_layers_packed_in_words(bits: int, by_outputs: bool) -> None:
 
 
 class Repacked(nn.Module):
-    """As GPTQ after its library has packed the weight again for a kernel: rows of outputs, two codes in a byte, under
+    """Like GPTQ after its library has repacked the weight for a kernel: rows of outputs, two codes in a byte, under
     the old names. `counts` adds integers that are not codes."""
 
     def __init__(self, layer: nn.Linear, *, counts: bool = False) -> None:
@@ -210,7 +210,7 @@ def test_a_layer_that_says_its_sizes_may_pack_its_weight_in_any_form(counts: boo
     assert linear_only(found) == (4 + 32 / 32 + (8 * 8 / 49152 if counts else 0), 49152)
 
 
-def test_integers_beside_a_weight_of_floats_are_not_its_codes() -> None:
+def test_integers_next_to_a_float_weight_are_not_its_codes() -> None:
     class Counting(nn.Linear):
         def __init__(self) -> None:
             super().__init__(128, 8)
@@ -221,7 +221,7 @@ def test_integers_beside_a_weight_of_floats_are_not_its_codes() -> None:
 
 
 def test_a_kernel_for_int4_tiles_runs_without_a_gpu() -> None:
-    """As torchao packs weights for CUDA; torch's meta kernel wants to know the device of a fake tensor."""
+    """Like torchao's packed weights for CUDA; torch's meta kernel asks for the device of a fake tensor."""
 
     class Tiled(nn.Module):
         def __init__(self) -> None:
@@ -253,7 +253,7 @@ def test_products_of_pairs_of_four_bit_floats_count_both_of_each_pair() -> None:
     assert (found.totals.macs, found.modules[0].output_shapes) == (4 * 256 * 64, [[4, 64]])
 
 
-def test_ops_that_only_restore_weights_are_told_apart() -> None:
+def test_ops_that_only_dequantize_weights_are_distinguished() -> None:
     found = tg.analyze(replaced(Packed), inputs=X)
     restoring = quantization(found).dequantize
     # All that is before the product in each layer, but the constants that it starts from; the bias is not quantized.
@@ -278,7 +278,7 @@ def test_a_profile_has_the_time_of_restoring_weights() -> None:
     assert f"has 128 KiB; {format_seconds(restoring['time_s'])}" in " ".join(str(found).split())
 
 
-def test_what_is_quantized_is_known_after_saving(tmp_path: Path) -> None:
+def test_quantization_is_kept_after_saving(tmp_path: Path) -> None:
     found = tg.analyze(replaced(Packed), inputs=X)
     found.save(tmp_path / "run.json")
     loaded = tg.load(tmp_path / "run.json")
@@ -286,9 +286,9 @@ def test_what_is_quantized_is_known_after_saving(tmp_path: Path) -> None:
     assert loaded.totals == found.totals
 
 
-def test_a_dictionary_beside_the_codes_says_their_shape() -> None:
+def test_a_dictionary_next_to_the_codes_gives_their_shape() -> None:
     class Half(nn.Module):
-        """As HQQ: codes, and a dictionary with what restores them."""
+        """Like HQQ: codes, and a dictionary with what restores them."""
 
         def __init__(self, layer: nn.Linear) -> None:
             super().__init__()
@@ -312,7 +312,7 @@ def test_a_dictionary_beside_the_codes_says_their_shape() -> None:
 
 def test_scaled_floats_of_eight_bits() -> None:
     class Scaled(nn.Module):
-        """As the layers of transformers for FP8 with a scale for each block."""
+        """Like the layers of transformers for FP8 with a scale for each block."""
 
         def __init__(self, layer: nn.Linear) -> None:
             super().__init__()
@@ -328,7 +328,7 @@ def test_scaled_floats_of_eight_bits() -> None:
     assert linear_only(found) == (8 * (49152 + 4 * 5) / 49152, 49152)
 
 
-def test_a_scale_beside_a_weight_of_floats_is_a_parameter() -> None:
+def test_a_scale_next_to_a_float_weight_is_a_parameter() -> None:
     class Rescaled(nn.Linear):
         def __init__(self) -> None:
             super().__init__(128, 8)
@@ -343,7 +343,7 @@ def test_a_scale_beside_a_weight_of_floats_is_a_parameter() -> None:
 
 
 class Scaled(Tensor):
-    """As the weights of torchao: integers and scales that look like one tensor of floats."""
+    """Like the weights of torchao: integers and scales that look like one tensor of floats."""
 
     @staticmethod
     def __new__(cls, integers: Tensor, scales: Tensor) -> Scaled:
@@ -386,8 +386,8 @@ def test_a_weight_made_of_several_tensors_has_their_bytes() -> None:
 
 
 class Nibbles(Scaled):
-    """As the weights of torchao in NVFP4: transposed it is still such a tensor, so the product has it beside the bias,
-    and what its handler calls is not taken apart before a mode sees it."""
+    """Like the weights of torchao in NVFP4: its transpose is such a tensor too, so the product gets it next to the
+    bias, and ops that its handler calls are not decomposed before a mode sees them."""
 
     @staticmethod
     def __new__(cls, integers: Tensor, scales: Tensor) -> Nibbles:

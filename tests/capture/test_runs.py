@@ -17,7 +17,7 @@ def test_a_branch_on_float_data_is_run_for_real_and_said_so() -> None:
     low, high = tg.analyze(model, inputs=-torch.ones(2, 8)), tg.analyze(model, inputs=torch.ones(2, 8))
     assert (low.totals.macs, high.totals.macs) == (2 * 8 * 32, 2 * 8 * 16)
     assert low.capture.run.mode == "real"
-    assert "looks at the values" in str(low.capture.run.reason)
+    assert "reads tensor values" in str(low.capture.run.reason)
 
 
 def test_a_branch_on_float_data_on_meta_says_what_to_do() -> None:
@@ -25,7 +25,7 @@ def test_a_branch_on_float_data_on_meta_says_what_to_do() -> None:
         tg.analyze(zoo.BranchesOnFloat().to("meta"), input_size=(2, 8))
 
 
-def test_a_registry_model_on_meta_that_looks_at_its_data_is_built_for_real() -> None:
+def test_a_registry_model_on_meta_that_reads_tensor_values_is_built_for_real() -> None:
     request = Request(torch.device("cpu"), build_real=zoo.BranchesOnFloat)
     traced = trace(zoo.BranchesOnFloat().to("meta"), [Candidate((-torch.ones(2, 8),), {}, None)], request)
     assert (traced.run.mode, sum(op.cost.macs for op in traced.ops)) == ("real", 2 * 8 * 32)

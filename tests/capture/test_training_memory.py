@@ -91,7 +91,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "attention": (lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True), torch.randn(4, 12, 16)),
     "frozen": (_frozen_start, torch.randn(64, 32)),
     "checkpointed": (Checkpointed, torch.randn(64, 32)),
-    "looks at its data": (zoo.BranchesOnFloat, torch.ones(8, 8)),
+    "reads tensor values": (zoo.BranchesOnFloat, torch.ones(8, 8)),
 }
 
 
@@ -104,7 +104,7 @@ def test_the_total_is_the_peak_of_a_real_second_step(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "checkpointed"])
-def test_what_is_saved_is_what_autograd_packs(name: str) -> None:
+def test_saved_activations_are_those_that_autograd_packs(name: str) -> None:
     build, x = MODELS[name]
     model = build().train()
     owned = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
@@ -128,7 +128,7 @@ def test_checkpointing_saves_the_inputs_of_its_blocks_alone() -> None:
     assert totals.saved_activation_bytes == 3 * 64 * 32 * 4
 
 
-def test_a_saved_run_tells_the_same(tmp_path: Any) -> None:
+def test_a_saved_run_has_the_same_figures(tmp_path: Any) -> None:
     found = tg.analyze(zoo.Residual(), input_size=(2, 8), mode="train")
     found.save(tmp_path / "run.json")
     assert tg.load(tmp_path / "run.json").totals == found.totals

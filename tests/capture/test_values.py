@@ -173,7 +173,7 @@ def test_an_index_in_the_name_of_a_module_is_its_number() -> None:
     assert analysis.totals.macs == 3 * 4
 
 
-def test_what_a_model_gives_back_is_found_in_its_objects() -> None:
+def test_results_are_found_inside_returned_objects() -> None:
     class Layer:
         def __init__(self, keys: Tensor) -> None:
             self.keys = keys
@@ -217,5 +217,5 @@ def test_a_comparison_with_a_threshold_is_not_assumed() -> None:
             y: Tensor = self.layer(x)
             return y if (y.abs() > 1.0).any() else 2 * y
 
-    with pytest.raises(tg.ForwardError, match="looks at the values"):
+    with pytest.raises(tg.ForwardError, match="reads tensor values"):
         tg.analyze(Compares().to("meta"), input_size=(4, 8))

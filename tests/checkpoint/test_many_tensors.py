@@ -13,8 +13,7 @@ import pytest
 import torch
 
 import torchgauge as tg
-from torchgauge.checkpoint import limits, open_checkpoint
-from torchgauge.checkpoint.pickle import machine as pickle_machine
+from torchgauge.checkpoint import open_checkpoint
 from torchgauge.checkpoint.pickle import take_tensor
 from torchgauge.report import render, render_pieces
 
@@ -44,7 +43,7 @@ def test_tensors_taken_as_one_are_those_that_single_opcodes_make(
     path = tmp_path / "state.pt"
     torch.save(_state(), path, pickle_protocol=protocol)
     together = open_checkpoint(path)
-    monkeypatch.setattr(pickle_machine, "take_tensor", lambda machine, at: 0)
+    monkeypatch.setattr("torchgauge.checkpoint.pickle.machine.take_tensor", lambda machine, at: 0)
     assert open_checkpoint(path) == together
     assert [entry.spec.shape for entry in together.entries] == [tuple(t.shape) for t in _state().values()]
     assert {entry.name: entry.shared_with for entry in together.entries}["part"] == "whole"
@@ -59,7 +58,7 @@ def test_most_tensors_of_a_state_dict_are_taken_as_one(tmp_path: Path, monkeypat
         return end
 
     torch.save({f"layer{number}.weight": torch.zeros(4, 3) for number in range(200)}, tmp_path / "state.pt")
-    monkeypatch.setattr(pickle_machine, "take_tensor", take)
+    monkeypatch.setattr("torchgauge.checkpoint.pickle.machine.take_tensor", take)
     open_checkpoint(tmp_path / "state.pt")
     assert sum(end > 0 for end in taken) >= 198
 
@@ -88,9 +87,9 @@ def test_a_memo_that_is_written_over_is_not_taken_for_what_it_was(tmp_path: Path
 
 def test_a_large_pickle_may_make_more_values_than_a_small_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits grow with the file: a valid one with a million tensors was refused as broken."""
-    monkeypatch.setattr(limits, "PICKLE_MEMORY_BYTES", 10_000)
-    monkeypatch.setattr(limits, "PICKLE_OPCODES", 1024)
-    monkeypatch.setattr(limits, "PATH_STEPS", 100)
+    monkeypatch.setattr("torchgauge.checkpoint.limits.PICKLE_MEMORY_BYTES", 10_000)
+    monkeypatch.setattr("torchgauge.checkpoint.limits.PICKLE_OPCODES", 1024)
+    monkeypatch.setattr("torchgauge.checkpoint.limits.PATH_STEPS", 100)
     torch.save({f"layer{number}.weight": torch.zeros(4, 3) for number in range(2000)}, tmp_path / "state.pt")
     assert len(open_checkpoint(tmp_path / "state.pt").entries) == 2000
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.checkpoint.malicious import text
-from torchgauge.checkpoint import Verdict, in_memory, limits
+from torchgauge.checkpoint import Verdict, in_memory
 from torchgauge.checkpoint.pickle import (
     OPCODES,
     Blob,
@@ -50,11 +50,13 @@ def test_bytes_keep_their_content(protocol: int) -> None:
         assert (made.content if isinstance(made, Data) else made.args) in (value, ())
 
 
-def test_long_bytes_are_left_in_the_file() -> None:
-    body = pickle.dumps(b"x" * (limits.BLOB_BYTES + 1), 4)
+def test_long_bytes_are_left_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchgauge.checkpoint.limits.BLOB_BYTES", 1000)
+    assert isinstance(run(pickle.dumps(b"x" * 1000, 4)), Data)
+    body = pickle.dumps(b"x" * 1001, 4)
     made = run(body)
     assert isinstance(made, Blob)
-    assert body[made.at : made.at + made.size] == b"x" * (limits.BLOB_BYTES + 1)
+    assert body[made.at : made.at + made.size] == b"x" * 1001
 
 
 def test_every_opcode_of_every_protocol_is_known() -> None:
@@ -103,7 +105,7 @@ def test_deep_values_are_refused_not_recursed_into() -> None:
 
 def test_references_that_double_at_every_level_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty lists, each holding the one before twice: 2^60 paths to one tensor."""
-    monkeypatch.setattr(limits, "PATH_STEPS", 10_000)
+    monkeypatch.setattr("torchgauge.checkpoint.limits.PATH_STEPS", 10_000)
     tensor = b"ctorch._utils\n_rebuild_meta_tensor_no_storage\n(ctorch\nfloat32\n)" + b")" + b"\x89tR"
     body = tensor + b"q\x00" + b"".join(b"(h\x00h\x00lq\x00" for _ in range(60)) + b"."
     with pytest.raises(FormatError):
@@ -148,7 +150,7 @@ def test_a_broken_pickle_is_one_clear_error(body: bytes) -> None:
 
 
 def test_a_pickle_that_would_fill_the_memory_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PICKLE_MEMORY_BYTES", 10**6)
+    monkeypatch.setattr("torchgauge.checkpoint.limits.PICKLE_MEMORY_BYTES", 10**6)
     with pytest.raises(FormatError, match="more values than are safe to hold"):
         run(b"}" * 100_000 + b".")
     with pytest.raises(FormatError, match="more values than are safe to hold"):
@@ -156,7 +158,7 @@ def test_a_pickle_that_would_fill_the_memory_is_stopped(monkeypatch: pytest.Monk
 
 
 def test_too_many_opcodes_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PICKLE_OPCODES", 1000)
+    monkeypatch.setattr("torchgauge.checkpoint.limits.PICKLE_OPCODES", 1000)
     with pytest.raises(FormatError, match="more values than are safe to hold"):
         run(b"N0" * 1000 + b"N.")
 

@@ -44,7 +44,7 @@ def test_a_figure_that_is_not_known_is_1(net: str, capsys: pytest.CaptureFixture
     assert err == "torchgauge: error: nets.py:Net: stored_bytes is not known: the model is not stored in a file\n"
 
 
-def test_what_is_not_known_is_told_on_stderr_beside_the_table(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_figures_are_also_reported_on_stderr(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", net, "--max", "stored_bytes=1G", "--input", "3x4"]) == 1
     out, err = capsys.readouterr()
     assert "unknown" in out

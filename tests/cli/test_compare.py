@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge.analysis import comparison
+import torchgauge as tg
 from torchgauge.cli import main
 
 NETS = """
@@ -71,7 +71,7 @@ def test_every_format_is_written(nets: Path, capsys: pytest.CaptureFixture[str])
         (["nets.py:Small", "missing.json"], 1, "there is no file 'missing.json'"),
     ],
 )
-def test_a_wrong_request_is_told(
+def test_a_wrong_request_is_reported(
     options: list[str], status: int, message: str, nets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", *options, "--input", "3x4"]) == status
@@ -83,7 +83,6 @@ def test_saved_runs_are_compared_and_checked_without_torch(nets: Path) -> None:
     code = """
 import sys
 sys.modules["torch"] = None
-from torchgauge.analysis import comparison
 from torchgauge.cli import main
 assert main(["compare", "small.json", "small.json", "-o", "c.html", "--quiet"]) == 0
 assert main(["check", "small.json", "--max", "params=1", "--quiet"]) == 3
@@ -104,21 +103,23 @@ def test_the_root_is_called_by_its_type_where_names_are_cut(nets: Path, capsys: 
     assert "itself" not in table
 
 
-def test_a_saved_run_as_a_target_is_told_what_takes_it(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_run_as_a_target_names_the_commands_that_take_it(
+    nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["nets.py:Small", "--input", "3x4", "--quiet", "-o", "small.json"]) == 0
     assert main(["small.json"]) == 1
     assert "torchgauge compare" in capsys.readouterr().err
 
 
-def test_every_stage_of_a_comparison_is_told(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, bool | None]] = []
+def test_every_stage_of_a_comparison_is_announced(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[tuple[str, bool | None]] = []
 
     @contextmanager
     def note(name: str, *, shown: bool | None = None) -> Iterator[None]:
-        told.append((name, shown))
+        reported.append((name, shown))
         yield
 
     assert main(["nets.py:Small", "--input", "3x4", "--quiet", "-o", "small.json"]) == 0
-    monkeypatch.setattr(comparison, "stage", note)
-    comparison.compare("small.json", nets / "small.json", progress=True)
-    assert told == [("reading small.json", True), ("reading small.json", True), ("comparing", True)]
+    monkeypatch.setattr("torchgauge.analysis.comparison.stage", note)
+    tg.compare("small.json", nets / "small.json", progress=True)
+    assert reported == [("reading small.json", True), ("reading small.json", True), ("comparing", True)]

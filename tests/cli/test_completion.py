@@ -22,7 +22,7 @@ def completion_script(shell: str) -> str:
 
 
 def complete(words: list[str], folder: Path) -> list[str]:
-    """What bash offers for the last of the words."""
+    """The completions that bash offers for the last word."""
     assert BASH is not None
     quoted = " ".join(f"'{word}'" for word in ["torchgauge", *words])
     program = f"""{completion_script("bash")}

@@ -1,4 +1,4 @@
-"""What `--help` says: true, complete, and within 80 columns."""
+"""The help is true, complete, and within 80 columns."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_help_fits_eighty_columns(
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if hasattr(command, "RESULT")])
-def test_the_suffixes_told_are_those_that_are_written(
+def test_the_help_lists_the_suffixes_that_are_written(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
     with pytest.raises(SystemExit):
         main([name, "--help"])
-    told = capsys.readouterr().out.partition("format by suffix: ")[2].splitlines()[0]
+    reported = capsys.readouterr().out.partition("format by suffix: ")[2].splitlines()[0]
     # Another package may register formats, which no text can name.
-    assert {word for word in told.split() if "." in word} == set(suffixes_of(COMMANDS[name].RESULT))
+    assert {word for word in reported.split() if "." in word} == set(suffixes_of(COMMANDS[name].RESULT))

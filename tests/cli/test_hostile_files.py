@@ -108,9 +108,9 @@ def test_a_hostile_shard_or_rank_is_opened_by_every_command(
         assert "os.system" in output
 
 
-@pytest.mark.parametrize(("command", "told"), [([], "aten::save"), (["weights"], "2 elements in 1 tensor")])
+@pytest.mark.parametrize(("command", "reported"), [([], "aten::save"), (["weights"], "2 elements in 1 tensor")])
 def test_scripted_code_that_writes_a_file_does_not_run(
-    tmp_path: Path, canary: str, command: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, canary: str, command: list[str], reported: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Writer(torch.nn.Module):
         def __init__(self, path: str) -> None:
@@ -125,7 +125,7 @@ def test_scripted_code_that_writes_a_file_does_not_run(
     torch.jit.script(Writer(canary)).save(tmp_path / "model.pt")
     status, output = run_quietly([*command, str(tmp_path / "model.pt")], capsys)
     assert status == 0
-    assert told in output
+    assert reported in output
 
 
 UNKNOWN = {
@@ -143,19 +143,19 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("command", [[], ["analyze"], ["weights"]])
 @pytest.mark.parametrize("words", UNKNOWN)
-def test_what_is_no_model_is_told_what_it_looks_like(
+def test_the_message_says_what_the_file_looks_like(
     tmp_path: Path, words: str, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(UNKNOWN[words])
     status, output = run_quietly([*command, str(path)], capsys)
     assert status == 1
-    told = "is an empty file" if words == "an empty file" else f"is not a model file: it looks like {words}"
-    assert output.startswith(f"torchgauge: error: {path} {told}")
+    reported = "is an empty file" if words == "an empty file" else f"is not a model file: it looks like {words}"
+    assert output.startswith(f"torchgauge: error: {path} {reported}")
     assert output.count("\n") == 1
 
 
-def test_a_folder_without_weights_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_weights_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"")
     for argv in ([str(tmp_path)], ["weights", str(tmp_path)]):
         status, output = run_quietly(argv, capsys)

@@ -113,7 +113,7 @@ def test_a_model_that_raises_in_its_fifth_run_leaves_what_was_measured(
     assert err == "torchgauge: error: measuring failed: RuntimeError: out of luck\n"
 
 
-def test_what_the_model_prints_is_no_part_of_the_json(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_the_model_is_not_in_the_json(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"{code}:Slow", "--inference", "--json", *QUICK]) == 0
     found, err = document(capsys)
     assert found["measurements"]["failure"] is None
@@ -136,7 +136,7 @@ def test_a_trace_of_no_profiled_run_is_refused_before_anything_is_written(
     assert not (tmp_path / "run.json").exists()
 
 
-def test_points_that_fail_are_told_and_the_others_delivered(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_points_that_fail_are_reported_and_the_others_delivered(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["net.py:AtMostTwo", "--profile-level", "latency", "--sweep", "batch=4,2", "--json", *QUICK]
     assert main(words) == 1
     found, err = document(capsys)
@@ -217,5 +217,5 @@ def test_an_interruption_prints_what_was_measured_until_then(code: Path) -> None
     assert process.returncode == 130
     assert "Latency" in out
     assert "The measurement ended early: interrupted" in out
-    told = [line for line in err.splitlines() if line != "running"]
-    assert told == ["torchgauge: interrupted: the report has what was measured so far"]
+    reported = [line for line in err.splitlines() if line != "running"]
+    assert reported == ["torchgauge: interrupted: the report has what was measured so far"]

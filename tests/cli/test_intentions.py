@@ -1,4 +1,4 @@
-"""What was probably meant, and files that are refused before torch is imported."""
+"""Suggestions for misspelt arguments, and files that are refused before torch is imported."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from torch import nn
 import torchgauge as tg
 from tests.llm.zoo import MODELS
 from torchgauge.cli import main
-from torchgauge.report.charts import log_ticks
+from torchgauge.report import log_ticks
 
 # transformers imports torchvision, whose operators may not be those of this torch.
 pytestmark = pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")
@@ -82,7 +82,7 @@ def test_the_document_has_the_costs_and_what_fits(
         ({}, ["--context", "257"], "context limit of 256"),
     ],
 )
-def test_what_cannot_be_answered_is_one_sentence(
+def test_an_impossible_question_is_one_sentence(
     changes: dict[str, Any], options: list[str], message: str, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(config).write_text(json.dumps(LLAMA | changes))
@@ -131,7 +131,7 @@ def test_results_are_saved_and_tabled(config: str, tmp_path: Path) -> None:
     assert "grouped-query" in str(found)
 
 
-def test_what_fits_grows_with_the_context_and_the_sequences(config: str) -> None:
+def test_memory_grows_with_the_context_and_the_sequences(config: str) -> None:
     rows = tg.llm(config).fits(on="24GiB", contexts=[64, 256], concurrent=[1, 8])
     used = {(row["context"], row["concurrent"]): row["used_bytes"] for row in rows}
     assert used[64, 1] < used[64, 8] < used[256, 8]

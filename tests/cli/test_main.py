@@ -155,7 +155,7 @@ def test_quiet_prints_nothing_and_still_writes(
         (["-o", "r.docx"], "'r.docx': the name must end in one of: .csv, "),
     ],
 )
-def test_a_wrong_option_is_told_before_the_analysis_starts(
+def test_a_wrong_option_is_reported_before_the_analysis_starts(
     options: list[str], message: str, fake_analysis: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["a.py:Net", *options]) == 2
@@ -242,7 +242,7 @@ def test_a_warning_is_one_line_unless_quiet(
     assert warnings.showwarning is before
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     code = """
 from torchgauge.cli import main, system
 system.run = lambda args: print("x" * 10**6) or 0
@@ -258,7 +258,7 @@ raise SystemExit(main(["system"]))
 
 @pytest.mark.parametrize("streams", [(1,), (2,), (0, 1, 2)])
 @pytest.mark.skipif(sys.platform == "win32", reason="`>&-` is a form of POSIX shells")
-def test_a_closed_stream_is_no_error_and_no_file_takes_its_number(streams: tuple[int, ...], tmp_path: Path) -> None:
+def test_a_closed_stream_is_not_an_error_and_no_file_takes_its_number(streams: tuple[int, ...], tmp_path: Path) -> None:
     code = f"""
 import os, sys
 from pathlib import Path
@@ -284,7 +284,7 @@ raise SystemExit(main(["system"]))
 
 
 @pytest.mark.parametrize("error", [KeyError("shape"), RecursionError("too deep"), AssertionError()])
-def test_an_error_that_nobody_foresaw_is_one_sentence(
+def test_an_unexpected_error_is_one_sentence(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(monkeypatch, failing(error))

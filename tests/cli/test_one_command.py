@@ -28,7 +28,7 @@ class Detect(nn.Module):
 
 
 class DetectionModel(nn.Module):
-    """As Ultralytics saves it: the module itself, its weights in half precision."""
+    """Like a file of Ultralytics: the module itself, its weights in half precision."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def analysed(argv: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, A
 
 @pytest.mark.parametrize("command", [[], ["weights"]])
 @pytest.mark.parametrize("name", CASES)
-def test_one_command_tells_the_totals_of_a_checkpoint(
+def test_one_command_shows_the_totals_of_a_checkpoint(
     name: str, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write, kind, totals = CASES[name]

@@ -1,4 +1,4 @@
-"""Where results cannot go: told in one line, before the work where that can be known, and nothing half-written."""
+"""Outputs that cannot be written: reported in one line, before the work if possible, and nothing is half-written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_missing_folder_is_told_before_the_work(
+def test_a_missing_folder_is_reported_before_the_work(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The targets are missing too: who began with the work would say so."""
@@ -31,7 +31,7 @@ def test_a_missing_folder_is_told_before_the_work(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_folder_of_that_name_is_told_before_the_work(
+def test_an_output_that_is_a_folder_is_reported_before_the_work(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +11,9 @@ import torch
 
 from tests.report.sample import ENVIRONMENT
 from torchgauge.cli import main
-from torchgauge.cli.system import offer_lines, peaks_text, system_lines, system_text
 from torchgauge.hardware import Device, Peaks, System, collect_environment, cpu_name, parse_cpuinfo
 from torchgauge.measure import DevicePeaks, Instrument
-from torchgauge.report import line_width, plain
+from torchgauge.report import cell_width
 
 
 def test_the_machine_is_described(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,9 +41,33 @@ def test_the_files_follow_their_suffix(tmp_path: Path, capsys: pytest.CaptureFix
     assert ".json, .txt" in capsys.readouterr().err
 
 
-def test_devices_show_memory_and_capability() -> None:
-    device = Device("A GPU", "cuda", 1, 80 * 2**30, "9.0", 132)
-    text = system_text(System(ENVIRONMENT, 4, 8, 2**33, {"mkldnn": True, "cuda": "13.0", "mps": False}, (device,)), {})
+GPU = Device("A GPU", "cuda", 1, 80 * 2**30, "9.0", 132)
+MACHINE = System(ENVIRONMENT, 4, 8, 2**33, {"mkldnn": True, "cuda": "13.0", "mps": False}, (GPU,))
+SOURCES = {
+    "peaks": "torchgauge.measure.calibrate.peaks",
+    "sensors": "torchgauge.measure.sampler.list_quantities",
+    "counters": "torchgauge.measure.counters.list_counters",
+    "meters": "torchgauge.energy.meter.list_meters",
+}
+
+
+@pytest.fixture
+def described(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What `torchgauge system` prints for a machine with these devices, sensors, counters and meters."""
+
+    def run(**lists: object) -> str:
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setattr("torchgauge.hardware.collect_system", lambda: MACHINE)
+        for name, source in SOURCES.items():
+            monkeypatch.setattr(source, lambda *_, name=name: lists.get(name, []))
+        assert main(["system"]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_devices_show_memory_and_capability(described: Callable[..., str]) -> None:
+    text = described()
     assert "Device    cuda:1 A GPU, 80.0 GiB, compute capability 9.0, 132 multiprocessors\n" in text
     assert "Backends  mkldnn yes, cuda 13.0, mps no\n" in text
     assert "Cores     4 physical, 8 logical, 8 usable\n" in text
@@ -63,34 +86,31 @@ def test_sensors_and_counters_are_there_or_say_why_not(capsys: pytest.CaptureFix
     assert document["calibration"] == []
 
 
-def test_a_sensor_shows_what_it_resolves_and_an_absent_one_why() -> None:
+def test_a_sensor_shows_what_it_resolves_and_an_absent_one_why(described: Callable[..., str]) -> None:
     sensor: Instrument = {
         "name": "cuda_power_w", "device": "cuda:0", "available": True, "reason": None, "source": "NVML",
         "update_period_s": 1.0, "resolution": 0.001, "resolution_unit": "W",
     }  # fmt: skip
-    assert (
-        plain(offer_lines(sensor, 100)).strip().split(maxsplit=2)[2] == "every 1.00 s, in steps of 0.001 W, from NVML"
-    )
     absent: Instrument = {"name": "cycles", "available": False, "reason": "no such event"}
-    assert plain(offer_lines(absent, 100)).strip().split(maxsplit=1) == ["cycles", "absent: no such event"]
+    text = " ".join(described(sensors=[sensor], counters=[absent]).split())
+    assert "cuda_power_w (cuda:0) every 1.00 s, in steps of 0.001 W, from NVML" in text
+    assert "cycles absent: no such event" in text
 
 
-def test_the_lines_fit_the_terminal() -> None:
-    system = System(
-        ENVIRONMENT, physical_cores=2, logical_cores=4, available_memory_bytes=2**30, backends={}, devices=()
-    )
+def test_the_lines_fit_the_terminal(described: Callable[..., str]) -> None:
     reason = "the processor, or the virtual machine around it, does not offer this event"
     row: Instrument = {"name": "cycles", "available": False, "reason": reason}
-    lines = system_lines(system, {"counters": [row]}, 80)
-    assert max(map(line_width, lines)) <= 80
-    assert reason in " ".join(plain(lines).split())
+    text = described(counters=[row])
+    assert max(map(cell_width, text.splitlines())) <= 80
+    assert reason in " ".join(text.split())
 
 
-def test_peaks_are_shown_with_their_source_or_as_unknown() -> None:
+def test_peaks_are_shown_with_their_source_or_as_unknown(described: Callable[..., str]) -> None:
     peaks = Peaks("A GPU", {"float32": 67e12, "int8": 2e15}, 4.8e12, None, "a datasheet")
     row = DevicePeaks("cuda:0", "A GPU", published=peaks, measured=None)
-    assert peaks_text(row) == "cuda:0: float32 67.0 TFLOP/s, int8 2.00 POP/s, memory 4.80 TB/s (a datasheet)"
-    assert "unknown; torchgauge system --calibrate" in peaks_text(replace(row, published=None))
+    known, unknown = (" ".join(described(peaks=[one]).split()) for one in (row, replace(row, published=None)))
+    assert "Peaks cuda:0: float32 67.0 TFLOP/s, int8 2.00 POP/s, memory 4.80 TB/s (a datasheet)" in known
+    assert "Peaks cuda:0: unknown; torchgauge system --calibrate" in unknown
 
 
 def test_calibrating_measures_remembers_and_shows(

@@ -1,4 +1,4 @@
-"""What a person sees: colours, widths and signs of life on terminals of different kinds."""
+"""Colours, widths and progress on different kinds of terminals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Stands for stderr; work takes long at once."""
     stream = Terminal()
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "SPINNER_DELAY_S", 0.0)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     return stream
@@ -47,7 +47,7 @@ def test_long_work_is_named_and_its_line_goes_away(terminal: Terminal) -> None:
     assert not terminal.getvalue().rpartition("\x1b[2K")[2].strip("\r\n\x1b[?25h1A")
 
 
-def test_a_name_is_no_markup(terminal: Terminal) -> None:
+def test_a_name_is_not_markup(terminal: Terminal) -> None:
     with redirect_stderr(terminal), progress.stage("writing [/a]\x1b[2J.json"):
         wait_for(terminal, ".json …")
     assert "writing [/a]" in terminal.getvalue()
@@ -55,7 +55,7 @@ def test_a_name_is_no_markup(terminal: Terminal) -> None:
 
 
 def test_short_work_is_not_mentioned(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(progress, "SPINNER_DELAY_S", 60.0)
     with redirect_stderr(terminal), progress.stage("reading"):
         pass
     assert "reading" not in terminal.getvalue()
@@ -65,18 +65,18 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    with redirect_stderr(terminal), progress.stage("analysing") as tell:
+    with redirect_stderr(terminal), progress.stage("analysing") as report_progress:
         wait_for(terminal, "analysing …\n")
-        tell(1, 2, "a part")
-    with redirect_stderr(terminal), progress.steps("measuring") as tell:
-        tell(0, 2, "latency")
-        tell(1, 2, "memory")
+        report_progress(1, 2, "a part")
+    with redirect_stderr(terminal), progress.steps("measuring") as report_progress:
+        report_progress(0, 2, "latency")
+        report_progress(1, 2, "memory")
     assert terminal.getvalue() == "analysing …\nmeasuring: latency (1 of 2) …\nmeasuring: memory (2 of 2) …\n"
 
 
-def test_what_is_no_terminal_gets_no_signs_of_life(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.stage("analysing"), progress.steps("measuring") as tell:
-        tell(0, 1, "latency")
+def test_without_a_terminal_there_is_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.stage("analysing"), progress.steps("measuring") as report_progress:
+        report_progress(0, 1, "latency")
     assert capsys.readouterr().err == ""
 
 

@@ -56,7 +56,7 @@ def test_every_form_of_the_list_is_written(
     ("content", "message"), [(b"\x89PNG\r\n\x1a\n" + b"0" * 64, "a PNG image"), (b"hello\n" * 20, "text")]
 )
 @pytest.mark.parametrize("command", [["weights"], ["analyze"], []])
-def test_a_file_that_is_no_model_is_told_what_it_looks_like(
+def test_the_message_says_what_a_file_without_a_model_looks_like(
     content: bytes, message: str, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "model.pt").write_bytes(content)
@@ -70,7 +70,7 @@ def test_a_missing_file_is_an_error_of_the_request(command: list[str], capsys: p
     assert capsys.readouterr().err == "torchgauge: error: there is no file 'no/such/model.pt'\n"
 
 
-def test_a_wrong_suffix_is_told_before_the_file_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_suffix_is_reported_before_the_file_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["weights", "no/such/model.pt", "-o", "w.docx"]) == 2
     assert "'w.docx': the name must end in one of: .against.csv, .csv, " in capsys.readouterr().err
 
@@ -101,7 +101,7 @@ def test_code_is_joined_with_the_list_of_weights(
 
 
 @pytest.mark.parametrize("command", [[], ["analyze"], ["weights"]])
-def test_what_a_pickle_will_run_is_told_even_when_quiet(
+def test_imports_of_a_pickle_are_printed_even_when_quiet(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch.save(nn.Sequential(nn.Linear(3, 4)), tmp_path / "whole.pt")
@@ -151,7 +151,7 @@ def test_a_form_that_only_an_analysis_has_is_wrong_usage(
     assert not (tmp_path / name).exists()
 
 
-def test_a_missing_folder_is_told_before_the_scan(
+def test_a_missing_folder_is_reported_before_the_scan(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchgauge.analysis.scan_weights", lambda *_, **__: pytest.fail("scanned"))

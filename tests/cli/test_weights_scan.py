@@ -49,9 +49,7 @@ def test_the_document_has_the_figures_of_every_tensor_and_of_all(
     assert found["against"] is None
 
 
-def test_small_files_are_looked_into_deeply_unless_told_otherwise(
-    checkpoint: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_small_files_get_the_deep_pass_by_default(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "weights", str(checkpoint))
     assert found["weight_summary"]["scan"]["deep"] is True  # type: ignore[index]
     found = document(capsys, "weights", str(checkpoint), "--no-weights")
@@ -82,13 +80,12 @@ def test_a_cut_file_gives_the_rest_and_status_1(
 ) -> None:
     path = write_varied(tmp_path / "m.safetensors")
     from torchgauge.weights import plan_checkpoint as original
-    from torchgauge.weights import scanner
 
     def cut_meanwhile(index: object) -> object:
         path.write_bytes(path.read_bytes()[:-1])
         return original(index)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scanner, "plan_checkpoint", cut_meanwhile)
+    monkeypatch.setattr("torchgauge.weights.scanner.plan_checkpoint", cut_meanwhile)
     assert main(["weights", str(path), "--json", "-o", str(tmp_path / "rows.jsonl")]) == 1
     out, err = capsys.readouterr()
     found = json.loads(out)
@@ -178,7 +175,7 @@ def test_a_switch_that_is_none_is_wrong_usage(arguments: dict[str, object], chec
         tg.scan_weights(checkpoint, **arguments)  # type: ignore[arg-type]
 
 
-def test_progress_tells_the_share_the_rate_and_the_time_left() -> None:
+def test_progress_shows_the_share_the_rate_and_the_time_left() -> None:
     times = iter([0.0, 10.0, 10.0])
     transfer = Transfer("scanning", clock=lambda: next(times))
     assert transfer.line(5 << 30, 20 << 30, "w") == "scanning: 5.00 GiB of 20.0 GiB (25.0 %), 0.54 GB/s, 30 s left; w"
@@ -188,7 +185,7 @@ def test_progress_tells_the_share_the_rate_and_the_time_left() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.2, "0 s"), (59.4, "59 s"), (61, "1 min 1 s"), (3 * 3600 + 130, "3 h 2 min")]
 )
-def test_the_time_left_is_told_as_people_do(seconds: float, text: str) -> None:
+def test_the_time_left_is_rounded(seconds: float, text: str) -> None:
     assert format_left(seconds) == text
 
 
@@ -200,11 +197,11 @@ def test_of_a_truncated_file_the_rest_is_analysed_and_the_lost_tensors_are_named
     path.write_bytes(path.read_bytes()[: -8 * 256 + 10])
     for command in (["weights"], []):
         assert main([*command, str(path), "--json"]) == 1
-        told = capsys.readouterr()
-        rows = {row["name"]: row for row in json.loads(told.out)["weights"]}
+        reported = capsys.readouterr()
+        rows = {row["name"]: row for row in json.loads(reported.out)["weights"]}
         assert sorted(name for name, row in rows.items() if row.get("std")) == ["layer0.weight", "layer1.weight"]
-        assert all(f"layer{i}.weight" in told.err for i in range(2, 10))
-        assert told.err.count(".weight could not be read: ") == 5
+        assert all(f"layer{i}.weight" in reported.err for i in range(2, 10))
+        assert reported.err.count(".weight could not be read: ") == 5
 
 
 def test_a_saved_scan_can_be_loaded_and_rendered_again(checkpoint: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What may be said of two readings, and what may not."""
+"""Conclusions that two readings allow, and those that they do not."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_counts_are_compared_as_they_are(base: float | None, other: float, verdi
     assert (found.verdict, found.text) == (verdict, text)
 
 
-def test_times_whose_intervals_overlap_are_no_different() -> None:
+def test_times_with_overlapping_intervals_do_not_differ() -> None:
     # The sample's interval is ±1 %.
     assert change_of(timed(0.080), timed(0.081), "time_s").verdict == "indistinct"
     assert change_of(timed(0.080), timed(0.081), "time_s").text == "no difference"
@@ -56,7 +56,7 @@ def test_times_whose_intervals_overlap_are_no_different() -> None:
     assert change_of(timed(0.080), timed(0.060), "throughput_per_s").verdict == "more"
 
 
-def test_a_single_run_tells_no_difference() -> None:
+def test_a_single_run_shows_no_difference() -> None:
     found = change_of(timed(0.080), timed(0.160, runs=1), "time_s")
     assert (found.verdict, found.text) == ("uncertain", "?")
 
@@ -83,14 +83,14 @@ def test_circumstances_that_differ_are_named() -> None:
     assert compare_views([base, other]).differing == ["torch"]
 
 
-def test_one_analysis_is_no_comparison() -> None:
+def test_one_analysis_is_not_a_comparison() -> None:
     from torchgauge.errors import UsageError
 
     with pytest.raises(UsageError, match="two"):
         compare_views([sample_view()])
 
 
-def test_packed_weights_have_the_parameters_that_they_stand_for() -> None:
+def test_packed_weights_count_their_unpacked_parameters() -> None:
     """In the sample one tensor is packed: its values are parameters of the model, not of the file."""
     packed = stored_view()
     stored = packed.capture.stored

@@ -134,7 +134,7 @@ def test_saved_runs_and_models_are_compared_alike(tmp_path: Path) -> None:
 
 
 def test_five_sides_of_many_modules_are_grouped_by_place(comparison: Comparison) -> None:
-    """What is the same everywhere is left out, and so is what an absent module would say again."""
+    """Figures that are equal on all sides are omitted, and so are those of absent modules."""
     table = comparison.render("text").split("Modules that differ\n")[1].split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in table[1:3]] == ["Sample", "\\x1b[31m[b]<i>"]
     assert len(table) == 3

@@ -42,7 +42,7 @@ def changes(base: nn.Module, other: nn.Module) -> list[ModuleChange]:
     return list(compared(base, other).structures[0].changes)
 
 
-def told(found: list[ModuleChange]) -> list[tuple[str, str | None, str | None]]:
+def summarized(found: list[ModuleChange]) -> list[tuple[str, str | None, str | None]]:
     return [(change.state, change.base_path, change.other_path) for change in found]
 
 
@@ -53,28 +53,28 @@ def test_a_model_and_itself_have_no_changes() -> None:
     assert not any(row.is_changed for row in found.modules)
 
 
-def test_what_only_one_model_has_is_added_or_removed_with_all_below_it() -> None:
+def test_modules_of_one_side_are_added_or_removed_with_their_children() -> None:
     plain = nn.Sequential(nn.Linear(4, 4))
     longer = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
-    assert told(changes(plain, longer)) == [("added", None, "1")]
-    assert told(changes(longer, plain)) == [("removed", "1", None)]
+    assert summarized(changes(plain, longer)) == [("added", None, "1")]
+    assert summarized(changes(longer, plain)) == [("removed", "1", None)]
     assert changes(plain, longer)[0].other_params == 20
 
 
 def test_an_equal_module_under_another_name_is_renamed() -> None:
     found = changes(Body(("first", "second")), Body(("stem", "head")))
-    assert told(found) == [("renamed", "first", "stem"), ("renamed", "second", "head")]
+    assert summarized(found) == [("renamed", "first", "stem"), ("renamed", "second", "head")]
 
 
-def test_below_a_renamed_module_names_are_not_told_again() -> None:
+def test_below_a_renamed_module_names_are_not_reported_again() -> None:
     base = nn.Sequential(OrderedDict(old=Body()))
-    assert told(changes(base, nn.Sequential(OrderedDict(new=Body())))) == [("renamed", "old", "new")]
+    assert summarized(changes(base, nn.Sequential(OrderedDict(new=Body())))) == [("renamed", "old", "new")]
 
 
 def test_a_renamed_module_with_other_shapes_pairs_by_type_and_place() -> None:
     base, other = nn.Sequential(OrderedDict(old=Body())), nn.Sequential(OrderedDict(new=Body(width=16)))
     found = changes(base, other)
-    assert told(found) == [
+    assert summarized(found) == [
         ("renamed", "old", "new"),
         ("reshaped", "old.first", "new.first"),
         ("reshaped", "old.second", "new.second"),
@@ -85,7 +85,7 @@ def test_a_renamed_module_with_other_shapes_pairs_by_type_and_place() -> None:
 
 def test_a_wrapper_moves_all_that_it_wraps_also_what_has_no_parameters() -> None:
     found = changes(Body(), Wrapped(Body()))
-    assert ("added", None, "model") in told(found)
+    assert ("added", None, "model") in summarized(found)
     assert {(c.base_path, c.other_path) for c in found if c.state == "renamed"} == {
         ("first", "model.first"),
         ("act", "model.act"),
@@ -103,20 +103,20 @@ def test_another_type_at_a_path_is_retyped() -> None:
 
 def test_another_precision_is_recast() -> None:
     found = changes(nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4)).double())
-    assert told(found) == [("recast", "0", "0")]
+    assert summarized(found) == [("recast", "0", "0")]
     assert {(tensor.base, tensor.other) for tensor in found[0].tensors} == {("float32", "float64")}
 
 
 def test_activations_do_not_pair_across_places() -> None:
     base = nn.Sequential(OrderedDict(a=nn.Linear(4, 4), relu=nn.ReLU()))
     other = nn.Sequential(OrderedDict(a=nn.Linear(4, 4), block=nn.Sequential(nn.Linear(4, 4), nn.ReLU())))
-    assert ("removed", "relu", None) in told(changes(base, other))
+    assert ("removed", "relu", None) in summarized(changes(base, other))
 
 
-def test_a_layer_of_the_same_form_elsewhere_is_no_renamed_one() -> None:
+def test_a_layer_of_the_same_shape_elsewhere_is_not_a_renamed_one() -> None:
     base = Wrapped(nn.Sequential(OrderedDict(norm=nn.LayerNorm(4))))
     other = nn.Sequential(OrderedDict(head=nn.Linear(4, 4), final=nn.LayerNorm(4)))
-    assert {state for state, *_ in told(changes(base, other))} == {"added", "removed", "retyped"}
+    assert {state for state, *_ in summarized(changes(base, other))} == {"added", "removed", "retyped"}
 
 
 def test_rows_have_the_modules_of_all_sides_and_added_ones_at_their_place() -> None:

@@ -60,7 +60,7 @@ def test_without_values_there_is_nothing_to_compare(files: tuple[Path, Path]) ->
     assert torchgauge.compare(*files, weights=False, advice=False).data.weights == (None,)
 
 
-def test_saved_scans_have_the_modules_that_their_names_tell(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_saved_scans_have_the_modules_of_their_names(files: tuple[Path, Path], tmp_path: Path) -> None:
     torchgauge.scan_weights(files[0], deep=False).save(tmp_path / "base.json")
     found = torchgauge.compare(tmp_path / "base.json", files[0], files[1], deep=False, advice=False).data
     assert found.structures[0].changes == ()
@@ -100,7 +100,7 @@ def named(seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("lead", ["module.", "_orig_mod.", "model.", "model._orig_mod.", "ema_model."])
-def test_wrappers_around_one_side_are_no_difference(lead: str, tmp_path: Path) -> None:
+def test_wrappers_of_one_side_make_no_difference(lead: str, tmp_path: Path) -> None:
     plain = saved(tmp_path / "plain.pt", named())
     wrapped = saved(tmp_path / "wrapped.pt", {f"{lead}{name}": value for name, value in named().items()})
     for sides in ((plain, wrapped), (wrapped, plain)):
@@ -125,7 +125,7 @@ def test_a_trained_and_wrapped_checkpoint_is_compared_tensor_by_tensor(tmp_path:
     assert moved.shift == pytest.approx(1.0)
 
 
-def told(base: dict[str, torch.Tensor], other: dict[str, torch.Tensor], folder: Path) -> list[tuple[str, str]]:
+def summarized(base: dict[str, torch.Tensor], other: dict[str, torch.Tensor], folder: Path) -> list[tuple[str, str]]:
     paths = saved(folder / "a.pt", base), saved(folder / "b.pt", other)
     found = torchgauge.compare(*paths, deep=False, advice=False).data.structures[0]
     return [(change.state, change.path) for change in found.changes]
@@ -133,15 +133,15 @@ def told(base: dict[str, torch.Tensor], other: dict[str, torch.Tensor], folder: 
 
 def test_renamed_is_what_holds_the_same_values(tmp_path: Path) -> None:
     other = {name.replace("stem", "conv1"): value for name, value in named().items()}
-    assert told(named(), other, tmp_path) == [("renamed", "stem")]
+    assert summarized(named(), other, tmp_path) == [("renamed", "stem")]
     rounded = {name: value.bfloat16() for name, value in other.items()}
-    assert ("renamed", "stem") in told(named(), rounded, tmp_path)
+    assert ("renamed", "stem") in summarized(named(), rounded, tmp_path)
 
 
 def test_a_tensor_of_the_same_shape_with_other_values_is_not_renamed(tmp_path: Path) -> None:
     other = {name.replace("stem", "conv1"): value for name, value in named().items()}
     other["conv1.weight"] = named(seed=1)["stem.weight"]
-    assert told(named(), other, tmp_path) == [("added", "conv1"), ("removed", "stem")]
+    assert summarized(named(), other, tmp_path) == [("added", "conv1"), ("removed", "stem")]
 
 
 def test_of_several_equal_shapes_that_with_the_same_values_is_the_renamed_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an adapter must leave as it found it."""
+"""State that an adapter must leave unchanged."""
 
 from __future__ import annotations
 

@@ -202,9 +202,9 @@ def test_warnings_go_to_the_log_and_can_be_switched_off(caplog: pytest.LogCaptur
     assert not caplog.text
 
 
-def test_a_model_that_looks_at_its_data_warns_as_a_trace_does() -> None:
+def test_a_model_that_reads_tensor_values_warns_as_a_trace_does() -> None:
     analysis = FlopCountAnalysis(Looking(), torch.randn(1, 10)).unsupported_ops_warnings(False)
-    with pytest.warns(TracerWarning, match="looks at the values"):
+    with pytest.warns(TracerWarning, match="reads tensor values"):
         analysis.tracer_warnings("all").total()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

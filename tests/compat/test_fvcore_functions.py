@@ -82,7 +82,7 @@ class Block(nn.Module):
 
 
 def scan_flops(inputs: list[Any], outputs: list[Any]) -> int:
-    """As public code writes it: sizes by position, what is there by the names of the caller's variables."""
+    """Like public code: sizes by position, tensors by the names of the caller's variables."""
     assert inputs[0].debugName().startswith("xs")
     with_d = len(inputs) > 5 and inputs[5].debugName().startswith("Ds")
     batch, width, length = inputs[0].type().sizes()

@@ -108,7 +108,7 @@ def test_a_model_without_parameters_has_a_table_too() -> None:
     assert ours.parameter_count_table(nn.ReLU()).splitlines()[-1].split() == ["|", "model", "|", "0", "|"]
 
 
-def test_numbers_stand_below_each_other_at_the_right() -> None:
+def test_numbers_are_right_aligned() -> None:
     assert pipe_table(("name", "n", "x"), [("a", "1", "2.5"), ("b", " 10", "10"), ("c", "", "1.25")]) == (
         "| name   |   n |     x |\n"
         "|:-------|----:|------:|\n"
@@ -126,7 +126,7 @@ def test_a_convolution_is_counted_from_its_shapes() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("with_activations", [False, True])
 @pytest.mark.parametrize("case", list(CASES))
-def test_what_is_printed_equals_what_fvcore_prints(case: str, with_activations: bool, original: Any) -> None:
+def test_the_output_equals_that_of_fvcore(case: str, with_activations: bool, original: Any) -> None:
     build, x = CASES[case]
     model = build()
 

@@ -1,4 +1,4 @@
-"""The examples on the pages for people who come from another tool run as they stand."""
+"""The examples on the pages for people who come from another tool run unchanged."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from torch import nn
 
 from tests.compat.profiled import FEW, METHODS, Unused, arguments, net, x
 from torchgauge.compat.moduleprofiler import ModuleProfiler, ops_to_flops, realtime_factor
-from torchgauge.compat.moduleprofiler.profiler import machine
 
 PARAMS = [
     "type", "trainable_params", "trainable_params_dtype", "trainable_params_size_bits", "nontrainable_params",
@@ -200,7 +199,8 @@ def test_devices_are_named_in_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"device {index}")
-    assert machine()["gpu"] == ["device 0", "device 1"]
+    found = ModuleProfiler().estimate_total_inference_time(nn.ReLU(), torch.ones(1), num_iters=2, drop_first=1)
+    assert found["__root__"]["gpu"] == ["device 0", "device 1"]
 
 
 def test_the_time_of_a_frame_can_be_given_by_either_name() -> None:

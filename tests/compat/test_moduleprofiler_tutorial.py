@@ -1,4 +1,4 @@
-"""What moduleprofiler's tutorial does, section by section, with the values it shows."""
+"""moduleprofiler's tutorial, section by section, with the values it shows."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class Block(nn.Module):
         return self.more[0](self.act(self.conv(x)))
 
 
-def test_an_activation_that_blocks_share_stands_in_the_block_that_calls_it() -> None:
+def test_a_shared_activation_is_in_the_block_that_calls_it() -> None:
     act = nn.ReLU()
     found = summary(nn.Sequential(Block(act), act, Block(act)), input_size=(1, 2, 4), depth=5, verbose=0)
     block = [("Block", 1), ("Conv1d", 2), ("ReLU", 2), ("ModuleList", 2), ("Sequential", 3), ("Conv1d", 4), ("ReLU", 4)]

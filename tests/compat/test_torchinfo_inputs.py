@@ -1,4 +1,4 @@
-"""What torchinfo's summary takes: inputs in every way, the mode, the cache; and what it refuses."""
+"""The arguments of torchinfo's summary: inputs in every form, the mode, the cache; and those that it refuses."""
 
 from __future__ import annotations
 
@@ -131,12 +131,12 @@ def test_wrong_use_raises_what_torchinfo_raises(error: type[Exception], argument
         summary(nn.Linear(3, 4), **arguments)
 
 
-def test_what_is_no_model_is_named() -> None:
+def test_targets_that_are_not_models_are_named() -> None:
     with pytest.raises(AttributeError, match=r"torch\.nn\.Module instance, got type"):
         summary(nn.Linear)  # type: ignore[arg-type]
 
 
-def test_a_failing_model_says_where_and_is_left_as_it_was() -> None:
+def test_a_failing_model_says_where_and_is_left_unchanged() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 6)).train()
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(

@@ -126,7 +126,7 @@ def test_leaves_come_by_name_in_order() -> None:
     ]  # fmt: skip
 
 
-def test_a_node_is_collected_by_its_height_or_beside_a_higher_one() -> None:
+def test_a_node_is_collected_by_its_height_or_next_to_a_higher_one() -> None:
     names = {granularity: [node.name for node in rows(nested(), (8,), granularity)] for granularity in (2, 3, 4)}
     assert names[2] == ["stem", "body.0", "body.1", "head"]
     assert names[3] == ["stem", "body", "head"]

@@ -69,7 +69,7 @@ def test_the_size_is_that_of_imagenet_where_not_given(net: str, capsys: pytest.C
         (["-m", "Net", "-f", "absent.py"], "there is no file"),
     ],
 )
-def test_what_cannot_be_done_is_one_message(
+def test_an_impossible_request_is_one_message(
     net: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["-f", net, *arguments]) == 1
@@ -83,7 +83,7 @@ def test_an_interrupted_run_says_nothing(net: str, capsys: pytest.CaptureFixture
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_reader_that_has_gone_is_no_error(net: str) -> None:
+def test_a_closed_pipe_is_not_an_error(net: str) -> None:
     command = [sys.executable, "-m", "torchgauge.compat.torchstat", "-f", net, "-m", "Net", "-s", "3x6x6"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -81,7 +81,7 @@ def test_a_shared_kernel_is_divided_by_the_bytes_of_its_ops() -> None:
     assert sum(fused.modules.values()) == pytest.approx(1)
 
 
-def test_eager_bytes_stand_beside_those_of_the_kernels() -> None:
+def test_eager_bytes_are_next_to_those_of_the_kernels() -> None:
     found = compiled(Whole())
     totals = found.to_dict()["compiled"]["totals"]
     assert totals["eager_bytes_read"] == found.totals.bytes_read
@@ -193,7 +193,7 @@ def test_the_model_of_a_folder_is_compiled(tmp_path: Path, capsys: pytest.Captur
     }
 
 
-def test_what_the_user_compiled_is_neither_run_nor_replaced_nor_counted() -> None:
+def test_the_users_compiled_code_is_neither_run_nor_replaced_nor_counted() -> None:
     model, x = Whole().eval(), torch.randn(BATCH, WIDTH)
     seen: list[int] = []
 

@@ -28,7 +28,7 @@ def test_fusions_are_inductors() -> None:
     assert [kernel.kind for kernel in kernels.kernels] == ["extern", "generated"] * 2
 
 
-def test_what_inductor_is_not_asked_about_follows_the_rule() -> None:
+def test_runs_without_inductor_follow_the_rule_of_thumb() -> None:
     (remark,) = [text for text in compiled_forecast(amp="bf16").warnings if text.startswith("fusions")]
     assert "rule of thumb" in remark
 

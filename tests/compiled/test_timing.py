@@ -53,7 +53,7 @@ def test_each_kernel_gets_the_time_of_its_launch() -> None:
     assert found.joined_s == found.profiled_s == 6e-3
 
 
-def test_what_runs_between_the_graphs_is_no_kernel_of_theirs() -> None:
+def test_ops_between_the_graphs_are_not_kernels() -> None:
     run = profiled(
         ("aten::addmm", ("sm90_gemm",)),
         ("triton_poi_fused_relu_0", ("triton_poi_fused_relu_0",)),

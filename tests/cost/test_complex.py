@@ -70,7 +70,7 @@ def test_a_complex_multiply_accumulate_is_four_real_ones(
     assert found.flops >= 2 * found.macs
 
 
-def test_a_sum_beside_a_product_is_two_flops() -> None:
+def test_a_complex_bias_is_two_flops_per_output() -> None:
     layer = nn.Linear(4, 5, dtype=torch.complex64)
     found = tg.analyze(layer, inputs=X, advice=False).totals
     assert (found.macs, found.flops) == (4 * 3 * 4 * 5, 8 * 3 * 4 * 5 + 2 * 3 * 5)

@@ -29,7 +29,7 @@ def test_a_cast_reads_one_width_and_writes_another() -> None:
     assert cost("aten::_to_copy", spec(4, 6, dtype="bfloat16"), self=X) == Cost(0, 0, 96, 48)
 
 
-def test_what_is_overwritten_is_not_read() -> None:
+def test_overwritten_elements_are_not_read() -> None:
     assert cost("aten::copy_", X, self=X, src=spec(6)) == Cost(0, 0, 24, 96)
     assert cost("aten::fill_", X, self=X, value=0.0) == Cost(0, 0, 0, 96)
     assert cost("aten::zeros_like", X, self=X) == Cost(0, 0, 0, 96)

@@ -1,4 +1,4 @@
-"""Where conventions agree, our MACs are half the flops of torch's own formulas, on shapes nobody chose by hand."""
+"""If the conventions agree, our MACs are half the flops of torch's own formulas, on random shapes."""
 
 from __future__ import annotations
 

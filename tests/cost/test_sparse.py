@@ -114,7 +114,7 @@ def test_formulas() -> None:
         (lambda a, x: x[a.coalesce().indices()[0]] * torch.sparse.sum(a, 1).to_dense()[0], 0),
     ],
 )
-def test_what_needs_the_places_of_the_elements_is_run_for_real(function: Any, macs: int) -> None:
+def test_ops_that_need_element_positions_run_for_real(function: Any, macs: int) -> None:
     class Calls(nn.Module):
         def forward(self, a: Tensor, x: Tensor) -> Tensor:
             return function(a, x)

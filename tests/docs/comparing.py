@@ -1,4 +1,4 @@
-"""What a page shows against what came out.
+"""Compares the output on a page with the actual output.
 
 A line `…` on the page stands for any lines, `…` within a line for anything. By shape, figures with their units are all
 alike, a missing one (`-`) too, and so is all space: the words and their order are what counts.
@@ -22,7 +22,7 @@ def matches(shown: str, given: str, *, by_shape: bool = False) -> bool:
 
 
 def _lines_match(wanted: list[str], found: list[str]) -> bool:
-    """`reached[n]` tells whether the wanted lines so far can end at the n-th found one."""
+    """`reached[n]`: whether the wanted lines so far can end at the n-th found one."""
     reached = [True] + [False] * len(found)
     for line in wanted:
         if line.strip() == ANYTHING:

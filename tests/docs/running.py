@@ -31,7 +31,7 @@ class Reader:
         self.printed = ""
 
     def follow(self, block: Block, page: str) -> list[tuple[str, str]]:
-        """What the block shows and what came out, for each of its commands."""
+        """The expected and the actual output of each command of the block."""
         if block.kind == SETUP or (block.kind == "python" and not block.title):
             self.printed = self._execute(block, page)
         elif block.kind == "text" and block.title == OUTPUT:

@@ -1,4 +1,4 @@
-"""The code blocks of the documentation, README and CONTRIBUTING run as they stand and print what the pages show.
+"""The code blocks of the documentation, README and CONTRIBUTING run unchanged and print what the pages show.
 
 `pytest tests/docs --regenerate` writes what came out into the pages, except where a page leaves lines out (`…`).
 """
@@ -189,7 +189,5 @@ def test_a_block_that_is_not_run_says_why() -> None:
         ("median 3.1 ms\n", "mean 3.1 ms\n", True, False),
     ],
 )
-def test_what_a_page_shows_is_compared_as_written_or_by_shape(
-    shown: str, given: str, by_shape: bool, expected: bool
-) -> None:
+def test_page_outputs_are_compared_exactly_or_by_shape(shown: str, given: str, by_shape: bool, expected: bool) -> None:
     assert matches(shown, given, by_shape=by_shape) == expected

@@ -32,11 +32,11 @@ from torchgauge.energy import (
     heavy_op_groups,
     key_of,
     measure_run,
+    meters_of,
     op_groups_of,
     prepare,
     tokens_per_run,
 )
-from torchgauge.energy import meter as registry
 from torchgauge.facts import Capture, OpRecord, View, capture_from_document
 from torchgauge.measure import Absent, OpTime, inclusive_sums, ready
 from torchgauge.source import Candidate
@@ -61,9 +61,9 @@ def kinds(ops: tuple[OpRecord, ...], seconds: float = 1.0) -> list[OpGroup]:
 
 
 def use_only(monkeypatch: pytest.MonkeyPatch, name: str, find: Any) -> None:
-    """The registered meters are loaded first: later they would register with what stands in for the registry."""
-    with registry.meters_of("cpu"):
-        monkeypatch.setattr(registry, "FINDERS", {name: find})
+    """The registered meters are loaded first: later they would register in the replaced registry."""
+    with meters_of("cpu"):
+        monkeypatch.setattr("torchgauge.energy.meter.FINDERS", {name: find})
 
 
 def test_equal_calls_are_one_kind() -> None:
@@ -95,7 +95,7 @@ def test_the_parts_of_a_device_that_adds_up_explain_the_whole() -> None:
     assert found.modules[""] == pytest.approx(whole.joules)
 
 
-def test_what_the_parts_do_not_explain_is_shown() -> None:
+def test_unexplained_energy_is_shown() -> None:
     ops = seen(blocks(), torch.randn(4, 8)).ops
     whole = Whole(joules=1000.0, seconds=float(len(ops)), busy_s=float(len(ops)), waiting_w=10.0)
     replayed = [Replayed(kind, EnergyWindow(20.0, 1.0, 1)) for kind in kinds(ops)]
@@ -178,7 +178,7 @@ def test_every_kind_of_op_is_found_in_a_real_run_and_runs_alone(name: str) -> No
             assert play.calls >= len(calls.arguments)
 
 
-def test_calls_take_turns_with_parameters_of_their_own_and_one_activation() -> None:
+def test_calls_alternate_with_their_own_parameters_and_one_activation() -> None:
     model, x = blocks(), torch.randn(4, 8)
     wanted = next(kind.key for kind in kinds(seen(model, x).ops) if kind.key[0] == "aten::addmm")
     with ready(model, Candidate((x,), {}, None), device=CPU) as subject:
@@ -188,7 +188,7 @@ def test_calls_take_turns_with_parameters_of_their_own_and_one_activation() -> N
     assert len({tensor.data_ptr() for tensor in inputs}) == 1
 
 
-def test_what_an_op_writes_to_is_a_copy() -> None:
+def test_an_op_writes_to_a_copy() -> None:
     class Writer(nn.Module):
         count: torch.Tensor
 

@@ -49,7 +49,7 @@ def test_estimated_energy_gives_a_range_under_another_name() -> None:
     assert set(found["estimated_grams_per_year"]) == {"value", "low", "high"}
 
 
-def test_without_energy_only_the_grid_is_told() -> None:
+def test_without_energy_only_the_grid_is_shown() -> None:
     found = Footprint(grid_of("DE")).figures({"joules": None})
     assert found["country"] == "DE"
     assert not any("grams" in name for name in found)
@@ -119,7 +119,7 @@ def test_the_overhead_is_one_unless_given() -> None:
         (None, 5000.0, None, "grams of CO2e per kWh"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_options_are_refused(
     country: str | None, intensity: float | None, pue: float | None, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):

@@ -62,7 +62,7 @@ def test_a_byte_costs_from_the_cache_to_the_devices_memory() -> None:
     assert technology_of("Tesla T4", "cuda").byte_j().high == pytest.approx(112 * PICO)
 
 
-def test_the_longest_beginning_of_a_name_tells_the_technology() -> None:
+def test_the_longest_prefix_of_a_name_determines_the_technology() -> None:
     assert technology_of("NVIDIA A100-PCIE-40GB", "cuda").nodes == ("7",)
     assert technology_of("NVIDIA A10G", "cuda").nodes == ("10",)
 
@@ -118,7 +118,7 @@ def test_the_parts_add_up_to_the_value(times: dict[int, float], time_s: float | 
     assert sum(found.ops.values()) == pytest.approx(found.value)
 
 
-def test_what_work_does_not_explain_goes_where_the_time_went() -> None:
+def test_unexplained_energy_follows_the_time() -> None:
     ops = [op(0), op(1)]
     found = estimate_energy(ops, Circumstances(A100, "cuda", watts=400, time_s=0.01, op_times={0: 0.001, 1: 0.003}))
     work = estimate_energy(ops, Circumstances(A100, "cuda")).joules.value

@@ -11,6 +11,7 @@ import pytest
 
 from tests.measure.fake_nvml import BUSY, PLACE, UUID, FakeNvml
 from torchgauge.energy import (
+    FINDERS,
     JOULES,
     MACHINE,
     WATTS,
@@ -20,19 +21,19 @@ from torchgauge.energy import (
     ReplayClock,
     ReplayMeter,
     Unwrapped,
-    apple,
-    battery,
+    amd_meters,
+    apple_meters,
+    battery_meters,
     choose,
     counting,
     describe_meter,
-    gpu,
-    meter,
     meters,
     meters_of,
-    of_device,
-    processor,
+    nvml_device_meters,
+    perf_meters,
+    rapl_meters,
 )
-from torchgauge.measure import Absent, Count, opened, readings
+from torchgauge.measure import Absent, Count, opened
 
 
 def domain(folder: Path, entry: str, name: str, energy_uj: int, range_uj: int = 1_000_000) -> Path:
@@ -45,10 +46,10 @@ def domain(folder: Path, entry: str, name: str, energy_uj: int, range_uj: int = 
 
 def rapl_of(folder: Path) -> dict[str, Meter]:
     with ExitStack() as stack:
-        return {found.name: found for found in processor.rapl_meters("cpu", stack, folder)}
+        return {found.name: found for found in rapl_meters("cpu", stack, folder)}
 
 
-def joules(found: Meter) -> float:
+def read(found: Meter) -> float:
     reading = found.read()
     assert isinstance(reading, Reading), reading
     return reading.value
@@ -61,9 +62,9 @@ def test_packages_and_memory_make_the_processor_and_cores_lie_inside(tmp_path: P
     domain(tmp_path, "intel-rapl:1", "package-1", 300_000)
     found = rapl_of(tmp_path)
     assert list(found) == ["RAPL", "RAPL package", "RAPL core", "RAPL dram"]
-    assert joules(found["RAPL"]) == pytest.approx(0.42)
-    assert joules(found["RAPL package"]) == pytest.approx(0.4)
-    assert joules(found["RAPL core"]) == pytest.approx(0.07)
+    assert read(found["RAPL"]) == pytest.approx(0.42)
+    assert read(found["RAPL package"]) == pytest.approx(0.4)
+    assert read(found["RAPL core"]) == pytest.approx(0.07)
     assert found["RAPL"].covers == "cpu"
     assert found["RAPL core"].covers != "cpu"
 
@@ -72,18 +73,18 @@ def test_each_domain_turns_at_its_own_range(tmp_path: Path) -> None:
     first = domain(tmp_path, "intel-rapl:0", "package-0", 990_000, range_uj=1_000_000)
     second = domain(tmp_path, "intel-rapl:1", "package-1", 100_000, range_uj=5_000_000)
     processor = rapl_of(tmp_path)["RAPL"]
-    before = joules(processor)
+    before = read(processor)
     (first / "energy_uj").write_text("40000\n")
     (second / "energy_uj").write_text("150000\n")
-    assert joules(processor) - before == pytest.approx(0.05 + 0.05)
+    assert read(processor) - before == pytest.approx(0.05 + 0.05)
     (first / "energy_uj").write_text("30000\n")
-    assert joules(processor) - before == pytest.approx(0.05 + 0.05 + 0.99)
+    assert read(processor) - before == pytest.approx(0.05 + 0.05 + 0.99)
 
 
 def test_the_same_counters_by_another_way_are_not_counted_twice(tmp_path: Path) -> None:
     domain(tmp_path, "intel-rapl:0", "package-0", 100_000)
     domain(tmp_path, "intel-rapl-mmio:0", "package-0", 100_000)
-    assert joules(rapl_of(tmp_path)["RAPL"]) == pytest.approx(0.1)
+    assert read(rapl_of(tmp_path)["RAPL"]) == pytest.approx(0.1)
 
 
 def test_a_domain_whose_name_cannot_be_read_is_a_reason(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_files_that_root_alone_may_read_say_what_would_help(tmp_path: Path, monk
     def refuse(path: Path) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(processor, "_number", refuse)
+    monkeypatch.setattr("torchgauge.energy.processor._number", refuse)
     assert "root only" in str(rapl_of(tmp_path)["RAPL"].available())
 
 
@@ -120,9 +121,9 @@ def test_a_counter_file_that_goes_away_is_absent_from_then_on(tmp_path: Path) ->
     assert "cannot be read" in str(processor.available())
 
 
-def test_rapl_tells_of_the_processor_only() -> None:
+def test_rapl_measures_the_processor_only() -> None:
     with ExitStack() as stack:
-        assert list(processor.rapl_meters("cuda:0", stack)) == []
+        assert list(rapl_meters("cuda:0", stack)) == []
 
 
 class FakeKernel:
@@ -166,8 +167,8 @@ def power_folder(folder: Path) -> Path:
 def test_perf_counts_the_packages_of_every_socket_in_joules(tmp_path: Path) -> None:
     kernel = FakeKernel()
     with ExitStack() as stack:
-        (found,) = processor.perf_meters("cpu", stack, power_folder(tmp_path / "power"), kernel)
-        assert joules(found) == 0.5 * (1000 + 2000)
+        (found,) = perf_meters("cpu", stack, power_folder(tmp_path / "power"), kernel)
+        assert read(found) == 0.5 * (1000 + 2000)
         assert [(event.kind, event.config, event.machine_cpu) for event in kernel.opened] == [(22, 2, 0), (22, 2, 32)]
     assert sorted(kernel.closed) == [0, 1]
 
@@ -176,25 +177,25 @@ def test_perf_says_why_it_may_not_count(tmp_path: Path) -> None:
     kernel = FakeKernel()
     kernel.refusal = Absent("not permitted")
     with ExitStack() as stack:
-        (found,) = processor.perf_meters("cpu", stack, power_folder(tmp_path / "power"), kernel)
+        (found,) = perf_meters("cpu", stack, power_folder(tmp_path / "power"), kernel)
         assert found.available() == "not permitted"
-        (none,) = processor.perf_meters("cpu", stack, tmp_path / "nowhere", kernel)
+        (none,) = perf_meters("cpu", stack, tmp_path / "nowhere", kernel)
         assert none.available() == "the kernel exposes no power events"
         (tmp_path / "power" / "type").write_text("unknown")
-        (spoilt,) = processor.perf_meters("cpu", stack, tmp_path / "power", kernel)
+        (spoilt,) = perf_meters("cpu", stack, tmp_path / "power", kernel)
         assert "cannot be read" in str(spoilt.available())
 
 
 def nvml_meters(values: dict[str, dict[str, int]]) -> list[Meter]:
     with opened(UUID, PLACE, lambda: FakeNvml(values)) as device:
-        return list(of_device(device, "cuda:0"))
+        return list(nvml_device_meters(device, "cuda:0"))
 
 
 def test_nvml_counts_joules_and_shows_watts() -> None:
     counter, power = nvml_meters(BUSY)
     assert counter.unit == JOULES
-    assert joules(counter) == pytest.approx(5_000_000.123)
-    assert (power.unit, joules(power)) == (WATTS, 651.25)
+    assert read(counter) == pytest.approx(5_000_000.123)
+    assert (power.unit, read(power)) == (WATTS, 651.25)
     assert counter.update_period_s == 0.1
 
 
@@ -207,7 +208,7 @@ def test_a_device_without_the_counter_falls_to_its_power() -> None:
 
 
 def test_of_two_devices_the_one_that_is_used_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With CUDA_VISIBLE_DEVICES=1 torch's device 0 is NVML's 1: its UUID tells."""
+    """With CUDA_VISIBLE_DEVICES=1 torch's device 0 is NVML's 1: the UUID identifies it."""
     asked: list[str] = []
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(uuid=UUID))
@@ -216,7 +217,7 @@ def test_of_two_devices_the_one_that_is_used_is_asked_for(monkeypatch: pytest.Mo
         asked.append(uuid)
         return opened(uuid, place, lambda: FakeNvml(BUSY, known=f"GPU-{UUID}"))
 
-    monkeypatch.setattr(readings, "opened", watched)
+    monkeypatch.setattr("torchgauge.measure.readings.opened", watched)
     with meters_of("cuda:0") as found:
         chosen = choose(found, "cuda:0")
         assert not isinstance(chosen, Absent)
@@ -253,7 +254,7 @@ def test_an_offer_has_period_and_resolution_or_the_reason() -> None:
 def test_meters_are_registered_once() -> None:
     with meters_of("cpu"), pytest.raises(ValueError, match="rapl"):
         meters("rapl")(lambda device, stack: [])
-    assert {"nvml", "rapl", "perf power", "amdsmi", "powermetrics", "battery"} <= meter.FINDERS.keys()
+    assert {"nvml", "rapl", "perf power", "amdsmi", "powermetrics", "battery"} <= FINDERS.keys()
 
 
 def test_a_counter_goes_before_a_power() -> None:
@@ -275,20 +276,27 @@ def test_a_battery_that_is_used_shows_its_power(tmp_path: Path, files: dict[str,
     folder.mkdir()
     for name, text in {"type": "Battery", "status": "Discharging", **files}.items():
         (folder / name).write_text(text + "\n")
-    assert battery.discharge_w(tmp_path) == pytest.approx(watts)
+    (battery,) = battery_meters("cpu", ExitStack(), tmp_path)
+    assert battery.unit == WATTS
+    assert read(battery) == pytest.approx(watts)
     (folder / "status").write_text("Charging\n")
-    assert battery.discharge_w(tmp_path) == Absent("the machine does not run on its battery (charging)")
+    assert battery.read() == Absent("the machine does not run on its battery (charging)")
 
 
 def test_no_battery_is_said(tmp_path: Path) -> None:
-    assert battery.discharge_w(tmp_path) == Absent("no battery here")
+    (battery,) = battery_meters("cpu", ExitStack(), tmp_path)
+    assert battery.read() == Absent("no battery here")
 
 
-def test_powermetrics_tells_milliwatts_of_the_part_that_is_used() -> None:
+def test_powermetrics_reports_the_power_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
     text = "*** Sampled\nCPU Power: 4210 mW\nGPU Power: 15700 mW\n"
-    assert apple.power_w("cpu", lambda: text) == pytest.approx(4.21)
-    assert apple.power_w("mps", lambda: text) == pytest.approx(15.7)
-    assert isinstance(apple.power_w("mps", lambda: "nothing"), Absent)
+    for device, watts in (("cpu", 4.21), ("mps:0", 15.7)):
+        (found,) = apple_meters(device, ExitStack(), lambda: text)
+        assert found.unit == WATTS
+        assert read(found) == pytest.approx(watts)
+    (silent,) = apple_meters("mps", ExitStack(), lambda: "nothing")
+    assert isinstance(silent.read(), Absent)
 
 
 def test_amd_counts_in_its_own_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,8 +317,8 @@ def test_amd_counts_in_its_own_resolution(monkeypatch: pytest.MonkeyPatch) -> No
     used = SimpleNamespace(pci_domain_id=0, pci_bus_id=0x83, pci_device_id=0)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: used)
     with ExitStack() as stack:
-        (found,) = gpu.amd_meters("cuda:0", stack, lambda: library)
-        assert joules(found) == pytest.approx(30.6)
+        (found,) = amd_meters("cuda:0", stack, lambda: library)
+        assert read(found) == pytest.approx(30.6)
     assert closed == [True]
 
 
@@ -319,7 +327,7 @@ def test_amd_without_its_package_says_so() -> None:
         raise ImportError("No module named 'amdsmi'")
 
     with ExitStack() as stack:
-        (found,) = gpu.amd_meters("cuda:0", stack, missing)
+        (found,) = amd_meters("cuda:0", stack, missing)
         assert "cannot be imported" in str(found.available())
 
 
@@ -334,7 +342,7 @@ def test_watts_are_summed_over_time() -> None:
     power = ReplayMeter(clock, watts=lambda at: 100 * at, unit=WATTS)
     integrated = Integrated(power)
     for _ in range(11):
-        found = joules(integrated)
+        found = read(integrated)
         clock.sleep(0.2)
     assert found == pytest.approx(100 * 2.0**2 / 2)
 

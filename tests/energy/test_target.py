@@ -12,7 +12,7 @@ from torch import nn
 
 import torchgauge as tg
 from torchgauge.cli import main
-from torchgauge.energy import MEASURED, Circumstances, blank, estimate_energy, list_meters, noted, target, unavailable
+from torchgauge.energy import MEASURED, Circumstances, blank, estimate_energy, list_meters, noted, unavailable
 from torchgauge.errors import UsageError
 from torchgauge.facts import EnergyFacts
 
@@ -26,7 +26,9 @@ def model() -> nn.Module:
 
 @pytest.fixture
 def no_meter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "measure_run", lambda *args, **kwargs: EnergyFacts(unavailable(NO_METER)))
+    monkeypatch.setattr(
+        "torchgauge.energy.target.measure_run", lambda *args, **kwargs: EnergyFacts(unavailable(NO_METER))
+    )
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         known = {"joules": JOULES, "joules_per_sample": JOULES / samples, "watts_mean": 100.0}
         return EnergyFacts(cast(Any, {**blank(MEASURED), **known, "power_limit_watts": 700.0}))
 
-    monkeypatch.setattr(target, "measure_run", measure_run)
+    monkeypatch.setattr("torchgauge.energy.target.measure_run", measure_run)
     return asked
 
 
@@ -112,7 +114,7 @@ def test_carbon_alone_rests_on_the_static_work() -> None:
 
 
 @pytest.mark.usefixtures("no_meter")
-def test_a_profile_is_told_its_carbon_by_the_worlds_grid_unless_another_is_given() -> None:
+def test_a_profile_uses_the_worlds_grid_unless_another_is_given() -> None:
     found = tg.analyze(model(), input_size=(8, 16), profile=True, budget_s=0.02, pue=1.5, progress=False)
     assert found.energy is not None
     carbon = found.energy.carbon

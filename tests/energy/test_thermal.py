@@ -36,7 +36,7 @@ def test_without_a_thermometer_there_is_no_drift() -> None:
     assert drift([trial(10.0, None), trial(11.0, None)]) is None
 
 
-def test_throttling_is_told_with_its_reasons_and_rest_is_none() -> None:
+def test_throttling_has_its_reasons_and_idling_is_not_one() -> None:
     found = thermal_figures(sampled(BUSY), [])
     assert found["is_throttled"] is True
     assert found["throttled"] == {"power_cap": 1.0, "thermal_software": 1.0}
@@ -58,7 +58,7 @@ def test_a_driver_without_instant_power_shows_the_mean() -> None:
         assert power.now() == 651.25
 
 
-def test_what_cannot_be_read_is_absent_with_its_reason() -> None:
+def test_unreadable_values_are_absent_with_a_reason() -> None:
     found = thermal_figures(sampled({}), [])
     assert (found["is_throttled"], found["temperature_c"]) == (None, None)
     assert found["absent"]["cuda_temperature_c"] == "NVML: Not Supported"

@@ -48,7 +48,7 @@ def energy_of(meter: ReplayMeter, clock: ReplayClock, effort: Effort = QUICK, **
     return found
 
 
-def test_gross_net_and_idle_are_told_apart() -> None:
+def test_gross_net_and_idle_are_distinguished() -> None:
     clock = ReplayClock()
     found = energy_of(ReplayMeter(clock, IDLE_W), clock)
     gross = RUN_J + IDLE_W * RUN_S
@@ -144,7 +144,7 @@ def test_a_device_that_heats_up_is_waited_for() -> None:
     assert [trial.temperature_c for trial in found.trials] == [48.5] * 3
 
 
-def test_what_is_still_changing_when_the_warm_up_ends_is_said() -> None:
+def test_a_warm_up_that_is_too_short_is_reported() -> None:
     clock = ReplayClock()
     meter = ReplayMeter(clock, IDLE_W)
 

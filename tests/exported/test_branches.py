@@ -67,7 +67,7 @@ class Frozen(nn.Module):
 
 
 @forms
-def test_modules_inside_a_part_without_gradients_are_told_apart(form: Form, tmp_path: Path) -> None:
+def test_modules_inside_a_part_without_gradients_are_distinguished(form: Form, tmp_path: Path) -> None:
     found = tg.analyze(form(torch.export.export(Frozen(), (torch.zeros(2, 4),)), tmp_path))
     eager = tg.analyze(Frozen(), input_size=(2, 4))
     assert figures(found) == figures(eager)

@@ -35,7 +35,7 @@ def test_it_is_run_with_its_own_values() -> None:
     assert "random weights" not in found.measurements["notes"]
 
 
-def test_a_program_that_is_no_json_is_told(tmp_path: Path) -> None:
+def test_a_program_without_json_is_reported(tmp_path: Path) -> None:
     changed = tmp_path / "changed.pt2"
     with zipfile.ZipFile(OLD) as old, zipfile.ZipFile(changed, "w") as new:
         for record in old.namelist():

@@ -1,4 +1,4 @@
-"""What is saved is of the types that are asked for when it is loaded, whatever the model and its values."""
+"""Saved documents have the types that loading requires, for any model and any values."""
 
 from __future__ import annotations
 

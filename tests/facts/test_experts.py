@@ -79,7 +79,7 @@ def masked_top_1(model: Any, x: Tensor, scores: Tensor) -> Tensor:
 
 
 def two_maxima(model: Any, x: Tensor, scores: Tensor) -> Tensor:
-    """As sparse mixers do: the best, and the best of the others."""
+    """Like sparse mixers: the best, and the best of the others."""
     first = scores.max(-1, keepdim=True).indices
     second = scores.scatter(-1, first, float("-inf")).max(-1, keepdim=True).indices
     gates = torch.zeros_like(scores).scatter(-1, torch.cat([first, second], -1), 0.5)
@@ -219,7 +219,7 @@ def test_a_token_reaches_the_chosen_of_the_experts_that_are_slices(combine: Any)
 
 
 @pytest.mark.parametrize("combine", [all_stacked, weighted_inputs])
-def test_experts_that_are_all_computed_are_told(combine: Any) -> None:
+def test_experts_that_are_all_computed_are_reported(combine: Any) -> None:
     found = tg.analyze(Stacked(combine), input_size=(TOKENS, WIDTH))
     assert any("all 6 experts are computed for every token" in text for text in found.capture.run.warnings)
     assert found.totals.macs == TOKENS * (WIDTH * EXPERTS + EXPERTS * 2 * WIDTH * INNER)
@@ -314,7 +314,7 @@ def test_mixtures_in_a_row_and_used_twice_have_their_own_choices() -> None:
 
 
 class BestTokens(nn.Module):
-    """As two-stage detectors: the best tokens go through layers of equal shapes; nothing is chosen among weights."""
+    """Like two-stage detectors: the best tokens go through layers of equal shapes; nothing is chosen among weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -363,7 +363,7 @@ def soft(model: Any, x: Tensor, scores: Tensor) -> Tensor:
      (Routed(soft), (2, 3, WIDTH))],
     ids=["tokens", "codebook", "neighbours", "soft"],
 )  # fmt: skip
-def test_what_is_not_routed_is_reached_whole(model: nn.Module, shape: tuple[int, ...]) -> None:
+def test_without_routing_all_parameters_are_active(model: nn.Module, shape: tuple[int, ...]) -> None:
     totals = tg.analyze(model, input_size=shape).totals
     assert totals.active_params == totals.params
 

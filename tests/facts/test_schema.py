@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import pytest
 
 from torchgauge.errors import FormatError
-from torchgauge.facts.schema import MAX_DEPTH, MAX_NUMBER, Count, Rule, conform, read_records
+from torchgauge.facts import MAX_DEPTH, MAX_NUMBER, Count, Rule, conform, read_records
 
 
 class Point(TypedDict):
@@ -38,7 +38,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-def test_what_is_of_its_type_is_given_back() -> None:
+def test_valid_values_are_returned() -> None:
     assert conform(SOUND, Shape, "it") is SOUND
 
 
@@ -62,7 +62,7 @@ def test_what_is_of_its_type_is_given_back() -> None:
         ({"extra": {"a": [MAX_NUMBER + 1]}}, "extra.a[0] is inf, not a number of ordinary size"),
     ],
 )
-def test_what_is_not_is_named_with_its_place(change: dict[str, Any], message: str) -> None:
+def test_wrong_values_are_named_with_their_place(change: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError) as caught:
         conform(SOUND | change, Shape, "it")
     assert message in str(caught.value)

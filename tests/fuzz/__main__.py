@@ -62,7 +62,7 @@ def main() -> int:
 
 
 class Found:
-    """What the cases came to; failures are written down as they come."""
+    """Results of the cases; failures are written as they occur."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder, self._count, self._began = folder, count, time.monotonic()
@@ -82,8 +82,8 @@ class Found:
             place = self._folder / f"{case['number']}.json"
             place.write_text(json.dumps({**case, "problems": problems}, indent=1), encoding="utf-8")
         if self.done % 500 == 0 or problems:
-            told = f"; {problems[0][0]} in case {case['number']} ({case.get('sample')})" if problems else ""
-            print(f"{self.done} of {self._count}, {time.monotonic() - self._began:.0f} s{told}", flush=True)
+            reported = f"; {problems[0][0]} in case {case['number']} ({case.get('sample')})" if problems else ""
+            print(f"{self.done} of {self._count}, {time.monotonic() - self._began:.0f} s{reported}", flush=True)
 
     def is_failed(self, *, lenient: bool) -> bool:
         hard = {kind: count for kind, count in self.kinds.items() if not (lenient and kind == "unforeseen")}

@@ -66,7 +66,7 @@ def mutate_content(content: bytes, chance: random.Random, depth: int = 0) -> byt
     chosen: Mutation = chance.choice(known if chance.random() < 0.8 else blind)
     try:
         return chosen(content, chance)
-    # A second change meets what the first has broken, which these libraries tell in many ways.
+    # A second change may hit what the first has broken, which these libraries report in many ways.
     except Exception:
         return flip(content, chance)
 

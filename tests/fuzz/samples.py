@@ -94,7 +94,7 @@ SINGLE: dict[str, Make] = {
     "cnn.json": lambda path: path.write_bytes((DATA / "runs" / "cnn.json").read_bytes()),
     "measured.json": lambda path: path.write_bytes((DATA / "runs" / "measured.json").read_bytes()),
     "weights.json": lambda path: path.write_bytes((DATA / "runs" / "weights.json").read_bytes()),
-    # The journal beside it is what is damaged.
+    # The journal next to it is damaged.
     "journal.safetensors": lambda path: save_file(Net().state_dict(), path),
 }
 FOLDERS: dict[str, Make] = {

@@ -33,7 +33,7 @@ def test_damaged_files_are_read_or_refused_in_a_sentence(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["cnn", "measured", "weights"])
 def test_a_saved_run_that_was_edited_is_refused_when_it_is_loaded_or_rendered(tmp_path: Path, name: str) -> None:
-    """What is loaded is rendered: no format meets a value that it cannot show."""
+    """A document that can be loaded can be rendered in every format."""
     content, chance = (RUNS / f"{name}.json").read_bytes(), random.Random(name)
     for number in range(60):
         (tmp_path / "run.json").write_bytes(json_document(content, chance))

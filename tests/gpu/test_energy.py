@@ -102,7 +102,7 @@ def test_the_parts_explain_the_whole(measured: tuple[EnergyFacts, float]) -> Non
     assert facts.modules[""]["energy_j"] == pytest.approx(sum(row["energy_j"] or 0.0 for row in facts.ops.values()))
 
 
-def test_temperature_and_clocks_are_told(measured: tuple[EnergyFacts, float]) -> None:
+def test_temperature_and_clocks_are_reported(measured: tuple[EnergyFacts, float]) -> None:
     thermal: Any = measured[0].figures["thermal"]
     assert 10 < thermal["temperature_c"]["max"] < 110
     assert thermal["clock_hz"]["max"] > 1e8

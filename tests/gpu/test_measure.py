@@ -119,7 +119,7 @@ def test_a_run_that_needs_too_much_memory_says_so_in_one_sentence() -> None:
     assert torch.cuda.memory_allocated() < 2**30
 
 
-def test_what_was_measured_before_the_memory_ran_out_is_kept() -> None:
+def test_measurements_before_running_out_of_memory_are_kept() -> None:
     class Growing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -182,7 +182,7 @@ def test_the_trace_has_a_device_track_and_keeps_the_rules(name: str) -> None:
     assert len(joined) >= 0.9 * len(kernels)
 
 
-def test_the_text_report_tells_device_time_and_idle_time() -> None:
+def test_the_text_report_shows_device_time_and_idle_time() -> None:
     build, size = MODELS["blocks"]
     capture, found = measured(build().eval(), torch.randn(size))
     text = render(View(dataclasses.replace(capture, measured=found)))
@@ -191,7 +191,7 @@ def test_the_text_report_tells_device_time_and_idle_time() -> None:
     assert "device time of profiled runs" in text
 
 
-def test_the_hosts_time_is_told_and_is_not_that_of_the_kernels() -> None:
+def test_the_hosts_time_is_shown_and_is_not_that_of_the_kernels() -> None:
     def latency(width: int) -> dict[str, Any]:
         model = nn.Linear(width, width, device="cuda")
         x = torch.ones(width, width, device="cuda")

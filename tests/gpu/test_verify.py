@@ -94,7 +94,7 @@ def test_the_code_with_a_graph_can_be_pasted() -> None:
         torch.testing.assert_close(graphed(other), model(other))
 
 
-def test_a_capture_that_fails_is_told_and_the_device_still_works() -> None:
+def test_a_capture_that_fails_is_reported_and_the_device_still_works() -> None:
     class Waiting(Net):
         def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
             return super().forward(x) * float(x.sum().item())

@@ -17,7 +17,7 @@ def bandwidth(name: str, kind: str = "cuda") -> float | None:
     return found.bytes_per_s if found else None
 
 
-def test_what_is_published_goes_before_what_was_measured() -> None:
+def test_published_peaks_take_precedence_over_measured_ones() -> None:
     remember("NVIDIA H200", {"float32": 1.0}, 2.0, "today")
     assert bandwidth("NVIDIA H200") == 4.8e12
 
@@ -28,7 +28,7 @@ def test_a_device_that_is_not_listed_has_what_was_measured() -> None:
     assert bandwidth("Some GPU") == 2.0
 
 
-def test_apples_processor_and_its_gpu_are_told_apart_though_they_share_a_name() -> None:
+def test_apples_processor_and_its_gpu_are_distinguished_though_they_share_a_name() -> None:
     assert bandwidth("Apple M1", "mps") == 68.25e9
     assert bandwidth("Apple M1", "cpu") is None
     remember("Apple M1", {}, 5.0, "today")

@@ -143,13 +143,11 @@ def test_files_are_written_for_a_command_without_rights(files: dict[str, Path], 
 def test_a_command_whose_targets_are_files_runs_without_rights(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import torchgauge.cli.analyze as command
-
     def tell(args: object) -> int:
         print(is_isolated())
         return 0
 
-    monkeypatch.setattr(command, "run", tell)
+    monkeypatch.setattr("torchgauge.cli.analyze.run", tell)
     for arguments, expected in (
         ([str(files["pt"])], "True"), ([str(files["pt"]), "--inference"], "False"),
         ([str(files["pt"]), "--allow-pickle"], "False"), (["timm:resnet18"], "False"),

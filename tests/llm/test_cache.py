@@ -73,7 +73,7 @@ def test_equal_layers_are_traced_twice_and_the_others_folded() -> None:
     assert folded == [[3, 1], [4], [3, 1]]
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_left_unchanged() -> None:
     model = MODELS["llama"]()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     tg.llm(model).decode(16)

@@ -159,7 +159,7 @@ def test_a_model_that_goes_over_its_tokens_one_by_one_is_extended_from_shorter_p
     model = MODELS["mamba"]()
     exact = tg.llm(model)
     wanted = exact.prefill(94), exact.decode(94), exact.cache_bytes(94)
-    monkeypatch.setattr("torchgauge.predict.language.answers.MOST_OPS", 200)
+    monkeypatch.setattr("torchgauge.predict.language.answers.MAX_OPS", 200)
     monkeypatch.setattr("torchgauge.predict.language.answers.STEPS", {8: (1, 2, 3, 4, 5)})
     found = tg.llm(model)
     point = found._point(94, 1, 0)
@@ -176,7 +176,7 @@ def test_a_loop_over_chunks_is_extended_exactly(monkeypatch: pytest.MonkeyPatch)
     model = MODELS["qwen3_next"]()
     model.config.max_position_embeddings = 4096  # type: ignore[union-attr]
     exact = tg.llm(model).prefill(509)
-    monkeypatch.setattr("torchgauge.predict.language.answers.MOST_OPS", 300)
+    monkeypatch.setattr("torchgauge.predict.language.answers.MAX_OPS", 300)
     monkeypatch.setattr("torchgauge.predict.language.answers.STEPS", {64: (1, 2, 3, 4, 5)})
     found = tg.llm(model)
     point = found._point(509, 1, 0)
@@ -189,7 +189,7 @@ def test_a_loop_over_chunks_is_extended_exactly(monkeypatch: pytest.MonkeyPatch)
     assert found._point(300, 1, 0)["extended_from"] is None  # shorter than what it would be extended from
 
 
-def test_figures_that_are_no_polynomial_are_not_extended() -> None:
+def test_only_polynomial_figures_are_extrapolated() -> None:
     lengths = [10, 20, 30, 40, 50]
     assert extended(lengths, [n * n + 3 for n in lengths], 1000) == 1_000_003
     assert extended(lengths, [{"a": [n]} for n in lengths], 1000) == {"a": [1000]}

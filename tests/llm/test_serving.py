@@ -29,7 +29,7 @@ def test_all_drafts_are_accepted_at_a_rate_of_one_and_the_default_is_named() -> 
     assert found == {"drafts": 2, "acceptance": 0.7, "tokens_per_step": pytest.approx(2.19)}
 
 
-def test_drafts_cost_less_than_steps_of_their_own_where_the_device_waits_for_memory() -> None:
+def test_drafts_cost_less_than_separate_steps_on_a_memory_bound_device() -> None:
     model = on_meta("Llama", num_hidden_layers=2, dtype="bfloat16")
     plain, drafted = (
         tg.llm(model, execution="graph", speculative=drafts).decode(1024, on="h200") for drafts in (None, "4:0.8")

@@ -152,7 +152,7 @@ simple("llama4", "Llama4ForCausalLM", "Llama4TextConfig", **GROUPED, head_dim=8,
        intermediate_size_mlp=48, num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=2)  # fmt: skip
 simple("cohere2", "Cohere2ForCausalLM", "Cohere2Config", **GROUPED, sliding_window=10)
 
-# Not looked at while the code was written: positions from tables, states beside a cache's entries, records of encoders.
+# Not used while the code was written: positions from tables, states next to a cache's entries, records of encoders.
 _GPT: dict[str, Any] = {"vocab_size": 96, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
 _PAIR: dict[str, Any] = {
     "vocab_size": 96, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
@@ -188,7 +188,7 @@ simple("prophetnet", "ProphetNetForConditionalGeneration", "ProphetNetConfig", v
        decoder_start_token_id=1)  # fmt: skip
 simple("roberta", "RobertaForCausalLM", "RobertaConfig", **COMMON | {"max_position_embeddings": 66, "pad_token_id": 1},
        is_decoder=True)  # fmt: skip
-# Keys and values are one tensor, beside compressed states.
+# Keys and values are one tensor, next to compressed states.
 simple("deepseek_v4", "DeepseekV4ForCausalLM", "DeepseekV4Config", **COMMON, moe_intermediate_size=16,
        num_key_value_heads=1, head_dim=16, q_lora_rank=16, num_experts_per_tok=2, n_routed_experts=4, o_groups=2,
        o_lora_rank=8, index_n_heads=2, index_head_dim=8, index_topk=4, sliding_window=10,

@@ -133,7 +133,7 @@ def test_a_compiled_model_is_measured_without_its_wrapper_where_eager_is_asked_f
     compiled: Any = torch.compile(nn.Linear(3, 4))
     found: Any = tg.analyze(compiled, inference=True, execution="eager", **QUICK).measurements
     assert found["failure"] is None
-    assert "measured without its OptimizedModule around it" in found["notes"]
+    assert "measured without its OptimizedModule wrapper" in found["notes"]
 
 
 def test_a_training_step_has_phases_by_module() -> None:

@@ -14,16 +14,17 @@ from torchgauge.hardware import peaks_of
 from torchgauge.measure import (
     COPY,
     DTYPES,
+    PACE,
     Absent,
     ProbeDiedError,
     buffer_bytes,
+    calibrate_device,
     doubts,
     last_cache_bytes,
     matmul,
+    measure_rates,
     outcome,
 )
-from torchgauge.measure.calibrate import calibrate, rates
-from torchgauge.measure.rates import PACE
 
 CPU = torch.device("cpu")
 
@@ -52,7 +53,7 @@ class Probe:
 
 def test_a_part_that_kills_the_process_costs_only_itself() -> None:
     probe = Probe(deadly=("b", "d"))
-    found = dict(rates("cpu", ("a", "b", "cc", "d"), launch=probe))
+    found = dict(measure_rates("cpu", ("a", "b", "cc", "d"), launch=probe))
     assert (found["a"], found["cc"]) == (1.0, 2.0)
     assert isinstance(found["b"], Absent)
     assert "SIGILL" in found["b"].reason
@@ -66,13 +67,13 @@ def test_a_process_that_dies_before_its_first_part_is_an_error() -> None:
         yield ""
 
     with pytest.raises(TorchgaugeError, match="cuda:0 cannot be measured: the process ended with status 1"):
-        list(rates("cuda:0", ("a",), launch=launch))
+        list(measure_rates("cuda:0", ("a",), launch=launch))
 
 
-def test_what_was_measured_is_remembered_under_the_devices_name() -> None:
-    told: list[tuple[int, int, str]] = []
+def test_measured_rates_are_saved_under_the_devices_name() -> None:
+    reported: list[tuple[int, int, str]] = []
     probe = Probe(deadly=("bfloat16",), reasons={"tf32": "only CUDA devices have TF32"})
-    found = calibrate("cpu", "A CPU", "with torch 2", lambda *part: told.append(part), probe)
+    found = calibrate_device("cpu", "A CPU", "with torch 2", lambda *part: reported.append(part), probe)
     assert found.absent.keys() == {"bfloat16", "tf32"}
     peaks = peaks_of("A CPU", "cpu")
     assert peaks is not None
@@ -84,18 +85,18 @@ def test_what_was_measured_is_remembered_under_the_devices_name() -> None:
     assert peaks.pace is not None
     assert peaks.pace.call_s == 1 / len("call")
     assert peaks.pace.bytes_per_s[1 << 21] == len("pass-2097152")
-    assert [done for done, _, _ in told] == list(range(len(DTYPES) + 1 + len(PACE)))
+    assert [done for done, _, _ in reported] == list(range(len(DTYPES) + 1 + len(PACE)))
 
 
 def test_a_device_without_bandwidth_is_not_remembered() -> None:
     with pytest.raises(TorchgaugeError, match="cpu cannot be measured: out of memory"):
-        calibrate("cpu", "A CPU", "", None, Probe(reasons={COPY: "out of memory"}))
+        calibrate_device("cpu", "A CPU", "", None, Probe(reasons={COPY: "out of memory"}))
     assert peaks_of("A CPU", "cpu") is None
 
 
 @pytest.mark.slow
-def test_the_rates_are_measured_in_a_process_of_their_own() -> None:
-    found = dict(rates("cpu", ("float32", "nonsense")))
+def test_the_rates_are_measured_in_a_separate_process() -> None:
+    found = dict(measure_rates("cpu", ("float32", "nonsense")))
     assert isinstance(found["float32"], float)
     assert found["float32"] > 1e6
     assert isinstance(found["nonsense"], Absent)
@@ -109,7 +110,7 @@ def test_a_matmul_multiplies_square_matrices_of_its_type(dtype: str) -> None:
     assert str(product.dtype) == f"torch.{dtype}"
 
 
-def test_what_torch_cannot_do_here_is_a_reason() -> None:
+def test_unsupported_types_have_a_reason() -> None:
     assert outcome("tf32", CPU) == {"reason": "only CUDA devices have TF32"}
     assert "reason" in outcome("no_such_type", CPU)
 
@@ -140,7 +141,7 @@ def test_other_work_on_the_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_processor_whose_pace_is_not_known_in_full_has_none() -> None:
-    calibrate("cpu", "A CPU", "with torch 2", launch=Probe(deadly=("depthwise",)))
+    calibrate_device("cpu", "A CPU", "with torch 2", launch=Probe(deadly=("depthwise",)))
     peaks = peaks_of("A CPU", "cpu")
     assert peaks is not None
     assert peaks.pace is None
@@ -148,7 +149,7 @@ def test_a_processor_whose_pace_is_not_known_in_full_has_none() -> None:
 
 def test_the_pace_of_a_gpu_is_not_asked_for() -> None:
     probe = Probe()
-    calibrate("cuda:0", "A GPU", "with torch 2", launch=probe)
+    calibrate_device("cuda:0", "A GPU", "with torch 2", launch=probe)
     assert not set(PACE).intersection(*probe.started)
 
 

@@ -115,7 +115,7 @@ def test_threads_add_up_and_ratios_follow() -> None:
     assert not kernel.running
 
 
-def test_what_the_kernel_refuses_is_null_with_a_reason() -> None:
+def test_counters_that_the_kernel_refuses_are_null_with_a_reason() -> None:
     with counting(Replay({"cycles": [whole(10)]})) as counted:
         pass
     found = counted.figures(flops=1e9)

@@ -85,15 +85,15 @@ def test_a_machine_that_changes_its_speed_is_watched_until_the_budget_ends() -> 
     assert timed.drift > 0.2
 
 
-def test_what_is_done_beside_the_runs_is_not_timed() -> None:
+def test_work_between_the_runs_is_not_timed() -> None:
     stage = Stage(steady(0.1))
     done: list[int] = []
 
-    def beside() -> None:
+    def between_runs() -> None:
         done.append(len(done))
         stage.now += 7.0
 
-    timed = time_runs(stage.run, Budget(seconds=100, settle_s=0), between=beside, clock=stage.clock)
+    timed = time_runs(stage.run, Budget(seconds=100, settle_s=0), between=between_runs, clock=stage.clock)
     assert max(timed.seconds) == pytest.approx(0.1)
     assert len(done) == len(timed.seconds) // 3
 
@@ -105,7 +105,7 @@ def test_a_run_longer_than_the_budget_is_timed_once() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("fifth"), SystemExit(7), KeyboardInterrupt()])
-def test_what_was_measured_before_a_failure_is_kept(error: BaseException) -> None:
+def test_measurements_before_a_failure_are_kept(error: BaseException) -> None:
     stage = Stage(steady(0.01))
 
     def failing() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.measure.fake_nvml import BUSY, DRIVER_NOT_LOADED, NOT_SUPPORTED, PLACE, UUID, FakeNvml
-from torchgauge.measure import Absent, Device, cuda_quantities, nvml_device, opened, readings
+from torchgauge.measure import Absent, Device, cuda_quantities, nvml_device, opened
 
 
 def test_figures_come_in_base_units() -> None:
@@ -43,15 +43,15 @@ def test_the_device_is_found_by_uuid_or_by_its_place_on_the_bus(known: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("told", "place"), [({}, ""), ({"pci_domain_id": 0, "pci_bus_id": 59, "pci_device_id": 0}, PLACE)]
+    ("properties", "place"), [({}, ""), ({"pci_domain_id": 0, "pci_bus_id": 59, "pci_device_id": 0}, PLACE)]
 )
-def test_the_device_is_asked_for_by_what_torch_tells_of_it(
-    monkeypatch: pytest.MonkeyPatch, told: dict[str, int], place: str
+def test_the_device_is_found_by_torchs_uuid_or_pci_address(
+    monkeypatch: pytest.MonkeyPatch, properties: dict[str, int], place: str
 ) -> None:
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(uuid=UUID, **told))
-    monkeypatch.setattr(readings, "opened", lambda uuid, place: asked.append((uuid, place)))
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(uuid=UUID, **properties))
+    monkeypatch.setattr("torchgauge.measure.readings.opened", lambda uuid, place: asked.append((uuid, place)))
     nvml_device(1)
     assert asked == [(UUID, place)]
 
@@ -68,7 +68,7 @@ def test_a_figure_that_is_not_supported_says_so() -> None:
             assert read() == Absent("NVML: Not Supported")
 
 
-def test_a_field_has_a_status_of_its_own() -> None:
+def test_a_field_has_its_own_status() -> None:
     refused = {"nvmlDeviceGetFieldValues": {"value": 0, "status": NOT_SUPPORTED}}
     with opened(UUID, PLACE, lambda: FakeNvml(refused)) as device:
         assert isinstance(device, Device)
@@ -110,6 +110,6 @@ def test_the_sampled_quantities_are_those_of_the_device() -> None:
     }
 
 
-def test_every_quantity_of_an_absent_device_tells_the_devices_reason() -> None:
+def test_every_quantity_of_an_absent_device_gives_the_devices_reason() -> None:
     reasons = {quantity.now() for quantity in cuda_quantities(Absent("no driver"))}
     assert reasons == {Absent("no driver")}

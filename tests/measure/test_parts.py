@@ -188,7 +188,7 @@ def test_a_measurement_has_every_part_and_they_are_consistent() -> None:
     assert found.figures["unexplained_s"] == pytest.approx(found.figures["latency"]["median_s"] - explained)
 
 
-def test_a_training_step_is_timed_by_phase_and_leaves_the_model_as_it_was() -> None:
+def test_a_training_step_is_timed_by_phase_and_leaves_the_model_unchanged() -> None:
     model = small_net()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     x = torch.randn(2, 3, 8, 8)

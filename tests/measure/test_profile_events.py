@@ -1,4 +1,4 @@
-"""What the profiler lists beside the ops, replayed."""
+"""Events that the profiler lists in addition to the ops, replayed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_profilers_own_work_does_not_take_the_place_of_the_op_it_interrupts(
     assert [(kernel.name, kernel.stream) for kernel in run.events[0].kernels] == [("gemm", 13)]
 
 
-def test_a_call_of_the_runtime_is_no_op_though_no_op_made_it() -> None:
+def test_a_runtime_call_outside_any_op_is_not_an_op() -> None:
     (run,) = split_runs(
         [
             Replayed(RUN, 0, 100, 1),

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from torchgauge.measure import (
-    MOST_NUMBERS,
-    MOST_POINTS,
+    MAX_NUMBERS,
+    MAX_POINTS,
     Absent,
     Quantity,
     Sampler,
@@ -49,7 +49,7 @@ def sampled(quantity: Quantity, steps: int, *, period_s: float = 1.0) -> Samples
     return samples
 
 
-def test_a_gauge_is_shown_as_it_was_read() -> None:
+def test_a_gauge_is_shown_without_changes() -> None:
     found = sampled(Quantity("rss_bytes", "B", replay([9.0, 1.0, 4.0, 7.0]), "a replay"), 3).figures()
     row = found["quantities"]["rss_bytes"]
     assert (row["t_s"], row["values"]) == ([1.0, 2.0, 3.0], [1.0, 4.0, 7.0])
@@ -86,7 +86,7 @@ def test_labels_that_do_not_mix_have_no_common_mean() -> None:
     assert "mean" not in sampled(disk, 2).figures()["quantities"]["disk_bytes_per_s"]
 
 
-def test_what_cannot_be_read_says_why() -> None:
+def test_unreadable_quantities_give_the_reason() -> None:
     def refuse() -> Value:
         raise PermissionError("no access")
 
@@ -95,7 +95,7 @@ def test_what_cannot_be_read_says_why() -> None:
     assert found["absent"] == {"disk": "the disks: no access"}
 
 
-def test_what_can_no_longer_be_read_is_not_shown_as_if_it_were_whole() -> None:
+def test_a_sensor_that_fails_midway_is_absent() -> None:
     values: list[Value | Absent] = [1.0, 2.0, Absent("GPU is lost")]
     found = sampled(Quantity("cuda_power_w", "W", replay(values), "NVML"), 3).figures()
     assert found["quantities"] == {}
@@ -122,11 +122,11 @@ def test_a_source_that_changes_rarely_is_not_asked_more_often() -> None:
 
 def test_a_series_stays_short_and_its_figures_see_every_value() -> None:
     series = Series()
-    count = 5 * MOST_POINTS + 3
+    count = 5 * MAX_POINTS + 3
     for index in range(count):
         series.add(float(index), (float(index),))
     points: Any = series.points()
-    assert MOST_POINTS / 2 <= len(points["values"]) <= MOST_POINTS + 1
+    assert MAX_POINTS / 2 <= len(points["values"]) <= MAX_POINTS + 1
     assert points["t_s"] == sorted(points["t_s"])
     assert points["t_s"][-1] == count - 1
     assert series.overall.figures() == {"min": 0.0, "mean": (count - 1) / 2, "max": count - 1}
@@ -140,7 +140,7 @@ def test_many_labels_mean_fewer_points() -> None:
     series = Series(width)
     for index in range(1000):
         series.add(float(index), (1.0,) * width)
-    assert len(series.points()["values"]) * width <= MOST_NUMBERS + width
+    assert len(series.points()["values"]) * width <= MAX_NUMBERS + width
 
 
 @pytest.fixture

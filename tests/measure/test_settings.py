@@ -18,11 +18,11 @@ VARIABLES = {
 }
 
 
-def test_the_environment_stands_for_what_is_not_given() -> None:
+def test_the_environment_sets_the_defaults() -> None:
     assert read_settings(environ=VARIABLES) == Settings(3, 0.5, 2.5, "latency")
 
 
-def test_what_is_given_beats_the_environment() -> None:
+def test_options_override_the_environment() -> None:
     given: dict[str, Any] = {"threads": 1, "memory_fraction": 0.25, "budget_s": 1.0, "profile_level": "ops"}
     assert read_settings(**given, environ=VARIABLES) == Settings(1, 0.25, 1.0, "ops")
 
@@ -51,7 +51,7 @@ def test_arguments_and_variables_of_ours_come_before_those_of_the_cpp_analyser()
         read_settings(environ={"PYTORCH_PROFILER_LEVEL": "high"})
 
 
-def test_the_note_stands_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_note_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_PROFILER_LEVEL", "0")
     found = tg.analyze(torch.nn.Linear(4, 4), input_size=(1, 4), inference=True, budget_s=0.02, progress=False)
     assert found.measurements is not None
@@ -88,13 +88,13 @@ def test_a_value_of_another_type_is_refused(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "profile", "told"),
+    ("level", "profile", "reported"),
     [(None, False, "modules"), (None, True, "ops"), ("latency", True, "latency"), ("ops", False, "ops")],
 )
-def test_the_level_is_that_of_the_request_unless_it_is_set(level: str | None, profile: bool, told: str) -> None:
+def test_the_level_is_that_of_the_request_unless_it_is_set(level: str | None, profile: bool, reported: str) -> None:
     settings = Settings(profile_level=level)
-    assert settings.level(profile=profile) == told
-    assert settings.figures(profile=profile)["profile_level"] == told
+    assert settings.level(profile=profile) == reported
+    assert settings.figures(profile=profile)["profile_level"] == reported
 
 
 def test_the_number_of_threads_is_as_before_after_a_failure() -> None:

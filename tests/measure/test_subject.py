@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from torchgauge.capture import supported
 from torchgauge.errors import InputError
 from torchgauge.measure import ready, require_device
 from torchgauge.source import RANDOM, Candidate, Source, load_real_model, resolve
@@ -24,7 +23,7 @@ def one(*args: Any) -> Candidate:
     return Candidate(args, {}, None)
 
 
-def test_what_needs_no_change_is_run_itself() -> None:
+def test_a_model_that_needs_no_change_is_run_directly() -> None:
     model = nn.Linear(3, 4)
     with ready(model, one(X), device=CPU) as subject:
         assert subject.model is model
@@ -34,7 +33,7 @@ def test_what_needs_no_change_is_run_itself() -> None:
 
 
 @pytest.mark.parametrize("asked", [{"dtype": torch.float64}, {"train": True}])
-def test_what_must_change_is_a_copy(asked: dict[str, Any]) -> None:
+def test_a_model_that_must_change_is_copied(asked: dict[str, Any]) -> None:
     model = nn.Linear(3, 4)
     with ready(model, one(X), device=CPU, **asked) as subject:
         assert subject.model is not model
@@ -120,7 +119,7 @@ def test_a_device_that_nothing_is_measured_on_is_named() -> None:
 def test_a_type_whose_instructions_the_processor_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(2, 2).to(torch.bfloat16)
     lacking = "bfloat16 cannot run on this processor: SIGILL"
-    monkeypatch.setattr(supported, "_probe", {"bfloat16": lacking}.get)
+    monkeypatch.setattr("torchgauge.capture.supported._probe", {"bfloat16": lacking}.get)
     with pytest.raises(InputError, match="SIGILL"), ready(model, Candidate((torch.ones(1, 2),), {}, None), device=CPU):
         pass
 
@@ -137,7 +136,7 @@ def test_a_model_too_large_for_the_memory_is_refused_before_it_is_built() -> Non
         load_real_model(Source(model, live.record, build))
 
 
-def test_a_model_of_a_registry_has_random_weights_of_its_own_type() -> None:
+def test_a_registry_model_has_random_weights_in_its_dtype() -> None:
     with torch.device("meta"):
         model = nn.Linear(3, 4).double()
     made = load_real_model(Source(model, resolve(model).record, lambda: nn.Linear(3, 4)))
@@ -185,7 +184,7 @@ def test_the_values_of_a_file_are_given_to_the_code(tmp_path: Path, save: Callab
     assert torch.equal(code.inner.weight, initial)
 
 
-def test_tensors_that_the_file_lacks_are_told(tmp_path: Path) -> None:
+def test_tensors_that_the_file_lacks_are_reported(tmp_path: Path) -> None:
     state = {name: value for name, value in Net().state_dict().items() if name != "norm.bias"}
     torch.save(state, tmp_path / "weights.pt")
     (note,) = load_real_model(resolve(str(tmp_path / "weights.pt"), code=Net())).notes
@@ -194,7 +193,7 @@ def test_tensors_that_the_file_lacks_are_told(tmp_path: Path) -> None:
 
 
 class Cache:
-    """As the caches of transformers: one grows by new tensors, the other is written to in place."""
+    """Like the caches of transformers: one grows by new tensors, the other is written to in place."""
 
     def __init__(self) -> None:
         self.rows = torch.zeros(1, 4)
@@ -217,7 +216,7 @@ class Appends(nn.Module):
 seen: set[tuple[int, int]] = set()
 
 
-def test_every_run_gets_the_objects_among_the_inputs_as_they_were_given() -> None:
+def test_every_run_gets_unchanged_input_objects() -> None:
     cache, x = Cache(), torch.ones(1, 4)
     with ready(Appends(), Candidate((x, cache), {}, None), device=torch.device("cpu")) as subject:
         for _ in range(20):

@@ -111,7 +111,7 @@ def test_an_interruption_ends_the_sweep_and_keeps_its_rows() -> None:
     assert found["latency"]["runs"] > 1
 
 
-def test_values_repeat_and_what_is_no_batch_stays() -> None:
+def test_values_repeat_and_inputs_without_a_batch_stay() -> None:
     x, scale = torch.tensor([[1], [2]]), torch.tensor([7.0])
     args = rebatched(given(x, scale, torch.tensor(3), "text"), 5).args
     assert args[0].flatten().tolist() == [1, 2, 1, 2, 1]
@@ -139,7 +139,7 @@ def test_the_batch_is_the_first_dimension_that_all_share(candidate: Candidate, s
 
 
 @pytest.mark.parametrize("candidate", [given(torch.ones(4, 2), torch.ones(8, 8)), given(torch.tensor(1.0)), given(2)])
-def test_a_batch_that_cannot_be_told_is_refused(candidate: Candidate) -> None:
+def test_an_ambiguous_batch_is_refused(candidate: Candidate) -> None:
     with pytest.raises(InputError, match="batch"):
         batch_size(candidate)
 

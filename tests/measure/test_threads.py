@@ -22,7 +22,7 @@ def test_the_serial_share_follows_from_two_times(many: float, share: float) -> N
     assert serial_share(1.0, many, threads=4) == pytest.approx(share)
 
 
-def test_one_thread_tells_nothing_of_a_serial_share() -> None:
+def test_one_thread_gives_no_serial_share() -> None:
     assert serial_share(1.0, 1.0, threads=1) is None
 
 
@@ -44,7 +44,7 @@ def test_an_op_that_only_one_of_the_runs_had_counts_for_neither() -> None:
     assert serial_shares(ops, one, {linear: one[linear]}, threads=2) == {"matmul": 1.0}
 
 
-def test_a_profile_has_the_scaling_and_leaves_the_threads_as_they_were() -> None:
+def test_a_profile_has_the_scaling_and_leaves_the_threads_unchanged() -> None:
     before = torch.get_num_threads()
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     found: Any = tg.analyze(model, input_size=(2, 8), profile=True, budget_s=0.1, threads=1).measurements

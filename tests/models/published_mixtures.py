@@ -1,7 +1,7 @@
 """Mixtures of experts as published: config values, active parameters in billions, and what that figure leaves out.
 
-The config values are those of the `config.json` beside the published weights; what is not given is the default of the
-config class. Figures are from the model cards and technical reports named beside them.
+The config values are those of the `config.json` of the published weights; what is not given is the default of the
+config class. Figures are from the model cards and technical reports named with them.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def test_with_weights_it_runs_for_real_and_says_why(on_weights: tg.Analysis) -> 
     run = on_weights.capture.run
     assert run.mode == "real"
     assert run.reason is not None
-    assert "looks at the values of its data" in run.reason
+    assert "reads tensor values" in run.reason
     check_additive(on_weights)
 
 
@@ -77,7 +77,7 @@ def test_a_real_run_counts_the_proposals_it_had(on_weights: tg.Analysis) -> None
 
 
 @pytest.mark.parametrize("path", ["backbone", "rpn"])
-def test_what_does_not_depend_on_data_is_the_same(
+def test_modules_that_do_not_depend_on_data_have_the_same_macs(
     path: str, on_weights: tg.Analysis, without_weights: tg.Analysis
 ) -> None:
     assert macs_of(on_weights, path) == macs_of(without_weights, path) > 0

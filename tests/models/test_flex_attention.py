@@ -96,7 +96,7 @@ def test_blocks_of_a_mask_that_the_model_holds_are_counted(name: str) -> None:
     assert macs(found) == count_scores(MASKS[name], 300, 450, (64, 32)) * 2 * SIZE
 
 
-def test_heads_with_masks_of_their_own_are_counted_each() -> None:
+def test_heads_with_separate_masks_are_counted_separately() -> None:
     def by_head(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & ((h > 1) | (q - k < 130)) & (k + 128 * b >= 0)
 
@@ -105,7 +105,7 @@ def test_heads_with_masks_of_their_own_are_counted_each() -> None:
     assert macs(found) == count_scores(by_head, 512, 512, (128, 128), BATCH, HEADS) * 2 * SIZE
 
 
-def test_layers_with_masks_of_one_shape_are_told_apart() -> None:
+def test_layers_with_masks_of_one_shape_are_distinguished() -> None:
     class Layers(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -37,7 +37,7 @@ def test_active_parameters_are_as_published(name: str) -> None:
     assert found.totals.active_params == pytest.approx(published.active_billions * 1e9 + left_out, rel=0.03)
 
 
-# Every family of the table, and those whose figure nobody published.
+# Every family of the table, and those without a published figure.
 FEW: dict[str, dict[str, Any]] = {
     "Mixtral-8x7B": {}, "Qwen1.5-MoE-A2.7B": {}, "DeepSeek-V2": {}, "Kimi-K2": {}, "GLM-4.5-Air": {}, "dots.llm1": {},
     "Phi-3.5-MoE": {}, "DBRX": {"n_layers": 3}, "gpt-oss-120b": {"layer_types": None}, "Llama-4-Scout": {},

@@ -92,7 +92,7 @@ def test_an_estimate_looks_different_from_a_measurement(open_page: OpenPage) -> 
     assert "≈" not in measured.inner_text()
 
 
-def test_advice_is_copied_and_withdrawn_pieces_stand_apart(open_page: OpenPage) -> None:
+def test_advice_is_copied_and_withdrawn_pieces_are_separate(open_page: OpenPage) -> None:
     page = open_page(refuted())
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     section = shown(page, "advice")
@@ -109,7 +109,7 @@ def test_advice_is_copied_and_withdrawn_pieces_stand_apart(open_page: OpenPage) 
     assert page.evaluate("navigator.clipboard.readText()").startswith("def optimise(model):\n")
 
 
-def test_the_method_tells_every_caveat(open_page: OpenPage) -> None:
+def test_the_method_lists_every_caveat(open_page: OpenPage) -> None:
     text = shown(open_page(sample_view()), "method").inner_text()
     for caveat in ("autocast was on", "a branch on the values of x", "assumed", "my::mix", "unused", "--inference"):
         assert caveat in text

@@ -31,7 +31,7 @@ def test_all_sections_are_drawn_and_names_are_text(page: Any) -> None:
     assert page.locator("img").count() == 0
 
 
-def test_the_figures_stand_beside_each_other_with_their_change(page: Any) -> None:
+def test_the_figures_are_side_by_side_with_their_change(page: Any) -> None:
     row = page.locator("#comparison tr", has_text="Parameters").first.inner_text().split("\t")
     assert [cell.strip() for cell in row[:4]] == ["Parameters", "74.7 k", "70.5 k", "−5.6 %"]
 

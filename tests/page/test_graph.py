@@ -19,7 +19,7 @@ from tests.report.stored_sample import stored_view
 from torchgauge.facts import View
 from torchgauge.report import Options
 from torchgauge.report.graph import CATEGORY_COLORS, DARK, LIGHT, READABLE_LEVELS, READABLE_NODES
-from torchgauge.report.page import rows
+from torchgauge.report.page import PARTS
 
 Open = Callable[..., Any]
 ASSETS = Path(__file__).parents[2] / "src" / "torchgauge" / "report" / "page" / "assets"
@@ -94,7 +94,7 @@ def test_the_keyboard_goes_from_box_to_box_and_opens_one(open_page: Open) -> Non
     assert box(section, "fc").count() == 0
 
 
-def test_details_tell_shapes_figures_and_neighbours(open_page: Open) -> None:
+def test_details_show_shapes_figures_and_neighbours(open_page: Open) -> None:
     section = opened(open_page, residual_view())
     box(section, "add").click()
     details = section.locator("aside").inner_text()
@@ -122,7 +122,7 @@ def test_boxes_are_coloured_by_any_figure(open_page: Open) -> None:
     section.get_by_label("Colour").select_option("macs")
     assert box(section, "fc").evaluate(fill) != plain
     assert box(section, "relu").evaluate(fill) == plain
-    # The box stands for three blocks.
+    # The box represents three blocks.
     assert box(section, "fc").get_attribute("aria-label") == "fc, Linear · 3.07 k"
 
 
@@ -161,7 +161,7 @@ def test_a_loop_goes_back_with_a_dashed_line(open_page: Open) -> None:
     assert "20 calls" in " ".join(boxes(section))
 
 
-def test_every_input_is_a_box_of_its_own(open_page: Open) -> None:
+def test_every_input_is_a_separate_box(open_page: Open) -> None:
     lines: list[Line] = [("relu", "", ("a",)), ("add", "", ("b", 0)), ("add", "", ("c", 1))]
     section = opened(open_page, graph_view([], lines, inputs=("a", "b", "c")))
     assert boxes(section) == ["a, input", "b, input", "c, input", "relu", "add", "add", "output"]
@@ -215,7 +215,7 @@ def test_of_thousands_of_ops_a_readable_part_is_laid_out(open_page: Open, blocks
 
 
 def test_the_part_holds_numbers_and_no_names_twice() -> None:
-    found: Any = rows.graph(residual_view(), Options())
+    found: Any = PARTS["graph"](residual_view(), Options())
     assert found is not None
     assert found["steps"]["op"] == list(range(11))
     assert found["runs"] == [[2, 3, "blocks.0–2"]]

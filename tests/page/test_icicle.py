@@ -161,7 +161,7 @@ def test_the_map_of_a_file_without_code_has_its_parameters(open_page: OpenPage) 
     assert f"Size: Parameters, {format_count(view.totals.params)}" in caption(page)
 
 
-def test_a_module_that_does_its_work_itself_has_the_colour_of_its_own_type(open_page: OpenPage) -> None:
+def test_a_module_that_computes_itself_has_the_colour_of_its_type(open_page: OpenPage) -> None:
     """Experts whose only child is an activation without MACs."""
     page = open_page(sample_view())
     tree = "{children: (row) => ({0: [1], 1: [2]})[row] ?? [], type: (row) => ['Model', 'Experts', 'SiLU'][row]}"
@@ -170,7 +170,7 @@ def test_a_module_that_does_its_work_itself_has_the_colour_of_its_own_type(open_
     assert page.evaluate(legend) == "Experts"
 
 
-def test_what_has_nothing_of_the_figure_says_so(open_page: OpenPage) -> None:
+def test_a_module_without_the_figure_says_so(open_page: OpenPage) -> None:
     page = open_page(sample_view())
     open_map(page)
     page.focus("#map canvas")

@@ -1,4 +1,4 @@
-"""What is alive at the peak, from the data flow of captures made by hand and of a model trained."""
+"""Tensors alive at the peak, from the data flow of hand-made captures and of a training step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def residual(extra: int = 0) -> View:
     return View(capture_of(first, changed, second, joined))
 
 
-def test_what_later_ops_read_is_alive_and_adds_up_to_the_peak() -> None:
+def test_tensors_that_later_ops_read_add_up_to_the_peak() -> None:
     found = live_at_peak(residual())
     assert found is not None
     assert [(entry.op.op, entry.nbytes) for entry in found.alive] == [
@@ -57,13 +57,13 @@ def test_what_later_ops_read_is_alive_and_adds_up_to_the_peak() -> None:
     assert (found.inputs_bytes, found.other_bytes) == (INPUT, 0)
 
 
-def test_what_only_a_variable_holds_is_told_apart() -> None:
+def test_tensors_held_only_by_a_variable_are_distinguished() -> None:
     found = live_at_peak(residual(extra=30))
     assert found is not None
     assert found.other_bytes == 30
 
 
-def test_memory_that_nobody_reads_at_the_peak_is_not_alive() -> None:
+def test_memory_without_readers_at_the_peak_is_not_alive() -> None:
     ops = [
         op(0, "make", [], [A], INPUT + A.nbytes),
         op(1, "read", [(A, 0)], [C], INPUT + A.nbytes + C.nbytes),
@@ -94,7 +94,7 @@ def test_of_a_training_step_gradients_state_and_results_are_kept() -> None:
     assert found.other_bytes == 0
 
 
-def test_a_capture_without_data_flow_tells_nothing() -> None:
+def test_a_capture_without_data_flow_has_nothing_alive() -> None:
     assert live_at_peak(sample_view()) is None
 
 

@@ -1,4 +1,4 @@
-"""What the page shows is what the JSON document holds, in the words of units.py: every cell, every card."""
+"""The page shows the figures of the JSON document, formatted by units.py: every cell, every card."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from tests.report.weights_sample import APART, weights_view
 from tests.report.weights_sample import BLOCKS as WEIGHT_BLOCKS
 from torchgauge.facts import PickleImport, View
 from torchgauge.hardware import Roof
-from torchgauge.report.page import weights as weights_part
 from torchgauge.units import format_seconds
 
 OURS = (
@@ -69,7 +68,7 @@ def test_a_limit_that_no_op_comes_to_stays_unknown() -> None:
     assert peaks["flops_per_s"] == {}
 
 
-def test_a_device_that_nobody_knows_has_no_peaks() -> None:
+def test_an_unknown_device_has_no_peaks() -> None:
     found = part_of(sample_view(), "roofline")
     assert found["peaks"] is None
     assert found["ridges"] == found["points"] == []
@@ -94,7 +93,7 @@ def test_the_histogram_of_intensity_holds_every_counted_op_once() -> None:
     assert any(row["low"] <= relu.arithmetic_intensity < row["high"] for row in bins)
 
 
-def test_memory_tells_the_peak_and_what_was_measured() -> None:
+def test_memory_shows_the_peak_and_what_was_measured() -> None:
     found = part_of(all_measured(), "memory")
     assert (found["peak_bytes"], found["peak_op"]["module"]) == (40_000, "shared")
     assert found["at_peak"] is None
@@ -162,14 +161,14 @@ def test_the_method_names_what_is_uncounted_assumed_unused_and_absent() -> None:
     assert any("RAPL" in row["reason"] for row in part_of(estimated_energy(), "method")["absent"])
 
 
-def test_what_is_absent_for_one_reason_is_told_once_and_settings_have_their_units() -> None:
+def test_a_shared_reason_is_shown_once_and_settings_have_units() -> None:
     settings = {"budget_s": 10.0, "profile_level": "ops"}
     found = part_of(View(measured_capture(system=SYSTEM, counters=COUNTERS, settings=settings)), "method")
     assert {"name": "temperature, cuda", "reason": "the system shows no sensor"} in found["absent"]
     assert found["settings"] == [{"name": "budget", "value": "10.0 s"}, {"name": "profile level", "value": "ops"}]
 
 
-def test_names_that_a_pickle_would_import_are_told_the_dangerous_first() -> None:
+def test_imports_of_a_pickle_are_listed_dangerous_ones_first() -> None:
     imports = (PickleImport("torch.FloatStorage", "expected", False), PickleImport("os.system", "dangerous", True))
     capture = weights_view().capture
     assert capture.stored is not None
@@ -200,7 +199,7 @@ def test_tensors_keep_their_figures_in_columns() -> None:
 
 
 def test_of_very_many_tensors_the_largest_have_their_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_part, "_MAX_DISTRIBUTIONS", 2)
+    monkeypatch.setattr("torchgauge.report.page.weights._MAX_DISTRIBUTIONS", 2)
     columns = part_of(weights_view(), "weights")["tensors"]["columns"]
     sizes = [columns["bytes"]["table"][place] for place in columns["bytes"]["index"]]
     shown = [place for place, value in enumerate(drawn(columns["histogram"], len(sizes))) if value is not None]
@@ -214,7 +213,7 @@ def drawn(column: Any, length: int) -> list[Any]:
     return [column["same"]] * length if "same" in column else [column["table"][place] for place in column["index"]]
 
 
-def test_tensors_that_were_not_read_tell_why() -> None:
+def test_tensors_that_were_not_read_give_the_reason() -> None:
     capture = weights_view().capture
     why = "no values are stored: it is on the meta device"
     assert capture.statistics is not None
@@ -229,7 +228,7 @@ def test_a_file_without_code_resembles_kinds_of_layers_and_has_no_runs() -> None
     assert all(part_of(view, name) is None for name in ("memory", "roofline", "time", "energy", "sweeps"))
 
 
-def test_advice_tells_what_was_verified_withdrawn_and_planned() -> None:
+def test_advice_shows_what_was_verified_withdrawn_and_planned() -> None:
     found = part_of(refuted(), "advice")
     plain_row, kept, withdrawn = found["rows"]
     assert (plain_row["measured"], plain_row["is_withdrawn"]) == (None, False)

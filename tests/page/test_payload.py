@@ -24,7 +24,7 @@ from torchgauge.report.page import PARTS, assemble, build_payload, columns, enco
 
 
 def decoded(column: Any, length: int) -> list[Any]:
-    """As the page reads a column."""
+    """The values of a column, as the page reads it."""
     if isinstance(column, list):
         return column
     return [column["same"]] * length if "same" in column else [column["table"][place] for place in column["index"]]
@@ -63,7 +63,7 @@ def test_a_part_has_one_maker() -> None:
     assert "modules" in PARTS
 
 
-def test_what_json_or_a_reader_cannot_take_is_made_plain() -> None:
+def test_page_data_is_valid_json_without_control_characters() -> None:
     assert plain({"a": math.inf, "b": (1, math.nan), "\u202ename": "a\x1b[31m", "code": "x = 1\ny = 2"}) == {
         "a": None,
         "b": [1, None],
@@ -113,7 +113,7 @@ def test_the_overview_warns_of_work_without_a_formula() -> None:
     assert any("MACs and FLOPs are missing" in text for text in warnings)
 
 
-def test_data_cannot_end_the_script_they_stand_in() -> None:
+def test_data_cannot_end_its_script_element() -> None:
     hostile = "</script><script>alert(1)</script><!-- & \u2028"
     page = assemble(hostile, {"name": hostile}, [])
     assert page.count("<script") == 2

@@ -1,4 +1,4 @@
-"""What a reader reads in the terminal and on the page is written once: in Python, which hands it to the page."""
+"""Sentences of the terminal and the page are written once: in Python, which passes them to the page."""
 
 from __future__ import annotations
 

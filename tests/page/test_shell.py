@@ -58,7 +58,7 @@ def test_whole_numbers_shapes_rates_and_absent_values_have_their_texts(open_page
     assert set(page.evaluate("Object.values(tg.format).map((form) => form(null))")) == {"–"}
 
 
-def test_the_overview_tells_what_the_model_is_and_warns(open_page: OpenPage) -> None:
+def test_the_overview_shows_what_the_model_is_and_warns(open_page: OpenPage) -> None:
     page = open_page(sample_view())
     view = sample_view()
     assert page.locator("h1").inner_text() == "sample.py:Sample"
@@ -134,9 +134,9 @@ def test_the_tab_key_stops_only_where_something_is_said(open_page: OpenPage, nam
     page = open_page(SAMPLES[name]())
     # Chromium takes any SVG element with a listener for the focus for a stop.
     silent = """() => {
-      const told = (element) => element.getAttribute("aria-label") || element.getAttribute("aria-describedby")
+      const described = (element) => element.getAttribute("aria-label") || element.getAttribute("aria-describedby")
         || element.textContent.trim() || element.closest("label");
-      return told(document.activeElement) ? null : document.activeElement.outerHTML.slice(0, 200);
+      return described(document.activeElement) ? null : document.activeElement.outerHTML.slice(0, 200);
     }"""
     for _ in range(300):
         page.keyboard.press("Tab")
@@ -171,7 +171,7 @@ def test_without_scripts_the_figures_are_there_as_text(browser: Browser, tmp_pat
     assert "estimated; between" in text
 
 
-def test_a_broken_link_to_a_section_is_no_error(open_page: OpenPage, tmp_path: Path) -> None:
+def test_a_broken_link_to_a_section_is_ignored(open_page: OpenPage, tmp_path: Path) -> None:
     save(sample_view(), tmp_path / "page.html")
     page = open_page(tmp_path / "page.html")
     page.evaluate("location.hash = '#%E0%A4%A'")

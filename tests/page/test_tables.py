@@ -107,7 +107,7 @@ def test_ops_can_be_filtered_by_kind_text_and_module(open_page: OpenPage) -> Non
     assert counter.inner_text().startswith(f"{sum(row.module.startswith('blocks') for row in view.ops)} of")
 
 
-def test_work_without_a_formula_is_no_zero(open_page: OpenPage) -> None:
+def test_work_without_a_formula_is_not_zero(open_page: OpenPage) -> None:
     page = open_page(sample_view())
     go(page, "ops")
     page.fill("#ops input[type=search]", "blocks.0")

@@ -37,10 +37,10 @@ def test_peaks_and_reserved_memory_follow_the_recorded_run(kind: str) -> None:
             blocks[number] = allocator.allocate(nbytes, stream)
             allocations += 1
             if allocations in marks:
-                told = marks[allocations]
+                reported = marks[allocations]
                 ours = (allocator.peak_allocated_bytes, allocator.peak_reserved_bytes, allocator.retries)
-                assert ours == (told["allocated_peak"], told["reserved_peak"], told["retries"])
-                assert allocator.reserved_bytes == told["reserved"]
+                assert ours == (reported["allocated_peak"], reported["reserved_peak"], reported["retries"])
+                assert allocator.reserved_bytes == reported["reserved"]
                 checked += 1
         elif action == 1:
             allocator.free(blocks.pop(number))

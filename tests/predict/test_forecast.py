@@ -32,9 +32,9 @@ from torchgauge.predict import (
     predict_kernel,
     profile_of,
     read_table,
+    simulate_queues,
     write_table,
 )
-from torchgauge.predict.time import _simulate
 
 
 def net(width: int = 1024) -> nn.Module:
@@ -165,7 +165,7 @@ def test_a_second_device_and_a_second_forecast_look_up_nothing_again(monkeypatch
     "options", [{"on": "h20x"}, {"on": "24GiB"}, {"execution": "fast"}, {"mode": "test"}, {"batch": 0},
                 {"batch": "some"}, {"price": {"a100": 1.0}}]
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused(options: dict[str, object]) -> None:
+def test_invalid_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         tg.forecast(net(), **({"on": "h200", "input_size": (1, 1024)} | options))  # type: ignore[arg-type]
 
@@ -179,7 +179,7 @@ def test_this_machine_needs_a_calibration(tmp_path: Path, monkeypatch: pytest.Mo
         open_table(tmp_path / "bad.npz")
 
 
-def test_what_disturbs_one_round_of_a_calibration_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disturbed_round_of_a_calibration_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
     place = Place("stream", "unary", (20.0, 20.0, 20.0, 20.0), 1e6, 1e6, 1e6, "float32")
     with torch.device("meta"):
@@ -241,18 +241,18 @@ def test_a_calibration_of_a_gpu_is_carried_as_a_file(tmp_path: Path) -> None:
 def test_the_two_queues() -> None:
     # The device is idle until the first launch, then works off what was launched.
     never, at_once = [False, False], [0.0, 0.0]
-    assert _simulate([5.0, 5.0], [1.0, 1.0], at_once, never, is_serial=False) == [6.0, 11.0]
-    assert _simulate([1.0, 1.0], [5.0, 5.0], at_once, never, is_serial=False) == [6.0, 11.0]
-    assert _simulate([1.0, 0.0], [5.0, 2.0], at_once, never, is_serial=True) == [6.0, 8.0]
+    assert simulate_queues([5.0, 5.0], [1.0, 1.0], at_once, never, is_serial=False) == [6.0, 11.0]
+    assert simulate_queues([1.0, 1.0], [5.0, 5.0], at_once, never, is_serial=False) == [6.0, 11.0]
+    assert simulate_queues([1.0, 0.0], [5.0, 2.0], at_once, never, is_serial=True) == [6.0, 8.0]
     # The host asks for a value after the first op, and launches the second when it has it.
-    assert _simulate([5.0, 5.0], [1.0, 1.0], at_once, [True, False], is_serial=False) == [6.0, 12.0]
+    assert simulate_queues([5.0, 5.0], [1.0, 1.0], at_once, [True, False], is_serial=False) == [6.0, 12.0]
     # Behind a long kernel the queue is full after 1,024 launches: the host makes the last ones ready afterwards.
     devices, hosts = [1e6, *[1.0] * 1030], [*[1.0] * 1030, 5000.0]
-    ends = _simulate(devices, hosts, [0.0] * 1031, [False] * 1031, is_serial=False)
+    ends = simulate_queues(devices, hosts, [0.0] * 1031, [False] * 1031, is_serial=False)
     assert ends[-1] == pytest.approx(1e6 + 5000, abs=20)
     # Of ten kernels of one op the device runs the first while the host launches the others.
-    assert _simulate([8.0], [10.0], [9.0], [False], is_serial=False) == [10.0]
-    assert _simulate([30.0], [10.0], [9.0], [False], is_serial=False) == [31.0]
+    assert simulate_queues([8.0], [10.0], [9.0], [False], is_serial=False) == [10.0]
+    assert simulate_queues([30.0], [10.0], [9.0], [False], is_serial=False) == [31.0]
 
 
 def test_interpolation_finds_what_was_measured_and_a_line_between() -> None:
@@ -264,7 +264,7 @@ def test_interpolation_finds_what_was_measured_and_a_line_between() -> None:
     assert distance == pytest.approx(0.5**0.5)
 
 
-def test_a_table_is_written_and_read_again_and_what_is_no_table_is_refused() -> None:
+def test_a_table_is_written_and_read_again_and_other_files_are_refused() -> None:
     place = Place("stream", "add 4", (10.0, 10.5), 1e6, 1e6, 0.0, "float32")
     table = KernelTable.of("toy", Rates({"float32": 1e12}, 1e12, 1e-6), [(place, 5e-6)], facts={"kind": "cpu"})
     again = read_table(write_table(table), "toy.npz")

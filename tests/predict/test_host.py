@@ -1,4 +1,4 @@
-"""What a run takes of the host: parts of the sample's time, calibration, plans of cuDNN's attention."""
+"""Host time of a run: parts of the sample's time, calibration, plans of cuDNN's attention."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SLOW = Host(4e-3, 16e-3, 50e-3, 0.1, "a test")
 
 
 def traced(model: nn.Module, *inputs: torch.Tensor, train: bool = False) -> Trace:
-    from torchgauge.predict import Library, find_device, make_optimizer, steps
+    from torchgauge.predict import Library, Setting, find_device, make_optimizer, trace
 
-    setting = steps.Setting(
+    setting = Setting(
         Library(find_device("h200").chip), train=train, optimizer=make_optimizer("adamw") if train else None
     )
-    return steps.trace(model, next(iter(candidate_inputs(model, inputs=inputs))), setting)
+    return trace(model, next(iter(candidate_inputs(model, inputs=inputs))), setting)
 
 
 def predicted(trace: Trace, host: Host, **options: object) -> RunTime:
@@ -71,7 +71,7 @@ def test_a_recurrent_layer_costs_the_host_a_call_of_cudnn_and_the_launches_of_it
     steps = host_seconds(many, long) - host_seconds(many, short)
     assert 2e-6 < steps / 400 < 8e-6
     assert host_seconds(many, long, train=True) > 2 * host_seconds(many, long)
-    # The device works meanwhile: the run takes about what the host does, not both.
+    # The device works at the same time: the run takes about as long as the host, not the sum.
     run = predicted(traced(many, long), FAST)
     assert run.time_s < 1.05 * run.host_s < run.host_s + run.device_s
 
@@ -159,7 +159,7 @@ def test_a_model_without_state_is_traced_once_and_its_second_run_is_the_first(mo
         assert [op.op for op in once.step_ops] == [op.op for op in twice.step_ops]
         assert once.module_calls == twice.module_calls
         assert len(once.ops) < len(twice.ops)
-        bounds = [Prediction.of(trace, find_device("h200"), AllocatorSettings()).bounds for trace in (once, twice)]
+        bounds = [Prediction.of(one, find_device("h200"), AllocatorSettings()).bounds for one in (once, twice)]
         assert bounds[0] == bounds[1]
     kept = traced(Remembers(), torch.empty(4, 64, device="meta"))
     assert len(kept.step_ops) < len(kept.ops) - len(kept.step_ops)
@@ -181,7 +181,7 @@ class Grows(nn.Module):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "adagrad"])
 def test_a_training_step_is_traced_once_with_two_updates(monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None:
-    from torchgauge.predict import AllocatorSettings, Library, Prediction, find_device, make_optimizer, steps
+    from torchgauge.predict import AllocatorSettings, Library, Prediction, Setting, find_device, make_optimizer, trace
 
     with torch.device("meta"):
         models: list[tuple[nn.Module, torch.Tensor]] = [
@@ -191,20 +191,19 @@ def test_a_training_step_is_traced_once_with_two_updates(monkeypatch: pytest.Mon
             (nn.LSTM(64, 64), torch.empty(16, 4, 64)),
         ]  # fmt: skip
     for model, given in models:
-        setting = steps.Setting(Library(find_device("h200").chip), train=True, optimizer=make_optimizer(optimizer))
+        setting = Setting(Library(find_device("h200").chip), train=True, optimizer=make_optimizer(optimizer))
         candidate = next(iter(candidate_inputs(model, inputs=(given,))))
-        once = steps.trace(model, candidate, setting)
+        once = trace(model, candidate, setting)
         with monkeypatch.context() as patch:
-            patch.setattr(steps.Loop, "repeats", False)
-            twice = steps.trace(model, candidate, setting)
+            patch.setattr("torchgauge.predict.steps.Loop.repeats", False)
+            twice = trace(model, candidate, setting)
         assert [op.op for op in once.step_ops] == [op.op for op in twice.step_ops]
         assert len(once.ops) < len(twice.ops)
-        found = [Prediction.of(trace, find_device("h200"), AllocatorSettings()) for trace in (once, twice)]
+        found = [Prediction.of(one, find_device("h200"), AllocatorSettings()) for one in (once, twice)]
         assert found[0].bounds == found[1].bounds
         assert found[0].replay.by_class == found[1].replay.by_class
         times = [
-            [(row["op"], row["time_s"], row["energy_j"]) for row in predicted(trace, FAST).ops]
-            for trace in (once, twice)
+            [(row["op"], row["time_s"], row["energy_j"]) for row in predicted(one, FAST).ops] for one in (once, twice)
         ]
         assert times[0] == times[1]
 

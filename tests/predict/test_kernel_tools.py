@@ -21,22 +21,23 @@ from torchgauge.predict import (
     ATTENTION_DEFAULTS,
     DEFAULTS,
     BlockModel,
-    Grown,
     KernelTable,
     Place,
     Product,
     Rates,
+    Streaming,
     Tiled,
     TileModel,
     Tiling,
+    TreeNode,
     attention_microseconds,
+    build_forest,
+    closest_parameters,
     combined_error,
     locate,
-    planted,
     read_table,
     write_table,
 )
-from torchgauge.predict.blocks import Streaming, closest
 
 
 @pytest.fixture
@@ -161,9 +162,9 @@ def test_a_group_that_was_not_measured_takes_the_most_similar_one() -> None:
 
 def test_trees_say_what_their_thresholds_say_and_a_table_keeps_them() -> None:
     """Two trees, one of a single leaf: a value that equals a threshold goes left."""
-    deep = Grown(feature=1, threshold=2.0, children=(Grown(-0.5), Grown(feature=0, threshold=4.0, children=(
-        Grown(0.25), Grown(1.0)))))  # fmt: skip
-    forest = planted([deep, Grown(0.125)])
+    deep = TreeNode(feature=1, threshold=2.0, children=(TreeNode(-0.5), TreeNode(feature=0, threshold=4.0, children=(
+        TreeNode(0.25), TreeNode(1.0)))))  # fmt: skip
+    forest = build_forest([deep, TreeNode(0.125)])
     rows = np.array([[9.0, 2.0], [4.0, 2.5], [4.5, 2.5]], np.float32)
     assert forest.octaves(rows).tolist() == [-0.375, 0.375, 1.125]
     table = KernelTable("x", Rates({"float32": 67e12}, 4.8e12, 2e-6), {}, trees={"matmul": forest})
@@ -172,7 +173,7 @@ def test_trees_say_what_their_thresholds_say_and_a_table_keeps_them() -> None:
 
 
 def test_trees_that_point_outside_are_refused() -> None:
-    forest = planted([Grown(feature=0, threshold=1.0, children=(Grown(1.0), Grown(2.0)))])
+    forest = build_forest([TreeNode(feature=0, threshold=1.0, children=(TreeNode(1.0), TreeNode(2.0)))])
     bad = replace(forest, child=np.array([200, 0, 0], np.uint8))
     table = KernelTable("x", Rates({"float32": 67e12}, 4.8e12, 2e-6), {}, trees={"matmul": bad})
     with pytest.raises(FormatError, match="point outside"):
@@ -184,7 +185,7 @@ def test_trees_decide_unless_the_kernel_was_measured() -> None:
     tiles = TileModel({"plain float32 rr": DEFAULTS})
     measured, other = locate(product(512, 512, 512)), locate(product(512, 768, 512))
     plain = KernelTable.of("x", rates, [(measured, 1e-4)], tiles=tiles)
-    with_trees = replace(plain, trees={"matmul": planted([Grown(0.25)])})
+    with_trees = replace(plain, trees={"matmul": build_forest([TreeNode(0.25)])})
     assert with_trees.estimate(measured) == plain.estimate(measured)
     assert with_trees.estimate(other).log_s == pytest.approx(plain.modelled([other])[0] + 0.25, abs=1e-3)
 
@@ -241,7 +242,7 @@ def test_a_transposed_convolution_does_the_work_of_its_filters_once() -> None:
 
 
 @pytest.mark.parametrize(("width", "kind"), [(32, "grouped"), (48, "odd-grouped")])
-def test_groups_as_wide_as_a_power_of_two_are_a_kind_of_their_own(width: int, kind: str) -> None:
+def test_groups_as_wide_as_a_power_of_two_are_a_separate_kind(width: int, kind: str) -> None:
     data, weight = TensorSpec((8, 4 * width, 14, 14)), TensorSpec((4 * width, width, 3, 3))
     settings = {"groups": 4, "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False}
     call = Signature("aten::convolution", "", "convolution", "counted", (), (data, weight), (data,), settings,
@@ -463,7 +464,7 @@ def test_drawn_functions_become_the_calls_that_a_forecast_looks_up(monkeypatch: 
             assert list(signature["outputs"][0]["shape"]) == shapes[0]
 
 
-def test_short_kernels_are_listed_again_as_they_were(tmp_path: Path, tools: Any) -> None:
+def test_short_kernels_are_listed_again_unchanged(tmp_path: Path, tools: Any) -> None:
     (tmp_path / "a").mkdir()
     with gzip.open(tmp_path / "a" / "signatures.jsonl.gz", "wt") as file:
         for call in (product(64, 32, 16), product(8192, 8192, 8192), relu(1024)):
@@ -594,8 +595,8 @@ def test_a_short_list_has_some_of_everything_and_nothing_twice(monkeypatch: pyte
 def test_an_unmeasured_group_is_like_the_median_of_those_most_like_it() -> None:
     names = ("1 group_norm first", "1 group_norm_backward last", "26 add first", "26 mul first", "26 relu first")
     known = {name: np.array([float(number)]) for number, name in enumerate(names)}
-    assert closest(known, "26 mul first") == [3]
-    assert closest(known, "1 group_norm last") == [0]  # the op decides, not the layout
-    assert closest(known, "26 item first") == [3]  # of 2, 3 and 4
+    assert closest_parameters(known, "26 mul first") == [3]
+    assert closest_parameters(known, "1 group_norm last") == [0]  # the op decides, not the layout
+    assert closest_parameters(known, "26 item first") == [3]  # of 2, 3 and 4
     # Another group in the table does not change what an unmeasured one takes.
-    assert closest(known | {"26 abs first": np.array([3.2])}, "26 item first") == pytest.approx(3.1)
+    assert closest_parameters(known | {"26 abs first": np.array([3.2])}, "26 item first") == pytest.approx(3.1)

@@ -19,10 +19,11 @@ from torchgauge.predict import (
     attention_backward_efficient,
     embedding_backward,
     estimate,
+    measured_workspaces,
+    nearest_convolutions,
     reduction,
     workspace,
 )
-from torchgauge.predict.convolutions import _nearest, _table
 
 H200 = Chip(132, (9, 0))
 
@@ -104,20 +105,20 @@ def test_a_measured_convolution_has_its_workspace_exactly() -> None:
 
 
 def test_the_range_of_an_estimate_holds_most_shapes_that_are_left_out() -> None:
-    measured = list(_table().items())[::17]
+    measured = list(measured_workspaces().items())[::17]
     spans = [(estimate(shape, column), row[column]) for shape, row in measured for column in range(len(row))]
     assert sum(span.low <= taken <= span.high for span, taken in spans) > 0.95 * len(spans)
 
 
 @pytest.mark.parametrize("is_measured", [True, False])
 def test_the_nearest_convolutions_are_those_of_a_plain_search(is_measured: bool) -> None:
-    for measured in [*_table()][::499]:
+    for measured in [*measured_workspaces()][::499]:
         shape = measured if is_measured else measured._replace(batch=7 * measured.batch)
-        alike = [other for other in _table() if other.kind == shape.kind and other != shape]
-        among = alike or [other for other in _table() if other != shape]
+        alike = [other for other in measured_workspaces() if other.kind == shape.kind and other != shape]
+        among = alike or [other for other in measured_workspaces() if other != shape]
         plain = heapq.nsmallest(4, among, key=lambda other: math.dist(other.place, shape.place))
         # Places that are equally far may come in another order where all kinds are searched.
-        found = _nearest(shape)[0]
+        found = nearest_convolutions(shape)[0]
         far = [[math.dist(other.place, shape.place) for other in some] for some in (found, plain)]
         assert (found == plain) if alike else (far[0] == far[1])
 
@@ -136,8 +137,8 @@ def test_a_workspace_of_copies_is_as_large_as_the_copies_of_another_shape() -> N
     shape = Convolution(2, 128, 28, 28, 128, 3, 3, 1, 1, 1, 1, 0)
     measured = Convolution(1, 128, 28, 28, 128, 3, 3, 1, 1, 1, 1, 0)
     taken, _, weights = shape.elements
-    assert shape not in _table()
-    assert measured in _table()
+    assert shape not in measured_workspaces()
+    assert measured in measured_workspaces()
     assert estimate(shape, 0).nbytes == 4 * (taken + weights)
 
 

@@ -1,4 +1,4 @@
-"""What a rendered report says, read back with the readers its users have."""
+"""The content of a rendered report, read back with the readers of its format."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def page_payload(html: str) -> dict[str, Any]:
 
 
 def page_column(store: dict[str, Any], name: str) -> list[Any]:
-    """A column of the page's data; its forms are told in the page's column store."""
+    """A column of the page's data; its forms are described in the page's column store."""
     found, length = store["columns"].get(name), store["length"]
     if isinstance(found, dict):
         return [found["same"]] * length if "same" in found else [found["table"][place] for place in found["index"]]

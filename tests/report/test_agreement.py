@@ -128,7 +128,7 @@ def check_trace(view: View, document: Document, data: bytes) -> None:
 
 
 def module_cells(view: View) -> list[list[str]]:
-    """What a table of modules must show; none of the saved runs has blocks that fold."""
+    """The rows that a table of modules must show; none of the saved runs has blocks that fold."""
     keys = columns_of(view, DEFAULT_COLUMNS)
     return [[COLUMNS[key].form(row[key]) for key in keys] for row in view.modules]
 

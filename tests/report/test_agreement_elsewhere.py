@@ -69,23 +69,27 @@ def test_a_node_of_the_full_text_has_the_figures_of_its_row(run: str) -> None:
     view = load_run(run)
     found = list(details(render(view, "comprehensive", Options(width=1000)), r"Node \d+: "))
     assert len(found) == len(view.ops)
-    for row, told in zip(view.ops, found, strict=True):
-        assert told["work"] == f"{format_exact(row.macs)} MACs, {format_exact(row.flops)} FLOPs"
-        assert told["memory"] == memory_text(row)
-        assert ("time" in told, "energy" in told) == (row.time_s is not None, row.energy_j is not None)
-        assert told.get("time", "").startswith("" if row.time_s is None else f"{format_seconds(row.time_s)}, measured")
-        assert told.get("energy", "") == ("" if row.energy_j is None else f"{format_joules(row.energy_j)}, measured")
+    for row, reported in zip(view.ops, found, strict=True):
+        assert reported["work"] == f"{format_exact(row.macs)} MACs, {format_exact(row.flops)} FLOPs"
+        assert reported["memory"] == memory_text(row)
+        assert ("time" in reported, "energy" in reported) == (row.time_s is not None, row.energy_j is not None)
+        assert reported.get("time", "").startswith(
+            "" if row.time_s is None else f"{format_seconds(row.time_s)}, measured"
+        )
+        assert reported.get("energy", "") == (
+            "" if row.energy_j is None else f"{format_joules(row.energy_j)}, measured"
+        )
 
 
 def test_a_parameter_of_the_full_text_has_the_figures_of_its_row() -> None:
     view = load_run("weights")
     found = list(details(render(view, "comprehensive", Options(width=1000)), "Parameter: "))
     assert len(found) == len(view.weights)
-    for row, told in zip(view.weights, found, strict=True):
-        assert told["elements"] == f"{format_exact(row.elements)} in {format_bytes(row.bytes)}"
-        assert told["mean, std"] == f"{format_value(row['mean'])}, {format_value(row['std'])}"
-        assert told["range"] == f"{format_value(row['min'])} … {format_value(row['max'])}"
-        assert told["norms"].startswith(f"L1 {format_value(row['l1'])}, L2 (Frobenius) {format_value(row['l2'])}")
+    for row, reported in zip(view.weights, found, strict=True):
+        assert reported["elements"] == f"{format_exact(row.elements)} in {format_bytes(row.bytes)}"
+        assert reported["mean, std"] == f"{format_value(row['mean'])}, {format_value(row['std'])}"
+        assert reported["range"] == f"{format_value(row['min'])} … {format_value(row['max'])}"
+        assert reported["norms"].startswith(f"L1 {format_value(row['l1'])}, L2 (Frobenius) {format_value(row['l2'])}")
 
 
 @pytest.mark.parametrize("run", ["cnn", "measured", "weights"])

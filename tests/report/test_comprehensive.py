@@ -47,11 +47,11 @@ def test_a_part_without_figures_says_how_to_get_them() -> None:
     )
 
 
-def test_every_parameter_and_every_node_is_told() -> None:
+def test_every_parameter_and_every_node_is_listed() -> None:
     run = load_run("measured")
     text = render(run, "comprehensive")
-    told = re.findall(r"^Parameter: (.*)$", text, re.MULTILINE)
-    assert told == [param.name for param in run.capture.params]
+    reported = re.findall(r"^Parameter: (.*)$", text, re.MULTILINE)
+    assert reported == [param.name for param in run.capture.params]
     assert len(re.findall(r"^Node \d+: ", text, re.MULTILINE)) == run.totals.ops
 
 
@@ -78,7 +78,7 @@ def test_the_work_of_an_op_without_a_formula_is_unknown() -> None:
     assert "FLOPs per byte" not in mystery
 
 
-def test_all_advice_is_told_however_much() -> None:
+def test_all_advice_is_shown() -> None:
     advice = load_run("cnn").capture.advice
     view = View(replace(sample_capture(), advice=advice * 10))
     part = part_of(render(view, "comprehensive"), "RECOMMENDATIONS")
@@ -94,11 +94,11 @@ def test_a_node_has_all_its_shapes_and_a_parameter_its_histogram() -> None:
     run = load_run("cnn")
     nodes = part_of(render(run, "comprehensive", Options(width=300)), "NODES, ONE BY ONE")
     norm = next(op for op in run.ops if len(op.input_shapes) > 3)
-    told = nodes.split(f"Node {norm.index}: ")[1].split("  shapes ")[1].splitlines()[0].strip()
+    reported = nodes.split(f"Node {norm.index}: ")[1].split("  shapes ")[1].splitlines()[0].strip()
     shapes = [
         ", ".join("×".join(map(str, shape)) for shape in side) for side in (norm.input_shapes, norm.output_shapes)
     ]
-    assert told == " → ".join(shapes)
+    assert reported == " → ".join(shapes)
     weights = load_run("weights")
     drawn = sum(bool((row.get("histogram") or {}).get("counts")) for row in weights.weights)
     assert part_of(render(weights, "comprehensive"), "PARAMETERS, ONE BY ONE").count("\n  histogram ") == drawn > 0

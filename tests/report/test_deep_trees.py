@@ -16,7 +16,7 @@ from torchgauge.report import FORMATS, Options, fold, render_bytes
 from torchgauge.report.content import outline, sort_blocks, unused_modules
 from torchgauge.report.graph import READABLE_LEVELS, Runs, build_graph, build_scene, opening, walk
 from torchgauge.source import entries
-from torchgauge.source.architecture.layers import find_blocks
+from torchgauge.source.architecture import find_blocks
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.report.measured_sample import latency
 from tests.report.sample import BLOCKS, sample_view
 from torchgauge.facts import View, capture_from_document
 from torchgauge.report import BY_ENERGY, Options, line_width, render, top_modules, top_ops
-from torchgauge.report.content import energy, sweep
+from torchgauge.report.content import sections_of
 from torchgauge.report.formats import report_lines, write_sections
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,7 +30,7 @@ POINTS = [point(1, 0.004, 2.0, False), point(4, 0.002, 0.5, True), point(8, 0.00
 
 def pareto(rows: list[dict[str, Any]]) -> str:
     """The section on time against energy, as text."""
-    found = sweep.sections(swept(rows), Options(width=80))
+    found = sections_of(swept(rows), Options(width=80))
     return write_sections([one for one in found if one.title.startswith("Time against energy")], 80)
 
 
@@ -76,14 +76,14 @@ def test_every_estimated_figure_is_marked_and_has_its_range() -> None:
 
 @pytest.mark.parametrize("ranked", ["modules", "ops"])
 def test_every_row_of_an_estimated_ranking_is_marked(ranked: str) -> None:
-    found = energy.sections(estimated_energy(), Options(width=100))
+    found = sections_of(estimated_energy(), Options(width=100))
     text = write_sections([one for one in found if one.title.startswith(f"Most energy-hungry {ranked}")], 100)
     rows = [line for line in text.splitlines() if "%" in line]
     assert rows
     assert all("≈" in row for row in rows)
 
 
-def test_why_nothing_was_measured_is_told_and_cannot_act_on_a_terminal() -> None:
+def test_the_reason_for_no_measurement_is_shown_and_escaped() -> None:
     text = render(estimated_energy())
     assert r"Not measured: no energy meter: RAPL: \x1b[31mnot there" in text
     assert "\x1b" not in text
@@ -100,7 +100,7 @@ def test_power_over_time_is_drawn_from_zero() -> None:
     assert "▂█▄ up to 400 W" in render(measured_energy())
 
 
-def test_heat_and_what_it_did_are_told() -> None:
+def test_heat_and_throttling_are_shown() -> None:
     text = render(measured_energy())
     assert "Temperature  30 °C to 60 °C, 30 °C to 60 °C over all\n" in text
     assert "Temperature  ▄█ 60 °C at most" in text
@@ -146,7 +146,7 @@ def test_energy_survives_being_saved(view: Any) -> None:
     assert json.loads(render(after, "json")) == document
 
 
-def test_an_estimate_never_stands_under_a_measured_key() -> None:
+def test_an_estimate_is_never_under_a_measured_key() -> None:
     document = json.loads(render(estimated_energy(), "json"))
     assert document["totals"]["energy_j"] is None
     assert document["energy"]["joules"] is None

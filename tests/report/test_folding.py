@@ -51,20 +51,20 @@ def test_every_module_is_in_exactly_one_block() -> None:
     assert sorted(members) == sorted(row.path for row in view.modules)
 
 
-def test_a_block_that_differs_in_one_figure_stands_alone() -> None:
+def test_a_block_that_differs_in_one_figure_is_not_folded() -> None:
     capture = sample_capture()
     ops = tuple(op for op in capture.ops if not (op.module == "blocks.5" and op.op == "my::mix"))
     names = [block.row.path for block in fold(View(dataclasses.replace(capture, ops=ops))).children[1].children]
     assert names == ["blocks.0–4", "blocks.5", "blocks.6–11"]
 
 
-def test_a_block_that_differs_in_a_shape_stands_alone() -> None:
+def test_a_block_that_differs_in_a_shape_is_not_folded() -> None:
     shapes = [(4, 8), (4, 8), (4, 9)]
     modules = [ModuleRecord(str(i), "Layer", outputs=TensorSpec(shape)) for i, shape in enumerate(shapes)]
     assert child_names(capture_of(*modules)) == [("0–1", 2), ("2", 1)]
 
 
-def test_a_block_that_differs_deep_inside_stands_alone() -> None:
+def test_a_block_that_differs_deep_inside_is_not_folded() -> None:
     modules = []
     for index, kind in enumerate(("ReLU", "ReLU", "GELU")):
         modules += [ModuleRecord(f"{index}", "Layer"), ModuleRecord(f"{index}.act", kind)]

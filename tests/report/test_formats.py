@@ -70,7 +70,7 @@ def test_a_row_of_the_json_is_a_line() -> None:
     assert sum(line.startswith('  {"path": ') for line in lines) == len(view.modules)
 
 
-def test_a_json_value_keeps_what_json_holds_and_tells_the_rest() -> None:
+def test_values_that_json_cannot_hold_become_text() -> None:
     value = {"a": (1, 2.5, None, True), 3: float("nan"), "s": slice(1)}
     assert json_value(value) == {"a": [1, 2.5, None, True], "3": "nan", "s": "slice(None, 1, None)"}
 

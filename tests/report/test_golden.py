@@ -1,4 +1,4 @@
-"""Every format of every saved run against the file beside this one. A binary format is compared by what it holds."""
+"""Every format of every saved run against its golden file. A binary format is compared by what it holds."""
 
 from __future__ import annotations
 

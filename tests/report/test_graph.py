@@ -1,4 +1,4 @@
-"""Which data flow from which op to which, where modules stand in the run, and what is drawn of it."""
+"""Which data flow from which op to which, the places of modules in the run, and what is drawn."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.report.stored_sample import stored_view
 from torchgauge.facts import View
 from torchgauge.report.graph import (
     INPUT,
+    MAX_CALLS,
     MORE,
-    MOST_CALLS,
     OUTPUT,
     READABLE_NODES,
     Graph,
@@ -51,12 +51,12 @@ def inputs_of(view: View) -> list[tuple[str, tuple[int, ...]]]:
     return [(given.name, given.readers) for given in trace_flow(view.capture).inputs]
 
 
-def test_a_parameter_or_a_constant_is_no_input_of_the_model_though_no_op_made_it() -> None:
+def test_parameters_and_constants_are_not_inputs_of_the_model() -> None:
     view = graph_view([module("fc", "Linear")], [("addmm", "fc", ("x",)), ("add", "", (0, None))])
     assert inputs_of(view) == [("x", (0,))]
 
 
-def test_what_an_input_shows_through_a_view_comes_from_the_input() -> None:
+def test_a_view_of_an_input_comes_from_the_input() -> None:
     """Some views count as the writers of what they show, as `_unsafe_view`."""
     assert inputs_of(graph_view([], [("view", "", ("x",)), ("relu", "", (0,))])) == [("x", (0,))]
 
@@ -66,7 +66,7 @@ def test_an_op_that_reads_a_view_of_an_input_reads_the_input() -> None:
     assert inputs_of(graph_view([], [("view", "", ("x",)), ("relu", "", ("x",))])) == [("x", (0,))]
 
 
-def test_inputs_that_are_alike_are_told_apart() -> None:
+def test_inputs_that_are_alike_are_distinguished() -> None:
     lines: list[Line] = [("relu", "", ("a",)), ("add", "", ("b", 0)), ("add", "", ("b", 1))]
     assert inputs_of(graph_view([], lines, inputs=("a", "b"))) == [("a", (0,)), ("b", (1, 2))]
     assert connections(graph_view([], lines, inputs=("a", "b"))) == [
@@ -81,7 +81,7 @@ def test_a_tensor_that_is_given_twice_is_one_input_with_both_names() -> None:
     assert inputs_of(view) == [("a, b", (0, 0))]
 
 
-def test_what_reads_an_input_and_gives_the_result_has_a_flow_without_links() -> None:
+def test_a_single_op_has_a_flow_without_links() -> None:
     flow = trace_flow(graph_view([], [("relu", "", ("x",))]).capture)
     assert (flow.links, flow.is_known) == ([], True)
 
@@ -90,14 +90,14 @@ def test_an_input_that_nothing_reads_is_not_drawn() -> None:
     assert inputs_of(graph_view([], [("relu", "", ("a",))], inputs=("a", "b"))) == [("a", (0,))]
 
 
-def test_of_files_that_do_not_tell_who_reads_the_inputs_none_is_drawn() -> None:
+def test_inputs_with_unknown_readers_are_not_drawn() -> None:
     capture = residual_view().capture
     older = dataclasses.replace(capture, inputs=(dataclasses.replace(capture.inputs[0], readers=None),))
     assert inputs_of(View(older)) == []
     assert trace_flow(older).links == trace_flow(capture).links
 
 
-def test_the_model_returns_what_nobody_reads_and_is_as_large() -> None:
+def test_the_model_returns_unread_results_of_the_same_size() -> None:
     view = graph_view([], [("relu", "", ("x",)), ("relu", "", (0,)), ("relu", "", (0,))])
     assert [step for step, _ in trace_flow(view.capture).outputs] == [1, 2]
 
@@ -109,7 +109,7 @@ def test_the_model_returns_what_was_recorded_as_its_result() -> None:
     assert flow.outputs == [(0, X)]
 
 
-def test_memory_that_nobody_reads_is_not_drawn() -> None:
+def test_memory_without_readers_is_not_drawn() -> None:
     view = graph_view([], [("empty", "", ()), ("empty", "", ()), ("add", "", ("x", 1))])
     assert [op.index for op in trace_flow(view.capture).steps] == [1, 2]
 
@@ -179,19 +179,19 @@ def test_an_op_between_two_equal_blocks_parts_them() -> None:
     assert Runs(build_graph(view)).members == {}
 
 
-def test_blocks_with_other_ops_are_no_run() -> None:
+def test_blocks_with_other_ops_do_not_repeat() -> None:
     lines: list[Line] = [("addmm", "0", ("x",)), ("addmm", "1", (0,)), ("relu", "2", (1,))]
     view = graph_view([module("0", "Linear"), module("1", "Linear"), module("2", "Linear")], lines)
     assert Runs(build_graph(view)).members == {1: [1, 2]}
 
 
 def test_a_loop_is_drawn_once_and_its_data_go_back() -> None:
-    view = looping_view(MOST_CALLS + 1)
+    view = looping_view(MAX_CALLS + 1)
     graph, words, scene = scene_of(view, depth=2)
     assert [words.label(item).title for item in scene.root.inside] == ["x", "cell", "output"]
     assert connections(view, depth=2) == ["fc -> add", "add -> fc", "x -> fc", "add -> output"]
     cell = graph.places[1]
-    assert (cell.turns, cell.period, len(cell.steps)) == (MOST_CALLS + 1, 1, MOST_CALLS + 1)
+    assert (cell.turns, cell.period, len(cell.steps)) == (MAX_CALLS + 1, 1, MAX_CALLS + 1)
 
 
 def test_bytes_of_an_edge_count_a_tensor_once_however_often_it_is_read() -> None:
@@ -209,13 +209,13 @@ def test_without_producers_there_are_steps_but_no_flow() -> None:
     assert {item.kind for item in scene.root.inside}.isdisjoint({INPUT, OUTPUT})
 
 
-def test_without_code_the_names_of_the_weights_tell_the_hierarchy() -> None:
+def test_without_code_the_hierarchy_comes_from_the_weight_names() -> None:
     _, words, scene = scene_of(stored_view())
     assert scene.edges == []
     assert any(words.label(item).cost.endswith("params") for item in scene.root.inside)
 
 
-def test_what_is_open_at_first_is_readable() -> None:
+def test_the_initial_view_is_readable() -> None:
     graph = build_graph(residual_view())
     assert readable(graph, Runs(graph)).places == {0, 2}
     many = [module(f"m{'ab'[n % 2]}{n}", "Linear") for n in range(200)]
@@ -232,7 +232,7 @@ def test_a_depth_opens_modules_to_it_and_0_is_the_model_alone() -> None:
     assert to_depth(graph, 9).places == {0, 2, 5, 8}
 
 
-def test_what_is_left_out_still_has_its_connections() -> None:
+def test_omitted_nodes_keep_their_connections() -> None:
     graph = build_graph(residual_view())
     scene = build_scene(graph, Runs(graph), Opening(frozenset({0}), most=1))
     kinds = [(edge.source.kind, edge.target.kind) for edge in scene.edges]

@@ -1,4 +1,4 @@
-"""Where things stand: rows, crossings, columns, frames. Every picture must be readable, whatever the model."""
+"""Positions: rows, crossings, columns, frames. Every picture must be readable, for any model."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_an_arc_back_up_is_laid_out_the_other_way_round() -> None:
     assert arcs[2].way[-1] == 0
 
 
-def test_a_constant_stands_right_above_its_reader() -> None:
+def test_a_constant_is_placed_right_above_its_reader() -> None:
     layers = lay_in_rows(4, 0, 0, [Arc(0, 2, "a"), Arc(2, 3, "b"), Arc(1, 3, "c")])
     assert layers.rank_of[1] == 1
 
@@ -139,7 +139,7 @@ def test_crossings_are_counted() -> None:
 
 
 def test_a_frame_that_is_entered_at_its_right_is_right_of_what_enters_it_at_its_left() -> None:
-    # Both enter the one vertex below them: only where they do tells which of them belongs to the left.
+    # Both enter the one vertex below them: only the entry point decides which of them belongs to the left.
     arcs = [Arc(0, 2, "a", head_x=30.0), Arc(1, 2, "b", head_x=-30.0)]
     layers = lay_in_rows(3, 2, 0, arcs)
     assert (layers.rows[0], crossings(layers)) == ([1, 0], 0)
@@ -155,7 +155,7 @@ def skipping(pairs: int) -> tuple[Layers, list[float]]:
 
 
 @pytest.mark.parametrize("pairs", [1, 3, 6])
-def test_long_ways_beside_each_other_are_all_straight(pairs: int) -> None:
+def test_parallel_long_edges_are_straight(pairs: int) -> None:
     layers, widths = skipping(pairs)
     x = place_columns(layers, widths, 26.0)
     columns = {x[bend] for row in layers.rows for bend in row if bend >= layers.count}
@@ -163,7 +163,7 @@ def test_long_ways_beside_each_other_are_all_straight(pairs: int) -> None:
     assert all(b - a >= 26.0 for a, b in pairwise(sorted(columns)))
 
 
-def test_an_input_stands_right_above_what_reads_it_beside_a_tall_module() -> None:
+def test_an_input_is_right_above_its_reader_next_to_a_tall_module() -> None:
     modules = [module("tall", "Tall"), *(module(f"tall.{n}", f"T{n}") for n in range(4))]
     lines: list[Line] = [("relu", "tall.0", ("a",)), *(("relu", f"tall.{n}", (n - 1,)) for n in range(1, 4))]
     area = drawn(graph_view(modules, [*lines, ("add", "", (3, "b"))], inputs=("a", "b")))
@@ -180,7 +180,7 @@ def test_a_weighted_median_is_where_the_weights_balance(wishes: list[tuple[float
     assert weighted_median(wishes) == expected
 
 
-def test_what_matters_more_stands_where_it_wants() -> None:
+def test_heavier_nodes_get_their_preferred_place() -> None:
     assert fit_positions([(0.0, 4.0), (0.0, 1.0)], [10.0]) == [0.0, 10.0]
     assert fit_positions([(0.0, 1.0), (0.0, 4.0)], [10.0]) == [-10.0, 0.0]
 

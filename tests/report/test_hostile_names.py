@@ -146,6 +146,6 @@ def test_latex_compiles_in_a_document_that_loads_booktabs_alone(run: str, tmp_pa
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
     assert (tmp_path / "paper.pdf").stat().st_size > 0
-    # What stands out of the line by less is not seen.
+    # A smaller overhang is not visible.
     wide = re.findall(r"Overfull \\hbox \((\d+)", (tmp_path / "paper.log").read_text(errors="replace"))
     assert [points for points in wide if int(points) >= 10] == []

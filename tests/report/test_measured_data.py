@@ -122,7 +122,7 @@ def test_a_run_without_calls_is_all_between_them() -> None:
     assert between_calls_s(TraceRecord(5 * MS, ())) == pytest.approx(0.005)
 
 
-def test_the_measured_peak_stands_beside_the_prediction_without_the_inputs() -> None:
+def test_the_measured_peak_is_next_to_the_prediction_without_the_inputs() -> None:
     capture = measured_capture()
     peak = find_memory_peak(View(capture))
     assert peak == MemoryPeak(55_424, 40_000 - capture.input_bytes)
@@ -131,7 +131,7 @@ def test_the_measured_peak_stands_beside_the_prediction_without_the_inputs() -> 
     assert MemoryPeak(1, 0).difference_share is None
 
 
-def test_what_was_held_at_the_peak_is_told_by_category() -> None:
+def test_memory_held_at_the_peak_is_shown_by_category() -> None:
     capture = measured_capture()
     held = at_peak(View(capture))
     assert held is not None

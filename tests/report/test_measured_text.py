@@ -42,7 +42,7 @@ def test_one_run_does_not_pass_for_certainty() -> None:
     assert "±" not in text
 
 
-def test_a_failure_is_told_with_what_was_measured_before_it() -> None:
+def test_a_failure_is_reported_with_the_measurements_before_it() -> None:
     known = figures(sample_capture())
     kept: Any = {name: known[name] for name in ("latency", "device", "threads", "surroundings", "notes")}
     measured = Measured(kept | {"failure": "RuntimeError: out of \x1b[31mluck"})
@@ -63,7 +63,7 @@ def test_ops_that_take_longer_under_the_profiler_are_not_explained_away() -> Non
     assert "Unattributed  -5.00 ms  ops take longer under the profiler" in text
 
 
-def test_the_hosts_time_of_a_call_is_told_beside_the_median() -> None:
+def test_the_hosts_time_of_a_call_is_next_to_the_median() -> None:
     text = render(measured_view(latency=latency(0.008) | {"host_s": 0.006}))
     assert "Host        6.00 ms  until the call returns, 75.0 % of the median" in text
 
@@ -75,7 +75,7 @@ def test_an_idle_device_has_its_own_line() -> None:
     assert "device time of profiled runs" in text
 
 
-def test_cuda_memory_is_told_by_tensors_and_by_what_the_driver_gave() -> None:
+def test_cuda_memory_shows_tensors_and_reserved_memory() -> None:
     cuda = {"cuda_before_bytes": 2**20, "cuda_allocated_peak_bytes": 2**21, "cuda_reserved_peak_bytes": 2**22}
     text = render(measured_view(memory={"allocated_peak_bytes": 2**20, **cuda}))
     assert "CUDA allocated     2.00 MiB  in tensors at most; 1.00 MiB before the run" in text
@@ -89,7 +89,7 @@ def test_phases_and_settings_are_stated() -> None:
     assert "Settings    threads 2, budget 10 s" in text
 
 
-def test_a_training_step_tells_where_each_phase_spends_its_time() -> None:
+def test_a_training_step_shows_where_each_phase_spends_its_time() -> None:
     own = {f"blocks.{index}.fc": {"forward": 0.001, "backward": 0.002} for index in range(3)} | {
         "": {"optimizer": 0.004}
     }
@@ -101,15 +101,15 @@ def test_a_training_step_tells_where_each_phase_spends_its_time() -> None:
 
 def test_profiled_runs_may_happen_to_be_faster() -> None:
     profile = figures(sample_capture())["profile"]
-    for share, told in ((-0.1, "which took 10.0 % less; they"), (None, "which take longer; they")):
+    for share, reported in ((-0.1, "which took 10.0 % less; they"), (None, "which take longer; they")):
         text = render(measured_view(profile=profile | {"overhead_share": share}))
-        assert told in " ".join(text.split())
+        assert reported in " ".join(text.split())
 
 
 def test_module_times_of_a_machine_that_changed_are_not_trusted() -> None:
-    told = "Those runs took 58.8 % of the median run"
+    reported = "Those runs took 58.8 % of the median run"
     capture = measured_view().capture
-    assert told in " ".join(render(View(capture)).split())
+    assert reported in " ".join(render(View(capture)).split())
     assert capture.measured is not None
     steady: Any = {path: {**row, "time_share": row["time_s"] / 0.047} for path, row in capture.measured.modules.items()}
     measured = dataclasses.replace(capture.measured, modules=steady)

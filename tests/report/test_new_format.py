@@ -50,7 +50,7 @@ def test_the_help_and_the_documentation_name_it(package: Path) -> None:
     assert "| `.names` | the paths of the modules (one per line) |" in table
 
 
-def test_what_is_declared_is_what_is_registered() -> None:
+def test_declared_and_registered_names_agree() -> None:
     """Decorators are read from the text of the files: every one of them, and as Python would."""
     texts = [path.read_text(encoding="utf-8") for path in (SOURCE / "report" / "formats").glob("*.py")]
     decorated = sum(text.count("\n@renderer(") for text in texts)

@@ -15,9 +15,7 @@ from tests.report.saved_runs import RUNS, load_run
 from torchgauge.facts import View
 from torchgauge.report import Options, Topic, render
 from torchgauge.report.content import sections_of
-from torchgauge.report.formats import LEFT_OUT
-from torchgauge.report.formats.latex import prose as latex_prose
-from torchgauge.report.formats.markdown import prose as markdown_prose
+from torchgauge.report.formats import LEFT_OUT, escape_latex, escape_markdown
 
 FILE = """
 from torchgauge.report import Heading
@@ -90,7 +88,7 @@ def test_every_format_renders_every_section(run: str, name: str) -> None:
     sections = [one for one in sections_of(view, Options(ops=True)) if name != "latex" or one.topic not in LEFT_OUT]
     titles = [one.title for one in sections if one.topic is not Topic.SUMMARY]
     assert {"Modules", "Coverage of ops" if view.capture.has_code else "Values of the parameters"} <= set(titles)
-    escapes: dict[str, Callable[[str], str]] = {"markdown": markdown_prose, "latex": latex_prose, "fragment": escape}
+    escapes: dict[str, Callable[[str], str]] = {"markdown": escape_markdown, "latex": escape_latex, "fragment": escape}
     text = render(view, name, Options(ops=True))
     assert [title for title in titles if escapes.get(name, str)(title) not in text] == []
 
@@ -102,7 +100,7 @@ def test_a_screen_has_the_ops_only_on_request(name: str) -> None:
     assert "Coverage of ops" not in render(view, name)
 
 
-def test_no_format_makes_tables_of_its_own() -> None:
+def test_no_format_builds_tables() -> None:
     """Tables and facts are built in `content`; what renders them takes them from a section, and from nowhere else."""
     makers = re.compile(r"\b(lay_out|Facts|Section)\((?!\))")
     drawn = {"text.py": {"lay_out"}}

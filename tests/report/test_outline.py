@@ -50,7 +50,7 @@ def test_text_is_sorted_from_a() -> None:
     assert kinds == sorted(kinds)
 
 
-def test_a_line_tells_other_names_and_repeated_calls() -> None:
+def test_a_line_shows_aliases_and_repeated_calls() -> None:
     remarks = {line.name: line.remark for line in outline(sample_view(), Options())}
     assert remarks["shared"] == " (also again, 2 calls)"
     assert remarks["stem"] == remarks["0–11"] == ""

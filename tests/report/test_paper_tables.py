@@ -14,10 +14,8 @@ from tests.report.sample import sample_capture, sample_view
 from tests.report.saved_runs import load_run
 from torchgauge.facts import View
 from torchgauge.report import Options, inert_cell, render
-from torchgauge.report.formats import code
+from torchgauge.report.formats import code, escape_latex, escape_markdown
 from torchgauge.report.formats import paragraph as latex_paragraph
-from torchgauge.report.formats.latex import prose as latex_prose
-from torchgauge.report.formats.markdown import prose as markdown_prose
 
 
 @pytest.mark.parametrize(
@@ -47,8 +45,8 @@ def test_a_name_is_code_in_markdown(name: str, written: str) -> None:
         "$x$ @user #12 :smile: aten::add",
     ],
 )
-def test_prose_reads_in_markdown_as_it_was(text: str) -> None:
-    html = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(f"| {markdown_prose(text)} |\n| --- |\n")
+def test_escaped_markdown_shows_the_original_text(text: str) -> None:
+    html = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(f"| {escape_markdown(text)} |\n| --- |\n")
     shown = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     assert f"<th>{shown}</th>" in html
 
@@ -67,7 +65,7 @@ def test_prose_reads_in_markdown_as_it_was(text: str) -> None:
     ],
 )
 def test_a_text_is_typeset_as_itself_in_latex(text: str, written: str) -> None:
-    assert latex_prose(text) == written
+    assert escape_latex(text) == written
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])

@@ -57,7 +57,7 @@ def test_a_count_beyond_64_bits_is_one_clear_error(arrow: Any) -> None:
         render_bytes(view, "ops.parquet")
 
 
-def test_without_pyarrow_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     with pytest.raises(MissingDependencyError, match=r"pip install torchgauge\[parquet\]"):

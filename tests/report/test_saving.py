@@ -17,7 +17,7 @@ import pytest
 from tests.report.sample import sample_view
 from torchgauge.cli import main
 from torchgauge.errors import TorchgaugeError, UsageError
-from torchgauge.report import FORMATS, find_format, registry, render, render_bytes, renderer, save, write_whole
+from torchgauge.report import FORMATS, find_format, load_renderers, render, render_bytes, renderer, save, write_whole
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs devices, pipes and permissions of a Unix")
 
@@ -94,7 +94,7 @@ def _endless_link(path: Path) -> None:
 
 @POSIX
 @pytest.mark.parametrize("make", [_folder, _endless_link])
-def test_a_name_that_is_no_file_is_one_clear_error(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_an_unwritable_name_is_one_clear_error(make: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     make(path)
     with pytest.raises(TorchgaugeError, match="cannot write"):
@@ -159,13 +159,13 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     )
     monkeypatch.syspath_prepend(tmp_path)
     offered = EntryPoints(
-        EntryPoint(name, module, registry.ENTRY_POINTS) for name, module in (("names", "its_reports"), ("old", "gone"))
+        EntryPoint(name, module, "torchgauge.renderers") for name, module in (("names", "its_reports"), ("old", "gone"))
     )
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: offered.select(group=group))
-    registry.load_renderers.cache_clear()
+    load_renderers.cache_clear()
     yield
     FORMATS.pop("names", None)
-    registry.load_renderers.cache_clear()
+    load_renderers.cache_clear()
 
 
 @pytest.mark.usefixtures("installed")

@@ -25,7 +25,7 @@ def test_totals_count_shared_bytes_once_and_unpack_values() -> None:
     assert totals.optimizer_elements == 10
 
 
-def test_what_only_a_run_tells_is_null() -> None:
+def test_figures_that_need_a_run_are_null() -> None:
     view = stored_view()
     for name in ("macs", "flops", "bytes_read", "activation_bytes", "peak_activation_bytes", "ops", "trainable_params"):
         assert view.totals[name] is None
@@ -47,10 +47,10 @@ def test_the_document_of_a_file_reads_back_as_the_same_capture() -> None:
 
 def test_a_report_without_a_run_has_no_tables_of_ops() -> None:
     text = render(stored_view(), "text")
-    told = " ".join(text.split())
-    assert "Run weights only; add --as file.py:Net for FLOPs; float32" in told
-    assert "Family MLP: width 8, heads 2?" in told
-    assert "Logical parameters 96" in told
+    reported = " ".join(text.split())
+    assert "Run weights only; add --as file.py:Net for FLOPs; float32" in reported
+    assert "Family MLP: width 8, heads 2?" in reported
+    assert "Logical parameters 96" in reported
     assert "blocks" in text
     for absent in ("MACs", "Coverage", "Most expensive", "None", "--ops"):
         assert absent not in text

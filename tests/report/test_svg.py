@@ -55,7 +55,7 @@ def test_everything_lies_on_the_paper() -> None:
         assert y + h <= height
 
 
-def test_what_goes_back_is_dashed() -> None:
+def test_edges_that_go_back_are_dashed() -> None:
     assert of_class(picture(looping_view(20), 2), "wire back")
     assert not of_class(picture(residual_view(), 3), "wire back")
 

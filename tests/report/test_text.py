@@ -104,7 +104,7 @@ def test_the_width_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert terminal_width() == 66
 
 
-def test_active_parameters_and_given_inputs_are_told() -> None:
+def test_active_parameters_and_given_inputs_are_shown() -> None:
     capture = dataclasses.replace(sample_capture(), inputs=(InputRecord("ids", TensorSpec((1, 8), "int64")),))
     view = View(capture)
     view.totals["active_params"] = 50_000
@@ -114,7 +114,7 @@ def test_active_parameters_and_given_inputs_are_told() -> None:
     assert "Assumed" not in text
 
 
-def test_a_reason_that_covers_several_inputs_is_told_once() -> None:
+def test_a_reason_that_covers_several_inputs_is_reported_once() -> None:
     names = ("input_ids", "mask")
     inputs = tuple(InputRecord(name, TensorSpec((1, 8), "int64"), "an ordinary prompt") for name in names)
     text = render(View(dataclasses.replace(sample_capture(), inputs=inputs)))
@@ -132,7 +132,7 @@ def test_a_model_without_modules_ops_or_parameters_has_a_report() -> None:
     assert "Notes" not in text
 
 
-def test_the_phases_are_told_where_there_are_several() -> None:
+def test_several_phases_are_shown() -> None:
     full = sample_capture()
     backward = tuple(dataclasses.replace(op, phase="backward") for op in full.ops)
     both = View(dataclasses.replace(full, ops=full.ops + backward))
@@ -162,7 +162,7 @@ def test_ops_without_a_formula_are_named_in_every_report() -> None:
     assert "; not counted: my::mix ×12 (no formula, " in text
 
 
-def test_memory_is_told_in_total_and_by_purpose() -> None:
+def test_memory_is_shown_in_total_and_by_purpose() -> None:
     """Two hundred bytes of gradients and a state of 600 are not activations."""
     full = sample_capture()
     last = full.ops[-1].index

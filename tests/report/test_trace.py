@@ -31,7 +31,7 @@ def slices(found: list[dict[str, Any]], category: str) -> list[dict[str, Any]]:
 
 
 def assert_is_a_trace(found: list[dict[str, Any]]) -> None:
-    """Every event has its phase, time, process and thread; the slices of a track are inside or beside each other."""
+    """Every event has its phase, time, process and thread; the slices of a track are nested or disjoint."""
     for event in found:
         assert event["ph"] in PHASES
         assert isinstance(event["name"], str)
@@ -80,7 +80,7 @@ def test_the_figures_of_an_uncounted_op_are_not_given_as_zero() -> None:
     assert "flops" not in mystery["args"]
 
 
-def test_kernels_are_on_the_device_and_overlapping_ones_beside_each_other() -> None:
+def test_kernels_are_on_the_device_and_overlapping_ones_on_separate_tracks() -> None:
     kernels = slices(events(measured_view()), "kernel")
     assert [(event["name"], event["pid"], event["tid"]) for event in kernels] == [
         (DEVICE_NAME, 2, 0), (DEVICE_NAME, 2, 1), (DEVICE_NAME, 2, 0)
@@ -140,7 +140,7 @@ def test_a_saved_run_can_be_drawn_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"calls": [[1, "x", 0, 0, 0]]}, {"modules": 3}, {"names": None}])
-def test_a_spoilt_trace_is_told_when_the_run_is_loaded(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_corrupt_trace_is_reported_when_the_run_is_loaded(tmp_path: Path, change: dict[str, Any]) -> None:
     document = json.loads(render(measured_view(), "json"))
     document["trace"] |= change
     (tmp_path / "run.json").write_text(json.dumps(document), encoding="utf-8")

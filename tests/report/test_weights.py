@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from functools import partial
 from math import nan
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from torchgauge.report import (
     flat_rows,
     hardest,
     heat_maps,
+    most_deviating,
+    narrow,
     places,
     render,
     shade,
@@ -37,7 +40,6 @@ from torchgauge.report import (
     structured_in_all,
     to_dataframe,
 )
-from torchgauge.report.weight_statistics import narrowed
 
 LAST = "blocks.7.mlp.up.weight"
 
@@ -115,7 +117,7 @@ def test_packed_weights_show_their_values_and_are_not_quantized_again() -> None:
     assert sqnr_db(shown, "int8") is None
 
 
-def test_advice_for_broken_values_comes_first_and_siblings_are_told_once() -> None:
+def test_advice_for_broken_values_comes_first_and_siblings_are_reported_once() -> None:
     broken, smaller = advice(weights_view())
     assert (broken.name, broken.siblings) == ("blocks.0.attn.qkv.weight", 0)
     assert (smaller.name, smaller.text, smaller.siblings) == (
@@ -143,7 +145,7 @@ def test_a_map_has_a_row_for_each_place_and_a_column_for_each_layer() -> None:
     assert (found.rows[0].median, found.rows[0].largest) == (0.1, 0.4)
 
 
-def test_what_only_some_layers_have_is_a_row_with_gaps() -> None:
+def test_weights_of_some_layers_are_a_row_with_gaps() -> None:
     capture = weights_capture()
     blocks = ((1, 0), (1, 1), (2, 0), (2, 1))
     names = [f"layer{stage}.{block}.conv.weight" for stage, block in blocks]
@@ -166,16 +168,19 @@ def test_shades_have_one_scale(value: float | None, mark: str) -> None:
     assert shade(value, 1.0) == mark
 
 
-def test_a_row_of_zeros_is_even_and_anything_else_in_it_stands_out() -> None:
+def test_a_row_of_zeros_is_even_and_other_values_are_dark() -> None:
     assert (shade(0.0, 0.0), shade(1e-9, 0.0)) == ("▒", "█")
 
 
-def test_many_layers_fit_and_what_stands_out_is_not_lost() -> None:
-    cells = [1.0] * 100
+def test_many_layers_fit_and_outliers_stay_visible() -> None:
+    cells: list[float | None] = [1.0] * 100
     cells[37] = 9.0
-    shown = narrowed(cells, 1.0, 20)
+    pick = partial(most_deviating, middle=1.0)
+    shown = narrow(cells, 20, pick)
     assert (len(shown), shown.count(9.0), shown[7]) == (20, 1, 9.0)
-    assert narrowed([None] * 4, 1.0, 2) == [None, None]
+    nothing, odd = list[float | None]([None] * 4), list[float | None]([1.0, nan, 7.0])
+    assert narrow(nothing, 2, pick) == [None, None]
+    assert narrow(odd, 1, pick)[0] is nan
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -210,7 +215,7 @@ def test_the_map_is_narrow_where_the_page_is() -> None:
     assert "█" in text
 
 
-def test_flat_columns_have_names_of_their_own_and_leave_long_lists_out() -> None:
+def test_flat_columns_have_distinct_names_and_omit_long_lists() -> None:
     found = {"int8": {"per_tensor": {"sqnr_db": 3.0}}}
     first = Row(name="a", quantiles={"0.5": 1.0}, quantization=found)
     second = Row(name="b", histogram={"edges": []}, pruning={"rows": {"0.01": 0.5}}, recommendations=["x", "y"])

@@ -85,7 +85,7 @@ def test_a_wrong_document_does_not_validate(schema: Any) -> None:
     assert not schema.is_valid(text.replace("<totals ", "<total ", 1))
 
 
-def test_what_is_not_finite_has_the_text_of_the_json() -> None:
+def test_non_finite_values_have_the_text_of_the_json() -> None:
     view = View(sample_capture())
     document = json.loads(render(view, "json"))
     assert xml_document(render(view, "xml"))["ops"][4]["attributes"] == document["ops"][4]["attributes"]

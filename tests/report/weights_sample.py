@@ -1,4 +1,4 @@
-"""A checkpoint of eight equal blocks whose values were read; the sixth stands apart, one tensor could not be read."""
+"""A checkpoint of eight equal blocks whose values were read; the sixth is an outlier, one tensor could not be read."""
 
 from __future__ import annotations
 

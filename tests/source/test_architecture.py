@@ -160,7 +160,7 @@ def test_hyperparameters_follow_from_names_and_shapes(build: Callable[[], nn.Mod
     assert {name: found.get(name) for name in expected} == expected
 
 
-def test_what_shapes_leave_open_is_marked_as_assumed() -> None:
+def test_values_not_determined_by_shapes_are_marked_as_assumed() -> None:
     assert described(LLAMA).hyperparameters["assumed"] == ["heads", "head_size", "kv_heads"]
     assert "assumed" not in described(T5).hyperparameters
 
@@ -214,7 +214,7 @@ def test_heads_are_those_of_the_layers_that_have_them() -> None:
 
 
 @pytest.mark.parametrize(("layer", "kind"), [(nn.LSTM, "LSTM"), (nn.GRU, "GRU"), (nn.RNN, "RNN")])
-def test_recurrent_layers_are_told_apart_by_their_gates(layer: type[nn.Module], kind: str) -> None:
+def test_recurrent_layers_are_distinguished_by_their_gates(layer: type[nn.Module], kind: str) -> None:
     assert described(lambda: nn.ModuleDict({"rnn": layer(4, 8)})).layer_counts == {kind: 1}
 
 
@@ -223,7 +223,7 @@ def test_layers_are_counted_by_what_their_tensors_resemble() -> None:
     assert counts == {"Conv2d": 20, "BatchNorm": 20, "Linear": 1}
 
 
-def test_a_model_that_ran_tells_its_heads() -> None:
+def test_the_heads_of_a_model_that_ran_are_known() -> None:
     architecture = tg.analyze(build_without_weights(GPT2), batch=1, seq=8).architecture
     assert architecture.family == "decoder"
     assert architecture.hyperparameters["heads"] == 4
@@ -231,7 +231,7 @@ def test_a_model_that_ran_tells_its_heads() -> None:
     assert architecture.layer_counts["Conv1D"] == 12
 
 
-def test_attention_without_weights_of_its_own_is_seen_in_the_ops() -> None:
+def test_attention_without_weights_is_found_in_the_ops() -> None:
     class Mixer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -261,12 +261,12 @@ def test_attention_without_an_mlp_has_no_intermediate_size() -> None:
     assert "intermediate_size" not in found
 
 
-def test_an_mlp_outside_of_blocks_is_told_from_the_stem_and_the_head() -> None:
+def test_an_mlp_outside_blocks_is_neither_stem_nor_head() -> None:
     mlp = {"mlp.fc1.weight": (64, 16), "mlp.fc2.weight": (16, 64), "decoder.weight": (20, 16)}
     assert describe_shapes(ATTENTION_ALONE | mlp).hyperparameters["intermediate_size"] == 64
 
 
-def test_a_depthwise_convolution_in_a_block_is_no_mlp() -> None:
+def test_a_depthwise_convolution_in_a_block_is_not_an_mlp() -> None:
     block = {"conv.weight": (16, 1, 3), "attn.qkv.weight": (48, 16), "attn.proj.weight": (16, 16)}
     shapes = {f"blocks.{number}.{name}": shape for number in range(3) for name, shape in block.items()}
     assert "intermediate_size" not in describe_shapes(shapes).hyperparameters
@@ -298,7 +298,7 @@ def test_complexity_is_graded_by_the_macs_of_one_sample(macs: int, grade: str) -
         assert found.architecture.complexity == grade
 
 
-def test_complexity_is_that_of_the_forward_pass_is_saved_and_stands_beside_the_family(tmp_path: Path) -> None:
+def test_complexity_of_the_forward_pass_is_saved_and_shown_next_to_the_family(tmp_path: Path) -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 62 * 62, 4000))
     found = tg.analyze(model, input_size=(1, 3, 64, 64), mode="train", advice=False)
@@ -311,6 +311,6 @@ def test_complexity_is_that_of_the_forward_pass_is_saved_and_stands_beside_the_f
     assert tg.load(tmp_path / "run.json").architecture == found.architecture
 
 
-def test_what_was_not_run_has_no_complexity(tmp_path: Path) -> None:
+def test_a_model_that_was_not_run_has_no_complexity(tmp_path: Path) -> None:
     torch.save(nn.Linear(3, 4).state_dict(), tmp_path / "weights.pt")
     assert tg.analyze(tmp_path / "weights.pt").architecture.complexity is None

@@ -44,13 +44,13 @@ def test_parameters_are_on_meta_and_the_model_in_eval_mode() -> None:
     assert not model[1].training
 
 
-def test_a_constructor_that_looks_at_a_tensor_still_gets_its_parameters_on_meta() -> None:
+def test_a_constructor_that_reads_a_tensor_still_gets_its_parameters_on_meta() -> None:
     model: Any = build_without_weights(LooksAtScale)
     assert model.linear.in_features == 10
     assert model.linear.weight.is_meta
 
 
-def test_a_constructor_that_looks_at_its_weights_gets_real_ones() -> None:
+def test_a_constructor_that_reads_its_weights_gets_real_ones() -> None:
     model: Any = build_without_weights(LooksAtWeight)
     assert not model.linear.weight.is_meta
     assert model.norm > 0

@@ -216,7 +216,7 @@ def test_a_config_that_needs_code_of_others_leaves_the_weights(tmp_path: Path) -
     assert "needs custom code, which is never run" in a.capture.run.warnings[0]
 
 
-def test_weights_of_another_size_than_the_config_are_told(tmp_path: Path) -> None:
+def test_weights_of_another_size_than_the_config_are_reported(tmp_path: Path) -> None:
     tiny_llama().save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text()) | {"num_hidden_layers": 4}
     (tmp_path / "config.json").write_text(json.dumps(config))

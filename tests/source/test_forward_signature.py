@@ -55,7 +55,7 @@ def test_a_wrapped_forward_shows_its_own_parameters() -> None:
     assert [p.name for p in signature.positional] == ["ids"]
 
 
-def test_a_scripted_module_tells_its_schema() -> None:
+def test_a_scripted_module_gives_its_schema() -> None:
     signature = forward_signature(torch.jit.script(Two()))
     assert [(p.name, p.is_required) for p in signature.parameters] == [("x", True), ("y", True), ("scale", False)]
 

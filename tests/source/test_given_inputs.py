@@ -74,7 +74,7 @@ def test_a_dict_of_names_that_forward_lacks_is_its_one_argument() -> None:
     assert candidate.kwargs == {}
 
 
-def test_keywords_go_beside_the_inputs() -> None:
+def test_keywords_are_added_to_the_inputs() -> None:
     x, y = torch.zeros(1, 4), torch.ones(1, 4)
     candidate = only(Pair(), inputs=x, kwargs={"y": y})
     assert candidate.args == (x,)

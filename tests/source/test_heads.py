@@ -102,7 +102,7 @@ def test_heads_that_are_wider_than_the_model_together_are_those_of_the_op() -> N
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:enable_nested_tensor:UserWarning")
 @pytest.mark.parametrize("kind", ["traced", "fast path"])
 def test_a_torchscript_file_shows_its_heads(tmp_path: Path, kind: str) -> None:
-    """As of DETR, which has eight heads of 32 and not four of 64."""
+    """Like DETR, which has eight heads of 32 and not four of 64."""
     model: nn.Module = nn.Transformer(WIDTH, HEADS, 2, 2, 64, batch_first=True).eval()
     if kind == "fast path":
         model = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, HEADS, 64, batch_first=True), 2).eval()
@@ -122,7 +122,7 @@ def test_without_a_run_they_stay_assumed(tmp_path: Path) -> None:
 
 
 def test_a_decoder_of_torch_is_assumed_to_have_its_eight_heads(tmp_path: Path) -> None:
-    """As the weights of DETR, 256 wide."""
+    """Like the weights of DETR, 256 wide."""
     torch.save(nn.Transformer(256, 8, 1, 1, 64, batch_first=True).state_dict(), tmp_path / "weights.pt")
     found = tg.analyze(tmp_path / "weights.pt", advice=False).architecture.hyperparameters
     assert (found["heads"], found["head_size"]) == (8, 32)

@@ -159,7 +159,7 @@ def test_a_length_for_whisper_is_that_of_its_text() -> None:
     }
 
 
-def test_keywords_without_tensors_are_kept_beside_the_inferred_inputs(run: Callable[..., Any]) -> None:
+def test_keywords_without_tensors_are_kept_with_inferred_inputs(run: Callable[..., Any]) -> None:
     model = build("BertModel", "BertConfig", **TEXT)
     candidate = next(candidate_inputs(model, kwargs={"output_hidden_states": True}))
     assert shapes(Candidate((), {"input_ids": candidate.kwargs["input_ids"]}, None)) == {"input_ids": (1, 128)}

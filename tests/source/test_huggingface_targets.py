@@ -119,7 +119,7 @@ def test_a_config_with_remote_code_for_a_known_architecture_is_built_from_the_kn
 
 
 @pytest.mark.parametrize("text", ["{", "[1, 2]"])
-def test_a_config_that_is_no_json_object_is_a_target_error(tmp_path: Path, text: str) -> None:
+def test_a_config_must_be_a_json_object(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(TargetError, match="config"):
         resolve(f"hf:{tmp_path}")

@@ -10,7 +10,7 @@ import torch
 import torchvision
 from torch import nn
 
-from torchgauge.source import Shape, building, state_shapes
+from torchgauge.source import Recipe, Shape, state_shapes
 from torchgauge.source.identify import Match, candidates, identify
 
 TIMM = (
@@ -102,7 +102,7 @@ def test_the_name_of_the_file_chooses_between_twins() -> None:
         pytest.param("torchvision:ssdlite320_mobilenet_v3_large", marks=pytest.mark.slow),
     ],
 )
-def test_another_number_of_classes_is_no_other_model(target: str) -> None:
+def test_another_number_of_classes_is_the_same_model(target: str) -> None:
     registry, _, name = target.partition(":")
     shapes = (timm_shapes if registry == "timm" else torchvision_shapes)(name, num_classes=7)
     match = found(shapes)
@@ -111,7 +111,7 @@ def test_another_number_of_classes_is_no_other_model(target: str) -> None:
     assert state_shapes(match.recipe.build()) == shapes
 
 
-def test_other_channels_and_sizes_of_images_are_no_other_model() -> None:
+def test_other_channels_and_image_sizes_are_the_same_model() -> None:
     shapes = timm_shapes("vit_tiny_patch16_224", in_chans=1, img_size=320, num_classes=10)
     match = found(shapes)
     assert match.target == "timm:vit_tiny_patch16_224"
@@ -139,13 +139,13 @@ def test_a_head_of_the_users_own_is_left_out_and_said_so() -> None:
 
 
 @pytest.mark.parametrize("lead", ["module.", "model.", "state_dict.", "model.module.", "net.encoder.backbone."])
-def test_what_stands_before_all_names_is_no_part_of_them(lead: str) -> None:
+def test_a_common_prefix_is_ignored(lead: str) -> None:
     shapes = {lead + name: shape for name, shape in timm_shapes("test_vit").items()}
     assert found(shapes).target == "timm:test_vit"
 
 
 @pytest.mark.parametrize(("own", "copy"), [("model.", "model_ema."), ("", "ema."), ("module.", "ema.module.")])
-def test_a_moving_average_beside_the_model_does_not_confuse(own: str, copy: str) -> None:
+def test_a_moving_average_next_to_the_model_is_ignored(own: str, copy: str) -> None:
     plain = timm_shapes("test_vit")
     shapes = {lead + name: shape for lead in (copy, own) for name, shape in plain.items()} | {"n_averaged": ()}
     assert found(shapes).target == "timm:test_vit"
@@ -156,7 +156,7 @@ def test_the_figures_of_a_moving_average_alone_are_those_of_the_model() -> None:
 
 
 @pytest.mark.parametrize("every", [60, pytest.param(1, marks=pytest.mark.slow)])
-def test_one_tensor_more_less_or_of_another_shape_or_name_is_no_match(every: int) -> None:
+def test_one_tensor_more_less_or_of_another_shape_or_name_does_not_match(every: int) -> None:
     shapes = timm_shapes("test_vit")
     for name, shape in list(shapes.items())[::every]:
         if name.startswith("head.") or name in ("patch_embed.proj.weight", "pos_embed"):
@@ -169,14 +169,14 @@ def test_one_tensor_more_less_or_of_another_shape_or_name_is_no_match(every: int
 
 
 @pytest.mark.parametrize("shape", [(64, 3, 8, 8), (48, 3, 16, 16), (64, 3, 16)])
-def test_a_stem_of_another_kernel_or_width_is_no_match(shape: Shape) -> None:
+def test_a_stem_of_another_kernel_or_width_does_not_match(shape: Shape) -> None:
     shapes = timm_shapes("test_vit")
     assert shapes["patch_embed.proj.weight"] == (64, 3, 16, 16)
     assert identify(shapes | {"patch_embed.proj.weight": shape}) is None
 
 
 def test_nothing_is_built_for_an_unknown_state_dict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building.Recipe, "build", lambda recipe: pytest.fail(f"{recipe.name} was built"))
+    monkeypatch.setattr(Recipe, "build", lambda recipe: pytest.fail(f"{recipe.name} was built"))
     layers = {f"encoder.block{i}.conv{j}.weight": (8 * i, 8 * j, 3, 3) for i in range(1, 9) for j in range(1, 5)}
     assert identify(layers) is None
     assert candidates(layers) == []

@@ -19,12 +19,12 @@ from torchgauge.source.identify import (
     other_classes,
     rank_vocabularies,
     score_definition,
+    search_entrypoints,
     search_transformers,
     spells,
     timm_entrypoints,
     vocabulary,
 )
-from torchgauge.source.identify.search import search
 
 
 def on_meta(build: Any, *args: Any, **kwargs: Any) -> nn.Module:
@@ -50,17 +50,17 @@ def test_a_transformers_class_is_found_by_the_words_of_its_code() -> None:
     assert match.target == "hf:GPT2LMHeadModel"
 
 
-def test_one_tensor_more_or_of_another_shape_is_no_match() -> None:
+def test_one_tensor_more_or_of_another_shape_does_not_match() -> None:
     shapes = state_shapes(on_meta(timm.create_model, "test_vit"))
     entrypoints = [entry for entry in timm_entrypoints() if entry.target == "timm:test_vit"]
-    assert len(search(shapes, entrypoints, Budget(builds=1))) == 1
-    assert search(shapes | {"blocks.0.extra.weight": (3, 3)}, entrypoints, Budget(builds=1)) == []
-    assert search(shapes | {"norm.weight": (63,)}, entrypoints, Budget(builds=1)) == []
+    assert len(search_entrypoints(shapes, entrypoints, Budget(builds=1))) == 1
+    assert search_entrypoints(shapes | {"blocks.0.extra.weight": (3, 3)}, entrypoints, Budget(builds=1)) == []
+    assert search_entrypoints(shapes | {"norm.weight": (63,)}, entrypoints, Budget(builds=1)) == []
 
 
 def test_a_spent_budget_ends_the_search() -> None:
     shapes = state_shapes(on_meta(timm.create_model, "test_vit"))
-    assert search(shapes, timm_entrypoints(), Budget(builds=0)) == []
+    assert search_entrypoints(shapes, timm_entrypoints(), Budget(builds=0)) == []
 
 
 def test_the_vocabulary_of_code_has_attributes_texts_and_stems() -> None:
@@ -70,7 +70,7 @@ def test_the_vocabulary_of_code_has_attributes_texts_and_stems() -> None:
     assert not spells(names, "conv2")
 
 
-def test_of_two_that_spell_all_words_the_one_with_less_besides_comes_first() -> None:
+def test_of_two_full_matches_the_one_with_fewer_other_words_comes_first() -> None:
     words = frozenset({"conv", "fc"})
     vocabularies = {
         "large": frozenset({"conv", "fc", "a", "b", "c"}),

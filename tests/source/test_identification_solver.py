@@ -27,6 +27,7 @@ from torchgauge.source.identify import (
     pattern_of,
     pattern_sum,
     spacings,
+    spellings,
     stage_lists,
     starting_settings,
     switches,
@@ -35,7 +36,6 @@ from torchgauge.source.identify import (
     with_width,
     without,
 )
-from torchgauge.source.identify.outline import spellings
 
 
 def layers(*kinds: str) -> dict[str, Shape]:
@@ -58,7 +58,7 @@ def test_the_sum_of_names_is_the_same_for_any_depth_and_for_no_others() -> None:
     assert pattern_of("0.h2.10.w.3") == "#.h2.#.w.#"
 
 
-def test_a_sketch_tells_how_much_two_sets_of_names_share() -> None:
+def test_a_sketch_estimates_the_overlap_of_two_sets_of_names() -> None:
     names = [f"name{i}" for i in range(10)]
     sketch = Sketch.of(names)
     assert Sketch.from_text(sketch.to_text()) == sketch
@@ -81,7 +81,7 @@ def test_an_outline_counts_tensors_members_and_patterns() -> None:
     assert outline.wrong(outline) == {}
 
 
-def test_an_outline_tells_what_another_has_wrong() -> None:
+def test_an_outline_lists_the_differences_of_another() -> None:
     wrong = Outline.of(layers("d", "m")).wrong(Outline.of(layers("d", "d") | {"extra": (1,)}))
     assert wrong["layers.#.up.weight", NAMED] == (2, 1)
     assert wrong["layers.1.gate.weight", 0] == (None, 2)
@@ -181,7 +181,7 @@ def test_lists_by_layer_follow_a_depth_that_the_config_refuses() -> None:
     assert len(transformers.GPTNeoModel(config).h) == 5
 
 
-def test_what_a_config_refuses_is_no_answer() -> None:
+def test_settings_that_a_config_refuses_are_skipped() -> None:
     config = configured(transformers.Mamba2Config, {"hidden_size": 64})
     assert config.hidden_size == 64
     assert not is_accepted(config)
@@ -221,7 +221,7 @@ def test_lists_of_stages_are_cut_and_drawn_out_together() -> None:
     assert next(iter(stage_lists(config, {4: 5})))["depths",] == [1, 2, 3, 4, 4]
 
 
-def test_each_part_of_a_model_has_a_guess_of_its_own() -> None:
+def test_each_part_of_a_model_has_its_own_guess() -> None:
     parts = {
         "text_config": GROUPED | {"model_type": "llama"},
         "vision_config": IMAGE | {"model_type": "clip_vision_model"},

@@ -90,7 +90,7 @@ def test_a_listed_model_builds_to_its_fingerprint(entry: Known) -> None:
     assert entry in candidates(shapes)
 
 
-def test_what_stands_before_all_names_is_stripped_part_by_part() -> None:
+def test_a_common_prefix_is_stripped_part_by_part() -> None:
     plain = {"a.b.weight": (1,), "a.c.weight": (2,)}
     assert list(strip_prefixes(plain)) == [plain, {"b.weight": (1,), "c.weight": (2,)}]
     assert list(strip_prefixes({"x": (1,), "y.z": (2,)})) == [{"x": (1,), "y.z": (2,)}]

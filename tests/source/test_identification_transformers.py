@@ -44,7 +44,7 @@ def test_another_family_is_found_with_its_sizes(name: str, tmp_path: Path) -> No
     check(name, MORE_FAMILIES[name], tmp_path)
 
 
-def test_the_same_tensors_are_told_and_the_name_of_the_file_chooses(tmp_path: Path) -> None:
+def test_models_with_the_same_tensors_are_listed_and_the_file_name_decides(tmp_path: Path) -> None:
     shapes = stored(build("MistralForCausalLM", GROUPED), tmp_path)
     plain = found(shapes)
     assert plain.target == "hf:LlamaForCausalLM"
@@ -73,13 +73,13 @@ def test_tied_words_count_once_however_they_are_stored(tmp_path: Path) -> None:
     assert tg.analyze(str(tmp_path / "apart.safetensors"), seq=8).totals.params == params + 333 * 64
 
 
-def test_heads_that_shapes_leave_open_are_told(tmp_path: Path) -> None:
+def test_heads_not_determined_by_shapes_are_reported(tmp_path: Path) -> None:
     match = found(stored(build("BertModel", TEXT), tmp_path))
     assert match.assumed == {"heads": 2, "head_size": 32}
     assert "heads 2, head_size 32" in match.describe()
 
 
-def test_heads_that_shapes_show_are_no_assumption(tmp_path: Path) -> None:
+def test_heads_determined_by_shapes_are_not_assumed(tmp_path: Path) -> None:
     match = found(stored(build("DeepseekV3ForCausalLM", HARD_FAMILIES["DeepseekV3ForCausalLM"]), tmp_path))
     assert match.assumed == {"experts_per_token": 8}
     assert config_of(match).num_attention_heads == LATENT["num_attention_heads"]
@@ -90,7 +90,7 @@ def test_one_norm_over_all_heads_says_nothing_about_them(tmp_path: Path) -> None
     assert list(match.assumed) == ["heads", "head_size", "kv_heads"]
 
 
-def test_what_no_tensor_shows_is_told_as_the_default_it_is(tmp_path: Path) -> None:
+def test_settings_that_no_tensor_determines_are_reported_as_defaults(tmp_path: Path) -> None:
     described = found(stored(build("LlamaForCausalLM", GROUPED), tmp_path)).describe()
     config, names = found(stored(build("LlamaForCausalLM", GROUPED), tmp_path)).defaults
     assert (config, set(names)) == (
@@ -105,7 +105,7 @@ def test_layers_that_share_their_tensors_are_as_many_as_by_default(tmp_path: Pat
     assert match.assumed["depth"] == config_of(match).num_hidden_layers == 12
 
 
-def test_the_states_of_groups_that_shapes_leave_open_are_told(tmp_path: Path) -> None:
+def test_state_groups_not_determined_by_shapes_are_reported(tmp_path: Path) -> None:
     match = found(stored(build("Mamba2ForCausalLM", HARD_FAMILIES["Mamba2ForCausalLM"]), tmp_path))
     assert match.assumed == {"state_size": 48, "state_groups": 1}
 
@@ -121,7 +121,7 @@ def test_bare_weights_of_a_hard_family_cost_what_the_model_does(name: str, tmp_p
     assert (bare.totals.macs, bare.totals.active_params) == (live.totals.macs, live.totals.active_params)
 
 
-def test_tensors_that_a_class_leaves_unused_are_told(tmp_path: Path) -> None:
+def test_tensors_that_a_class_leaves_unused_are_reported(tmp_path: Path) -> None:
     shapes = stored(build("DeepseekV3ForCausalLM", HARD_FAMILIES["DeepseekV3ForCausalLM"]), tmp_path)
     more = {"model.layers.61.eh_proj.weight": (64, 128), "model.layers.61.enorm.weight": (64,)}
     match = found(shapes | more)
@@ -173,7 +173,7 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize(
     "change", ["one more", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CHANGES)[1:])]
 )
-def test_one_tensor_more_or_less_or_of_another_shape_is_no_match(change: str, tmp_path: Path) -> None:
+def test_one_tensor_more_or_less_or_of_another_shape_does_not_match(change: str, tmp_path: Path) -> None:
     shapes = stored(build("LlamaForCausalLM", GROUPED), tmp_path)
     assert identify(shapes) is not None
     assert identify(CHANGES[change](shapes)) is None

@@ -14,7 +14,7 @@ from torchgauge.errors import TargetError, UnpicklingWarning
 
 
 class FrozenNorm(nn.Module):
-    """As torchvision's `FrozenBatchNorm2d`: its weight and bias are buffers, which no name tells."""
+    """Like torchvision's `FrozenBatchNorm2d`: its weight and bias are buffers, which the names do not show."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def test_without_code_a_frozen_norm_counts_as_parameters(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "model.", "module.model."])
-def test_code_tells_modules_and_roles(tmp_path: Path, prefix: str) -> None:
+def test_the_code_determines_modules_and_roles(tmp_path: Path, prefix: str) -> None:
     scan = tg.scan_weights(save(tmp_path, prefix), code=Net())
     assert scan.totals.params == scan.totals.logical_params == WEIGHTS
     assert [(row.name.removeprefix(prefix), row.role, row.module, row.module_type) for row in scan.weights] == [
@@ -79,7 +79,7 @@ def test_the_optimizer_belongs_to_no_module(tmp_path: Path) -> None:
     assert [(row.module, row.module_type) for row in rows if row.role == "optimizer"] == [(None, None)]
 
 
-def test_tensors_that_only_one_side_has_are_told(tmp_path: Path) -> None:
+def test_tensors_that_only_one_side_has_are_reported(tmp_path: Path) -> None:
     path = save(tmp_path)
     state = torch.load(path)
     torch.save({name: state[name] for name in state if name != "inner.bias"} | {"extra": torch.ones(1)}, path)

@@ -47,7 +47,7 @@ def first(model: nn.Module, **options: Any) -> Candidate:
         (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(1, 1)), (1, 3, 224, 224)),
     ],
 )
-def test_the_first_layer_tells_the_shape(model: nn.Module, shape: tuple[int, ...]) -> None:
+def test_the_first_layer_determines_the_shape(model: nn.Module, shape: tuple[int, ...]) -> None:
     assert shapes(first(model)) == [shape]
 
 

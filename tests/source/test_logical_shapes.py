@@ -57,7 +57,7 @@ def test_packed_weights_have_the_shapes_of_plain_ones(tmp_path: Path) -> None:
         assert shapes(path) == {name: tuple(weight.shape) for name, weight in plain.items()}
 
 
-def test_blocks_of_four_bits_stand_for_experts_the_other_way_round(tmp_path: Path) -> None:
+def test_blocks_of_four_bits_are_transposed_experts(tmp_path: Path) -> None:
     blocks, scales = (torch.zeros(size, dtype=torch.uint8) for size in ((4, 192, 2, 16), (4, 192, 2)))
     name = "model.layers.0.mlp.experts.gate_up_proj"
     path = saved(tmp_path / "m.safetensors", {f"{name}_blocks": blocks, f"{name}_scales": scales})

@@ -114,6 +114,6 @@ def test_the_models_tensors_have_their_names_without_containers() -> None:
     }
 
 
-def test_strangers_beside_a_bare_state_dict_are_left_out() -> None:
+def test_other_tensors_in_a_bare_state_dict_are_ignored() -> None:
     index = Index("f.pt", "torch", ("f.pt",), (entry("a.weight"), entry("ema.a.weight", Role.OTHER)))
     assert list(model_entries(index)) == ["a.weight"]

@@ -52,6 +52,6 @@ def test_an_unknown_type_is_a_usage_error_with_the_closest_names() -> None:
         parse_dtype("zzz")
 
 
-def test_a_name_of_torch_that_is_no_type_is_refused() -> None:
+def test_a_torch_name_that_is_not_a_dtype_is_refused() -> None:
     with pytest.raises(UsageError):
         parse_dtype("nn")

@@ -93,7 +93,7 @@ def test_a_live_model_is_its_own_source() -> None:
     assert (source.record.name, source.record.kind) == ("Sequential", "module")
 
 
-def test_loading_leaves_the_search_path_as_it_was(file: Path) -> None:
+def test_loading_leaves_the_search_path_unchanged(file: Path) -> None:
     before, finders = list(sys.path), list(sys.meta_path)
     resolve(f"{file}:Net")
     with pytest.raises(TargetError):
@@ -194,7 +194,7 @@ def test_a_file_or_folder_that_holds_no_model_says_what_it_is(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("text", ["model.pt", "weights/model", "./a.safetensors"])
-def test_a_file_that_is_not_there_is_told_as_such(text: str) -> None:
+def test_a_missing_file_is_reported(text: str) -> None:
     with pytest.raises(TargetError, match=f"there is no file '{text}'"):
         resolve(text)
 

@@ -19,7 +19,7 @@ torch.ops.torchvision.qnms
 SCRIPT = """
 import importlib.util, sys, warnings
 import torch
-from torchgauge.source import packages as ops
+import torchgauge.source as ops
 
 search_path, sys.path = sys.path, [p for p in sys.path if "site-packages" not in p and p != sys.argv[1]]
 with warnings.catch_warnings():
@@ -32,7 +32,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("error")
     with ops.torchvision_importable():
         import json
-    assert not ops.torchvision_ops_are_stubs(), "defined though nobody asked for torchvision"
+    assert not ops.torchvision_ops_are_stubs(), "defined although torchvision was not imported"
     with ops.torchvision_importable():
         importlib.util.find_spec("torchvision")
 
@@ -69,14 +69,14 @@ def test_boxes_that_overlap_a_better_one_too_much_are_dropped() -> None:
     assert _suppress_non_maxima(boxes, scores, 0.7).tolist() == [3, 0, 1, 2, 4, 5]
 
 
-def test_no_boxes_are_no_boxes() -> None:
+def test_suppression_of_no_boxes_returns_none() -> None:
     assert _suppress_non_maxima(torch.zeros(0, 4), torch.zeros(0), 0.5).tolist() == []
 
 
 def test_it_agrees_with_torchvisions_own_kernel_where_that_loads() -> None:
     ops = pytest.importorskip("torchvision.ops")
     if not pytest.importorskip("torchvision.extension")._has_ops():
-        pytest.skip("torchvision's extension does not load beside this torch")
+        pytest.skip("torchvision's extension does not load with this torch")
     generator = torch.Generator().manual_seed(0)
     corners = torch.rand(200, 2, generator=generator) * 10
     boxes = torch.cat([corners, corners + torch.rand(200, 2, generator=generator) * 5], dim=1)

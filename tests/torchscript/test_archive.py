@@ -120,7 +120,7 @@ def test_an_unchanged_copy_is_read(folder: Path) -> None:
     "alias",
     ["annotate = torch.mul\n    annotate(x, 2)", "ops.quantized.run(x)", "y = x + x\n    for i in x:\n      y = y"],
 )
-def test_what_runs_while_reading_may_only_unpack(alias: str, folder: Path) -> None:
+def test_code_that_runs_while_reading_may_only_unpack(alias: str, folder: Path) -> None:
     source = f"  def __setstate__(self, x: Tensor) -> NoneType:\n    {alias}\n    return None\n"
     path = rewritten(saved(Doubles(), folder), lambda text: text + source)
     with pytest.raises(tg.FormatError, match="__setstate__"):
@@ -172,7 +172,7 @@ def test_a_graph_without_end_is_given_up(build: Any, folder: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"PK\x03\x04PTMF" + bytes(64), b"no archive at all"])
-def test_what_is_no_archive_is_said_to_be_none(content: bytes, folder: Path) -> None:
+def test_other_files_are_reported_as_not_an_archive(content: bytes, folder: Path) -> None:
     (folder / "model.pt").write_bytes(content)
     with pytest.raises(tg.FormatError, match=r"model\.pt"):
         load_torchscript(folder / "model.pt")

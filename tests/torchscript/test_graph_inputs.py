@@ -130,7 +130,7 @@ def test_a_live_script_is_named_for_the_class_it_was_made_from() -> None:
     assert (target.name, target.kind) == ("Late", "torchscript")
 
 
-def test_what_reaches_no_weight_is_said_to_be_unknown(tmp_path: Path) -> None:
+def test_an_input_that_reaches_no_weight_cannot_be_inferred(tmp_path: Path) -> None:
     class Adds(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x + 1

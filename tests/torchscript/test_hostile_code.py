@@ -86,7 +86,7 @@ ENCODED = """
 
 
 def in_another_encoding(text: str) -> str:
-    """To a reader that believes the first line, the call stands between triple quotes."""
+    """To a reader that trusts the first line, the call is inside triple quotes."""
     before, line, after = text.partition("    self.training = ")
     return f"# coding: utf-7\n{before}{ENCODED.lstrip(chr(10))}{line}{after}" if line else text
 
@@ -215,7 +215,7 @@ class PrintsInEngine(Prints):
             return self.layer(x)
 
 
-def test_what_a_file_prints_is_not_printed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_a_files_code_is_suppressed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert tg.analyze(saved(Prints(), folder)).totals.macs == 4
     found = tg.analyze(saved(PrintsInEngine(), folder))
     assert (found.capture.run.mode, found.totals.params > 0) == (None, True)
@@ -309,7 +309,7 @@ GROWING = [GrowsText, GrowsList, Replaces, Joins, Pads, ExpandsTabs, TakesApart,
 
 
 @pytest.mark.parametrize("build", GROWING)
-def test_what_grows_without_end_is_given_up(
+def test_unbounded_growth_is_stopped(
     build: Callable[[], nn.Module], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchgauge.capture.script.compiler.LOOP_LIMIT", 2000)
@@ -322,7 +322,7 @@ class FillsMemory(nn.Module):
         return x + torch.zeros(1 << 55).sum() + torch.ones(1 << 55, dtype=torch.int64).sum()
 
 
-def test_what_a_graph_makes_takes_no_memory(folder: Path) -> None:
+def test_results_of_a_graph_take_no_memory(folder: Path) -> None:
     assert tg.analyze(saved(FillsMemory(), folder), input_size=(1,)).totals.activation_bytes > 1 << 57
 
 

@@ -1,4 +1,4 @@
-"""What an archive says of itself is reported, and its names are data."""
+"""The metadata of an archive is reported, and its names are data."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_control_flow_runs_the_branches_that_are_taken() -> None:
     assert len(halvings) == 0 + 1 + 2
 
 
-def test_what_a_method_sets_on_the_model_is_forgotten() -> None:
+def test_attributes_set_by_a_method_are_restored() -> None:
     model = torch.jit.script(Branching())
     tg.analyze(model, input_size=(3, 4))
     assert model.steps == 0

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from torchgauge.checkpoint import Index, open_checkpoint
 from torchgauge.facts import Against, Drift
-from torchgauge.weights import compare_checkpoints, rows
+from torchgauge.weights import compare_checkpoints
 
 
 def stored(path: Path, tensors: dict[str, torch.Tensor]) -> Index:
@@ -36,7 +36,7 @@ def test_what_came_went_and_changed_its_shape(tmp_path: Path) -> None:
 
 
 def test_drift_has_its_closed_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BLOCK_VALUES", 1000)
+    monkeypatch.setattr("torchgauge.weights.rows.BLOCK_VALUES", 1000)
     generator = torch.Generator().manual_seed(0)
     base = torch.randn(50, 60, generator=generator)
     tuned = base.clone()

@@ -11,7 +11,6 @@ from torchgauge.facts import TensorSpec
 from torchgauge.weights import (
     Aggregate,
     Tally,
-    aggregate,
     tally_bytes,
     tensor_quantization,
     unstructured_pruning,
@@ -203,7 +202,7 @@ def test_finished_modules_hold_no_counts() -> None:
 
 
 def test_with_very_many_modules_only_the_upper_ones_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregate, "MAX_MODULES", 6)
+    monkeypatch.setattr("torchgauge.weights.aggregate.MAX_MODULES", 6)
     tensors = {f"h.{block}.{part}.w{index}": normal(2) for block in range(4) for part in "ab" for index in (1, 2)}
     assert [row["path"] for row in summary_of(tensors)["by_module"]] == ["h", "h.0", "h.1", "h.2", "h.3"]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.weights.checkpoints import assert_same, facts, write_varied
 from torchgauge.checkpoint import open_checkpoint
 from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
-from torchgauge.weights import Cluster, FileReader, LiveTensors, ScanRequest, cluster, plan, scan, stamp_files
+from torchgauge.weights import Cluster, FileReader, LiveTensors, ScanRequest, scan, stamp_files
 
 distributed = pytest.importorskip("distributed")
 
@@ -32,7 +32,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def test_two_workers_give_the_same_result_as_threads(
     local: Any, checkpoint: Path, deep: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "PIECE_BYTES", 16_384)
+    monkeypatch.setattr("torchgauge.weights.plan.PIECE_BYTES", 16_384)
     index = open_checkpoint(checkpoint)
     found = scan(index, ScanRequest(deep=deep, dask=local.scheduler_address))
     assert_same(facts(found), facts(scan(index, ScanRequest(deep=deep, threads=2))))
@@ -49,8 +49,8 @@ def test_a_failure_on_a_worker_is_one_of_the_tensor(local: Any, checkpoint: Path
 
 
 def test_a_killed_worker_costs_time_only(local: Any, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "PIECE_BYTES", 2048)
-    monkeypatch.setattr(plan, "BATCH_PIECES", 1)
+    monkeypatch.setattr("torchgauge.weights.plan.PIECE_BYTES", 2048)
+    monkeypatch.setattr("torchgauge.weights.plan.BATCH_PIECES", 1)
     index = open_checkpoint(checkpoint)
     killed: list[int] = []
 
@@ -73,7 +73,7 @@ def test_a_file_that_workers_do_not_see_is_told_before_the_work(local: Any, chec
 
 
 def test_an_address_where_nobody_answers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("torchgauge.weights.cluster.CONNECT_TIMEOUT_S", 0.3)
     silent = pytest.raises(TorchgaugeError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:1'")
     with silent, Cluster("tcp://127.0.0.1:1", FileReader({})):
         pass

@@ -8,7 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from torchgauge.weights import SMALL_ELEMENTS, ArrayRows, matrix
-from torchgauge.weights.matrix import figures, matrix_figures, operand, read_operand
+from torchgauge.weights.matrix import matrix_figures, read_operand
+
+TOLERANCE = 1e-4  # relative error of a spectral norm that is allowed
 
 RNG = np.random.default_rng(7)
 
@@ -70,7 +72,7 @@ MATRICES: dict[str, NDArray[Any]] = {
 def test_norm_stable_rank_and_condition_agree_with_the_singular_values(
     name: str, small_elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "SMALL_ELEMENTS", small_elements)
+    monkeypatch.setattr("torchgauge.weights.matrix.figures.SMALL_ELEMENTS", small_elements)
     exponent, norm, stable_rank, condition = true_norms(MATRICES[name])
     found: Any = matrix_figures(ArrayRows(name, MATRICES[name]))
     assert np.ldexp(found["spectral_norm"], -exponent) == pytest.approx(norm, rel=1e-4)
@@ -78,7 +80,7 @@ def test_norm_stable_rank_and_condition_agree_with_the_singular_values(
     assert found["condition_estimate"] == pytest.approx(condition, rel=1e-2)
     assert found["condition_is_lower_bound"] is False
     assert found["condition_note"] is None
-    assert 0 <= found["spectral_tolerance"] <= figures.TOLERANCE
+    assert 0 <= found["spectral_tolerance"] <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", MATRICES)
@@ -86,9 +88,9 @@ def test_norm_stable_rank_and_condition_agree_with_the_singular_values(
 def test_products_alone_find_the_norm_and_bound_the_condition_from_below(
     name: str, held_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "GRAM_MAX_SIDE", 0)
-    monkeypatch.setattr(figures, "SMALL_ELEMENTS", 0)
-    monkeypatch.setattr(operand, "HELD_BYTES", held_bytes)
+    monkeypatch.setattr("torchgauge.weights.matrix.figures.GRAM_MAX_SIDE", 0)
+    monkeypatch.setattr("torchgauge.weights.matrix.figures.SMALL_ELEMENTS", 0)
+    monkeypatch.setattr("torchgauge.weights.matrix.operand.HELD_BYTES", held_bytes)
     array = MATRICES[name]
     exponent, norm, stable_rank, condition = true_norms(array)
     rows = BlockedRows(array, 7)
@@ -104,7 +106,7 @@ def test_products_alone_find_the_norm_and_bound_the_condition_from_below(
 
 
 def test_the_tolerance_reported_covers_the_true_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "GRAM_MAX_SIDE", 300)
+    monkeypatch.setattr("torchgauge.weights.matrix.figures.GRAM_MAX_SIDE", 300)
     array = RNG.standard_normal((301, 330)).astype(np.float32)
     norm = np.linalg.norm(array.astype(np.float64), 2)
     found: Any = matrix_figures(ArrayRows("w", array))
@@ -113,12 +115,12 @@ def test_the_tolerance_reported_covers_the_true_error(monkeypatch: pytest.Monkey
 
 
 def test_a_restarted_basis_still_converges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "GRAM_MAX_SIDE", 0)
-    monkeypatch.setattr(figures, "SMALL_ELEMENTS", 0)
+    monkeypatch.setattr("torchgauge.weights.matrix.figures.GRAM_MAX_SIDE", 0)
+    monkeypatch.setattr("torchgauge.weights.matrix.figures.SMALL_ELEMENTS", 0)
     monkeypatch.setattr("torchgauge.weights.matrix.lanczos._MAX_BASIS", 16)
     array = RNG.standard_normal((200, 150))
     found: Any = matrix_figures(ArrayRows("w", array))
-    assert found["spectral_tolerance"] <= figures.TOLERANCE
+    assert found["spectral_tolerance"] <= TOLERANCE
     assert found["spectral_norm"] == pytest.approx(np.linalg.norm(array, 2), rel=1e-4)
 
 
@@ -129,8 +131,8 @@ def test_blocks_of_rows_give_what_the_whole_matrix_gives(
 ) -> None:
     whole: Any = matrix_figures(ArrayRows(name, MATRICES[name]), spectrum=True)
     if not is_held:
-        monkeypatch.setattr(operand, "HELD_BYTES", 0)
-        monkeypatch.setattr(operand, "PANEL_BYTES", 8 * 11 * MATRICES[name][0].size)
+        monkeypatch.setattr("torchgauge.weights.matrix.operand.HELD_BYTES", 0)
+        monkeypatch.setattr("torchgauge.weights.matrix.operand.PANEL_BYTES", 8 * 11 * MATRICES[name][0].size)
     blocked: Any = matrix_figures(BlockedRows(MATRICES[name], 7), spectrum=True)
     for key in ("spectral_norm", "stable_rank", "condition_estimate"):
         assert blocked[key] == pytest.approx(whole[key], rel=1e-5)
@@ -220,9 +222,9 @@ def test_values_that_are_not_finite_count_as_zero() -> None:
 
 def test_reading_holds_small_matrices_only(monkeypatch: pytest.MonkeyPatch) -> None:
     array = RNG.standard_normal((6, 5)).astype(np.float32)
-    monkeypatch.setattr(operand, "HELD_BYTES", array.nbytes - 1)
+    monkeypatch.setattr("torchgauge.weights.matrix.operand.HELD_BYTES", array.nbytes - 1)
     assert read_operand(ArrayRows("w", array)).held is None
-    monkeypatch.setattr(operand, "HELD_BYTES", array.nbytes)
+    monkeypatch.setattr("torchgauge.weights.matrix.operand.HELD_BYTES", array.nbytes)
     held = read_operand(BlockedRows(array, 4)).held
     assert held is not None
     assert np.array_equal(held, array)

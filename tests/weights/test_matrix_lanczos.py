@@ -91,7 +91,7 @@ def test_the_number_of_products_is_bounded() -> None:
 
 
 def test_a_small_basis_is_restarted_until_it_converges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanczos, "_MAX_BASIS", 8)
+    monkeypatch.setattr("torchgauge.weights.matrix.lanczos._MAX_BASIS", 8)
     values = np.concatenate([np.linspace(1, 2, 199), [2.2]])
     found = largest_eigenvalue(lambda vector: values * vector, 200, tolerance=1e-8)
     assert found.products > 8

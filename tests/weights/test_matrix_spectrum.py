@@ -59,7 +59,7 @@ def test_two_energies_have_the_effective_rank_of_their_entropy() -> None:
 
 
 def test_a_side_above_the_limit_has_norms_and_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MAX_SIDE", 10)
+    monkeypatch.setattr("torchgauge.weights.matrix.figures.MAX_SIDE", 10)
     found: Any = matrix_figures(ArrayRows("w", RNG.standard_normal((12, 11))), spectrum=True)
     assert found["spectrum"] is None
     assert "more than 10" in found["matrix_note"]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tests.weights.packing_files import E2M1, File, bitsandbytes, gptq, json_bytes, pack_awq, pack_bytes, pack_words
 from torchgauge.weights.packings import dequantized_figures, find_packing, unpack
-from torchgauge.weights.packings import packing as layouts
 
 
 def values_of(file: File, name: str) -> NDArray[np.float32]:
@@ -35,7 +34,7 @@ def test_blocks_are_bounded_and_their_cuts_do_not_show(monkeypatch: pytest.Monke
     monkeypatch.setattr("torchgauge.weights.packings.bitsandbytes.BLOCK_VALUES", 1024)
     np.testing.assert_array_equal(values_of(file, "w"), expected)
     assert file.largest_read <= 1024
-    monkeypatch.setattr(layouts, "BLOCK_VALUES", 256)
+    monkeypatch.setattr("torchgauge.weights.packings.packing.BLOCK_VALUES", 256)
     other, values = gptq(3)
     np.testing.assert_array_equal(values_of(other, "q.qweight"), values)
 

@@ -15,7 +15,6 @@ from torchgauge.weights import (
     FileReader,
     Piece,
     make_batches,
-    plan,
     plan_checkpoint,
     plan_tensor,
     read_piece,
@@ -78,7 +77,7 @@ def view_of(tensor: torch.Tensor, view: torch.Tensor, tmp_path: Path) -> Entry:
 def test_a_view_with_gaps_gives_each_of_its_values(
     view: object, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "PIECE_BYTES", limit)
+    monkeypatch.setattr("torchgauge.weights.plan.PIECE_BYTES", limit)
     tensor = torch.arange(60 * 32, dtype=torch.int32).reshape(60, 32)
     seen = view(tensor)  # type: ignore[operator]
     found = plan_tensor(view_of(tensor, seen, tmp_path))

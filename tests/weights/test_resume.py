@@ -15,8 +15,7 @@ from safetensors.torch import save_file
 from tests.weights.checkpoints import assert_same, exact, write_varied
 from torchgauge.advise import recommend
 from torchgauge.checkpoint import Index, open_checkpoint
-from torchgauge.weights import Batch, Journal, ScanRequest, journal, journal_path, plan, stamp_files, tally_batch
-from torchgauge.weights import scanner as scan
+from torchgauge.weights import Batch, Journal, ScanRequest, journal_path, scan, stamp_files, tally_batch
 
 KEPT = ScanRequest(journal=True)
 RESUMED = ScanRequest(journal=True, resume=True)
@@ -25,7 +24,7 @@ RESUMED = ScanRequest(journal=True, resume=True)
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(journal, "WRITE_AFTER_S", 0.0)
+    monkeypatch.setattr("torchgauge.weights.journal.WRITE_AFTER_S", 0.0)
     return tmp_path / "cache"
 
 
@@ -48,7 +47,7 @@ def scan_until(index: Index, count: int, request: ScanRequest = KEPT) -> None:
             raise InterruptedScanError
 
     with pytest.raises(InterruptedScanError):
-        scan.scan(index, request, on_row=on_row)
+        scan(index, request, on_row=on_row)
 
 
 def journals(cache: Path) -> list[Path]:
@@ -58,11 +57,11 @@ def journals(cache: Path) -> list[Path]:
 @pytest.mark.parametrize("count", [1, 4, 9])
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_broken_scan_goes_on_and_ends_with_the_same_bits(index: Index, count: int, deep: bool, cache: Path) -> None:
-    undisturbed = scan.scan(index, ScanRequest(deep=deep))
+    undisturbed = scan(index, ScanRequest(deep=deep))
     scan_until(index, count, ScanRequest(journal=True, deep=deep))
     (path,) = journals(cache)
     assert len(path.read_text().splitlines()) == count
-    resumed = scan.scan(index, ScanRequest(journal=True, resume=True, deep=deep))
+    resumed = scan(index, ScanRequest(journal=True, resume=True, deep=deep))
     assert exact(resumed) == exact(undisturbed)
     assert resumed.resumed == count
     assert journals(cache) == []
@@ -77,15 +76,15 @@ def test_finished_tensors_are_not_read_again(index: Index, monkeypatch: pytest.M
         read.extend(piece.tensor for piece in batch.pieces)
         return original(reader, batch)
 
-    monkeypatch.setattr(scan, "tally_batch", watched)
-    found = scan.scan(index, RESUMED)
+    monkeypatch.setattr("torchgauge.weights.scanner.tally_batch", watched)
+    found = scan(index, RESUMED)
     assert len(found.rows) == len(index.entries)
     assert len(set(read)) == len([entry for entry in index.entries if entry.elements]) - 5
 
 
 def test_without_resume_a_leftover_is_discarded(index: Index, cache: Path) -> None:
     scan_until(index, 5)
-    assert scan.scan(index, KEPT).resumed == 0
+    assert scan(index, KEPT).resumed == 0
     assert journals(cache) == []
 
 
@@ -93,9 +92,9 @@ def test_a_torn_line_is_ignored(index: Index, cache: Path) -> None:
     scan_until(index, 4)
     (path,) = journals(cache)
     path.write_bytes(path.read_bytes()[:-30])
-    resumed = scan.scan(index, RESUMED)
+    resumed = scan(index, RESUMED)
     assert resumed.resumed == 3
-    assert exact(resumed) == exact(scan.scan(index, ScanRequest()))
+    assert exact(resumed) == exact(scan(index, ScanRequest()))
 
 
 @pytest.mark.parametrize("digit", [0, 100, -40])
@@ -106,9 +105,9 @@ def test_an_edited_line_is_not_believed(index: Index, cache: Path, digit: int) -
     at = [place for place, byte in enumerate(first) if chr(byte).isdigit()][digit]
     edited = bytes([*first[:at], ord("1") if first[at] != ord("1") else ord("2"), *first[at + 1 :]])
     path.write_bytes(edited + b"".join(others))
-    resumed = scan.scan(index, RESUMED)
+    resumed = scan(index, RESUMED)
     assert resumed.resumed == 3
-    assert exact(resumed) == exact(scan.scan(index, ScanRequest()))
+    assert exact(resumed) == exact(scan(index, ScanRequest()))
 
 
 def test_a_line_of_another_scan_is_not_believed(index: Index, cache: Path) -> None:
@@ -119,7 +118,7 @@ def test_a_line_of_another_scan_is_not_believed(index: Index, cache: Path) -> No
     scan_until(index, 1)
     (other,) = [one for one in journals(cache) if one != path]
     other.write_bytes(lines)
-    assert scan.scan(index, RESUMED).resumed == 0
+    assert scan(index, RESUMED).resumed == 0
 
 
 def test_a_scan_that_breaks_again_after_a_torn_line_loses_nothing_more(index: Index, cache: Path) -> None:
@@ -127,29 +126,29 @@ def test_a_scan_that_breaks_again_after_a_torn_line_loses_nothing_more(index: In
     (path,) = journals(cache)
     path.write_bytes(path.read_bytes()[:-30])
     scan_until(index, 7, RESUMED)
-    assert scan.scan(index, RESUMED).resumed == 7
+    assert scan(index, RESUMED).resumed == 7
 
 
 def test_a_changed_file_or_another_option_is_scanned_anew(index: Index) -> None:
     scan_until(index, 5)
-    assert scan.scan(index, ScanRequest(journal=True, resume=True, deep=True)).resumed == 0
+    assert scan(index, ScanRequest(journal=True, resume=True, deep=True)).resumed == 0
     os.utime(index.path, ns=(1, 1))
-    assert scan.scan(index, RESUMED).resumed == 0
+    assert scan(index, RESUMED).resumed == 0
 
 
 def test_a_large_tensor_goes_on_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    monkeypatch.setattr(plan, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(scan, "_PIECES_PER_JOURNAL_ENTRY", 3)
+    monkeypatch.setattr("torchgauge.weights.plan.PIECE_BYTES", 1000)
+    monkeypatch.setattr("torchgauge.weights.scanner._PIECES_PER_JOURNAL_ENTRY", 3)
     save_file({"large": torch.randn(20_000)}, tmp_path / "m.safetensors")
     index = open_checkpoint(tmp_path / "m.safetensors")
-    undisturbed = scan.scan(index, ScanRequest())
+    undisturbed = scan(index, ScanRequest())
 
     def stop(done: int, total: int, part: str) -> None:
         if done >= 20_000:
             raise InterruptedScanError
 
     with pytest.raises(InterruptedScanError):
-        scan.scan(index, KEPT, progress=stop)
+        scan(index, KEPT, progress=stop)
     (path,) = journals(cache)
     assert [json.loads(line.partition(" ")[2])["pieces"] for line in path.read_text().splitlines()] == [
         3,
@@ -159,7 +158,7 @@ def test_a_large_tensor_goes_on_within(tmp_path: Path, monkeypatch: pytest.Monke
         15,
         18,
     ]
-    resumed = scan.scan(index, RESUMED)
+    resumed = scan(index, RESUMED)
     assert resumed.resumed == 1
     assert exact(resumed) == exact(undisturbed)
 
@@ -169,11 +168,11 @@ def test_a_folder_that_cannot_be_written_to_costs_only_the_journal(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path / "file"))
-    assert scan.scan(index, RESUMED).failures == []
+    assert scan(index, RESUMED).failures == []
 
 
 def test_short_scans_keep_no_journal(index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "WRITE_AFTER_S", 3600.0)
+    monkeypatch.setattr("torchgauge.weights.journal.WRITE_AFTER_S", 3600.0)
     scan_until(index, 5)
     assert journals(cache) == []
 
@@ -231,7 +230,7 @@ def test_a_killed_process_leaves_no_half_file_and_can_be_resumed(index: Index, t
     from torchgauge.cli import main
 
     assert main(["weights", index.path, "--no-deep", "--quiet", "--resume", "-o", str(target)]) == 0
-    undisturbed: dict[str, Any] = {**scan.scan(index, ScanRequest(), recommend=recommend).rows}
+    undisturbed: dict[str, Any] = {**scan(index, ScanRequest(), recommend=recommend).rows}
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert {line["name"] for line in lines} == undisturbed.keys()
     for line in lines:

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from tests.weights.checkpoints import exact, varied_tensors, write_varied
 from torchgauge.checkpoint import Entry, Index, open_checkpoint
 from torchgauge.facts import TensorSpec
-from torchgauge.weights import ScanRequest, Threads, in_order, plan, rows, scan
+from torchgauge.weights import ScanRequest, Threads, in_order, scan
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_rows_keep_the_order_of_the_index_and_come_in_that_of_the_file(tmp_path:
 def test_the_result_does_not_depend_on_the_number_of_threads(
     checkpoint: Path, deep: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "PIECE_BYTES", 4096)
+    monkeypatch.setattr("torchgauge.weights.plan.PIECE_BYTES", 4096)
     index = open_checkpoint(checkpoint)
     results = [exact(scan(index, ScanRequest(deep=deep, threads=threads))) for threads in (1, 2, 5)]
     assert results[0] == results[1] == results[2]
@@ -178,7 +178,7 @@ def test_a_tensor_of_an_unknown_type_is_left_out_by_name(tmp_path: Path) -> None
 def test_a_tensor_too_large_for_its_rows_keeps_the_figures_that_need_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MAX_READ_BYTES", 64)
+    monkeypatch.setattr("torchgauge.weights.rows.MAX_READ_BYTES", 64)
     turned = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)).T
     torch.save({"turned": turned, "small": torch.eye(3)}, tmp_path / "m.pt")
     found = scan(open_checkpoint(tmp_path / "m.pt"), ScanRequest(deep=True))

@@ -332,7 +332,7 @@ def verify_advice(
 ) -> tuple[list[AdviceRow], Plan | None]:
     """The rows of the advice and of the options with what was measured, and the plan. If verification fails as
     a whole, every row and the plan give the reason, and the analysis is still returned."""
-    from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
+    from torchgauge.measure.measuring import INTERRUPTED, clear_traceback, failure_text
     from torchgauge.measure.settings import applied
     from torchgauge.measure.subject import ready, require_device
     from torchgauge.source import load_real_model
@@ -347,7 +347,7 @@ def verify_advice(
     else:
         how: dict[str, Any] = {"device": request.device, "dtype": request.dtype, "train": request.train}
         seconds = read_budget()
-        with steps("verifying", shown=progress) as tell:
+        with steps("verifying", shown=progress) as report_progress:
             try:
                 require_device(request.device)
                 if not rows:
@@ -358,9 +358,9 @@ def verify_advice(
                     applied(settings, request.device),
                     ready(real.model, traced.candidate, **how, is_owned=real.is_owned) as subject,
                 ):
-                    return verify(Bench(subject, capture, request.train, seconds), rows, tell, setup)
+                    return verify(Bench(subject, capture, request.train, seconds), rows, report_progress, setup)
             # Building the model is the code of others, which may raise anything.
             except (Exception, SystemExit, KeyboardInterrupt) as error:
                 reason = failure_text(error)
-                let_go(error)
+                clear_traceback(error)
     return [unverified(row, reason) for row in rows], no_plan(reason)

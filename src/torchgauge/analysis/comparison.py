@@ -132,5 +132,5 @@ def _compare_values(places: list[str], progress: bool | None) -> Against | None:
         old, new = (open_checkpoint(place) for place in places)
         if max(old.stored_bytes, new.stored_bytes) > WEIGHTS_BYTES:
             return None
-        with transfer("comparing values", shown=progress) as tell:
-            return compare_checkpoints(new, old, progress=tell)
+        with transfer("comparing values", shown=progress) as report_progress:
+            return compare_checkpoints(new, old, progress=report_progress)

@@ -69,7 +69,7 @@ def fit(
     - `mode`: "inference", or "train" for forward, backward and a step of `optimizer` (a name, a class or an
       instance), with gradients set to None after it. `accumulate`: backward passes per step.
     - `loss`: a function of the output. The default is the output's `loss`, else the mean of the squares of the
-      first floating output.
+      first floating-point output.
     - `amp`: autocast, "bf16" or "fp16". `dtype`: the type of parameters and inputs.
     - `checkpoint`: recompute these in the backward pass: "blocks", a path pattern or a class.
     - `frozen`: patterns of parameter names that are not trained. `lora`: "RANK:PATTERN".
@@ -84,7 +84,7 @@ def fit(
         code=code, allow_pickle=allow_pickle, progress=progress,
     )  # fmt: skip
     if batch is not None and inputs is not None:
-        raise UsageError("batch changes inferred inputs: where inputs are given, give them with that batch")
+        raise UsageError("batch only applies to inferred inputs: pass inputs of that batch size instead")
     if execution not in EXECUTIONS:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
     sizes = list(product(parse_sizes(batch, "batch"), parse_sizes(seq, "seq")))
@@ -93,7 +93,9 @@ def fit(
         read = partial(options.read, memory_limit=memory_limit, time_limit=time_limit)
         rows = read_records(read(partial(_facts, job)), FitFacts, f"the prediction for '{target}'")
         # The largest batch and the remedies take many predictions: they are made when asked for, for all devices.
-        suggest = cache(lambda: conform(read(partial(_suggestions, job)), list[Suggestions], f"those for '{target}'"))
+        suggest = cache(
+            lambda: conform(read(partial(_suggestions, job)), list[Suggestions], f"the suggestions for '{target}'")
+        )
 
         def suggestions_of(place: int) -> Callable[[], Suggestions]:
             return lambda: suggest()[place]
@@ -165,7 +167,7 @@ class Fit(FitFacts):
 
     @property
     def remedies(self) -> list[Remedy]:
-        """Changes, each predicted anew: those that fit first, the cheapest of them first. Where no single one is
+        """Changes, each predicted again: those that fit come first, the cheapest of them first. Where no single one is
         enough, the cheapest combination that was found to fit comes before them."""
         return self._suggested["remedies"]
 
@@ -267,7 +269,7 @@ class Case:
     def suggestions(self) -> Suggestions:
         batch, seq = self.run.sizes
         replay = self.prediction.replay
-        # As if everything that is not there before the step went with the size.
+        # Assumes that all memory except that present before the step scales with the size.
         room = self.device.capacity_bytes - self.prediction.context_bytes - replay.before_bytes
         times = max(room / max(replay.reserved_bytes - replay.before_bytes, 1), 0)
         most, longest = None, None

@@ -45,7 +45,7 @@ GRAPH = "graph"
 EXECUTIONS = ("eager", GRAPH, "compiled")
 AUTO = "auto"
 # Batches that "auto" tries, until one does not fit or brings less than this.
-_MOST_BATCHES, _WORTH = 11, 1.03
+_MAX_BATCHES, _WORTH = 11, 1.03
 
 
 def forecast(
@@ -165,7 +165,7 @@ def _growing(predicted: Callable[[int | None], ForecastFacts], batch: int | None
     if batch is None:
         raise UsageError("batch='auto' needs inputs with a common batch")
     rows: list[ForecastFacts] = []
-    for size in (2**power for power in range(_MOST_BATCHES)):
+    for size in (2**power for power in range(_MAX_BATCHES)):
         row = predicted(size)
         if row.fit == "does not fit":
             break

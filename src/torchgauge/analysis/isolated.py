@@ -28,7 +28,7 @@ Found = TypeVar("Found", bound=Analysis)
 
 # A document's numbers and texts take several times its size once they are Python objects (measured: 5 to 8).
 _OBJECTS_PER_BYTE = 8
-# Modules that every reader uses besides the package `checkpoint`; none of them loads torch.
+# Modules that every reader uses in addition to the package `checkpoint`; none of them loads torch.
 _MODULES = (
     "facts.document", "report.escape", "report.registry", "report.formats.json", "source.architecture",
     "source.source", "source.state_names", "source.weight_tree",
@@ -99,7 +99,7 @@ def read_analysis(
     needs_torch: bool,
     on_row: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Found:
-    """What `job(**options)` finds, done by a process without rights."""
+    """Run `job(**options)` in a process without rights and return what it found."""
     from torchgauge.facts.document import capture_from_document
     from torchgauge.isolation import limits_for
 
@@ -146,7 +146,7 @@ def read_data(
     needs_torch: bool = False,
     mode: str | None = None,
 ) -> Any:
-    """What `job()` returns, plain data, done by a process without rights."""
+    """Run `job()` in a process without rights and return its result, plain data."""
     from torchgauge.isolation import limits_for
 
     limits = limits_for(paths, memory_limit, time_limit)
@@ -173,8 +173,8 @@ def run_reader(
     writable: Sequence[str] = (),
     services: Mapping[str, Service] | None = None,
 ) -> bytes:
-    """What `job()` returns, done by a process without rights that reads these files; `writable` are the files that this
-    process writes for it."""
+    """Run `job()` in a process without rights that reads these files, and return its result; `writable` are the files
+    that this process writes for it."""
     from torchgauge.isolation import run_isolated
 
     is_new = prepare_reader(paths, torch=torch, weights=weights)

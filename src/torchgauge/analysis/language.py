@@ -234,7 +234,7 @@ def llm(
 
         def ask(settings: Settings, points: Sequence[Point], devices: Sequence[str], *, describes: bool) -> Answer:
             question = partial(model, settings, points, devices, describes=describes)
-            return conform(read(question), Answer, "what was found in the file")
+            return conform(read(question), Answer, "the answer for the file")
 
         result = Llm(name, asked, ask, settings, partial(read, partial(_read_document, model, name, asked, settings)))
     else:
@@ -285,14 +285,20 @@ class _Model:
         from torchgauge.source.process_state import pretended_absent
 
         library = library_of(find_device(devices[0] if devices else "h200"), None)
-        with errors_as_torchgauge(stored_path(self._target)), stage("reading the model", shown=self._progress) as tell:
+        with (
+            errors_as_torchgauge(stored_path(self._target)),
+            stage("reading the model", shown=self._progress) as report_progress,
+        ):
             if self._opened is None:
                 # transformers imports scipy for losses of detectors, which takes as long as tracing the model. Once it
                 # has been imported it has found scipy, and relies on it.
                 unneeded = ("scipy",) if is_isolated() and "transformers" not in sys.modules else ()
                 with pretended_absent(*unneeded):
                     source = resolve(
-                        unwrapped(self._target), code=self._code, allow_pickle=self._allow_pickle, progress=tell
+                        unwrapped(self._target),
+                        code=self._code,
+                        allow_pickle=self._allow_pickle,
+                        progress=report_progress,
                     )
                 if source.model is None:
                     why = f" ({'; '.join(source.warnings)})" if source.warnings else ""
@@ -301,7 +307,7 @@ class _Model:
                     )
                 self._opened = source.model
             question = Question(points, devices, describes=describes, **vars(settings))
-            return answer(self._opened, question, library, tell)
+            return answer(self._opened, question, library, report_progress)
 
 
 @dataclass(frozen=True)
@@ -331,7 +337,7 @@ class Llm:
     def facts(self) -> ModelFacts:
         found = self._ask(self._settings, [], [], describes=True)
         self._warnings = list(found["warnings"])
-        return conform(found["model"], ModelFacts, f"what was found about '{self.target}'")
+        return conform(found["model"], ModelFacts, f"the answer for '{self.target}'")
 
     @property
     def _known_settings(self) -> Settings:
@@ -615,7 +621,7 @@ class Llm:
     def to_dict(self) -> LlmFacts:
         """The data of the reports. A file is opened once for all of it."""
         if self._read_document is not None:
-            return conform(self._read_document(), LlmFacts, f"what was found about '{self.target}'")
+            return conform(self._read_document(), LlmFacts, f"the answer for '{self.target}'")
         context, facts = self.context, self.facts
         counts, lengths = list(self.asked.concurrent), self.contexts()
         devices = self.asked.devices or ("h200",)
@@ -702,13 +708,13 @@ class Llm:
 
 
 # Guesses of a line before the range is halved.
-_GUESSES = 6
+_MAX_LINEAR_GUESSES = 6
 
 
 def _most(room: Callable[[int], float], limit: int, known: Iterable[int] = ()) -> int:
-    """The largest number up to a limit for which room is not negative, if it is not for the smaller ones; 0 where there
-    is none. Room is linear nearly everywhere: a line through two numbers says where to look next. `known` are numbers
-    whose room costs nothing."""
+    """The largest number up to a limit for which the room is not negative, assuming the same for all smaller ones;
+    otherwise 0. Room is almost linear: a line through two numbers gives the next one to try. For the numbers in `known`
+    the room is already computed."""
     values = {number: room(number) for number in sorted({min(number, limit) for number in known} or {1})}
     tried = 0
     while True:
@@ -718,7 +724,7 @@ def _most(room: Callable[[int], float], limit: int, known: Iterable[int] = ()) -
             return low
         guess = (low + high) // 2
         near = sorted(values, key=lambda number: min(abs(number - low), abs(number - high)))[:2]
-        if tried < _GUESSES and len(near) == 2 and values[near[0]] != values[near[1]]:
+        if tried < _MAX_LINEAR_GUESSES and len(near) == 2 and values[near[0]] != values[near[1]]:
             first, second = near
             guess = floor(first + values[first] * (second - first) / (values[first] - values[second]))
         elif high > limit:

@@ -40,7 +40,7 @@ def measurements_asked(
     from torchgauge.measure.target import MeasureOptions
 
     is_wrapped = isinstance(target, Module) and unwrap(target) is not target and not is_compiled
-    notes = (f"measured without its {type(target).__name__} around it",) if is_wrapped else ()
+    notes = (f"measured without its {type(target).__name__} wrapper",) if is_wrapped else ()
     sweeps = parse_sweeps(sweep)
     if is_compiled and any(one.key == DTYPE for one in sweeps):
         raise UsageError("a compiled model is not swept over dtype: analyse it once with each --dtype")
@@ -77,8 +77,8 @@ def measure_runs(
                 watch.at_point(subject, run, row)
 
             asked = replace(asked, at_point=at_point)
-        with steps("measuring", shown=progress) as tell:
-            measured = measure_target(source, traced, request, given, asked, tell)
+        with steps("measuring", shown=progress) as report_progress:
+            measured = measure_target(source, traced, request, given, asked, report_progress)
     return with_efficient_points(measured), watch.facts
 
 
@@ -89,7 +89,7 @@ def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:
 
     from torchgauge.cache import cache_folder
     from torchgauge.hardware import cpu_name, has_cuda
-    from torchgauge.measure.calibrate import calibrate
+    from torchgauge.measure.calibrate import calibrate_device
     from torchgauge.measure.target import device_peaks
 
     is_there = device.type == "cpu" or (device.type == "cuda" and has_cuda(device.index))
@@ -99,21 +99,23 @@ def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:
     announce(f"measuring the roof of {name} once, for some seconds (kept in {cache_folder()})", shown=progress)
     threads = f", {format_things(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
     try:
-        with stage("calibrating", shown=progress) as tell:
-            return calibrate(str(device), name, f"with torch {torch.__version__}{threads}", tell).notes
+        with stage("calibrating", shown=progress) as report_progress:
+            return calibrate_device(
+                str(device), name, f"with torch {torch.__version__}{threads}", report_progress
+            ).notes
     except TorchgaugeError as error:
         return [f"no roofline: {error}"]
 
 
 def nothing_to_run(source: Source) -> str:
-    """Why, where nothing could be run."""
+    """Why nothing could be run."""
     if source.model is not None and not source.is_inferred:
-        return "its code looks at its data and failed when it was run for real: the warnings say why"
-    reason = "there is no code to run" if source.model is None else "the code that was inferred for it fails"
+        return "its code reads tensor values and failed in a real run; see the warnings"
+    reason = "there is no code to run" if source.model is None else "the inferred code fails"
     return f"{reason}: give it with code= (--as TARGET)"
 
 
-def asked_footprint(
+def requested_footprint(
     country: str | None, intensity: float | None, pue: float | None, rate_per_s: float | None, *, profile: bool
 ) -> Footprint | None:
     if not profile and country is None and intensity is None and pue is None and rate_per_s is None:

@@ -1,5 +1,5 @@
-"""What the code of a class reads that one call of the model does not: in methods that callers use beside `forward`
-(`predict`, `encode`, `generate`), and in branches that other arguments take."""
+"""Modules and parameters that the code of a class reads although one call of the model does not: in other methods that
+callers use (`predict`, `encode`, `generate`), and in branches that other arguments take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from types import FunctionType
 _SETUP = re.compile(
     r"_*(init|reset|load|save|freeze|unfreeze|tie|copy|set_|train$|eval$|extra_repr|configure|\w*param)"
 )
-# Tables of a module by the names of what it holds.
+# The dictionaries of a module's children and parameters.
 _TABLES = ("_modules", "_parameters")
 
 
@@ -38,8 +38,8 @@ class _Method:
         return [(node, names) for node, names in found if len(names) > 1 and id(node) not in inner]
 
     def readings(self, names: list[str]) -> Iterator[ast.expr]:
-        """Where it reads what lies at these names from `self`, or at the last of them from another variable. A method
-        that does nothing but hand it out does not count."""
+        """The expressions that read the attribute at these names from `self`, or at the last name from another
+        variable. A method that only returns it does not count."""
         statements = [each for each in self.tree.body if not isinstance(each, ast.Expr)]
         for node, (root, *path) in self.reads:
             wanted = names if root == "self" else names[-1:]
@@ -81,7 +81,7 @@ def is_read_otherwise(kind: type, place: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _methods(kind: type) -> tuple[list[_Method], ...]:
-    """Those that `forward` runs whatever its arguments are, and those that neither it nor `__init__` does."""
+    """The methods that `forward` calls for any arguments, and those that neither it nor `__init__` calls."""
     known: dict[str, list[_Method]] = {}
     for base in kind.__mro__:
         for name, member in vars(base).items() if base.__module__.partition(".")[0] != "torch" else ():
@@ -144,7 +144,7 @@ def _text(node: ast.expr) -> list[str]:
 
 
 def _is_setting(path: list[str]) -> bool:
-    """Whether it goes on to an attribute that every module has, as `parameters()`, or to a layer's size."""
+    """Whether the path ends at an attribute that every module has, such as `parameters()`, or at a layer's size."""
     from torch import nn
 
     return bool(path) and path[0] != "forward" and (hasattr(nn.Module, path[0]) or path[0].endswith("_features"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchgauge.analysis.advice import ModelInMemory, Opened, check_verify, code_check, expected_times, verify_advice
 from torchgauge.analysis.isolated import needs_isolation, read_analysis
-from torchgauge.analysis.measurement import asked_footprint, complete_energy, measure_runs, measurements_asked
+from torchgauge.analysis.measurement import complete_energy, measure_runs, measurements_asked, requested_footprint
 from torchgauge.analysis.options import (
     Depth,
     chosen_device,
@@ -136,7 +136,7 @@ def analyze(
     depth = Depth.of(deep, spectrum)
     if verify:
         check_verify(advice)
-    emitted = asked_footprint(carbon, carbon_intensity, pue, carbon_rate, profile=profile)
+    emitted = requested_footprint(carbon, carbon_intensity, pue, carbon_rate, profile=profile)
     chosen_run = chosen_execution(execution, target)
     runs = Runs(inference or profile or sweep is not None, verify, chosen_run == COMPILED)
     settings, asked = None, None
@@ -159,9 +159,9 @@ def analyze(
     with errors_as_torchgauge(stored_path(target)):
         # With torch loaded a collection takes about 50 ms, and a first analysis triggers many.
         is_live = not isinstance(target, str | os.PathLike)
-        with stage("analysing", shown=progress) as tell, collector_paused() if is_live else nullcontext():
+        with stage("analysing", shown=progress) as report_progress, collector_paused() if is_live else nullcontext():
             opened = Opened(unwrapped(target), code, allow_pickle)
-            source, asked_device, pretended = open_source(opened, target, silence, device, runs, tell)
+            source, asked_device, pretended = open_source(opened, target, silence, device, runs, report_progress)
             request = Request(asked_device, given.dtype, mode == "train", source.build_real)
             capture, traced = static_run(source, given, replace(request, device=pretended))
         metered: EnergyFacts | None = None

@@ -105,8 +105,13 @@ class RunOptions:
         """The model of the target; `what` (memory, time) is predicted of it."""
         from torchgauge.source import resolve
 
-        with errors_as_torchgauge(stored_path(self.target)), stage(f"predicting {what}", shown=self.progress) as tell:
-            source = resolve(unwrapped(self.target), code=self.code, allow_pickle=self.allow_pickle, progress=tell)
+        with (
+            errors_as_torchgauge(stored_path(self.target)),
+            stage(f"predicting {what}", shown=self.progress) as report_progress,
+        ):
+            source = resolve(
+                unwrapped(self.target), code=self.code, allow_pickle=self.allow_pickle, progress=report_progress
+            )
             if source.model is None:
                 raise InputError(f"weights alone do not determine the {what} of a run: add the code (--as file.py:Net)")
             yield source.model
@@ -116,7 +121,7 @@ class RunOptions:
         return needs_isolation(self.target, self.allow_pickle)
 
     def read(self, job: Callable[[], Any], memory_limit: int | str | None, time_limit: float | None) -> Any:
-        """What `job()` returns, plain data, from a process without rights."""
+        """Run `job()` in a process without rights and return its result, plain data."""
         if self.loss is not None:
             try:
                 pickle.dumps(self.loss)

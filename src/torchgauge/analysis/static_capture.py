@@ -33,7 +33,7 @@ def static_run(source: Source, given: GivenInputs, request: Request) -> tuple[Ca
     except (ForwardError, InputError) as error:
         has_weights = source.index is not None and bool(source.index.entries)
         # A run that was given up for its length or depth says nothing about inferred inputs; a run on fake tensors may
-        # end because the model looks at its data.
+        # end because the model reads tensor values.
         is_unfit = not given.has_shapes and has_weights and not _has_cause(error, Endless, RecursionError)
         if not is_unfit and (source.index is None or not _has_cause(error, DataDependent)):
             raise

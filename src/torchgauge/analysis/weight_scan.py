@@ -72,10 +72,10 @@ def scan_weights(
     # An error of the caller's own function is not the file's.
     theirs: list[Exception] = []
     with errors_as_torchgauge(place, passing=theirs):
-        with stage("reading", shown=progress) as tell:
-            source = _open_weights(place, code, allow_pickle, tell)
+        with stage("reading", shown=progress) as report_progress:
+            source = _open_weights(place, code, allow_pickle, report_progress)
             capture = stored_capture(source)
-            other = None if against is None else _open_index(os.fspath(against), tell)
+            other = None if against is None else _open_index(os.fspath(against), report_progress)
         statistics = WeightStatistics({})
         if reads or (reads is None and other is None):
             request = depth.request(source.stored.stored_bytes)
@@ -105,8 +105,8 @@ def read_statistics(
     request = depth.request(index.stored_bytes)
     if request.deep:
         request = replace(request, heads=known_heads(architecture))
-    with transfer("reading the weights", shown=progress) as tell:
-        return scan(index, request, progress=tell, reader=live, recommend=recommend).statistics()
+    with transfer("reading the weights", shown=progress) as report_progress:
+        return scan(index, request, progress=report_progress, reader=live, recommend=recommend).statistics()
 
 
 def _scanned(
@@ -127,33 +127,35 @@ def _scanned(
                 theirs.append(error)
                 raise
 
-    with transfer("scanning", shown=progress) as tell:
-        statistics = scan(index, request, progress=tell, on_row=pass_on, recommend=recommend).statistics()
+    with transfer("scanning", shown=progress) as report_progress:
+        statistics = scan(index, request, progress=report_progress, on_row=pass_on, recommend=recommend).statistics()
     for name, _ in statistics.failures:
         pass_on(name, {})
     return statistics
 
 
-def _open_weights(place: str, code: str | torch.nn.Module | None, allow_pickle: bool, tell: Progress) -> Source:
+def _open_weights(
+    place: str, code: str | torch.nn.Module | None, allow_pickle: bool, report_progress: Progress
+) -> Source:
     """Open the weights; torch is needed only with code."""
     if code is None and not allow_pickle:
         from torchgauge.source.source import Source, stored_target
 
-        index = _open_index(place, tell)
+        index = _open_index(place, report_progress)
         return Source(None, stored_target(index, place), index=index, warnings=index.warnings)
     from torchgauge.source import resolve
     from torchgauge.source.files import open_weights
     from torchgauge.source.source import OpenOptions
 
     joined = None if code is None else resolve(code)
-    return open_weights(place, OpenOptions(place, joined, allow_pickle, tell))
+    return open_weights(place, OpenOptions(place, joined, allow_pickle, report_progress))
 
 
-def _open_index(place: str, tell: Progress) -> Index:
+def _open_index(place: str, report_progress: Progress) -> Index:
     from torchgauge.checkpoint import open_checkpoint
 
     if not os.path.exists(place):
         is_code = ":" in os.path.basename(place)
         hint = "; weights reads checkpoints: for code, use torchgauge analyze" if is_code else ""
         raise TargetError(f"there is no file '{place}'{hint}")
-    return open_checkpoint(place, progress=tell)
+    return open_checkpoint(place, progress=report_progress)

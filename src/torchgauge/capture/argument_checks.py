@@ -40,7 +40,7 @@ _NORMS = {
         "_native_batch_norm_legit_no_training", "_batch_norm_with_update", "_batch_norm_no_update",
     )
 }  # fmt: skip
-_HALVES = (torch.float16, torch.bfloat16)
+_HALF_TYPES = (torch.float16, torch.bfloat16)
 # Ops with other conditions on their arguments.
 _BY_SHAPE = frozenset(
     f"aten::{name}"
@@ -56,7 +56,7 @@ def check_call(call: FakeCall) -> None:
     if names is not None:
         arguments = call.bind()
         types = [arguments[name].dtype for name in names if isinstance(arguments.get(name), FakeTensor)]
-        mixed = call.info.name in _NORMS and types[0] in _HALVES and set(types[1:]) == {torch.float32}
+        mixed = call.info.name in _NORMS and types[0] in _HALF_TYPES and set(types[1:]) == {torch.float32}
         if len(set(types)) > 1 and not mixed:
             said = " and ".join(dtype_name(kind) for kind in dict.fromkeys(types))
             raise RuntimeError(f"{', '.join(names)} must have the same dtype, but got {said}")

@@ -19,7 +19,7 @@ from torchgauge.capture.op_call import OpCall, SomeTensor
 
 FLEX_OPS = ("higher_order::flex_attention", "higher_order::flex_attention_backward")
 # Elements of a mask that is evaluated here, which takes a few seconds.
-_MOST_EVALUATED = 1 << 30
+_MAX_MASK_ELEMENTS = 1 << 30
 
 # The content of a tensor, None where it is not known.
 ContentOf = Callable[[Tensor], Tensor | None]
@@ -80,7 +80,7 @@ def _listed(mask: BlockMask, lengths: tuple[int, int], content_of: ContentOf) ->
 def _evaluated(mask: BlockMask, lengths: tuple[int, int], content_of: ContentOf) -> int | None:
     (queries, keys), (height, width) = lengths, mask.block
     batch, heads = mask.counts.shape[:2]
-    if batch * heads * queries * keys > _MOST_EVALUATED:
+    if batch * heads * queries * keys > _MAX_MASK_ELEMENTS:
         return None
     from torch.nn.attention.flex_attention import create_mask  # loaded already: the mask was made with it
 

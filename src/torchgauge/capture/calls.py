@@ -62,7 +62,7 @@ def intercept_calls(intercept: Function) -> Iterator[None]:
 def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Iterator[None]:
     """`adopt` returns the run's tensor for a tensor of the model; script modules need it."""
     interpreter: ScriptInterpreter | None = None
-    # Where its module is not loaded, no model is one.
+    # If its module is not loaded, no model is one.
     exported_model = getattr(sys.modules.get("torchgauge.source.exported.model"), "ExportedModel", ())
 
     def exported(module: ExportedModel, *args: object, **kwargs: object) -> object:
@@ -83,7 +83,7 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
         return output
 
     def call_layer(path: str, run: Function, *args: object, **kwargs: object) -> object:
-        """A layer of torch is one line of the model's code, whatever its ops: the stack is looked at once."""
+        """All ops of a torch layer belong to one line of the model's code, so the stack is read once."""
         before = recorder.source
         if before is None:
             recorder.source = model_line() or UNKNOWN_LINE
@@ -116,7 +116,7 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
 # Python would, in place. Torch's own way compiles them, which cannot be done with fake tensors, and hides their
 # modules.
 
-# As for the loops of TorchScript: no real model repeats one so often.
+# The same limit as for loops of TorchScript: no real model repeats one so often.
 LOOP_LIMIT = 1 << 18
 
 
@@ -129,7 +129,7 @@ def branches_followed(recorder: Recorder) -> Iterator[None]:
     def cond(
         _: object, op: object, condition: object, yes: Function, no: Function, operands: Sequence[object] = ()
     ) -> object:
-        recorder.budget.spend_steps()  # where branches are nested, each is priced anew for every one around it
+        recorder.budget.spend_steps()  # where branches are nested, each is costed again for every enclosing one
         try:
             is_true = bool(condition)
         except DataDependent:

@@ -30,7 +30,7 @@ from torchgauge.source.allowed_ops import holds_foreign, is_foreign, mark_foreig
 from torchgauge.source.modules import all_modules
 
 # A model may hold a trainer, which holds a data set: beyond these limits objects are shared, not copied.
-MOST_OBJECTS = 20_000
+MAX_OBJECTS = 20_000
 LONGEST_CONTAINER = 10_000
 LARGEST_ARRAY_BYTES = 1 << 20
 
@@ -49,7 +49,8 @@ _UNUSED = frozenset(
 )
 # Dictionaries that every module has, keyed by strings.
 _REGISTRIES = frozenset(("_parameters", "_buffers", "_modules"))
-# Of the standard library's classes only those that hold other people's data: copying a logger would copy all loggers.
+# The only classes of the standard library that are copied, because they hold user data: copying a logger would copy all
+# loggers.
 _RECORDS = (types.SimpleNamespace, Namespace, UserDict, UserList)
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque, frozenset)
 _BASES: tuple[Any, ...] = (OrderedDict, defaultdict, dict, list, set, deque, types.SimpleNamespace, object)
@@ -137,7 +138,7 @@ class Copier:
                 kind = type(module)
                 if kind not in kinds:
                     self.code.add(kind)
-                    # A replica must not close, when it dies, what the original still uses.
+                    # A replica that is freed must not close resources that the original still uses.
                     harmless = {"__del__": lambda self: None}
                     copied = type(kind.__name__, (kind,), harmless) if hasattr(kind, "__del__") else kind
                     kinds[kind] = _base_of(kind), copied
@@ -168,7 +169,7 @@ class Copier:
                 if kind is OrderedDict and not value:
                     target[name] = OrderedDict()
                 elif kind is dict and name in _REGISTRIES:
-                    # Most of what is copied: where tensors are shared, parameters and buffers need no copy each.
+                    # Most objects: if tensors are shared, parameters and buffers are not copied.
                     is_shared = self._tensor is None and _TENSORS.issuperset(map(type, value.values()))
                     target[name] = dict(value) if is_shared else {key: self.copy(e) for key, e in value.items()}
                 elif kind is set and name == "_non_persistent_buffers_set":  # names
@@ -232,7 +233,7 @@ class Copier:
         # An object without state is a sentinel, known by its identity.
         has_state = bool(getattr(value, "__dict__", None)) or bool(slots(type(value)))
         self.objects += 1
-        if not has_state or self.objects > MOST_OBJECTS:
+        if not has_state or self.objects > MAX_OBJECTS:
             return value
         duplicate = self._note(value, _blank(type(value)))
         self._fill(duplicate, value)
@@ -244,7 +245,7 @@ class Copier:
         def moved(item: object) -> object:
             if isinstance(item, tuple):
                 return tuple(map(moved, item))
-            # Of a module that is gone the reference is dead: it stays so.
+            # The reference to a freed module is dead and stays dead.
             hooks = item() if type(item) is weakref.ref else None
             return item if hooks is None else weakref.ref(self.copy(hooks))
 
@@ -253,8 +254,8 @@ class Copier:
         return duplicate
 
     def _function(self, value: types.FunctionType) -> types.FunctionType:
-        """A function that an object holds, over copies of what it closes over; itself where that makes no difference:
-        functions are known by their identity (`self.activation is F.relu`)."""
+        """A function that an object holds, over copies of its closure; the function itself if that makes no difference,
+        because models compare functions by identity (`self.activation is F.relu`)."""
         if value.__closure__ is None and value.__defaults__ is None and value.__kwdefaults__ is None:
             return value
         self._copies[id(value)] = value  # where it closes over itself

@@ -79,14 +79,14 @@ def step_errors(recorder: Recorder) -> Iterator[None]:
         raise ForwardError(f"the {recorder.phase} step raised: {first_line(error)}") from error
 
 
-def let_go(error: BaseException | None, seen: set[int] | None = None) -> None:
+def clear_traceback(error: BaseException | None, seen: set[int] | None = None) -> None:
     """Empty the frames that an error, and those behind it, came through: they hold the tensors of the run."""
     seen = set() if seen is None else seen
     if error is not None and id(error) not in seen:
         seen.add(id(error))
         traceback.clear_frames(error.__traceback__)
-        let_go(error.__cause__, seen)
-        let_go(error.__context__, seen)
+        clear_traceback(error.__cause__, seen)
+        clear_traceback(error.__context__, seen)
 
 
 def _describe(structure: object) -> str:

@@ -1,7 +1,7 @@
 """The run on fake tensors: every op the model calls is answered from metadata, its cost recorded, nothing computed.
 
 Exceptions are small tensors whose content is known (constants, given integer inputs, results computed from them):
-models look at their masks and positions, so those are computed for real as well (`values.py`).
+models read their masks and positions, so those are computed for real as well (`values.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchgauge.capture.argument_checks import INDEXING, check_call, check_indic
 from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
 from torchgauge.capture.copier import Copier
 from torchgauge.capture.fake_tensor import (
-    MADE_UP,
+    INFERRED_INPUT,
     WORKS_ON_SPARSE,
     Census,
     DataDependent,
@@ -60,8 +60,8 @@ _SEQUENCES = frozenset((list, tuple, torch.Size))
 _PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 # Ops with meta kernels; what others raise for a tensor without data says nothing about the model.
 _OWN = ("aten::", "prims::", "prim::", "torchvision::", "higher_order::", "quantized::", "_quantized::")
-# Of a tensor that the model reaches outside its own modules and asks the memory of; a larger one needs a real run.
-_MOST_LENT_BYTES = 64 << 20
+# Maximum size of a tensor outside the model's modules whose memory the model asks for; a larger one needs a real run.
+_MAX_LENT_BYTES = 64 << 20
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _dispatch_mode = torch._C._get_dispatch_mode
 
@@ -90,13 +90,15 @@ class FakeRun(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Else torch wraps every call to keep its compiler out, which costs 5 µs an op and a second at the first."""
+        """Otherwise torch wraps every call to exclude its compiler, which costs 5 µs per op and a second at the
+        first."""
         return False
 
     def __init__(self, recorder: Recorder, device: torch.device, *, assume: bool = False, strict: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         if device.type == "cuda" and not torch.cuda.is_available():
-            # As torch's own fake mode does: else making a tensor there starts the driver before any mode is asked.
+            # As in torch's own fake mode: otherwise creating a tensor there starts the driver before any mode is
+            # called.
             self._mode_key = _FAKE
             ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
             if ensure is not None:  # torch 2.6 does without
@@ -115,7 +117,7 @@ class FakeRun(TorchDispatchMode):
         self._adopted: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._held = Ledger()  # theirs: no part of the live memory
         self._lent: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        # Of flex attention by its mask, which is kept, so that no other gets its id.
+        # Counts of flex attention by its mask, which is kept alive so that no other object gets its id.
         self._scores: dict[PlanKey, tuple[torch.Tensor, int | None]] = {}
 
     def adopt(self, tensor: torch.Tensor, *, name: str = "", dtype: torch.dtype | None = None) -> FakeTensor:
@@ -154,7 +156,7 @@ class FakeRun(TorchDispatchMode):
         spec = self._spec(tensor, dtype)
         fake = make_fake(spec, Storage(spec.nbytes, self.recorder.ledger))
         self._know(fake, values.constant(self.knowledge, tensor, floats=False))
-        fake.storage_.assumed = "" if self._strict else MADE_UP
+        fake.storage_.assumed = "" if self._strict else INFERRED_INPUT
         self._adopted[id(tensor)] = (tensor, fake)
         return fake
 
@@ -168,7 +170,7 @@ class FakeRun(TorchDispatchMode):
         """A copy of a real tensor, the same every time, whose memory the model may have."""
         lent = self._lent.get(id(tensor))
         if lent is None:
-            if tensor.nbytes > _MOST_LENT_BYTES:
+            if tensor.nbytes > _MAX_LENT_BYTES:
                 raise DataDependent("memory of a tensor", self.recorder.path)
             with torch._C._DisableTorchDispatch():
                 lent = self._lent[id(tensor)] = (tensor, tensor.detach().clone())
@@ -179,7 +181,7 @@ class FakeRun(TorchDispatchMode):
         self._adopted.clear()
         self._lent.clear()
         self._scores.clear()
-        self.recorder.let_go()
+        self.recorder.clear_traceback()
         return Census(self.recorder.ledger, self._held)
 
     def mark(self, tensor: torch.Tensor, origin: int) -> int:
@@ -202,7 +204,7 @@ class FakeRun(TorchDispatchMode):
 
     def note_assumption(self, read: Iterable[FakeTensor]) -> None:
         """The model reads values; say what they rest on where they were assumed."""
-        if (assumption := values.assumption_of(read)) not in ("", MADE_UP):
+        if (assumption := values.assumption_of(read)) not in ("", INFERRED_INPUT):
             self.recorder.warn(assumption)
             self.recorder.has_read_assumed_values = True
 
@@ -297,7 +299,7 @@ class FakeRun(TorchDispatchMode):
         self._replay(self._planner.plan(fake_call, inferred=()), fake_call.tensors)
 
     def _computed_scores(self, call: FakeCall) -> int | None:
-        """Of a flex attention; layers that share a mask share the count."""
+        """The number of scores that a flex attention computes; layers that share a mask share the count."""
         arguments = call.bind()
         mask = next(item for item in arguments["block_mask"] if isinstance(item, torch.Tensor))
         key = (id(mask), tuple(arguments["query"].shape), tuple(arguments["key"].shape))

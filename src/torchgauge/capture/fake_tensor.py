@@ -116,8 +116,8 @@ class Ledger:
             self.released[born] = len(self.ops)
 
 
-# `Storage.assumed` of inputs that were made up for their shapes; the report does not repeat it for every value.
-MADE_UP = "an input that was made up"
+# `Storage.assumed` of inferred inputs; the report does not repeat it for every value.
+INFERRED_INPUT = "an inferred input"
 
 
 class Storage:
@@ -233,7 +233,7 @@ class FakeTensor(torch.Tensor):
             raise DataDependent(asked, why=WORKS_ON_SPARSE)
 
     def __format__(self, format_spec: str) -> str:
-        # As a tensor of one element does: `f"expert_{index}"` names a module.
+        # Like a tensor with one element: `f"expert_{index}"` names a module.
         return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)
 
     # These read memory without passing the dispatcher, and their own reading must not pass it either.
@@ -324,7 +324,7 @@ WORKS_ON_SPARSE = "works on sparse tensors"
 class DataDependent(Exception):  # noqa: N818 - a signal, not an error
     """The model needs a real run, mostly for values; `why` completes "the model …" in the report."""
 
-    def __init__(self, op: str, module: str = "", why: str = "looks at the values of its data") -> None:
+    def __init__(self, op: str, module: str = "", why: str = "reads tensor values") -> None:
         super().__init__(op)
         self.op = op
         self.module = module

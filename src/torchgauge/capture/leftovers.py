@@ -30,8 +30,8 @@ _INERT = frozenset(
 # Their variables are not a model's to write to.
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "torch", "torchgauge", "numpy", "scipy"))
 _LONGEST_CONTAINER = 10_000
-_ROUNDS = 4
-_MOST_YOUNG = 100_000  # more are there where the collector is switched off: looking at them takes about 10 ms
+_COLLECTING_ROUNDS = 4
+_MAX_YOUNG_OBJECTS = 100_000  # more are there where the collector is switched off: looking at them takes about 10 ms
 _EMPTY = object()  # what a cell without content holds
 
 Poisoned = dict[int, object]  # by id: what must not stay
@@ -45,7 +45,7 @@ class Variables:
         # By the id of a holder: the holder, kept so that no other object gets its id, and a copy of what it holds.
         self._before: dict[int, tuple[Any, Any]] = {}
         self._slotted: set[int] = set()
-        # Of namespaces: the values of the names that the code uses, and all the names that there are.
+        # For namespaces: the values of the names that the code uses, and all existing names.
         self._namespaces: dict[int, tuple[dict[str, object], set[str]]] = {}
         for start in starts:
             reach = _reach_of.get(start)
@@ -89,7 +89,7 @@ class Variables:
         return id(holder) in self._before
 
     def restore(self, known: object, poisoned: Poisoned) -> list[str]:
-        """Give a known holder back what it held. Values that it held before and that are poisoned now are cleaned."""
+        """Restore the content of a known holder. Earlier values that are poisoned now are cleaned."""
         holder, before = self._before[id(known)]
         held = [before] if type(holder) is types.CellType else before.values() if isinstance(before, dict) else before
         remarks = [text for value in held if id(value) in poisoned for text in take_out(value, poisoned)]
@@ -106,12 +106,12 @@ class Variables:
                     slot.__delete__(holder)
             remarks += take_out(holder, poisoned)  # it may have a __dict__ too
         elif id(holder) in self._namespaces:
-            # Only what is poisoned: a flag set in the run may stand for what cannot be undone (a library is loaded).
+            # Only what is poisoned: a flag set in the run may record what cannot be undone (a library is loaded).
             existing = self._namespaces[id(holder)][1]
             for name in [name for name, value in holder.items() if id(value) in poisoned]:
                 if name in existing and name not in before:
                     continue
-                # Of a class through the class, which remembers where its attributes are found.
+                # Attributes of a class are set through the class, which caches where they are found.
                 value = before.get(name, _EMPTY)
                 owner = _owners([holder])[id(holder)]
                 if isinstance(owner, type):
@@ -137,7 +137,7 @@ class Reach:
         seen: set[int] = set()
         bases = [base for base in getattr(start, "__mro__", ()) if not _is_library(base.__module__)]
         waiting: list[object] = [start, *(vars(base).get(name) for base in bases for name in ("forward", "__call__"))]
-        while waiting and len(seen) < _MOST_FUNCTIONS:
+        while waiting and len(seen) < _MAX_FUNCTIONS:
             function = waiting.pop()
             for name in ("__func__", "fget", "__wrapped__"):  # of a method, property or cache
                 inner = getattr(function, name, None) if type(function) is not types.FunctionType else None
@@ -181,7 +181,7 @@ _FIXED = (
     staticmethod,
     str,
 )
-_MOST_FUNCTIONS = 2_000
+_MAX_FUNCTIONS = 2_000
 _reach_of: weakref.WeakKeyDictionary[Code, Reach] = weakref.WeakKeyDictionary()
 
 
@@ -225,12 +225,12 @@ def _owners(attributes: list[dict[Any, object]]) -> dict[int, object]:
 
 
 class Leftovers:
-    """Finds and removes what is left of a run on fake tensors. Made before anything of the run, so that whatever the
-    collector calls young afterwards was made in it."""
+    """Finds and removes objects that a run on fake tensors leaves behind. Created before the run, so that every object
+    that the collector calls young afterwards was made in it."""
 
     def __init__(self) -> None:
         self._run: FakeRun | None = None
-        if gc.get_count()[0] < _MOST_YOUNG:
+        if gc.get_count()[0] < _MAX_YOUNG_OBJECTS:
             gc.collect(0)
 
     def watch(self, run: FakeRun, starts: Iterable[Code]) -> None:
@@ -238,7 +238,8 @@ class Leftovers:
         self._run, self._variables = run, Variables(starts)
 
     def release(self) -> list[str]:
-        """Call when torchgauge itself holds no fake tensor any more; returns what could not be restored for certain."""
+        """Call when torchgauge itself holds no fake tensor; returns the places that could not be restored with
+        certainty."""
         if self._run is None:
             return []
         census = self._run.dismiss()
@@ -249,7 +250,7 @@ class Leftovers:
         young = set(map(id, gc.get_objects(generation=0)))
         gc.collect(0)  # cycles of the run itself
         remarks: dict[str, None] = {}
-        for _ in range(_ROUNDS):
+        for _ in range(_COLLECTING_ROUNDS):
             if not census.alive:
                 break
             fakes = [each for each in gc.get_objects() if type(each) is FakeTensor and census.counts(each)]
@@ -267,8 +268,8 @@ class Leftovers:
         return list(remarks)
 
     def _take_out(self, fakes: list[FakeTensor], young: set[int]) -> list[str] | None:
-        """Climb from the fake tensors through what the run made to what was there before, and undo it there; None
-        where nothing is found that could be undone."""
+        """Follow references from the fake tensors through objects of the run to objects that existed before, and remove
+        them there; None if nothing can be removed."""
         poisoned: Poisoned = {id(fake): fake for fake in fakes}
         own = {id(fakes), id(poisoned)}
         frontier, holders = list[object](fakes), list[object]()
@@ -306,7 +307,7 @@ def _poisoned_keys(holder: dict[Any, object], poisoned: Poisoned) -> list[Any]:
 
 
 def take_out(holder: object, poisoned: Poisoned, owners: Mapping[int, object] | None = None) -> list[str]:
-    """Remove what is poisoned from a holder whose earlier content is not known; says from where.
+    """Remove poisoned values from a holder whose earlier content is unknown. Returns the places.
 
     `owners`: those of dicts that were searched for before.
     """
@@ -369,4 +370,4 @@ def _is_set(slot: types.MemberDescriptorType, value: object) -> bool:
 
 
 def _removed(place: str) -> str:
-    return f"forward() kept tensors of the analysis in {place}: they were removed; the earlier content is unknown"
+    return f"forward() kept tensors of the analysis in {place}: they were removed; the previous values are lost"

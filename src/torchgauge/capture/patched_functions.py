@@ -158,7 +158,7 @@ _PRINTS = "__repr__"
 
 
 @contextmanager
-def memory_lent(
+def real_memory_for_numpy(
     lend: Callable[[torch.Tensor], torch.Tensor], note: Callable[[str, torch.Tensor], None] = lambda *_: None
 ) -> Iterator[None]:
     """`lend` gives the tensor whose memory is handed out for that of a tensor with data; `note` receives the

@@ -44,7 +44,7 @@ class Member:
     aliases: list[str] = field(default_factory=list)
 
 
-# As Python has it, as torch's inner object of a script module, or as a place in a frozen graph.
+# A Python module, torch's inner object of a script module, or a place in a frozen graph.
 AnyModule = nn.Module | torch._C.ScriptModule | Inlined
 # Identifies a module: its id, the inner object of a script module, or the path and name of an inlined one.
 Key = int | torch._C.ScriptModule | tuple[str, str]
@@ -125,7 +125,7 @@ class ModulePaths:
         key: Key = id(module)
         script = module if isinstance(module, torch.jit.ScriptModule) else None
         if script is not None:
-            # Known by the key of the first one with its name and tensors.
+            # Identified by the key of the first one with its name and tensors.
             held = (*module.named_parameters(), *module.named_buffers())
             tensors = tuple((name, id(tensor)) for name, tensor in held)
             own: Key = script._c
@@ -161,7 +161,7 @@ class ModulePaths:
         for name, value in module.__dict__.items():
             if type(value) is packed:
                 for place, tensor in packed_tensors(value):
-                    # Of half precision it gives its weight in single.
+                    # In half precision it returns its weight in single precision.
                     is_half = getattr(module, "dtype", None) is torch.float16 and tensor.dim() > 1
                     kept = tensor.half() if is_half else tensor
                     self._owned[id(kept)] = Owned(kept, join(path, f"{name}.{place}"), True, is_packed=True)

@@ -70,7 +70,7 @@ FOLLOWS_SPARSE = _KEEP_SPARSE | frozenset(
         "sspaddmm", "_sparse_sparse_matmul", "_nnz", "_version", "sym_size", "size", "is_same_size",
     )
 )  # fmt: skip
-_MOST_SHARED_PLANS = 1 << 16
+_MAX_SHARED_PLANS = 1 << 16
 
 # Specs and plans outlive a run: the next model with a layer of the same shape, or the same model again, finds them.
 shared_specs = Specs()
@@ -81,7 +81,7 @@ _shared_plans: dict[torch.dtype, dict[PlanKey, Plan]] = {}
 def shared_plans() -> dict[PlanKey, Plan]:
     """The plans of this process so far, for the current default dtype, which decides the type of numbers."""
     plans = _shared_plans.setdefault(torch.get_default_dtype(), {})
-    if len(plans) > _MOST_SHARED_PLANS:
+    if len(plans) > _MAX_SHARED_PLANS:
         plans.clear()
     return plans
 

@@ -34,7 +34,7 @@ _PLAIN = frozenset(
 _LINEAR_SIZES = (("in_features", "out_features"), ("infeatures", "outfeatures"))
 _SIZES = (*_LINEAR_SIZES, ("num_embeddings", "embedding_dim"))
 # Fewer bits of integers for each weight are not its codes: a counter, the order of the inputs.
-_LEAST_BITS = 0.5
+_MIN_CODE_BITS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _packed_by_size(paths: ModulePaths, found: Mapping[str, Quantized]) -> dict[
         logical = next((a * b for a, b in sizes if type(a) is int and type(b) is int), 0)
         largest = max(codes, key=lambda one: one.tensor.nbytes, default=None)
         has_plain_weight = any(one.tensor.dtype in _PLAIN and one.tensor.numel() == logical for one in own)
-        if largest is None or not logical or has_plain_weight or 8 * largest.tensor.nbytes < _LEAST_BITS * logical:
+        if largest is None or not logical or has_plain_weight or 8 * largest.tensor.nbytes < _MIN_CODE_BITS * logical:
             continue
         for one in own:
             stored = found[one.name].stored if one.name in found else ()

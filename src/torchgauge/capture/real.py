@@ -35,7 +35,7 @@ class RealRun(TorchDispatchMode):
         self._is_in_op = False
         self._alive: dict[int, weakref.ref[torch.UntypedStorage | torch.Tensor]] = {}
         self._writers: dict[int, int] = {}
-        # Of the storages alive: what allocated them, and their bytes.
+        # Live storages: the op that allocated each, and its bytes.
         self._allocations: dict[int, Allocation] = {}
         # Tensors that the model did not make are restored: their first content by storage. It is copied when an op is
         # about to write to them or their memory is handed out; that of buffers at once, because batch norm writes to
@@ -64,7 +64,7 @@ class RealRun(TorchDispatchMode):
         return tensor
 
     def mark(self, tensor: torch.Tensor, origin: int) -> int:
-        """As in a run on fake tensors: memory that is given twice keeps the first origin."""
+        """Like a run on fake tensors: memory that is passed twice keeps the first origin."""
         self._note_foreign(tensor)
         return self._writers.setdefault(storage_key(tensor), origin)
 

@@ -24,7 +24,7 @@ from torchgauge.capture.structure import packed
 from torchgauge.facts import Allocation, HostRead, OpRecord, Signature, TensorSpec
 from torchgauge.facts.tensor import is_contiguous
 
-# Of ops whose layer was not called from a line of the model's code: not to be looked for again.
+# Ops whose layer was not called from a line of the model's code: not searched again.
 UNKNOWN_LINE = ""
 _NO_MODEL = ModulePaths(nn.Module())
 
@@ -86,7 +86,7 @@ class Recorder:
         # Autograd numbers its nodes; the number says in which module a backward op's forward ran.
         self._path_of_node: dict[int, str] = {}
 
-    def let_go(self) -> None:
+    def clear_traceback(self) -> None:
         """Forget the model: frames of an error may hold the recorder for longer than the run lasts."""
         self._paths, self.failure = _NO_MODEL, None
         self.original_of = lambda module: module
@@ -304,7 +304,7 @@ class Budget:
 
 # Frames of these packages are not the model's code.
 _OWN = tuple(str(Path(str(package.__file__)).parent / "_")[:-1] for package in (torch, torchgauge))
-# Nor is Python's library, below which packages are installed.
+# Python's library, below which packages are installed, does not count either.
 _PYTHON = str(Path(os.__file__).parent / "_")[:-1]
 _RUNS_MODEL = "call_model"
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
@@ -346,7 +346,7 @@ class _CodeLines(NamedTuple):
 
 _code_lines: dict[int, _CodeLines] = {}
 _skipped_files: set[str] = set()  # whose frames are not the model's code
-_MOST_CODES = 1 << 14  # a notebook defines functions again and again
+_MAX_CACHED_CODES = 1 << 14  # a notebook defines functions again and again
 
 
 def _note_code(code: CodeType) -> _CodeLines | None:
@@ -356,7 +356,7 @@ def _note_code(code: CodeType) -> _CodeLines | None:
         _skipped_files.add(code.co_filename)
         return None
     _ran.add(code.co_filename)
-    if len(_code_lines) >= _MOST_CODES:
+    if len(_code_lines) >= _MAX_CACHED_CODES:
         _code_lines.clear()
     known = _code_lines[id(code)] = _CodeLines(code, name, {})
     return known

@@ -1,4 +1,4 @@
-"""One pass over a model on fake tensors, with the first candidate input that runs; for real if it looks at its data."""
+"""One pass over a model on fake tensors, with the first input that runs; for real if the model reads tensor values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch import nn
 
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.copier import Copier, TensorCopies, is_plain, sharing_memory
-from torchgauge.capture.failures import Misfit, call_model, fitting_input, let_go, shape_text
+from torchgauge.capture.failures import Misfit, call_model, clear_traceback, fitting_input, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.patched_functions import elements_given, hub_functions_given, memory_lent
+from torchgauge.capture.patched_functions import elements_given, hub_functions_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
 from torchgauge.capture.real import RealRun
@@ -52,7 +52,7 @@ from torchgauge.source.allowed_ops import holds_foreign, mark_foreign
 from torchgauge.source.candidate import forward_signature
 from torchgauge.units import format_names
 
-# A registry model that looks at its data is built once more with real parameters up to this size.
+# A registry model that reads tensor values is built again with real parameters up to this size.
 _REBUILD_LIMIT_BYTES = 4 << 30
 _NAMED_LAYERS = 3  # that one warning names
 
@@ -138,7 +138,7 @@ def _trace(model: nn.Module, candidate: Candidate, request: Request) -> Trace:
     try:
         return trace_fake(model, candidate, request)
     except DataDependent as signal:
-        # The model looks at its data: run it for real, or use upper bounds if that is not possible.
+        # The model reads tensor values: run it for real, or use upper bounds if that is not possible.
         where = f" in '{signal.module}'" if signal.module else ""
         reason = f"the model {signal.why} ({signal.op}{where})"
         failure: ForwardError | None = None
@@ -189,7 +189,7 @@ def trace_fake(model: nn.Module, candidate: Candidate, request: Request, *, assu
     try:
         traced = _on_fakes(model, candidate, request, leftovers, assume=assume)
     except BaseException as error:
-        let_go(error)
+        clear_traceback(error)
         leftovers.release()
         raise
     remarks = leftovers.release()
@@ -213,7 +213,7 @@ def _on_fakes(
         admit = Copier(lambda tensor: run.admit(tensor, dtype=request.dtype))
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
-        lent = memory_lent(run.lend, run.note_host_read)
+        lent = real_memory_for_numpy(run.lend, run.note_host_read)
         with lent, elements_given(copier.code), hub_functions_given(), launches_seen(run.launch, runs=False):
             with watch_modules(paths, recorder, run.adopt), run:
                 held = HeldBytes(paths, recorder.ledger.live)
@@ -251,7 +251,7 @@ def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason:
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
         try:
-            with memory_lent(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
+            with real_memory_for_numpy(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
                     output = call_model(replica, args, kwargs, recorder, is_real=True)
                 outcome = _outcome(output, run, request, reason)
@@ -278,7 +278,7 @@ class _Outcome:
 
 
 def _outcome(output: object, run: FakeRun | RealRun, request: Request, reason: str | None = None) -> _Outcome:
-    """Of a run that is still going on."""
+    """The outcome of a run that is still in progress."""
     writers = {run.writer_of(tensor) for tensor in tensors_within(output)}
     results = tuple(sorted(writer for writer in writers if writer is not None and writer >= 0))  # without inputs
     recorder = run.recorder

@@ -28,8 +28,8 @@ _ADD = frozenset(("append", "appendleft", "extend", "add", "insert", "update", "
 _EMPTY = frozenset(("clear", "pop", "popleft", "popitem", "reset"))
 _FRESH = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "zeros", "empty", "new_zeros"))
 
-# Of the eight rounds of a short loop the last one's tensor is in use.
-_LEAST_HELD = 7
+# In a short loop of eight rounds, the tensor of the last round is in use.
+_MIN_HELD_TENSORS = 7
 
 # The number of a module, and the name of one of its attributes.
 AttributeKey = tuple[int, str]
@@ -69,13 +69,13 @@ class HeldBytes:
 def held_tensors(
     ops: Sequence[OpRecord], results: Collection[int], released: Mapping[int, int]
 ) -> tuple[HeldTensor, ...]:
-    """The memory of a loop's rounds that is still there, though nothing reads it again, when the last round makes its
-    own, results excluded. `released` is the ledger's, and has nothing of what is still there."""
+    """Memory of a loop's rounds that is still held, although nothing reads it again, when the last round allocates its
+    own; results are excluded. `released` is the ledger's, without memory that is still held."""
     made = [(op.index, (op.source, op.signature.op)) for op in ops if op.signature.activation_bytes]
     end_of = {line: index for index, line in made}
-    # Of most models no line's memory outlives the last round, and the readers do not matter.
+    # In most models no line's memory outlives the last round, and the readers do not matter.
     outliving = Counter(line for index, line in made if released.get(index, len(ops)) > end_of[line])
-    if max(outliving.values(), default=0) < _LEAST_HELD:
+    if max(outliving.values(), default=0) < _MIN_HELD_TENSORS:
         return ()
     readers: dict[int, list[OpRecord]] = {}
     for op in ops:
@@ -95,7 +95,7 @@ def held_tensors(
         line, gone, read = (op.source, op.op), released.get(op.index, len(ops)), last_read[op.index]
         if op.signature.activation_bytes and read <= end_of[line] < gone:
             found.setdefault(line, []).append(HeldTensor(op.index, read, gone))
-    held = [tensor for tensors in found.values() if len(tensors) >= _LEAST_HELD for tensor in tensors]
+    held = [tensor for tensors in found.values() if len(tensors) >= _MIN_HELD_TENSORS for tensor in tensors]
     return tuple(sorted(held, key=lambda tensor: tensor.op))
 
 

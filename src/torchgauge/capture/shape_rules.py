@@ -165,13 +165,13 @@ def upsample(arguments: Arguments, specs: Specs) -> Spec | None:
     return specs.get(shape, stride, x.spec.dtype, x.spec.device)
 
 
-_HALVES = (torch.float16, torch.bfloat16)
+_HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 @shape_rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_no_training")
 def batch_norm(arguments: Arguments, specs: Specs) -> Result:
     x = arguments["input"].spec
-    if len(x.shape) < 2 or x.dtype in _HALVES or not is_dense(x):
+    if len(x.shape) < 2 or x.dtype in _HALF_TYPES or not is_dense(x):
         return None
     vectors = [arguments.get(name) for name in ("weight", "bias", "running_mean", "running_var")]
     if any(v is not None and (v.spec.shape != (x.shape[1],) or v.spec.dtype is not x.dtype) for v in vectors):
@@ -185,7 +185,7 @@ def batch_norm(arguments: Arguments, specs: Specs) -> Result:
 def layer_norm(arguments: Arguments, specs: Specs) -> Result:
     x, normalized = arguments["input"].spec, tuple(arguments["normalized_shape"])
     count = len(normalized)
-    if x.dtype in _HALVES or x.shape[len(x.shape) - count :] != normalized or x.device.type != "cpu":
+    if x.dtype in _HALF_TYPES or x.shape[len(x.shape) - count :] != normalized or x.device.type != "cpu":
         return None
     for name in ("weight", "bias"):
         if arguments[name] is not None and arguments[name].spec.shape != normalized:
@@ -284,7 +284,7 @@ def addmm(arguments: Arguments, specs: Specs) -> Spec | None:
 
 @shape_rule("aten::_scaled_mm", "aten::_scaled_mm_v2")
 def scaled_product(arguments: Arguments, specs: Specs) -> Spec | None:
-    """Of numbers that are packed in pairs: torch's meta kernel expects the scales of half the columns of MXFP4."""
+    """For numbers packed in pairs: torch's meta kernel expects the scales of half the columns of MXFP4."""
     left, right = arguments["self"].spec, arguments["mat2"].spec
     if not dtype_name(left.dtype).endswith("_x2") or left.shape[-1] != right.shape[-2]:
         return None

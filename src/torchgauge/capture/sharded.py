@@ -98,7 +98,7 @@ def _whole(shard: Any, copier: Copier) -> nn.Parameter:
         whole = copier.copy(local).detach().view(shard._orig_size)
     else:
         whole = torch.empty(shard._orig_size, dtype=local.dtype, device="meta")
-    # Of one that is tensor parallel too; torch before 2.10 calls it `_tp_spec`.
+    # The spec of a tensor that is tensor parallel too; torch before 2.10 calls it `_tp_spec`.
     spec = getattr(shard, "_unsharded_dtensor_spec", None) or getattr(shard, "_tp_spec", None)
     if spec is not None:
         from torch.distributed.tensor import DTensor

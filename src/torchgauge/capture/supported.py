@@ -13,8 +13,8 @@ from torch import nn
 from torchgauge.capture.fake_tensor import dtype_name
 
 # Torch has its own kernels for the others on every processor; these use instructions that some processors lack.
-_DOUBTFUL = frozenset((torch.bfloat16, torch.float16))
-_PATIENCE_S = 120.0
+_PROBED_TYPES = frozenset((torch.bfloat16, torch.float16))
+_TIMEOUT_S = 120.0
 # The sizes are such that torch hands the work to oneDNN, as in a model.
 _PROBE = """
 import torch
@@ -27,7 +27,7 @@ with torch.no_grad():
 
 def missing_arithmetic(dtype: torch.dtype | None, device: torch.device) -> str | None:
     """Why matrix products in this type cannot run here; None where they can."""
-    return _probe(dtype_name(dtype)) if device.type == "cpu" and dtype in _DOUBTFUL else None
+    return _probe(dtype_name(dtype)) if device.type == "cpu" and dtype in _PROBED_TYPES else None
 
 
 def unsupported(model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> str | None:
@@ -41,9 +41,9 @@ def unsupported(model: nn.Module, device: torch.device, dtype: torch.dtype | Non
 def _probe(name: str) -> str | None:
     command = [sys.executable, "-c", _PROBE.format(name=name)]
     try:
-        code = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False).returncode
+        code = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False).returncode
     except subprocess.TimeoutExpired:
-        return f"{name} did not respond within {_PATIENCE_S:.0f} s"
+        return f"{name} did not respond within {_TIMEOUT_S:.0f} s"
     return f"{name} cannot run on this processor: {death_text(code)}" if code else None
 
 

@@ -33,7 +33,7 @@ def train_step(
     """Run backward and optimizer step under `run`; the gradients to start from are made outside it."""
     roots = gradient_roots(output)
     if not roots:
-        raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
+        raise InputError("nothing to train: no floating-point output depends on a parameter that requires a gradient")
     gradients = [gradient_of(root) for root in roots]
     # The first step makes torch import code that runs ops: it is taken here, outside the run.
     optimizer = make_optimizer([torch.nn.Parameter(torch.empty(0))])
@@ -61,7 +61,7 @@ def _allocations(run: FakeRun | RealRun, tensors: object) -> tuple[Allocation, .
 
 
 def gradient_roots(output: object) -> list[torch.Tensor]:
-    """Where the backward pass starts: the model's own loss, else every output that needs a gradient."""
+    """The tensors that the backward pass starts from: the model's own loss, else every output that needs a gradient."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     found = [loss] if isinstance(loss, torch.Tensor) else tensors_within(output, depth=0)
     return list({id(tensor): tensor for tensor in found if tensor.requires_grad}.values())

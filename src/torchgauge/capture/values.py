@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchgauge.capture.fake_tensor import MADE_UP, DataDependent, FakeTensor, Storage
+from torchgauge.capture.fake_tensor import INFERRED_INPUT, DataDependent, FakeTensor, Storage
 from torchgauge.capture.op_call import Arguments, FakeCall
 from torchgauge.capture.structure import is_subclass, map_tensors, tensors_in
 from torchgauge.nested import find_all
@@ -102,7 +102,7 @@ def _sorting_steps(call: FakeCall) -> int:
 def assumption_of(tensors: Iterable[FakeTensor]) -> str:
     """The assumption that the content of the tensors depends on; "" where it is known."""
     found = [fake.storage_.assumed for fake in tensors if fake.storage_.assumed]
-    return next((each for each in found if each != MADE_UP), MADE_UP if found else "")
+    return next((each for each in found if each != INFERRED_INPUT), INFERRED_INPUT if found else "")
 
 
 def attach(knowledge: Knowledge, built: object, real: object, assumed: str) -> None:
@@ -376,10 +376,11 @@ def _is_float(dtype: torch.dtype) -> bool:
 
 # How much tensor content a run may know: computing it takes real memory and real time.
 
-# Of one tensor. Integers and truth values are masks and positions; floats only what the forward itself makes.
+# Elements of one tensor. Integers and booleans are masks and positions; floats are those that the forward itself
+# creates.
 MAX_ELEMENTS = 1 << 22
 MAX_FLOAT_ELEMENTS = 1 << 20
-# Of all that are alive at a time: as much as sixteen of the largest.
+# Elements of all live tensors together: as many as sixteen of the largest.
 HELD_BYTES = 1 << 29
 # Multiply-accumulates of one op: kernels of convolutions and products may unfold their inputs into as many numbers.
 OP_MACS = 1 << 26

@@ -22,8 +22,8 @@ DESCRIPTION = """\
 Predict how much memory a model takes on a GPU, in inference or training,
 without that GPU: allocated by tensors, reserved by torch's allocator and used
 on the device, each with bounds. A device is a name (h200, a100, l4, rtx4090), a
-size (24GiB) or this machine's GPU ("this"). --on takes several, by commas.
-The exit status is 0 whatever the verdict.
+size (24GiB) or this machine's GPU ("this"). --on takes several,
+separated by commas. The exit status is 0 for every verdict.
 """
 RESULT = FIT
 

@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args, unknown = parser.parse_known_args(with_command(argv))
         if unknown:
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}{intention(parser, args, unknown)}")
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{suggest_arguments(parser, args, unknown)}")
     except SystemExit:
         # `torchgauge --help | head`: as below, the reader may have gone.
         try:
@@ -82,7 +82,7 @@ def run_command(args: argparse.Namespace) -> int:
     def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         """Under --quiet only errors and warnings about pickles are printed."""
         if not args.quiet or issubclass(category, UnpicklingWarning):
-            complain("warning", str(message))
+            print_message("warning", str(message))
 
     with warnings.catch_warnings():
         # Warnings about what a pickle runs are shown whatever filters the user has set.
@@ -147,7 +147,7 @@ def reported_errors(args: argparse.Namespace) -> Iterator[Outcome]:
         if args.debug:
             traceback.print_exc()
         # A misspelt command reads as a target: say so.
-        complain("error", str(error) + (misspelt_command(args) if isinstance(error, UsageError) else ""))
+        print_message("error", str(error) + (misspelt_command(args) if isinstance(error, UsageError) else ""))
         outcome.status = error.exit_status
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing is wrong.
@@ -157,18 +157,18 @@ def reported_errors(args: argparse.Namespace) -> Iterator[Outcome]:
         # Errors of output files are reported elsewhere: this is stdout on a full disk, or a file that the model opens.
         if args.debug:
             traceback.print_exc()
-        complain("error", f"input or output failed: {error}")
+        print_message("error", f"input or output failed: {error}")
         drop_stdout()
         outcome.status = TorchgaugeError.exit_status
     except SystemExit as leaving:
-        complain("error", f"the model's code ended the program (SystemExit: {leaving.code})")
+        print_message("error", f"the model's code ended the program (SystemExit: {leaving.code})")
         outcome.status = TorchgaugeError.exit_status
     except KeyboardInterrupt:
         outcome.status = 130
     except Exception as error:
         if args.debug:
             traceback.print_exc()
-        complain("error", "not enough memory" if isinstance(error, MemoryError) else unexpected(error))
+        print_message("error", "not enough memory" if isinstance(error, MemoryError) else unexpected(error))
         outcome.status = TorchgaugeError.exit_status
 
 
@@ -181,7 +181,7 @@ def open_closed_streams() -> None:
 
 
 def drop_stdout() -> None:
-    """Python would complain when it flushes at exit."""
+    """Python would print_message when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -271,7 +271,7 @@ def misspelt_command(args: argparse.Namespace) -> str:
     return f"\nDid you mean the command '{close[0]}'?" if close else ""
 
 
-def intention(parser: argparse.ArgumentParser, args: argparse.Namespace, unknown: Sequence[str]) -> str:
+def suggest_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace, unknown: Sequence[str]) -> str:
     """A suggestion for arguments that the command does not know."""
     known = list(command_parsers(parser)[args.command]._option_string_actions)
     close = [get_close_matches(word.partition("=")[0], known, n=1) for word in unknown if word.startswith("-")]
@@ -279,7 +279,7 @@ def intention(parser: argparse.ArgumentParser, args: argparse.Namespace, unknown
     return f"\nDid you mean {', '.join(meant)}?" if meant else misspelt_command(args)
 
 
-def complain(kind: str, message: str) -> None:
+def print_message(kind: str, message: str) -> None:
     from torchgauge.units import visible
 
     lines = [visible(line) for line in message.splitlines() or [""]]

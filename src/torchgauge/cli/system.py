@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
-    from torchgauge.measure.calibrate import calibrate
+    from torchgauge.measure.calibrate import calibrate_device
     from torchgauge.predict.calibration import LAUNCH_S, calibrate_kernels
     from torchgauge.predict.kernel_tables import Rates
     from torchgauge.units import format_things
@@ -95,12 +95,12 @@ def calibrate_all(system: System, args: argparse.Namespace) -> list[Calibrated]:
     env = system.environment
     devices = [("cpu", env.cpu, f"with torch {env.torch}, {format_things(env.threads, 'thread')}")]
     devices += [(f"cuda:{d.index}", d.name, f"with torch {env.torch}") for d in system.devices if d.kind == "cuda"]
-    with stage("Calibrating", shown=show_progress(args)) as tell:
-        found = [calibrate(device, name, how, tell) for device, name, how in devices]
+    with stage("Calibrating", shown=show_progress(args)) as report_progress:
+        found = [calibrate_device(device, name, how, report_progress) for device, name, how in devices]
         for one in found:
             rates = Rates(one.flops_per_s or {"float32": 1e11}, one.bytes_per_s or 1e10, LAUNCH_S)
             seconds = args.kernel_seconds / len(found)
-            calibrate_kernels(one.device, one.name, rates, one.measured, seconds=seconds, tell=tell)
+            calibrate_kernels(one.device, one.name, rates, one.measured, seconds=seconds, progress=report_progress)
         return found
 
 

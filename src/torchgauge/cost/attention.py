@@ -92,7 +92,7 @@ def attend(call: Call, heads: Heads) -> Work:
 
 def attend_backward(call: Call, heads: Heads) -> Work:
     grad = argument(call, "grad_out", "grad_out_", "dout")
-    # dQ, dK, dP and dV; the scores that a fused kernel computes anew are flops of that kernel, not of the mathematics.
+    # dQ, dK, dP and dV; the scores that a fused kernel recomputes are flops of that kernel, not of the mathematics.
     macs = 2 * heads.scores * (heads.query_size + heads.value_size)
     recomputed = 2 * heads.scores * heads.query_size
     row_sums = 2 * grad.numel if isinstance(grad, TensorSpec) else 0

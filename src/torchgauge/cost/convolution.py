@@ -2,7 +2,8 @@
 
 A transposed one is seen from the input, whose every element is spread over the kernel. Taps that fall on padding count:
 the closed form of the textbook has no border. A bias is one flop per output, no MAC.
-What is read of the input is what the windows touch: a 1×1 kernel with a stride of 2 reads every fourth element.
+The elements read of the input are those that the windows touch: a 1×1 kernel with a stride of 2 reads every fourth
+element.
 """
 
 from __future__ import annotations

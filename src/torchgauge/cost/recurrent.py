@@ -7,7 +7,7 @@ The gates of one hidden unit cost, per step (the sum of the two products include
     RNN     2 flops, 2 more with biases: 1 sum, tanh or ReLU
 
 and their gradients 22, 16 and 3. The gradients of the weights cost one forward's MACs, and so do those of the inputs
-and states, less what is not wanted.
+and states, except those that are not requested.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ for _names, _rate in _REDUCTIONS.items():
 
 @formula("aten::max", "aten::min", category="reduction")
 def extremum(call: Call) -> Work:
-    """Of a tensor, along a dimension, or of two tensors element by element."""
+    """The maximum of a tensor, along a dimension, or of two tensors elementwise."""
     is_binary = call.get("other") is not None
     return arithmetic(call, call.out.numel if is_binary else call["self"].numel)
 

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from torchgauge.facts.figures import MEASURED as MEASURED
 
 _HOMES = {
+    "apple": ("apple_meters",),
     "attribution": (
         "BY_TIME", "OpGroup", "REPLAYED", "Replayed", "Whole", "attribute", "heavy_op_groups", "key_of",
         "op_groups_of",
     ),
+    "battery": ("battery_meters",),
     "carbon": ("BOUNDARY", "Footprint", "footprint", "given_grid", "grid_of", "grids"),
     "energy_window": (
         "Effort", "RunEnergy", "EnergyWindow", "Trial", "mean_interval", "measure_energy", "measure_energy_window",
@@ -37,13 +39,14 @@ _HOMES = {
         "Circumstances", "NO_POWER", "NO_TIME", "PICO", "Range", "estimate_energy", "module_shares", "power_of",
         "technology_of",
     ),
-    "gpu": ("of_device",),
+    "gpu": ("amd_meters", "nvml_device_meters"),
     "measuring": ("EnergyPlan", "MEASURED", "blank", "measure_run", "tokens_per_run", "unavailable"),
     "meter": (
         "FINDERS", "FunctionMeter", "Integrated", "JOULES", "MACHINE", "Meter", "Reading", "Unwrapped", "WATTS",
         "choose", "counting", "meters", "meters_of", "describe_meter", "list_meters",
     ),
     "op_replay": ("Collector", "Play", "collect", "prepare"),
+    "processor": ("perf_meters", "rapl_meters"),
     "replay": ("ReplayClock", "ReplayMeter"),
     "target": ("Analysed", "completed", "front", "mark_efficient", "noted"),
     "thermal": ("drift", "quantities", "thermal_figures"),

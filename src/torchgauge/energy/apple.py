@@ -20,10 +20,11 @@ _LINES = {"cpu": "CPU Power", "mps": "GPU Power"}
 
 
 @meters("powermetrics")
-def apple_meters(device: str, stack: ExitStack) -> Iterator[Meter]:
+def apple_meters(device: str, stack: ExitStack, run: Callable[[], str] | None = None) -> Iterator[Meter]:
+    """`run` returns the output of powermetrics."""
     kind = device.partition(":")[0]
     if kind == "mps" or (kind == "cpu" and sys.platform == "darwin"):
-        yield FunctionMeter("powermetrics", device, WATTS, _SAMPLE_S, _MILLI * _SAMPLE_S, lambda: power_w(kind))
+        yield FunctionMeter("powermetrics", device, WATTS, _SAMPLE_S, _MILLI * _SAMPLE_S, lambda: power_w(kind, run))
 
 
 def power_w(kind: str, run: Callable[[], str] | None = None) -> float | Absent:

@@ -57,7 +57,7 @@ def op_groups_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[O
 
 
 def heavy_op_groups(kinds: Sequence[OpGroup], *, share: float, most: int) -> list[OpGroup]:
-    """As many as make up `share` of the time, but at most `most`."""
+    """The groups that make up `share` of the time, at most `most` of them."""
     total, chosen, covered = sum(kind.seconds for kind in kinds), [], 0.0
     for kind in kinds[:most]:
         if covered >= share * total or not kind.seconds:
@@ -153,7 +153,7 @@ def _figures(
     heavy = sum(found.kind.seconds for found in replayed)
     return {
         "method": REPLAYED if replayed else BY_TIME,
-        # Shared out, the parts add up to the whole whatever they are: that explains nothing.
+        # Parts that are shares of the whole always add up to it, which explains nothing.
         "explained_share": explained / whole.joules if replayed and whole.joules else None,
         "residue_j": whole.joules - explained,
         "replayed_time_share": heavy / worked if worked else None,

@@ -23,7 +23,7 @@ def battery_meters(device: str, stack: ExitStack, folder: Path = SUPPLIES) -> It
 
 
 def discharge_w(folder: Path = SUPPLIES) -> float | Absent:
-    """Of all batteries together."""
+    """The power that all batteries together deliver."""
     try:
         batteries = [path.parent for path in sorted(folder.glob("*/type")) if path.read_text().strip() == "Battery"]
         if not batteries:

@@ -21,12 +21,12 @@ SECONDS_PER_YEAR = 365 * 24 * 3600
 # Samples per second, continuously, if no rate is given: stated with the figure, so that it can be scaled.
 REFERENCE_RATE_PER_S = 1.0
 BATCH_OF_INFERENCES = 1000
-BOUNDARY = "the device's own energy in use; not the host, its making, or the network"
+BOUNDARY = "energy that the device uses; excludes the host, manufacturing and the network"
 _SOURCE = "Ember, Yearly Electricity Data (2025), processed by Our World in Data; life cycle, generation"
 # Common alternatives to ISO's GB and GR.
 _OTHER_SPELLINGS = {"UK": "GB", "EL": "GR"}
 # No grid emits that much; lignite alone emits about 1,200.
-_MOST_G_PER_KWH = 3000.0
+_MAX_G_PER_KWH = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def footprint(
     *,
     has_default: bool = False,
 ) -> Footprint | None:
-    """As requested; without a request the world's grid if `has_default`, else None."""
+    """The requested footprint; without a request that of the world's grid if `has_default`, else None."""
     if country is not None and intensity is not None:
         raise UsageError("give either a country (--carbon) or an intensity (--carbon-intensity), not both")
     is_default = has_default and country is None and intensity is None
@@ -111,8 +111,8 @@ def footprint(
 
 
 def given_grid(g_per_kwh: float) -> Grid:
-    if not 0.0 <= g_per_kwh <= _MOST_G_PER_KWH:
-        raise UsageError(f"the intensity must be 0 to {_MOST_G_PER_KWH:g} grams of CO2e per kWh, not {g_per_kwh:g}")
+    if not 0.0 <= g_per_kwh <= _MAX_G_PER_KWH:
+        raise UsageError(f"the intensity must be 0 to {_MAX_G_PER_KWH:g} grams of CO2e per kWh, not {g_per_kwh:g}")
     return Grid(None, "as given", g_per_kwh, None, "given")
 
 

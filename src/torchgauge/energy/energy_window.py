@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A counter that has not changed for this many update periods has stopped.
 STALLED_PERIODS = 20
 # A fast counter may pause while the device sleeps.
-_LEAST_PATIENCE_S = 0.5
+_MIN_STALL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _next_tick(meter: Meter, run: Callable[[], object]) -> _Tick | Absent:
     before = meter.read()
     if isinstance(before, Absent):
         return before
-    patience = max(STALLED_PERIODS * meter.update_period_s, _LEAST_PATIENCE_S)
+    patience = max(STALLED_PERIODS * meter.update_period_s, _MIN_STALL_S)
     iterations = 0
     while True:
         run()
@@ -99,7 +99,7 @@ _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 _Z95 = 1.96
 _STEADY_WITHIN = 0.02
 _STEADY_WITHIN_C = 1.0
-_MOST_TRIAL_S = 4.0
+_MAX_TRIAL_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def measure_energy(
     if isinstance(steady, Absent):
         return steady
     found = RunEnergy(idle.watts, is_steady=steady)
-    begin, seconds = clock(), max(shortest, min(limits.budget_s / limits.trials, _MOST_TRIAL_S))
+    begin, seconds = clock(), max(shortest, min(limits.budget_s / limits.trials, _MAX_TRIAL_S))
     while len(found.trials) < limits.trials:
         # A run of minutes is not repeated for every trial.
         patience = 1 if len(found.trials) >= limits.least_trials else 3

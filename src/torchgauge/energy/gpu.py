@@ -25,10 +25,10 @@ _POWER_W = 1e-3
 def nvml_meters(device: str, stack: ExitStack) -> Iterator[Meter]:
     kind, _, index = device.partition(":")
     if kind == "cuda":
-        yield from of_device(stack.enter_context(nvml_device(int(index or 0))), device)
+        yield from nvml_device_meters(stack.enter_context(nvml_device(int(index or 0))), device)
 
 
-def of_device(found: Device | Absent, device: str) -> Iterator[Meter]:
+def nvml_device_meters(found: Device | Absent, device: str) -> Iterator[Meter]:
     """Meters of the one device that the process uses."""
     unwrapped = Unwrapped()
 

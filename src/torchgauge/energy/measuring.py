@@ -56,7 +56,7 @@ _PROFILED_RUNS = 5
 # The longest ops are run alone, until they make up this share of the ops' time.
 _HEAVY_SHARE = 0.95
 _REPLAY_UPDATES = 8
-_LEAST_REPLAY_S = 0.5
+_MIN_REPLAY_S = 0.5
 # Until the device's power control has settled.
 _SETTLE_S = 0.3
 
@@ -196,7 +196,7 @@ class _MeteredRun:
 
     @property
     def _play_s(self) -> float:
-        return max(_REPLAY_UPDATES * self.meter.update_period_s, _LEAST_REPLAY_S)
+        return max(_REPLAY_UPDATES * self.meter.update_period_s, _MIN_REPLAY_S)
 
     def _play(self, play: Play) -> EnergyWindow | Absent:
         """The span of a play, its iterations being calls."""
@@ -217,7 +217,7 @@ def tokens_per_run(subject: Subject) -> int | None:
 
 
 def _place(device: torch.device) -> str:
-    """As meters call it: CUDA_VISIBLE_DEVICES is torch's to resolve."""
+    """The device as meters name it: torch resolves CUDA_VISIBLE_DEVICES."""
     if device.type == "cuda":
         return f"cuda:{device.index if device.index is not None else torch.cuda.current_device()}"
     return device.type

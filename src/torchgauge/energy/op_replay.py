@@ -25,10 +25,10 @@ from torchgauge.measure.subject import Subject
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of one call, by position and by name
 
 # Number of calls that take turns: no cache holds the parameters of all.
-_MOST_TURNS = 16
+_MAX_ALTERNATING_CALLS = 16
 # Approximate length of one play, so that reading the meter in between costs nothing.
 _PLAY_S = 0.02
-_MOST_CALLS = 1000
+_MAX_CALLS_PER_PLAY = 1000
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Collector(TorchDispatchMode):
         calls = self.found.setdefault(key, Calls(call.func))
         if not calls.arguments:
             calls.arguments.append(kept)
-        elif len(calls.arguments) < _MOST_TURNS and not call.info.written:
+        elif len(calls.arguments) < _MAX_ALTERNATING_CALLS and not call.info.written:
             first = list(tensors_in(calls.arguments[0]))
             if len(first) == len(call.tensors):
                 shared = iter(first)
@@ -111,7 +111,7 @@ class Play:
 
 def prepare(calls: Calls, seconds_each: float, device: torch.device) -> Play | Absent:
     """Something that can be run in a loop, or why not."""
-    count = max(len(calls.arguments), min(_MOST_CALLS, math.ceil(_PLAY_S / max(seconds_each, 1e-7))))
+    count = max(len(calls.arguments), min(_MAX_CALLS_PER_PLAY, math.ceil(_PLAY_S / max(seconds_each, 1e-7))))
 
     def loop() -> None:
         with torch.no_grad():

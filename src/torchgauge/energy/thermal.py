@@ -23,7 +23,7 @@ _NAMES = {
 # Reasons that slow the device down; the others are settings, or idling.
 HELD_BACK = ("power_cap", "hardware_slowdown", "thermal_software", "thermal_hardware", "power_brake")
 # Share of the run; less is not reported as throttling.
-_LEAST_SHARE = 0.02
+_MIN_THROTTLED_SHARE = 0.02
 
 
 def quantities(device: Device | Absent, kind: str) -> Iterator[Quantity]:
@@ -65,7 +65,7 @@ def thermal_figures(sampled: System, trials: Sequence[Trial]) -> Thermal:
         "temperature_c": _extent(series.get(TEMPERATURE)),
         "clock_hz": _extent(series.get(CLOCK)),
         "throttled": shares,
-        "is_throttled": None if shares is None else any(share >= _LEAST_SHARE for share in shares.values()),
+        "is_throttled": None if shares is None else any(share >= _MIN_THROTTLED_SHARE for share in shares.values()),
         "drift": drift(trials),
         "absent": dict(sampled["absent"]),
     }

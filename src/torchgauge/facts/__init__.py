@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from torchgauge.facts.module import *
     from torchgauge.facts.op import *
     from torchgauge.facts.predictions import *
+    from torchgauge.facts.schema import MAX_DEPTH as MAX_DEPTH
+    from torchgauge.facts.schema import MAX_NUMBER as MAX_NUMBER
+    from torchgauge.facts.schema import Count as Count
+    from torchgauge.facts.schema import Rule as Rule
+    from torchgauge.facts.schema import conform as conform
+    from torchgauge.facts.schema import read_records as read_records
     from torchgauge.facts.tensor import *
     from torchgauge.facts.tree import *
     from torchgauge.facts.view import *
@@ -46,6 +52,7 @@ _HOMES = {
         "Bounds", "FitFacts", "ForecastFacts", "MemoryMoment", "ModuleForecast", "OpForecast", "PredictedTimes",
         "Remedy", "Suggestions", "fit_row", "forecast_row",
     ),
+    "schema": ("MAX_DEPTH", "MAX_NUMBER", "Count", "Rule", "conform", "read_records"),
     "tensor": ("ITEM_BITS", "TensorSpec", "contiguous_stride", "is_contiguous", "tensor_specs", "windowed_elements"),
     "tree": ("Node", "Sums", "build_tree"),
     "view": ("Row", "View"),

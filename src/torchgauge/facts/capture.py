@@ -34,8 +34,8 @@ class TargetRecord:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where the analysis ran. `device` is the name of the accelerator the model was on, None for the processor;
-    `settings` are the switches and variables that decide how fast it runs there."""
+    """The machine of the analysis. `device` is the name of the accelerator that the model was on, None for the
+    processor; `settings` are the switches and variables that affect its speed."""
 
     python: str
     torch: str

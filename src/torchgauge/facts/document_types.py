@@ -1,8 +1,8 @@
 """The types of the saved JSON document, as far as it is read back.
 
-A document may have been edited, and every report trusts its rows: what is not of its type here is refused when it is
-loaded. Figures may be null if they are unknown; keys that later versions added may be missing. A member with the type
-of a record has the fields of that record, and `schema.read` makes it.
+A document may have been edited, and every report trusts its rows: a value that does not have its type here is refused
+when the document is loaded. Figures may be null if they are unknown; keys that later versions added may be missing. A
+member with the type of a record has the fields of that record, and `schema.read` makes it.
 """
 
 from __future__ import annotations

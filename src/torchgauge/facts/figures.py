@@ -80,7 +80,7 @@ PREDICTION = Known.PREDICTION
 
 
 class Use(StrEnum):
-    """Where numbers and texts are shown outside the rows of the document."""
+    """Places outside the rows of the document where numbers and texts are shown."""
 
     TOTALS_COMPARED = "totals compared"
     MODULES_COMPARED = "modules compared"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
     """A tensor in a file; `shared_with` names the tensor whose bytes it shares, `logical_elements` is None unless
-    several values are packed into one element. `module` is the path of the model's module that holds it, None for what
-    is not the model's; `module_type` is None where neither code nor a pickle names the class."""
+    several values are packed into one element. `module` is the path of the model's module that holds it, None for other
+    tensors; `module_type` is None where neither code nor a pickle names the class."""
 
     name: str
     spec: TensorSpec

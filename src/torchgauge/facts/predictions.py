@@ -92,7 +92,7 @@ class Suggestions(TypedDict):
 
 
 def fit_row(facts: FitFacts, suggestions: Suggestions | None = None) -> dict[str, object]:
-    """As JSON has it."""
+    """The JSON form."""
     row = {item.name: getattr(facts, item.name) for item in fields(FitFacts)}
     row["bounds"] = {name: asdict(span) for name, span in facts.bounds.items()}
     return row | (suggestions or {})
@@ -180,7 +180,7 @@ class ForecastFacts:
 
 
 def forecast_row(facts: ForecastFacts) -> dict[str, object]:
-    """As JSON has it."""
+    """The JSON form."""
     row = {item.name: getattr(facts, item.name) for item in fields(ForecastFacts)}
     return row | {"per_sample": facts.per_sample, "ops": list(facts.ops), "modules": list(facts.modules)}
 

@@ -239,8 +239,8 @@ def stem_of(pattern: str, names: Iterable[str]) -> Stem:
 
 
 def by_stem(sizes: Mapping[str, int]) -> dict[Stem, dict[str, list[str]]]:
-    """Names by pattern, each pattern with the largest stem that it begins with, by bytes: what a few layers have goes
-    with what all have. The largest stem first; `sizes` are the bytes by name."""
+    """Names by pattern, each pattern under the largest stem (by bytes) that it begins with, so that weights of a few
+    layers are with those of all. The largest stem comes first; `sizes` are the bytes by name."""
     patterns = by_pattern(sizes)
     weight: Counter[Stem] = Counter()
     for pattern, names in patterns.items():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "absence": ("Absent", "Instrument"),
-    "calibrate": ("DTYPES", "DevicePeaks", "ProbeDiedError", "doubts"),
+    "calibrate": ("DTYPES", "DevicePeaks", "ProbeDiedError", "calibrate_device", "doubts", "measure_rates"),
     "counters": ("Counted", "GENERAL", "counting", "list_counters", "memory_events", "tally"),
     "latency": (
         "Budget", "Timed", "median_interval", "middle_half", "nearest", "percentile", "relative_half_width",
@@ -49,11 +49,11 @@ _HOMES = {
     "profile": (
         "DeviceKernel", "HostEvent", "OpTime", "Profiled", "RUN", "align", "join", "profile_runs", "split_runs",
     ),
-    "rates": ("COPY", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
+    "rates": ("COPY", "PACE", "buffer_bytes", "last_cache_bytes", "matmul", "outcome"),
     "readings": (
         "Quantity", "Value", "cuda_quantities", "nvml_device", "process_quantities", "processor_quantities",
     ),
-    "sampler": ("MOST_NUMBERS", "MOST_POINTS", "Sampler", "Samples", "Series", "list_quantities", "sampling"),
+    "sampler": ("MAX_NUMBERS", "MAX_POINTS", "Sampler", "Samples", "Series", "list_quantities", "sampling"),
     "settings": (
         "Settings", "applied", "read_settings", "serial_share", "serial_shares", "thread_count", "thread_counts",
     ),

@@ -22,7 +22,7 @@ from torchgauge.progress import Progress
 
 DTYPES = ("float32", "tf32", "float64", "bfloat16", "float16", "float8", "int8")
 # A part that takes longer, including importing torch, hangs.
-_PATIENCE_S = 90.0
+_TIMEOUT_S = 90.0
 # A load average above this share of the cores comes from other work.
 _BUSY_SHARE = 0.5
 
@@ -47,13 +47,13 @@ class ProbeDiedError(Exception):
     """The measuring process ended early."""
 
 
-def calibrate(
+def calibrate_device(
     device: str, name: str, how: str, progress: Progress | None = None, launch: Launch | None = None
 ) -> Calibrated:
     """Measure a device (`cpu`, `cuda:0`) and save its rates under its name; `how` says with what they were measured."""
     found = Calibrated(device, name, measured=f"{time.strftime('%Y-%m-%d')} {how}", notes=doubts(device))
     parts, pace = (*DTYPES, COPY, *(PACE if device == "cpu" else ())), dict[str, float]()
-    for part, rate in rates(device, parts, progress, launch or run_probe):
+    for part, rate in measure_rates(device, parts, progress, launch or run_probe):
         if isinstance(rate, Absent):
             found.absent[part] = rate.reason
         elif part in PACE:
@@ -80,7 +80,7 @@ def doubts(device: str) -> list[str]:
     return [f"the machine was busy (load average {load:.1f} on {cores} cores): the CPU's rates may be too low"]
 
 
-def rates(
+def measure_rates(
     device: str, parts: Sequence[str], progress: Progress | None = None, launch: Launch | None = None
 ) -> Iterator[tuple[str, float | Absent]]:
     """Each part in a separate process: if one dies, only its part is lost."""
@@ -126,7 +126,7 @@ def run_probe(device: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _watch(probe: subprocess.Popen[str]) -> Timer:
-    watch = Timer(_PATIENCE_S, probe.kill)
+    watch = Timer(_TIMEOUT_S, probe.kill)
     watch.daemon = True
     watch.start()
     return watch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from torchgauge.capture.failures import let_go
+from torchgauge.capture.failures import clear_traceback
 from torchgauge.errors import TorchgaugeError
 from torchgauge.facts import Measured, OpRecord, blank_measurements
 from torchgauge.measure.counters import counting
@@ -26,7 +26,15 @@ from torchgauge.units import format_whole_percent
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Measurements
 
-__all__ = ["INTERRUPTED", "MeasurementPlan", "failure_text", "let_go", "measure", "module_paths", "module_rows"]
+__all__ = [
+    "INTERRUPTED",
+    "MeasurementPlan",
+    "clear_traceback",
+    "failure_text",
+    "measure",
+    "module_paths",
+    "module_rows",
+]
 
 Stage = Callable[[Measurement], None]
 
@@ -62,7 +70,7 @@ def measure(
     # The model's own code may raise anything, also in a later run for the first time.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         work.figures["failure"] = failure_text(error)
-        let_go(error)
+        clear_traceback(error)
     return work.finished()
 
 
@@ -99,17 +107,17 @@ def _headline(subject: Subject, timed: Timed, noted: Surroundings) -> Measuremen
     doubts = []
     precision = timed.precision
     if timed.is_warmup_only:
-        doubts.append("it ended during the warm-up: the latency is that of the warm-up runs")
+        doubts.append("the measurement ended during the warm-up: the latency is that of the warm-up runs")
     if precision is not None and precision > 0.02:
         known = format_whole_percent(precision)
-        doubts.append(f"the median is known to ±{known} only: the machine is too noisy, or the budget too short")
+        doubts.append(f"the median is only known to ±{known}: the machine is too noisy, or the budget too short")
     drift = timed.drift
     if drift is not None and abs(drift) > _MAX_DRIFT:
         change = f"{format_whole_percent(abs(drift))} {'more' if drift > 0 else 'less'} time than the first"
         doubts.append(f"the machine's speed changed: the second half of the runs took {change}")
     if noted.is_loud:
         used = format_whole_percent(noted.others_share)
-        doubts.append(f"other processes used {used} of the machine while it was measured")
+        doubts.append(f"other processes used {used} of the machine during the measurement")
     return {
         "latency": timed.figures(items_per_run(subject)),
         "device": str(subject.device),
@@ -161,7 +169,7 @@ class HostWatch:
 
 # Share of the time for the undisturbed runs.
 _WATCHED_SHARE = 0.2
-_LEAST_RUNS = 3
+_MIN_RUNS = 3
 
 
 def watch_machine(work: Measurement) -> None:
@@ -169,7 +177,7 @@ def watch_machine(work: Measurement) -> None:
     # The counters are opened first: the sampler's thread is not the model's.
     with counting() as counted, sampling(work.subject.device) as samples:
         runs, end = 0, perf_counter() + _WATCHED_SHARE * work.plan.budget.seconds
-        while runs < _LEAST_RUNS or perf_counter() < end:
+        while runs < _MIN_RUNS or perf_counter() < end:
             work.run()
             runs += 1
     work.figures["system"] = samples.figures()

@@ -1,4 +1,4 @@
-"""Where the time goes, and the memory of a run: separate runs for modules, ops and allocations."""
+"""Times of modules and ops, and the memory of a run: separate runs for modules, ops and allocations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PROFILED_RUNS = 5
 _PARTS_SHARE = 0.3
-_LEAST_WATCHED = 2
+_MIN_WATCHED_RUNS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def measure_modules(work: Measurement) -> None:
         # median.
         watch = work.watch or ModuleWatch(paths)
         end = perf_counter() + _PARTS_SHARE * plan.budget.seconds
-        while watch.runs < _LEAST_WATCHED or (len(watch.near(work.total_s)) < ENOUGH_RUNS and perf_counter() < end):
+        while watch.runs < _MIN_WATCHED_RUNS or (len(watch.near(work.total_s)) < ENOUGH_RUNS and perf_counter() < end):
             watch.run(work.run)
         calls = watch.times(near_s=work.total_s)
     runs = repeats(work.total_s, plan.budget, most=PROFILED_RUNS)

@@ -116,8 +116,8 @@ def split_runs(raw: Any) -> list[Profiled]:
                 continue
             path = name.removeprefix(MODULE) if name.startswith(MODULE) else None
             start = found.start_ns()
-            # The profiler's own work (`Activity Buffer Request`, `Lazy Function Loading`) goes by the number of the op
-            # that it interrupts: the one that began first is the op.
+            # The profiler's own work (`Activity Buffer Request`, `Lazy Function Loading`) has the number of the op that
+            # it interrupts: the event that began first is the op.
             known = on_cpu.get(found.correlation_id())
             if known is None or start < known.start_ns:
                 event = HostEvent(name, start, start + found.duration_ns(), found.start_thread_id(), path)

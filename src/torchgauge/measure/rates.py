@@ -32,7 +32,7 @@ _SMALLEST, _LARGE_ENOUGH, _LARGEST = 256, 1024, 8192
 _REPEAT_S = 0.4
 # Seconds for each part of the pace. An op of some microseconds is timed this many times at once.
 _PACE_S, _AT_ONCE = 0.06, 20
-_LAUNCHES = 4
+_TIMED_LAUNCHES = 4
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _MEBI = 2**20
 
@@ -141,7 +141,7 @@ def last_cache_bytes(caches: Path = _CACHES) -> int:
 
 def best_time(run: Callable[[], object], device: torch.device, seconds: float) -> float:
     """The shortest of several runs; the first warms up, and a very long one is not repeated."""
-    # Of one thread the processor time is known, which other work on the machine does not add to.
+    # With one thread, processor time is used, which other work on the machine does not affect.
     clock = process_time if torch.get_num_threads() == 1 else perf_counter
 
     def once(run: Callable[[], object]) -> float:
@@ -152,11 +152,11 @@ def best_time(run: Callable[[], object], device: torch.device, seconds: float) -
         # Several launches between two events, so that the device never waits for the next.
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        for _ in range(_LAUNCHES):
+        for _ in range(_TIMED_LAUNCHES):
             run()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) / _LAUNCHES * 1e-3
+        return begin.elapsed_time(end) / _TIMED_LAUNCHES * 1e-3
 
     times = [once(run)]
     until = perf_counter() + seconds

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 # One for every label; of a quantity without labels just one.
 Numbers = tuple[float, ...]
 
-MOST_POINTS = 2_000
-# Of a quantity with many labels (cores) fewer points are kept, so that a report stays small on a large machine.
-MOST_NUMBERS = 16_000
+MAX_POINTS = 2_000
+# Numbers kept of a quantity with many labels (cores): fewer points, so that a report stays small on a large machine.
+MAX_NUMBERS = 16_000
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Series:
 
     @property
     def limit(self) -> int:
-        return max(2, min(MOST_POINTS, MOST_NUMBERS // self.width))
+        return max(2, min(MAX_POINTS, MAX_NUMBERS // self.width))
 
     def add(self, at: float, numbers: Numbers, weight: float = 1.0) -> None:
         for extent, number in zip(self.extents, numbers, strict=True):
@@ -122,7 +122,7 @@ _SHARE = "share"
 # Shares of one core's time: the planned cost of the readings, and their limit, including wake-ups. If Python keeps a
 # device busy, the model also waits for the interpreter, about as long again.
 _PLANNED_SHARE = 0.0025
-_MOST_SHARE = 0.004
+_MAX_CORE_SHARE = 0.004
 
 Clock = Callable[[], float]
 
@@ -301,7 +301,7 @@ def sampling(
                 due = sampler.step(due)
                 samples.cpu_s = thread_time()
                 # Before this period nothing more may be spent.
-                affordable = samples.cpu_s / _MOST_SHARE / period_s
+                affordable = samples.cpu_s / _MAX_CORE_SHARE / period_s
                 due = max(due, math.ceil(sampler.current_period()), math.ceil(affordable))
 
         thread = threading.Thread(target=loop, name="torchgauge sampler", daemon=True)

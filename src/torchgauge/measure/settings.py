@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 # torch crashes if the system refuses to start this many.
-MOST_THREADS = max(1024, os.cpu_count() or 1)
+MAX_THREADS = max(1024, os.cpu_count() or 1)
 # Each number of threads gets this share of the time for the undisturbed runs.
 _POINT_SHARE = 0.15
 _PROFILED_RUNS = 3
 # Kinds of ops with a smaller share of the time say nothing about threads.
-_LEAST_SHARE = 0.01
+_MIN_TIME_SHARE = 0.01
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def serial_shares(
     return {
         category: serial_share(alone[category], together[category], threads)
         for category in sorted(alone, key=lambda category: -alone[category])
-        if alone[category] > _LEAST_SHARE * whole
+        if alone[category] > _MIN_TIME_SHARE * whole
     }
 
 
@@ -140,8 +140,8 @@ class Settings:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        known = self.threads is None or (isinstance(self.threads, int) and 1 <= self.threads <= MOST_THREADS)
-        _require(known, "threads", _THREADS, f"a whole number from 1 to {MOST_THREADS}", self.threads)
+        known = self.threads is None or (isinstance(self.threads, int) and 1 <= self.threads <= MAX_THREADS)
+        _require(known, "threads", _THREADS, f"a whole number from 1 to {MAX_THREADS}", self.threads)
         fraction = self.memory_fraction
         in_range = fraction is None or (isinstance(fraction, int | float) and 0 < fraction <= 1)
         _require(in_range, "memory_fraction", _MEMORY_FRACTION, "a number above 0 and at most 1", fraction)

@@ -41,7 +41,7 @@ class Subject:
     def __call__(self) -> Any:
         args, kwargs = self.args, self.kwargs
         if self.has_objects:
-            copier = Copier(lambda tensor: tensor.clone() if tensor.nbytes <= _MOST_COUNTER_BYTES else tensor)
+            copier = Copier(lambda tensor: tensor.clone() if tensor.nbytes <= _MAX_COUNTER_BYTES else tensor)
             args, kwargs = copier.copy((args, kwargs))
         return self.model(*args, **kwargs)
 
@@ -111,7 +111,7 @@ def ready(
 
 
 # Tensors up to this size in an object among the inputs are positions and lengths: they are copied before each run.
-_MOST_COUNTER_BYTES = 4096
+_MAX_COUNTER_BYTES = 4096
 
 
 def require_device(device: torch.device) -> None:
@@ -175,7 +175,9 @@ class TrainingStep:
     def _backward(self, output: object) -> None:
         roots = gradient_roots(output)
         if not roots:
-            raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
+            raise InputError(
+                "nothing to train: no floating-point output depends on a parameter that requires a gradient"
+            )
         torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
 
     @contextmanager

@@ -12,9 +12,9 @@ import torch
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.errors import InputError, UsageError
 from torchgauge.measure.latency import Budget, time_runs
-from torchgauge.measure.measuring import INTERRUPTED, failure_text, items_per_run, let_go
+from torchgauge.measure.measuring import INTERRUPTED, clear_traceback, failure_text, items_per_run
 from torchgauge.measure.parts import memory_figures
-from torchgauge.measure.settings import MOST_THREADS, thread_count
+from torchgauge.measure.settings import MAX_THREADS, thread_count
 from torchgauge.measure.subject import Subject, TrainingStep, ready
 from torchgauge.progress import Progress
 from torchgauge.source import Candidate, parse_dtype
@@ -51,8 +51,8 @@ class Sweep:
                     raise UsageError(f"a sweep over dtype takes floating types, not '{value}'")
             elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UsageError(f"a sweep over {self.key} takes positive integers, not '{value}'")
-            elif self.key == THREADS and value > MOST_THREADS:
-                raise UsageError(f"a sweep over threads goes up to {MOST_THREADS}, not {value}")
+            elif self.key == THREADS and value > MAX_THREADS:
+                raise UsageError(f"a sweep over threads goes up to {MAX_THREADS}, not {value}")
 
 
 _EXAMPLES = {BATCH: "1,2,4,8", SEQ: "128,256,512", DTYPE: "float32,bfloat16", THREADS: "1,2,4"}
@@ -133,7 +133,7 @@ def _row(
     # A failure at one point (out of memory, a length beyond the model's table) does not affect the next.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         row["failure"] = failure_text(error)
-        let_go(error)
+        clear_traceback(error)
         # Free the memory that the failed point had reserved.
         if subject.device.type == "cuda":
             torch.cuda.empty_cache()

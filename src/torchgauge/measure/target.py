@@ -12,7 +12,7 @@ from torchgauge.capture import Request, Trace, trace
 from torchgauge.errors import UsageError
 from torchgauge.facts import Measured, blank_measurements
 from torchgauge.hardware import Peaks, cpu_name, has_cuda, peaks_of
-from torchgauge.measure.measuring import INTERRUPTED, MeasurementPlan, Stage, failure_text, let_go, measure
+from torchgauge.measure.measuring import INTERRUPTED, MeasurementPlan, Stage, clear_traceback, failure_text, measure
 from torchgauge.measure.settings import LATENCY, OPS, Settings, applied
 from torchgauge.measure.subject import Subject, ready, require_device
 from torchgauge.measure.sweep import BATCH, SEQ, AtPoint, Inputs, Sweep, batch_size, measure_sweep, rebatched
@@ -96,7 +96,7 @@ def measure_target(
     # Building and running it are the code of others, which may raise anything.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         measured = replace(measured, figures={**measured.figures, "failure": failure_text(error)})
-        let_go(error)
+        clear_traceback(error)
     finally:
         if request.device.type == "cuda" and torch.cuda.is_initialized():
             torch.cuda.empty_cache()

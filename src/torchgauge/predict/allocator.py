@@ -2,9 +2,9 @@
 
 The rules are those of c10/cuda/CUDACachingAllocator.cpp, the constants those of c10/core/AllocatorConfig.h (torch 2.6
 to 2.13). Requests are rounded to 512 bytes; those up to 1 MiB come from segments of 2 MiB, larger ones up to 10 MiB
-from segments of 20 MiB, the rest from segments of their own, rounded to 2 MiB. The smallest free block of the stream
-that is large enough is taken, the lowest address among equals; it is split where the rest is worth keeping. What cannot
-be had from CUDA is tried again after cached segments were given back.
+from segments of 20 MiB, the rest from separate segments, rounded to 2 MiB. The smallest free block of the stream that
+is large enough is taken, the lowest address among equals; it is split if the rest is worth keeping. If CUDA has no
+memory left, the request is tried again after cached segments are released.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ class CachingAllocator:
         return size < self.settings.max_split_bytes and rest > SMALL_BYTES
 
     def _merge(self, block: Block, other: Block | None) -> bool:
-        """Take a neighbour into `block`, if it is free too."""
+        """Merge a neighbour into `block` if it is free too."""
         if other is None or other.is_used or other.is_mapped != block.is_mapped:
             return False
         if other.is_mapped:
@@ -312,7 +312,7 @@ class CachingAllocator:
         block.pool.remove(block)
 
     def _release_oversize(self, pool: Pool, size: int, stream: int) -> bool:
-        """With `max_split_size_mb`: give back one cached block that is large enough, or several of the largest."""
+        """With `max_split_size_mb`: release one cached block that is large enough, or several of the largest."""
         most = self.settings.max_split_bytes
         if most == UNLIMITED:
             return False
@@ -331,7 +331,7 @@ class CachingAllocator:
         return released >= wanted
 
     def _collect_garbage(self) -> None:
-        """Give back whole free segments, the oldest first, until less than the threshold is reserved."""
+        """Release whole free segments, the oldest first, until less than the threshold is reserved."""
         threshold = int(self.settings.garbage_collection_threshold * self.limit_bytes)
         if self.reserved_bytes <= threshold:
             return
@@ -467,7 +467,7 @@ def replay(events: Iterable[Event], allocator: CachingAllocator, held: dict[int,
 
 
 def smallest_limit(succeeds: Callable[[int], bool], low: int, high: int) -> int:
-    """The smallest limit, to 2 MiB, under which a replay succeeds; `high` does, below `low` none can."""
+    """The smallest limit, to 2 MiB, under which a replay succeeds; it succeeds under `high` and cannot below `low`."""
     step = ROUND_LARGE_BYTES
     first, last = low // step, -(-high // step)
     while first < last:

@@ -1,13 +1,13 @@
-"""How long attention, recurrent layers and streamed ops take as GPUs compute them.
+"""Models of the time that attention, recurrent layers and streamed ops take on a GPU.
 
-Attention goes in blocks of queries, each over all tiles of keys, in waves over the multiprocessors; with one query, a
-step of decoding, the keys are split over several blocks. A recurrent layer goes step by step: a step takes as long as
+Attention runs in blocks of queries, each over all tiles of keys, in waves over the multiprocessors; with one query, a
+step of decoding, the keys are split over several blocks. A recurrent layer runs step by step: a step takes as long as
 its latency and its weights and work allow, and layers overlap. A streamed op (norms, reductions, resampling, pooling)
-takes as long as its traffic, or as its busiest thread or block: kernels share out their work in different ways, and
-some give all channels of a pixel to one thread. As with products (`tiles`), a kernel's distance from this model varies
-far more slowly with the sizes than its distance from a roofline.
+takes as long as its traffic or its busiest thread or block: kernels divide their work in different ways, and some give
+all channels of a pixel to one thread. As with products (`tiles`), a kernel's distance from this model varies far more
+slowly with the sizes than its distance from a roofline.
 
-The parameters are fitted to measured kernels by tools/kernel_tables.py; a table has them beside its rows.
+The parameters are fitted to measured kernels by tools/kernel_tables.py; a table stores them with its rows.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _MULTIPROCESSORS = 132  # of the H200, whose table has such models
 _BLOCKS = tuple((rows, split) for split in (1, 2, 4, 8, 16, 32) for rows in (64, 128))
 _BLOCK_ROWS, _SPLIT = (np.array([float(block[side]) for block in _BLOCKS]) for side in (0, 1))
 _TILE_KEYS = 64.0  # of a tile
-# Up to this number of queries a kernel is one for decoding: it splits the keys, and shares them among query heads.
+# Up to this number of queries a decoding kernel runs, which splits the keys and shares them among query heads.
 _FEW_QUERIES = 8
-# Bytes that a multiprocessor loads in a microsecond, of keys and of masks; what all of them load of weights.
+# Bytes of keys and of masks that one multiprocessor loads in a microsecond; bytes of weights that all of them load.
 _LOADED, _MASK_LOADED, _WEIGHTS_LOADED = 50e3, 40e3, 3e6
 # Factors on the logarithm in a soft minimum and maximum: a library's choice is not always the best.
 _MINIMUM_SHARPNESS, _MAXIMUM_SHARPNESS = 12.0, 4.0
 _WIDTHS = np.log2([16.0, 32.0, 64.0, 128.0, 192.0, 256.0])
 # The logarithm of the efficiency at these widths of a head; what other widths than multiples of 64 take; then
-# logarithms: microseconds of a block beside its loop, of a launch, loading, memory, mask, of the sum over split keys;
+# logarithms: microseconds of a block outside its loop, of a launch, loading, memory, mask, of the sum over split keys;
 # blocks per multiprocessor, how far query heads share keys, and what a causal mask changes of the efficiency.
 ATTENTION_DEFAULTS = np.array([-1.5, -1.2, -0.9, -0.7, -0.9, -0.7, 0.2, 0.5, 0.8, 0.0, 0.2, 0.0, 0.7, 0.0, 0.0, 0.0])
 # Exponents less one of the number of layers and directions; logarithms: microseconds of a step, loading of weights,
@@ -42,8 +42,8 @@ ATTENTION_DEFAULTS = np.array([-1.5, -1.2, -0.9, -0.7, -0.9, -0.7, 0.2, 0.5, 0.8
 RECURRENT_DEFAULTS = np.array([-0.4, -0.1, 1.2, 0.0, -2.0, 0.0, -1.5, 2.5, 0.05])
 
 
-# Logarithms of what each term of a streamed op takes, in the units of `Streaming.sizes`: a launch, traffic, and the
-# ways to share out work, which are small until kernels show them.
+# Logarithms of the time that each term of a streamed op takes, in the units of `Streaming.sizes`: a launch, traffic,
+# and the ways to divide work, which are small until they are fitted.
 STREAM_DEFAULTS = np.array([0.7, 0.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0, -4.0])
 # Threads and blocks of 512 threads that the device runs at a time.
 _THREADS, _BLOCK_THREADS, _RUNNING_BLOCKS = 2048 * _MULTIPROCESSORS, 512, 4 * _MULTIPROCESSORS
@@ -102,8 +102,8 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """An op that goes over its tensors once. `outer`, `middle` and `inner` are the sizes outside, along and inside the
-    dimension that it works on; `group` are kernels with equal parameters."""
+    """An op that reads and writes its tensors once. `outer`, `middle` and `inner` are the sizes outside, along and
+    inside the dimension that it works on; `group` are kernels with equal parameters."""
 
     group: str
     outer: int
@@ -147,9 +147,9 @@ def attention_microseconds(parameters: Array, sizes: Array, bytes_per_s: float, 
     heads = rows / shared ** (decoding / (1 + numeric.exp(-packing)))
     blocks = heads * numeric.ceil(queries / block) * split
     tiles = numeric.ceil(keys / (_TILE_KEYS * split))
-    # Of a causal mask half of the tiles are left out.
+    # With a causal mask half of the tiles are skipped.
     each = numeric.where(causal > 0, (tiles + 1) / 2, tiles)
-    # Backward is five products where forward is two.
+    # The backward pass has five products, the forward pass two.
     arithmetic = (
         4 * (1 + 1.5 * backward) * block * _TILE_KEYS * width / (rate / _MULTIPROCESSORS) * numeric.exp(-efficiency)
     )
@@ -208,14 +208,14 @@ class BlockModel:
 
     def octaves(self, blocks: Sequence[Blocks], bytes_per_s: float) -> NDArray[np.float64]:
         """The base-2 logarithm of seconds, of each."""
-        given = np.array([closest(self.parameters, one.work.group) for one in blocks])
+        given = np.array([closest_parameters(self.parameters, one.work.group) for one in blocks])
         sizes = np.array([one.work.sizes(one.flops_per_s, one.nbytes) for one in blocks])
         return np.log2(self.microseconds(given, sizes, bytes_per_s) * 1e-6)
 
 
-def closest(parameters: Mapping[str, NDArray[np.float64]], group: str) -> NDArray[np.float64]:
-    """Of a group that was not measured, the medians of the parameters of those most like it: with the same first word
-    (a class of ops, a library), the same second one (an op), and the most others in common."""
+def closest_parameters(parameters: Mapping[str, NDArray[np.float64]], group: str) -> NDArray[np.float64]:
+    """The parameters of a group; for one that was not measured, the medians over the most similar groups: with the same
+    first word (a class of ops, a library), the same second one (an op), and the most others in common."""
     if group in parameters:
         return parameters[group]
     words = group.split(" ")

@@ -35,15 +35,15 @@ T = TypeVar("T")
 # Nothing that torch runs is faster.
 LAUNCH_S = 2e-6
 # Limit of a layer, so that many sizes are measured in the time; larger ones are extrapolated.
-_MOST_FLOPS = {"cpu": 6e8, "cuda": 1e12}
-# A processor is shared: what disturbs a layer in one round is over in another, and the median of three is free of it.
-# The least is not: where a hypervisor takes time away, the kernel subtracts it from a process's, at times too much of
-# it. A GPU's times are those of its queue.
+_MAX_LAYER_FLOPS = {"cpu": 6e8, "cuda": 1e12}
+# A processor is shared: a disturbance of one round is over in the next, so the median of three is free of it. The
+# minimum is not: the kernel subtracts time that a hypervisor takes from that of a process, sometimes too much. A GPU's
+# times are those of its queue.
 _ROUNDS = {"cpu": 3, "cuda": 1}
-# Of the time, what the first of three rounds takes, which also draws the layers.
+# The share of the time for the first of three rounds, which also draws the layers.
 _FIRST_ROUND = 0.42
 # A table is far smaller; a larger archive is not one.
-_MOST_BYTES = 64 << 20
+_MAX_TABLE_BYTES = 64 << 20
 
 
 def present_profile(name: str) -> tuple[Profile, Device | None]:
@@ -64,7 +64,7 @@ def present_profile(name: str) -> tuple[Profile, Device | None]:
     packaged = packaged_name(device.title) if device is not None else None
     if packaged is None:
         return profile_from(table), device
-    # The package has more kernels of this device, in more types, than a calibration measures: what it adds is the host.
+    # The package has more kernels of this device, in more types, than a calibration measures: it adds only the host.
     return replace(profile_of(packaged), host=Host.of(table.facts.get("host"))), device
 
 
@@ -87,7 +87,7 @@ def open_table(path: Path) -> KernelTable:
             size = sum(item.file_size for item in archive.infolist())
     except zipfile.BadZipFile as error:
         raise FormatError(f"'{path}' is not a table of kernels: {error}") from error
-    if size > _MOST_BYTES:
+    if size > _MAX_TABLE_BYTES:
         raise FormatError(f"'{path}' is not a table of kernels: {size} bytes unpacked")
     return read_table(data, str(path))
 
@@ -111,7 +111,7 @@ def calibrate_kernels(
     measured: str,
     *,
     seconds: float = 100.0,
-    tell: Progress | None = None,
+    progress: Progress | None = None,
     clock: Clock = time.perf_counter,
 ) -> Path:
     """Measure layers of many sizes for about `seconds`, and save their times. With one thread `time.process_time` is a
@@ -128,8 +128,8 @@ def calibrate_kernels(
     ends, first_ends = started + seconds, started + seconds * (_FIRST_ROUND if rounds > 1 else 1.0)
 
     def is_over(end: float, count: int) -> bool:
-        if tell is not None and count % 20 == 0:
-            tell(int(100 * (time.monotonic() - started) / seconds), 100, f"{device} kernels")
+        if progress is not None and count % 20 == 0:
+            progress(int(100 * (time.monotonic() - started) / seconds), 100, f"{device} kernels")
         return time.monotonic() > end
 
     with torch.inference_mode():
@@ -176,8 +176,8 @@ class Layer:
             for tensor in (*module.parameters(), *module.buffers()):
                 tensor.fill_(1)
             run = partial(module, *(_filled(tensor, device) for tensor in self.shown))
-            # Weights come from memory in a model: where they are most of what is read, other memory is gone through
-            # before each run.
+            # In a model weights come from memory: if they are most of the bytes read, other memory is read before each
+            # run.
             is_cold = sum(tensor.nbytes for tensor in module.parameters()) > self.place.nbytes / 2
             evict = partial(_evict, device) if is_cold else None
             return _fastest(run, evict, clock) if device == "cpu" else _replayed(run, evict)
@@ -274,7 +274,7 @@ def drawn(device: str) -> Iterator[Layer]:
             layer = layer.to(dtype)
             shown = tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in shown)
         place = only_place(layer.eval(), shown, library)
-        if place is None or place.flops > _MOST_FLOPS["cpu" if device == "cpu" else "cuda"]:
+        if place is None or place.flops > _MAX_LAYER_FLOPS["cpu" if device == "cpu" else "cuda"]:
             continue
         yield Layer(layer, shown, place)
 
@@ -290,8 +290,8 @@ def _filled(tensor: torch.Tensor, device: str) -> torch.Tensor:
 def only_place(
     layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...], library: Library | None = None
 ) -> Place | None:
-    """Where the only op of a layer that computes lies, with the kernels of the CPU or of a CUDA device's library; None
-    where it has several."""
+    """The place of a layer's only computing op, with the kernels of the CPU or of a CUDA device's library; None if it
+    has several."""
     import torch
 
     from torchgauge.capture import Request, trace

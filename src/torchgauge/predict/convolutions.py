@@ -1,9 +1,9 @@
 """Workspaces of cuDNN's convolutions.
 
 Its heuristics choose a kernel by shape, type and layout, and no rule for that is published. `convolutions.json` holds
-what 7,680 shapes of common models took on an H200 (`benchmarks/fit_device.py`). Another shape gets what the nearest of
-its kind took, in proportion to the tensors it works on, and a range that held nearly all shapes when each was left out
-of the table in turn.
+the workspaces of 7,680 shapes of common models, measured on an H200 (`benchmarks/fit_device.py`). Another shape gets
+the workspace of the nearest shapes of its kind, in proportion to its tensors, with a range that contained nearly all
+shapes when each was left out of the table in turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Workspace(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """Of two dimensions; one of one dimension has a height of 1."""
+    """A convolution in two dimensions; in one dimension its height is 1."""
 
     batch: int
     in_channels: int
@@ -63,7 +63,7 @@ class Convolution(NamedTuple):
 
     @property
     def elements(self) -> tuple[int, int, int]:
-        """Of the input, the output and the weights."""
+        """Numbers of elements of the input, the output and the weights."""
         reach = [self.dilation * (kernel - 1) for kernel in (self.kernel_height, self.kernel_width)]
         if self.transposed:
             sides = [
@@ -85,14 +85,14 @@ class Convolution(NamedTuple):
 def workspace(shape: Convolution, which: str, *, itemsize: int, channels_last: bool) -> Workspace:
     name = f"{'fp32' if itemsize >= 4 else 'bf16'}-{'nhwc' if channels_last else 'nchw'}"
     column = _FORMATS.index(name) * len(PASSES) + PASSES.index(which)
-    measured = _table().get(shape)
+    measured = measured_workspaces().get(shape)
     if measured is not None:
         return Workspace(measured[column], measured[column], measured[column])
     return estimate(shape, column)
 
 
-# Of the shapes in the table, each left out in turn, 97 % lie in a range made from so many neighbours, widened by that
-# share of their input, output and weights (`tests/predict/test_workspaces.py` works it out again).
+# With each shape of the table left out in turn, 97 % are in a range from this many neighbours, widened by this share of
+# their input, output and weights (`tests/predict/test_workspaces.py` checks it).
 _NEIGHBOURS, _MARGIN = 4, 0.1
 _MIN_SHAPES_OF_A_KIND, _WIDE_MARGIN = 5, 2.0  # with fewer measured shapes of a kind, their variation is unknown
 _BATCH_WEIGHT = 0.1  # the same layer at another batch is nearer than another layer at the same batch
@@ -100,19 +100,19 @@ _BATCH_WEIGHT = 0.1  # the same layer at another batch is nearer than another la
 
 def estimate(shape: Convolution, column: int) -> Workspace:
     """From the nearest other shapes of the same kind, else of any: the size of the nearest, the range of several."""
-    nearest, is_common = _nearest(shape)
+    nearest, is_common = nearest_convolutions(shape)
     itemsize = 4 if _FORMATS[column // len(PASSES)].startswith("fp32") else 2
-    found = [_carried_over(shape, other, _table()[other][column], itemsize) for other in nearest]
+    found = [_carried_over(shape, other, measured_workspaces()[other][column], itemsize) for other in nearest]
     error = (_MARGIN if is_common else _WIDE_MARGIN) * sum(shape.elements) * itemsize
     return Workspace(found[0], max(0, int(min(found) - error)), int(max(found) + error))
 
 
 @lru_cache(maxsize=4096)
-def _nearest(shape: Convolution) -> tuple[list[Convolution], bool]:
+def nearest_convolutions(shape: Convolution) -> tuple[list[Convolution], bool]:
     """The nearest shapes in the table, and whether it has enough of this kind."""
     kinds, here = _kinds(), shape.place
     alike = kinds.get(shape.kind)
-    is_known = shape in _table()  # then one of its kind is the shape itself
+    is_known = shape in measured_workspaces()  # then one of its kind is the shape itself
     count = 0 if alike is None else len(alike.shapes) - is_known
     groups = [alike] if alike is not None and count else [*kinds.values()]
     near: list[Convolution] = []
@@ -128,8 +128,8 @@ def _nearest(shape: Convolution) -> tuple[list[Convolution], bool]:
 
 
 def _carried_over(shape: Convolution, other: Convolution, nbytes: int, itemsize: int) -> int:
-    """The workspace of another shape, scaled to this one. Most workspaces hold copies of the tensors in another
-    layout, so many of each; the rest go with all of them."""
+    """The workspace of another shape, scaled to this one. Most workspaces are whole copies of some of the tensors in
+    another layout; the others scale with all tensors."""
     if nbytes <= _SMALL_BYTES:
         return nbytes
     sizes = [itemsize * count for count in other.elements]
@@ -140,12 +140,12 @@ def _carried_over(shape: Convolution, other: Convolution, nbytes: int, itemsize:
 
 
 _SMALL_BYTES = 8192
-# Of the input, the output and the weights; few copies first.
+# Numbers of copies of the input, the output and the weights; few copies first.
 _COPIES = sorted(product(range(3), range(3), range(4)), key=sum)
 
 
 @cache
-def _table() -> dict[Convolution, list[int]]:
+def measured_workspaces() -> dict[Convolution, list[int]]:
     document = json.loads((Path(__file__).parent / "convolutions.json").read_text(encoding="utf-8"))
     return {Convolution(*shape): row for shape, row in document["rows"]}
 
@@ -161,6 +161,6 @@ class _Group(NamedTuple):
 def _kinds() -> dict[tuple[object, ...], _Group]:
     """The shapes of the table by kind."""
     found: dict[tuple[object, ...], list[Convolution]] = {}
-    for shape in _table():
+    for shape in measured_workspaces():
         found.setdefault(shape.kind, []).append(shape)
     return {kind: _Group(shapes, np.array([shape.place for shape in shapes])) for kind, shapes in found.items()}

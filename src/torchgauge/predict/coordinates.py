@@ -1,4 +1,5 @@
-"""Where an op lies in the tables of measured kernels: its kind, across which nothing is interpolated, and coordinates.
+"""The place of an op in the tables of measured kernels: its kind, across which nothing is interpolated, and
+coordinates.
 
 Coordinates are base-2 logarithms of sizes, so that a distance of 1 is a factor of two. An op of torch may launch
 several kernels (a convolution with a change of layout before it); it is measured and predicted as a whole.
@@ -21,7 +22,7 @@ from torchgauge.predict.tiles import Product, Tiling
 CACHE_BYTES = 40_000_000
 # Ops without a kernel: views and plain allocation. Those that fill memory (zeros, full) launch one.
 _SILENT = ("empty", "new_empty", "detach", "alias", "lift_fresh", "resize")
-_SIXTEEN = ("float16", "bfloat16")
+_HALF_TYPES = ("float16", "bfloat16")
 # Divisor of the logarithm of cold bytes: attention reads everything many times over.
 _COLD_SCALE = {"attention": 80, "recurrent": 40}
 
@@ -101,7 +102,7 @@ def cold_inputs(ops: Sequence[OpRecord]) -> list[tuple[bool, ...]]:
 
 
 def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
-    """Where a call lies."""
+    """The place of a call in the tables."""
     name = signature.op.partition("::")[2].removesuffix("_")
     tensors = signature.inputs
     cold_bytes = float(sum(spec.distinct_bytes for spec, is_cold in zip(tensors, cold, strict=False) if is_cold))
@@ -116,7 +117,7 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
                 waste = 0.0
                 if family == "attention":
                     queries, more_keys, idle = _attention_tiles(*made.sizes[:3])
-                    waste = _WASTE * (queries + more_keys + min(idle, 3.0))
+                    waste = _WASTE_SHARE * (queries + more_keys + min(idle, 3.0))
                 return Place(
                     family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, made.launches,
                     waste, made.sizes, made.tiling, 0.0, made.work, made.traits, made.around_s,
@@ -126,7 +127,7 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
     launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
     is_grouped = name == "native_group_norm" and len(signature.outputs) > 1
     block_s = _group_norm_seconds(*signature.outputs[:2]) if is_grouped else 0.0
-    # As a share: the weights of a norm come from memory too, and do not make it another kernel.
+    # As a share: the weights of a norm come from memory too, but do not change the kernel.
     cold_share = 4 * cold_bytes / max(nbytes, cold_bytes, 1.0)
     return Place(
         "stream", kind, (*at, cold_share), cost.flops, nbytes, cold_bytes, dtype, launches, block_s=block_s,
@@ -169,7 +170,7 @@ class Made:
 
 
 def _orientation(spec: TensorSpec) -> str:
-    """How the last two dimensions lie: rows, columns, or neither."""
+    """The order of the last two dimensions: rows, columns, or neither."""
     if spec.stride is None:
         return "r"
     inner, outer = spec.stride[-1], spec.stride[-2] if len(spec.stride) > 1 else 1
@@ -230,8 +231,8 @@ def _matmul(name: str, signature: Signature) -> Made | None:
     form = "batched" if name in ("bmm", "baddbmm") else "plain"
     plus = "+" if name in ("addmm", "baddbmm") else ""
     kind = f"{form} {_kind_of(dtype)} {_orientation(left)}{_orientation(right)} {plus}"
-    # The longest rows of both operands and of the result: with a vocabulary of 50,257 the result alone takes the fast
-    # kernels away.
+    # The longest rows of both operands and of the result: a vocabulary of 50,257 in the result alone rules out the fast
+    # kernels.
     inner = (columns if _orientation(right) == "r" else depth, depth if _orientation(left) == "r" else rows)
     aligned = _alignment(*inner, columns)
     at = (
@@ -252,7 +253,7 @@ def _matmul(name: str, signature: Signature) -> Made | None:
 
 def _kind_of(dtype: str) -> str:
     """Types of 16 bits run on the same units at the same rate."""
-    return "half" if dtype in _SIXTEEN else dtype
+    return "half" if dtype in _HALF_TYPES else dtype
 
 
 def _is_channels_last(spec: TensorSpec) -> bool:
@@ -303,7 +304,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
     has_bias = mask[2:] == "1" if is_backward else len(inputs) > len(specs)
     mask = mask[:2]
     turned = " transposed" if is_transposed else ""
-    # cuDNN has kernels for depthwise float16 that bfloat16 does without.
+    # cuDNN has kernels for depthwise convolutions in float16, but not in bfloat16.
     type_name = data.dtype if depthwise else _kind_of(data.dtype)
     kind = f"{name[12:]}{mask} {len(sides)}d {shape} {type_name} {layout}{turned}"
     rows, columns, depth = pixels, made // groups, kernel * channels // groups
@@ -429,9 +430,9 @@ def _attention(name: str, signature: Signature) -> Made | None:
 
 # Queries and keys that one block of an attention kernel takes; multiprocessors of the H200 that the tables are of.
 _TILE, _MULTIPROCESSORS = 128, 132
-# Of what a partly filled tile or wave could cost, this part shows in the time (in octaves): blocks of other sizes, and
-# work that is split along the keys. Found on the H200's kernels.
-_WASTE = 0.3
+# The part of the possible cost of a partly filled tile or wave that shows in the time (in octaves): blocks of other
+# sizes, and work that is split along the keys. Found on the H200's kernels.
+_WASTE_SHARE = 0.3
 
 
 def _attention_tiles(rows: int, length: int, keys: int) -> tuple[float, float, float]:
@@ -461,7 +462,7 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
     )  # fmt: skip
     algorithm = recurrent_algorithm(work, mode, data.dtype)
     kind = f"{name} {_kind_of(data.dtype)} {algorithm}"
-    # Weights of the coordinates: found on the H200's kernels, each left out in turn. A step takes as long as the next.
+    # Weights of the coordinates: found on the H200's kernels, each left out in turn. All steps take the same time.
     at = (
         0.2 * _log(steps), 0.6 * _log(batch), 0.3 * _log(features), 1.6 * _log(units), 0.5 * _log(layers),
         2 * _log(directions), 0.3 * (gates == 4), 0.2 * bool(attributes.get("train")),
@@ -550,8 +551,8 @@ def _class_of(name: str) -> int:
 
 
 def _spans(name: str, group: int, signature: Signature) -> tuple[int, int, int]:
-    """Sizes that a streamed kernel shares out to its threads: outside, along and inside the dimension that it works on.
-    Of norms of channels the batch, the channels and a channel's pixels; of groups, how many, and their elements."""
+    """Sizes that a streamed kernel divides among its threads: outside, along and inside the dimension that it works on.
+    For norms of channels the batch, the channels and a channel's pixels; for groups their number and elements."""
     inputs, outputs, attributes = signature.inputs, signature.outputs, signature.attributes
     if not inputs or not outputs:
         return 1, 1, 1
@@ -580,10 +581,10 @@ def _spans(name: str, group: int, signature: Signature) -> tuple[int, int, int]:
 
 
 def _planes(name: str, given: tuple[int, ...], made: tuple[int, ...]) -> tuple[int, int, int]:
-    """How a kernel goes over images: what one thread does in turn, threads, and 1. Those of aten/src/ATen/native/cuda
-    (UpSample*.cu, GridSampler.cu, Im2Col.cu) differ in what they give to one thread: all planes of a pixel, all samples
-    of it, all of its channels; a gradient also adds up the pixels that a pixel was spread to. `im2col` is launched for
-    each sample. Other kernels have a thread for each pixel of each plane."""
+    """How a kernel processes images: the serial steps of one thread, the number of threads, and 1. Those of
+    aten/src/ATen/native/cuda (UpSample*.cu, GridSampler.cu, Im2Col.cu) differ in the work of one thread: all planes of
+    a pixel, all its samples, all its channels; a gradient also adds up the pixels that a pixel was spread to. `im2col`
+    is launched for each sample. Other kernels have a thread for each pixel of each plane."""
     batch, channels, here, there = made[0], made[1], prod(made[2:]), prod(given[2:])
     spread = max(there // max(here, 1), 1)
     if name.startswith("grid_sampler"):
@@ -603,8 +604,8 @@ def _planes(name: str, given: tuple[int, ...], made: tuple[int, ...]) -> tuple[i
 
 
 def _rows_moved(name: str, signature: Signature) -> tuple[int, int, int]:
-    """Of rows that are read from a table, how many, 1, and their width; of rows that are added to one, how many of them
-    meet in one row of the result, which a thread takes in turn, threads, and 1."""
+    """For rows that are read from a table: their number, 1 and their width. For rows that are added to a table: how
+    many meet in one row of the result, which a thread adds one by one; the number of threads; and 1."""
     made, tensors = signature.outputs[0], signature.inputs
     count = max((spec.numel for spec in tensors if spec.dtype in ("int64", "int32")), default=1) or 1
     if "bag" in name or "backward" in name:
@@ -622,10 +623,10 @@ _NO_DIMENSION = -9  # in place of the dimension, to trees, where an op has none
 
 
 def _merged_loops(result: TensorSpec, inputs: Sequence[TensorSpec]) -> tuple[float, ...]:
-    """How an elementwise kernel goes over its tensors, as torch's TensorIterator has it: loops that are left when those
-    that follow each other in all tensors are merged, elements of the two innermost ones, whether one loop over adjacent
-    elements is all (then a thread loads several at a time), inputs that are repeated, tensors whose innermost elements
-    are apart, and what divides the innermost loop."""
+    """How an elementwise kernel iterates over its tensors (torch's TensorIterator): loops that are left after merging
+    those that are adjacent in all tensors, elements of the two innermost ones, whether one loop over adjacent elements
+    is all (then a thread loads several at a time), inputs that are repeated, tensors whose innermost elements are
+    apart, and what divides the innermost loop."""
     rows: list[list[int]] = []
     for spec in (result, *inputs):
         missing = len(result.shape) - len(spec.shape)
@@ -657,7 +658,7 @@ def _merged_loops(result: TensorSpec, inputs: Sequence[TensorSpec]) -> tuple[flo
 
 
 def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], tuple[float, ...], Streaming]:
-    """Ops that go over their tensors once: pointwise, copies, reductions, norms, softmax, pooling, indexing."""
+    """Ops that read and write their tensors once: pointwise, copies, reductions, norms, softmax, pooling, indexing."""
     inputs, outputs, attributes = signature.inputs, signature.outputs, signature.attributes
     tensors = [*inputs, *outputs]
     large = max(tensors, key=lambda spec: spec.numel, default=TensorSpec(()))
@@ -675,18 +676,18 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
         mode = "bicubic"
     kind = f"{name} {widths} {mixed} {mode}"
     group = _class_of(name)
-    # Of images the order in memory decides on the kernel, also that of a part of a larger tensor.
+    # For images the memory format decides which kernel runs, also for a slice of a larger tensor.
     spec = inputs[0] if group in _IMAGE_CLASSES and inputs else large
     is_last = spec.stride is not None and len(spec.shape) > 2 and spec.shape[1] > 1 and spec.stride[1] == 1
     layout = "last" if is_last and prod(spec.shape[2:]) > 1 else "first"
     if group in _IMAGE_CLASSES:
         kind += f" {layout}"
     if group == 0 and inputs:
-        # cuDNN takes those with weights, of three and more dimensions, but not in bfloat16
-        # (`_select_batch_norm_backend` of aten/src/ATen/native/Normalization.cpp).
+        # cuDNN runs those with weights and at least three dimensions, except in bfloat16 (`_select_batch_norm_backend`
+        # of aten/src/ATen/native/Normalization.cpp).
         is_affine = any(len(spec.shape) == 1 and spec.dtype != "float32" for spec in inputs) or len(inputs) > 3
         kind += f" {large.dtype} {'affine' if is_affine else ''} {'rows' if len(large.shape) == 2 else ''}"
-    # Of a table what is read of it; a table that is not touched does not matter.
+    # Of a table, only the rows that are read count.
     read = signature.cost.bytes_read or sum(spec.distinct_bytes for spec in inputs)
     written = signature.cost.bytes_written or sum(spec.distinct_bytes for spec in outputs)
     last = large.shape[-1] if large.shape else 1
@@ -717,12 +718,12 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
         float(next((dim for dim in _list(attributes.get("dim")) if isinstance(dim, int)), _NO_DIMENSION)),
         float(outputs[1].numel if len(outputs) > 1 else -1),
     )  # fmt: skip
-    # A group of the plain model: the class first, then what tells its kernels apart. Along the innermost dimension a
+    # A group of the plain model: the class first, then what distinguishes its kernels. Along the innermost dimension a
     # block takes a row, along others a thread takes a column.
     is_copy = name.startswith(("upsample_bilinear", "upsample_nearest")) and inputs[0].shape == outputs[0].shape
     way = "across" if group in _ALONG_CLASSES and inner > 1 else "copy" if is_copy else ""
-    told = f"{group} {name} {layout} {mode} {kind.partition(f'{mixed} {mode} ')[2] if group == 0 else way}".rstrip()
-    return kind, at, traits, Streaming(told, outer, middle, inner, large.numel, float(signature.cost.flops))
+    label = f"{group} {name} {layout} {mode} {kind.partition(f'{mixed} {mode} ')[2] if group == 0 else way}".rstrip()
+    return kind, at, traits, Streaming(label, outer, middle, inner, large.numel, float(signature.cost.flops))
 
 
 _FAMILIES = (

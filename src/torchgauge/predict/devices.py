@@ -1,8 +1,8 @@
-"""GPUs by short names: their memory, and the properties that decide about kernels.
+"""GPUs by short names: their memory, and the properties that determine the kernels.
 
 Capacities are those of NVIDIA's aiconfigurator (Apache-2.0, commit 095f58a5) where it lists the device, else of the
-data sheets; `total_bytes` is what CUDA reports as total where that was measured. Otherwise a margin is taken off the
-nominal figure: drivers keep 1 to 2 % of HBM and of consumer cards for themselves, and of GDDR6 with ECC about 8 %.
+data sheets; `total_bytes` is what CUDA reports as total where that was measured. Otherwise a margin is subtracted from
+the nominal figure: drivers reserve 1 to 2 % of HBM and of consumer cards, and about 8 % of GDDR6 with ECC.
 """
 
 from __future__ import annotations

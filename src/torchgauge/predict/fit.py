@@ -69,7 +69,7 @@ def replay_steps(
     if watch is None and not settings.expandable_segments:
         first = _without_passing(first)
     _run(first, allocator, held, sizes or {}, watch, is_last=False)
-    # A step that frees all that it allocates, and nothing else, changes only what the allocator caches.
+    # A step that frees exactly what it allocates changes only the allocator's cache.
     if settings.expandable_segments or not _is_balanced(steady):
         _run(steady, allocator, held, sizes or {}, watch, is_last=False)
     allocator.empty_cache()
@@ -81,8 +81,8 @@ def replay_steps(
 
 
 def _without_passing(events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The events without what a step takes after the last allocation that it keeps (often a workspace of cuBLAS, at its
-    first matmul): that only passes through segments, which `empty_cache` releases."""
+    """The events without those after the last allocation that a step keeps (often a cuBLAS workspace, at its first
+    matmul): memory that is freed again only passes through segments, which `empty_cache` releases."""
     places: dict[int, int] = {}
     for place, (number, nbytes) in enumerate(events):
         if number == OP:
@@ -322,7 +322,7 @@ class Prediction:
 
     @cached_property
     def _replays(self) -> tuple[Replay, ...]:
-        """As is likely, and with the least and the most that workspaces may take."""
+        """The likely replay, and those with the smallest and the largest workspaces."""
         if not self.trace.workspace_range:
             return (self.replay,)
         replay = partial(replay_graph if self.is_graph else replay_steps, self.trace, self.settings)
@@ -347,7 +347,7 @@ class Prediction:
         return self.reserved_bytes + self.context_bytes
 
     def _spans(self) -> tuple[Bounds, Bounds, Bounds]:
-        """Of what is allocated, of what is reserved, of the context."""
+        """Bounds of the allocated and the reserved memory, and of the context."""
         times = 1 if self.device.is_measured else 2
         low, high = (1.0, 1.0) if self.device.is_measured else _CONTEXT_RANGE
         allocated = self._around("allocated_bytes", _ALLOCATED_MARGIN * times, 0)
@@ -369,7 +369,7 @@ class Prediction:
         }
 
     def _required_span(self, allocated: Bounds) -> Bounds:
-        """As far from the likely value as what is allocated is, in proportion."""
+        """Scaled like the bounds of the allocated memory."""
         ratio = self.required_bytes / self.allocated_bytes
         return Bounds(int(allocated.low * ratio), int(allocated.high * ratio))
 
@@ -394,8 +394,8 @@ class Prediction:
 
     @property
     def verdict(self) -> Verdict:
-        """The search for what is required is spared where the other figures settle it, and all else where twice as much
-        would fit: no workspace is nearly that large."""
+        """The search for the required memory is skipped if the other figures decide, and everything else if twice as
+        much would fit: no workspace is nearly that large."""
         capacity = self.device.capacity_bytes
         workspace = max((most for _, most in self.trace.workspace_range.values()), default=0)
         if 2 * (self.used_bytes + workspace) <= capacity:

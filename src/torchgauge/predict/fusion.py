@@ -1,6 +1,6 @@
-"""The ops of a run as `torch.compile` runs them: with the kernels that Inductor fused, where it could be asked, or by a
-rule of thumb: chains of pointwise ops, with the norms and reductions they end in, as one kernel that reads what comes
-from outside and writes what is read outside.
+"""The ops of a run as `torch.compile` runs them: with the kernels that Inductor fused if it is available, otherwise by
+a rule of thumb: a chain of pointwise ops, with the norms and reductions that it ends in, is one kernel that reads the
+chain's inputs and writes its results.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torchgauge.predict.coordinates import is_silent
 FUSED = "inductor::fused"
 _POINTWISE = frozenset(("elementwise", "activation", "copy"))
 _ENDS = frozenset(("normalization", "softmax", "reduction"))
-_MOST_GROUPED_OPS = 32  # ops of a group
+_MAX_GROUPED_OPS = 32  # ops of a group
 # What Inductor leaves to libraries; all else it generates code for.
 _LIBRARY = frozenset(("matmul", "convolution", "attention", "recurrent", "sort", "fft", "communication"))
 
 
 def fused_by(compiled: Compiled, ops: Sequence[OpRecord]) -> list[OpRecord]:
-    """The calls of libraries among the ops, with the generated kernels between them as Inductor launches them. What
-    Inductor does not compile, the optimizer, stays as it is."""
+    """The calls of libraries among the ops, with the generated kernels between them as Inductor launches them. The
+    optimizer, which is not compiled, stays unchanged."""
     names = {op for kernel in compiled.kernels if kernel.kind == EXTERN for op in kernel.ops}
     compiling = [op for op in ops if op.phase != "optimizer" and not is_silent(op)]
     library = [op for op in compiling if op.category in _LIBRARY or op.signature.op in names]
@@ -51,7 +51,7 @@ def _flat(nbytes: int, dtype: str) -> TensorSpec:
 
 
 def fused(ops: Sequence[OpRecord]) -> list[OpRecord]:
-    """Groups take the place of their last op; views between their members are gone with them."""
+    """A group replaces its last op; views between its members are dropped."""
     group_of: dict[int, int] = {}
     groups: dict[int, list[OpRecord]] = {}
     by_index = {op.index: op for op in ops}
@@ -71,7 +71,7 @@ def fused(ops: Sequence[OpRecord]) -> list[OpRecord]:
         own = max((spec.numel for spec in (*op.signature.inputs, *op.signature.outputs)), default=0)
         for producer in map(origin, op.producers):
             number = group_of.get(-1 if producer is None else producer)
-            if number is None or len(groups[number]) >= _MOST_GROUPED_OPS or producer is None:
+            if number is None or len(groups[number]) >= _MAX_GROUPED_OPS or producer is None:
                 continue
             before = by_index[producer]
             if before.phase != op.phase or (before.category in _ENDS and before.category == "reduction"):

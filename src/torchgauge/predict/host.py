@@ -1,8 +1,8 @@
-"""Host time of a run: of the processor that launches the device's kernels.
+"""Host time of a run: the time of the processor that launches the device's kernels.
 
 The unit is the time of the sample of `host_sample`, a small model whose run waits for the host alone. The costs of ops
-and modules are parts of it, fitted to 76 models (`tools/collect_host.py`, H200, torch 2.11) between whose steps the
-sample ran: the host's speed changes by half within seconds, its proportions hardly.
+and modules are parts of it, fitted to 76 models (`tools/collect_host.py`, H200, torch 2.11), with the sample run
+between their steps: the host's speed changes by half within seconds, the proportions hardly at all.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _NORMS = frozenset(f"aten::native_{name}_norm" for name in ("batch", "layer", "g
 CUDNN_ATTENTION = "aten::_scaled_dot_product_cudnn_attention"
 # A list that an op of the optimizer goes over: one call for many tensors.
 _LISTED = ("aten::_foreach", "aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad")
-# Of an op that was not measured: the middle of those that were.
+# For an op that was not measured: the median of the measured ones.
 _UNKNOWN_WEIGHT = 1.2
 
 
 _RECURRENT = {"aten::_cudnn_rnn": "recurrent", "aten::_cudnn_rnn_backward": "recurrent_backward"}
-_HALF = ("float16", "bfloat16")
+_HALF_TYPES = ("float16", "bfloat16")
 _CALIBRATED = "as calibrated"
 
 
 def host_work(op: OpRecord, per_op: Mapping[str, float], *, trains: bool) -> Iterator[tuple[str, float]]:
     """The parts of the costs that an op has and how much of each, as a model's code, autograd's engine or an optimizer
-    calls it. `per_op` weighs ops that have no part of their own."""
+    calls it. `per_op` weights ops without a separate cost."""
     if trains and op.phase == "optimizer":  # counting its steps, on the CPU, is in the costs of its lists
         yield "listed", len(op.signature.inputs) if op.op.startswith(_LISTED) else 0
     elif is_silent(op):
@@ -63,12 +63,12 @@ def host_work(op: OpRecord, per_op: Mapping[str, float], *, trains: bool) -> Ite
 
 
 def launches(signature: Signature) -> int:
-    """The kernels of a call, where a library launches many of them for one: two for each step of a recurrent layer,
-    and one per group for a 16-bit convolution in channels-last order with several filters per channel (both seen on
-    the H200, cuDNN 9.19)."""
+    """The kernels of a call if a library launches many of them for one op: two for each step of a recurrent layer, and
+    one per group for a 16-bit convolution in channels-last order with several filters per channel (both seen on the
+    H200, cuDNN 9.19)."""
     if signature.op in _RECURRENT:
         return 2 * locate(signature).launches
-    if signature.op != "aten::convolution" or signature.dtype not in _HALF:
+    if signature.op != "aten::convolution" or signature.dtype not in _HALF_TYPES:
         return 1
     data, made = signature.inputs[0], signature.outputs[0]
     groups = int(signature.attributes.get("groups", 1))
@@ -83,7 +83,7 @@ def _convolution_part(signature: Signature) -> str:
     if 1 < groups == data.shape[1] == signature.outputs[0].shape[1]:
         return "depthwise"
     kind = "grouped" if groups > 1 else "pointwise" if all(size == 1 for size in weight.shape[2:]) else "spatial"
-    return f"{kind}_half" if signature.dtype in _HALF else kind
+    return f"{kind}_half" if signature.dtype in _HALF_TYPES else kind
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class _Costs:
     forward: convolutions (depthwise, pointwise, spatial, grouped, those of 16-bit types with `_half`), matmul, norm,
     cudnn_attention, attention, other, cat_input, view, module. train: forward_op, backward_op, view, listed, module.
     Both: recurrent, recurrent_backward, recurrent_weight, launch (of each kernel where a call has many).
-    `per_op` weighs the others: their bare calls against that of a pointwise op. `structure` is half of a 90 % interval
+    `per_op` weights the others by their bare calls, relative to a pointwise op. `structure` is half of a 90 % interval
     in octaves: models that were left out of the fit."""
 
     forward: Mapping[str, float]
@@ -123,11 +123,11 @@ class Host:
 
     @classmethod
     def of(cls, facts: Mapping[str, float] | None) -> Host:
-        """As calibration measured it; without (or from a file that an earlier version wrote) that of the H200 machines
-        that the costs were fitted on."""
+        """The calibrated host; without a calibration (or with one of an earlier version) that of the H200 machines that
+        the costs were fitted on."""
         if not facts or "forward_s" not in facts:
             return cls(**_fitted()[1], source="not calibrated: typical of H200 machines")
-        # Where cuDNN has no attention, calibration measures no plan.
+        # Without cuDNN's attention, calibration measures no plan.
         plan_s = facts.get("plan_s") or _fitted()[0].plan * facts["forward_s"]
         return cls(facts["forward_s"], facts["train_s"], plan_s, facts["spread"], _CALIBRATED)
 

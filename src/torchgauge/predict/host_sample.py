@@ -1,6 +1,6 @@
 """A small model whose run keeps the processor busy and the device hardly at all: the speed of a host.
 
-A loop of one op says too little: a model calls another op each time, from other Python code. The sample has what
+A loop of one op is not representative: a model calls different ops from different Python code. The sample has what
 models are made of, on tensors of a few elements: convolutions with batch norm and squeeze-and-excitation, an encoder's
 layer, a decoder's layer as language models write it.
 """
@@ -172,8 +172,8 @@ _RUNS_IN_A_ROW = 4  # runs of one kind after each other, as a model runs: the fi
 
 def host_speed(device: str, clock: Clock = time.perf_counter, rounds: int = 20) -> dict[str, float]:
     """Medians over some seconds, and half of the 90 % interval of the forward's times in octaves (`spread`). Forwards
-    and training steps are timed in rows of their own: on an H200's host, forwards between training steps took 3.8 ms
-    where those in rows took 2.7."""
+    and training steps are timed in separate series: on an H200's host, forwards between training steps took 3.8 ms,
+    those in series 2.7 ms."""
     probe = HostProbe(device)
     parts: dict[str, Callable[[], None]] = {"forward_s": probe.forward, "train_s": probe.train}
     has_plans = device != "cpu"

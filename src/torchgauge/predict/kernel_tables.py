@@ -1,9 +1,9 @@
-"""Tables of measured kernels: a time for a place by the nearest places that were measured.
+"""Tables of measured kernels: the time of a call from the nearest measured calls.
 
 A table holds, for every kind of call, coordinates and how far the time was from a plain model of the device: an
 overhead per launch, and the longer of arithmetic at the peak rate and traffic at the peak bandwidth; of products,
 convolutions, attention and recurrent layers on a GPU, tiles, waves and steps. That distance varies slowly with the
-coordinates, so it is what is interpolated.
+coordinates, so it is interpolated instead of the time.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from torchgauge.predict.trees import Forest
 FOLDER = Path(__file__).parent / "tables"
 Floats = NDArray[np.float32]
 _NEIGHBOURS = 12  # neighbours that are looked at
-# The distance (in octaves) at which a neighbour weighs half, and how strongly slopes are drawn towards none: with few
-# or far neighbours a plain average is safer. Found on held-out kernels; times of products are the roughest.
+# The distance (in octaves) at which a neighbour weighs half, and how strongly slopes are shrunk towards zero: with few
+# or distant neighbours a plain average is safer. Found on held-out kernels; times of products vary most.
 _SMOOTHING = (0.1, 0.03)
 _SMOOTHING_OF = {"matmul": (0.25, 0.1)}
 # Upper ends of the classes of distance to the nearest measured place; the last one is for another kind of call.
 DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
 _OTHER_KIND = 1e10  # the distance to a neighbour of another kind
-_MOST_OCTAVES = 20.0  # to trees a distance beyond is this one
-_MOST_DISTANCES = 1 << 20  # that are computed at a time
-_MOST_ESTIMATED = 1 << 14  # places whose estimates are remembered
+_MAX_OCTAVES = 20.0  # to trees a distance beyond is this one
+_MAX_DISTANCES = 1 << 20  # that are computed at a time
+_MAX_CACHED_ESTIMATES = 1 << 14  # places whose estimates are remembered
 
 
 class Estimate(NamedTuple):
@@ -169,15 +169,15 @@ class KernelTable:
         rows = []
         for number, (place, modelled, around) in enumerate(zip(places, octaves, near, strict=True)):
             work = (log2(max(amount, 1.0)) for amount in (place.flops, place.nbytes, place.cold_bytes))
-            said = (around.value, min(around.distance, _MOST_OCTAVES), around.nearest, around.spread)
+            said = (around.value, min(around.distance, _MAX_OCTAVES), around.nearest, around.spread)
             beyond = (log2(1 + seconds / 2**modelled) for seconds in place.around_s)
             own = np.array([*place.at, modelled, *work, *place.traits, *said, *beyond], np.float32)
             rows.append(np.concatenate([own, views[number]]) if number in views else own)
         return octaves, rows
 
     def _modelled(self, places: Sequence[Place]) -> tuple[list[float], dict[int, NDArray[np.float32]]]:
-        """All of a model at once: one by one, numpy's calls would take most of the time of a forecast. The second is
-        what trees see of the tiles, by number."""
+        """For all calls of a model at once: one by one, numpy's overhead would take most of the time of a forecast. The
+        second result has the features of the tiles, by number."""
         rates = self.rates
         found = [0.0] * len(places)
         views: dict[int, NDArray[np.float32]] = {}
@@ -209,15 +209,15 @@ class KernelTable:
 
     def estimates(self, places: Sequence[Place]) -> list[Estimate]:
         """Equal places are estimated once."""
-        if len(self._estimated) > _MOST_ESTIMATED:
+        if len(self._estimated) > _MAX_CACHED_ESTIMATES:
             self._estimated.clear()
         fresh = [*dict.fromkeys(place for place in places if place not in self._estimated)]
         self._estimated |= zip(fresh, self._fresh_estimates(fresh), strict=True)
         return [self._estimated[place] for place in places]
 
     def _fresh_estimates(self, places: Sequence[Place]) -> list[Estimate]:
-        """The kernel itself where it was measured; else what the trees make of its neighbours and of its sizes, and
-        in families without trees what the neighbours say."""
+        """The measured time if there is one; otherwise the prediction of the trees from neighbours and sizes, or, in
+        families without trees, the interpolation between neighbours."""
         near = self.near(places)
         offsets = [around.value for around in near]
         octaves, features = self.features(places, near) if self.trees else (self.modelled(places), [])
@@ -298,7 +298,7 @@ def held_out(table: KernelTable) -> tuple[Spread, Report]:
 
 def part_of(at: Floats) -> int:
     """The part of ten that a kernel is held out with. Kernels that agree in their first four coordinates, which are
-    sizes, are in one part: a layer's training and inference are twins."""
+    sizes, are in one part, such as a layer in training and in inference."""
     return crc32(np.round(at[:4], 1).tobytes()) % 10
 
 
@@ -331,7 +331,8 @@ def intervals(errors: Errors) -> tuple[Spread, Report]:
     for family, found in errors.items():
         widths: list[float] = []
         for reach in range(len(DISTANCES) + 1):
-            # With few of a class, those of the classes around it; and farther is not surer.
+            # Classes with few kernels use those of the neighbouring classes; a larger distance never narrows the
+            # interval.
             own = [abs(error) for error, far in found if far == reach]
             own = own if len(own) >= 20 else [abs(error) for error, far in found if abs(far - reach) <= 1]
             width = float(np.quantile(own or [abs(error) for error, _ in found], 0.9))
@@ -359,8 +360,8 @@ def interpolate(rows: Floats, offsets: Floats, at: Floats) -> tuple[float, float
 def interpolated(
     rows: Floats, offsets: Floats, at: Floats, half_weight: float = _SMOOTHING[0], ridge: float = _SMOOTHING[1]
 ) -> list[Near]:
-    """At each row of `at`, a line through its neighbours, near ones weighing more, its slopes drawn towards none."""
-    most = max(_MOST_DISTANCES // len(rows), 1)
+    """At each row of `at`, a line through its neighbours, weighted by distance, its slopes shrunk towards zero."""
+    most = max(_MAX_DISTANCES // len(rows), 1)
     if len(at) > most:
         parts = (at[start : start + most] for start in range(0, len(at), most))
         return [one for part in parts for one in interpolated(rows, offsets, part, half_weight, ridge)]
@@ -387,7 +388,7 @@ def interpolated(
         left[:, diagonal, diagonal] += ridge * (weights * near**2).sum(1)[:, None] + 1e-9
         right = np.einsum("qij,qi->qj", weighted, values - mean[:, None])
         slopes = np.linalg.solve(left, right[:, :, None])[:, :, 0]
-        # Beyond what the neighbours themselves show nothing is extrapolated far.
+        # Extrapolation beyond the range of the neighbours is limited.
         low, high = values.min(1), values.max(1)
         room = 0.25 * (high - low) + 0.05
         value = np.clip(mean - (slopes * centre).sum(1), low - room, high + room)

@@ -1,9 +1,9 @@
 """CUDA's kernels in place of the CPU's, for a trace on CPU tensors without data.
 
-A CPU build of torch cannot trace a backward pass of `cuda` tensors. So the trace runs on the CPU, and what torch would
-do differently on the device is put in where the model calls it: the attention kernel that would be chosen and what it
-saves, dropout with its mask of one byte, cuDNN's recurrent layers, fused cells and RMS norm, and CUDA's lists of
-autocast.
+A CPU build of torch cannot trace a backward pass of `cuda` tensors. So the trace runs on the CPU, and functions that
+behave differently on the device are replaced where the model calls them: the attention kernel that would be chosen and
+what it saves, dropout with its mask of one byte, cuDNN's recurrent layers, fused cells and RMS norm, and CUDA's lists
+of autocast.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torchgauge.registry import Registry
 Function = Callable[..., Any]
 Args = Sequence[object]
 Kwargs = Mapping[str, object]
-_HALF = (torch.float16, torch.bfloat16)
+_HALF_TYPES = (torch.float16, torch.bfloat16)
 _HANDLERS: Registry[str, Function] = Registry("replacement for the function")
 handles = _HANDLERS.register
 
@@ -105,12 +105,12 @@ class CudaKernels(TorchFunctionMode):
 
 
 _INSIDE = ("scaled_dot_product_attention", "dropout", "softmax")
-# By function of torch: its name, what replaces it, and whether its body may call one of `_INSIDE`. The mode is off in
-# there, so these are put in by name.
+# By function of torch: its name, what replaces it, and whether its body may call one of `_INSIDE`. The mode is off
+# inside, so these are replaced by name.
 _known: dict[Function, tuple[str, Function | None, bool]] = {}
-# Of most functions: they run as they are, and nothing asks for their names.
+# Most functions: they run unchanged, and their names are not needed.
 _PLAIN = ("", None, False)
-_MOST_FUNCTIONS = 1 << 12  # torch has about half as many; others may use its protocol too
+_MAX_FUNCTIONS = 1 << 12  # torch has about half as many; others may use its protocol too
 
 
 def _note_function(func: Function) -> tuple[str, Function | None, bool]:
@@ -121,7 +121,7 @@ def _note_function(func: Function) -> tuple[str, Function | None, bool]:
     needs_inside = False
     if type(func) is FunctionType and func.__module__ == functional.__name__:
         needs_inside = not _called_in(func).isdisjoint(_INSIDE)
-    if len(_known) >= _MOST_FUNCTIONS:
+    if len(_known) >= _MAX_FUNCTIONS:
         _known.clear()
     is_plain = handler is None and not needs_inside and name not in _FLOAT32 and "add" not in name
     found = _known[func] = _PLAIN if is_plain else (name, handler, needs_inside)
@@ -302,7 +302,7 @@ def cross_entropy(
     mode: CudaKernels, func: Function, input: torch.Tensor, target: torch.Tensor, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
     """It asks for a log-softmax in the type of its input, which autocast leaves alone; the loss is in float32."""
-    if mode.autocast is None or not torch.is_autocast_enabled("cpu") or input.dtype not in _HALF:
+    if mode.autocast is None or not torch.is_autocast_enabled("cpu") or input.dtype not in _HALF_TYPES:
         return func(input, target, *args, **kwargs)
     if target.is_floating_point() or kwargs.get("label_smoothing") or len(args) > 5:
         return func(input.float(), target, *args, **kwargs)
@@ -331,7 +331,7 @@ def rms_norm(
 
 
 class _FusedRMSNorm(torch.autograd.Function):
-    """CPU builds of torch take the fused op apart before a trace could see it."""
+    """CPU builds of torch decompose the fused op before a trace can see it."""
 
     @staticmethod
     def forward(

@@ -11,7 +11,7 @@ from torchgauge.facts.predictions import PredictedRow
 
 def times_of(ops: Sequence[OpRecord], timed: Sequence[OpForecast]) -> PredictedTimes:
     """Members of the rows of an analysis. The device runs other ops than the analysis saw (cuDNN's attention in place
-    of the CPU's): each timed op is put to the op of its module that it stands for."""
+    of the CPU's): each timed op is assigned to the op of its module that it replaces."""
     modules: dict[str, list[OpForecast]] = {}
     for row in timed:
         for path in enclosing_paths(row["module"]):
@@ -32,8 +32,8 @@ def times_of(ops: Sequence[OpRecord], timed: Sequence[OpForecast]) -> PredictedT
 
 
 def _matched(ops: Sequence[OpRecord], timed: Sequence[OpForecast]) -> Iterator[tuple[OpRecord, OpForecast]]:
-    """The next op of the same kind and result, else the next of the same kind; what has none goes with the op before
-    it. Nothing where the module has no op in the analysis: the module's own row has the time."""
+    """The next op of the same kind and result, else the next of the same kind, else the previous op. None if the module
+    has no op in the analysis: then the module's own row has the time."""
     if not ops:
         return
     waiting: dict[Hashable, deque[OpRecord]] = {}

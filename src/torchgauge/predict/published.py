@@ -71,7 +71,7 @@ def linear_seconds(device: str, at: tuple[float, ...]) -> float | None:
 
 @cache
 def _levels(device: str) -> list[list[float]]:
-    """Of the grid of products along m, n and k, as base-2 logarithms."""
+    """The axes m, n and k of the grid of products, as base-2 logarithms."""
     tables = _tables()
     levels = (tables.get(f"{device}.levels.{axis}", tables[f"levels.{axis}"]) for axis in "mnk")
     return [np.log2(sizes.astype(np.float64)).tolist() for sizes in levels]

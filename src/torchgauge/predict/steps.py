@@ -1,7 +1,7 @@
 """The events of a run on a CUDA device: what is allocated and freed, op by op, over two steps.
 
 Nothing is computed and no device is needed: the model runs on tensors without data. The second step is a steady one
-(the first makes the state of the optimizer), and every later one repeats it.
+(the first creates the optimizer's state), and every later one repeats it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torch import nn
 from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.copier import Copier
-from torchgauge.capture.failures import call_model, let_go, step_errors
+from torchgauge.capture.failures import call_model, clear_traceback, step_errors
 from torchgauge.capture.fake_run import FakeRun, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, Storage, make_fake
 from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.op_call import FakeCall, Op
-from torchgauge.capture.patched_functions import elements_given, memory_lent
+from torchgauge.capture.patched_functions import elements_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.plan import Output, Plan, Planner
 from torchgauge.capture.recorder import UNKNOWN_LINE, ModuleCalls, Recorder
@@ -78,7 +78,7 @@ class Setting:
 @dataclass
 class Trace:
     """`steps` are events: (number, bytes) for memory taken, (number, -1) for memory freed, (OP, index) where an op
-    starts. Numbers are never used twice. `placed` is what is there before the first step: (class, name, bytes)."""
+    starts. Numbers are never used twice. `placed` are the tensors before the first step: (class, name, bytes)."""
 
     placed: list[tuple[str, str, int]]
     steps: list[list[tuple[int, int]]]
@@ -95,19 +95,19 @@ class Trace:
 
     @property
     def step_ops(self) -> list[OpRecord]:
-        """Of the steady step."""
+        """The ops of the steady step."""
         indices = (index for number, index in self.steps[1] if number == OP)
         return [self.ops[index] for index in indices if index < len(self.ops)]
 
     @property
     def step_flops(self) -> int:
-        """Of the steady step, recomputation included; ops without a formula count nothing."""
+        """FLOPs of the steady step, including recomputation; ops without a formula count as 0."""
         return sum(op.cost.flops or 0 for op in self.step_ops)
 
 
 class KernelMemory(NamedTuple):
-    """What the kernels of an op take beside its results: `early` before these and until the op ends, `phases` one after
-    the other."""
+    """Memory of an op's kernels in addition to its results: `early` is allocated before these and freed when the op
+    ends, `phases` follow one another."""
 
     early: list[int]
     phases: Phases
@@ -115,8 +115,8 @@ class KernelMemory(NamedTuple):
 
 @dataclass
 class CudaPlans:
-    """Plans that all runs of this process share, as those of the analysis are. `calls` has those, by their ids, whose
-    kernels take memory beside their results, with the arguments; how much depends on the chip: `memory`."""
+    """Plans that all runs of this process share, as those of the analysis are. `calls` has, by id, those whose kernels
+    take memory in addition to their results, with the arguments; `memory` says how much, by chip."""
 
     plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
     calls: dict[int, tuple[Plan, OpArguments]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class CudaPlans:
     def shared(cls) -> CudaPlans:
         """For the current default dtype, which decides the type of numbers."""
         key = torch.get_default_dtype()
-        if key not in _cuda_plans or len(_cuda_plans[key].plans) + len(_cuda_plans[key].calls) > _MOST_PLANS:
+        if key not in _cuda_plans or len(_cuda_plans[key].plans) + len(_cuda_plans[key].calls) > _MAX_PLANS:
             _cuda_plans[key] = cls()
         return _cuda_plans[key]
 
@@ -143,7 +143,7 @@ class CudaPlans:
         return known.get(key)
 
 
-_MOST_PLANS = 1 << 15
+_MAX_PLANS = 1 << 15
 _cuda_plans: dict[torch.dtype, CudaPlans] = {}
 
 
@@ -166,7 +166,7 @@ class CudaPlanner(Planner):
         return super()._infer(call) if found is None else found
 
 
-# What an op returns: specs of tensors with other values between, as in the op's schema.
+# The result of an op: specs of tensors, with other values between them as in the op's schema.
 Returned = tuple[Spec | int | None, ...]
 CudaRule = Callable[[OpArguments, Specs], Returned]
 CUDA_RULES: Registry[str, CudaRule] = Registry("rule for the results of")
@@ -328,7 +328,7 @@ _MATMULS = frozenset(
 )
 
 
-# Ops that do more to the tape than to start and to take memory for their results.
+# Ops that do more to the tape than start and allocate their results.
 _NOTED = frozenset((*_MATMULS, *TEMPORARIES, *EARLY, "aten::add", "aten::rand"))
 
 _FUSED_RMS_NORM = getattr(getattr(torch.ops.aten, "_fused_rms_norm", None), "default", None)  # torch 2.8
@@ -452,8 +452,8 @@ def _adds_in_place(plan: Plan, tensors: list[FakeTensor]) -> bool:
 
 
 class StepRecorder(Recorder):
-    """Without what only reports of an analysis show: the lines of code that call ops and modules, and what modules are
-    given and return."""
+    """Without details that only the reports of an analysis show: lines of code, and the inputs and outputs of
+    modules."""
 
     def __init__(self, paths: ModulePaths, *, train: bool, original_of: Callable[[nn.Module], nn.Module]) -> None:
         super().__init__(paths, train=train, original_of=original_of)
@@ -471,7 +471,7 @@ class StepRecorder(Recorder):
 
 
 def trace(model: nn.Module, candidate: Candidate, setting: Setting) -> Trace:
-    """Trace two steps on a copy of the model's structure. A model that looks at its data runs on assumed values where
+    """Trace two steps on a copy of the model's structure. A model that reads tensor values runs on assumed values where
     that is possible (balanced routing)."""
     with one_at_a_time, collector_paused(), undisturbed(model):
         context = contextvars.copy_context()
@@ -483,7 +483,7 @@ def trace(model: nn.Module, candidate: Candidate, setting: Setting) -> Trace:
             except DataDependent:
                 where = f" in '{signal.module}'" if signal.module else ""
                 raise InputError(
-                    f"the model {signal.why} ({signal.op}{where}), so its memory depends on the values of its tensors "
+                    f"the model {signal.why} ({signal.op}{where}), so its memory depends on them "
                     "and cannot be predicted without running it"
                 ) from signal
 
@@ -493,7 +493,7 @@ def _trace(model: nn.Module, candidate: Candidate, setting: Setting, *, assume: 
     try:
         return _on_fakes(model, candidate, setting, leftovers, assume=assume)
     except BaseException as error:
-        let_go(error)
+        clear_traceback(error)
         raise
     finally:
         leftovers.release()
@@ -523,7 +523,7 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         run.tape.clear()  # the inputs are placed
         loop = Loop(twin, args, kwargs, setting, run, recorder, list(parameters.values()))
         unhandled = _past_mode(twin) if setting.amp is None else nullcontext()
-        with memory_lent(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt), unhandled:
+        with real_memory_for_numpy(run.lend), elements_given(), watch_modules(paths, recorder, run.adopt), unhandled:
             loop.step(mode)
             is_repeated = loop.repeats
             traced_steps = 1 if is_repeated else 2
@@ -572,7 +572,7 @@ def _past_mode(twin: nn.Module) -> Iterator[None]:
             layer.__dict__.pop("forward", None)
 
 
-# What a second step takes is numbered from here on; the numbers of the first are addresses in memory.
+# Allocations of a second step are numbered from here on; the numbers of the first are addresses in memory.
 _SECOND_STEP = 1 << 62
 
 
@@ -655,7 +655,7 @@ class Loop:
 
     @property
     def repeats(self) -> bool:
-        """Whether a second step would run as the first did: nothing that forward and backward took is still held."""
+        """Whether a second step would repeat the first: nothing that forward and backward allocated is still held."""
         if self._updates is None:
             return self.run.keeps_nothing
         start, update, steady, _ = self._updates.places
@@ -670,9 +670,9 @@ class Loop:
         return all(place < start or update <= place < steady for place in taken.values())
 
     def repeat(self) -> int:
-        """Put a second step that runs as the first did onto the tape: the libraries have their workspaces, and an
-        optimizer its state. What the step takes gets new numbers, since what is held now may have the number of what is
-        gone. The length of the first step."""
+        """Append a second step that repeats the first: libraries have their workspaces by then, and the optimizer its
+        state. Its allocations get new numbers, since a live one may have the number of a freed one. Returns the length
+        of the first step."""
         run, workspaces = self.run, set(self.run.workspaces.values())
         start, update, steady, end = self._updates.places if self._updates else (0, *[len(run.tape)] * 3)
         first, second = [*run.tape[:steady], *run.tape[end:]], list[tuple[int, int]]()
@@ -702,7 +702,7 @@ class Loop:
         return len(first)
 
     def drop_second_update(self) -> int:
-        """Where the second step is traced as a whole. The length of the first step."""
+        """For a run whose second step is traced in full. Returns the length of the first step."""
         if self._updates is not None:
             steady, end = self._updates.places[2:]
             del self.run.tape[steady:end]
@@ -726,15 +726,15 @@ class Loop:
             return own
         for value in tensors_within(output):
             if value.is_floating_point():
-                self.loss_used = "the mean of the squares of the first floating output, in float32"
+                self.loss_used = "the mean of the squares of the first floating-point output, in float32"
                 return value.float().pow(2).mean()
-        raise InputError("nothing to train: the model returns no floating tensor; give loss=")
+        raise InputError("nothing to train: the model returns no floating-point tensor; give loss=")
 
 
 @contextmanager
 def _capturing(is_captured: bool) -> Iterator[None]:
-    """Code that asks whether a CUDA stream is being captured hears that it is. transformers then makes masks that it
-    leaves out otherwise, since it cannot look at their values."""
+    """Tell code that asks that a CUDA stream is being captured. transformers then creates masks that it omits
+    otherwise, since it cannot read their values."""
     original = torch.cuda.is_current_stream_capturing
     if is_captured:
         torch.cuda.is_current_stream_capturing = lambda: True
@@ -752,8 +752,9 @@ def _run_backward(loss: torch.Tensor) -> None:
 
 
 def _placed(twin: nn.Module, paths: ModulePaths, run: CudaRun, given: object) -> list[tuple[str, str, int]]:
-    """What is on the device before the first step, in the order in which `model.to(device)` places it: the tensors of a
-    module after those of the modules in it. Recurrent layers have their weights in one buffer, but in bfloat16."""
+    """The tensors on the device before the first step, in the order in which `model.to(device)` places them: the
+    tensors of a module after those of the modules in it. Recurrent layers have their weights in one buffer, except in
+    bfloat16."""
     fakes = [(run.adopt(owned.tensor), owned) for owned in paths.owned]
     named = {id(fake): owned for fake, owned in fakes}
     found: list[tuple[str, str, int]] = []
@@ -798,8 +799,8 @@ def _postorder(root: nn.Module) -> list[nn.Module]:
 def _renumbered(
     tape: list[tuple[int, int]], marks: list[tuple[int, str, list[int]]]
 ) -> tuple[list[tuple[int, int]], dict[int, str], dict[int, int]]:
-    """A number for every allocation (Python uses the id of what is gone again), the classes of those that are held
-    where the marks are, and the numbers that workspaces got."""
+    """A number for every allocation (Python reuses the ids of freed objects), the classes of those that are live at the
+    marks, and the numbers of workspaces."""
     found: list[tuple[int, int]] = []
     numbers: dict[int, int] = {}
     classes: dict[int, str] = {}

@@ -1,11 +1,11 @@
-"""How long products take as GPUs compute them: in tiles, in waves over the multiprocessors.
+"""A model of the time that matrix products take on a GPU: in tiles, in waves over the multiprocessors.
 
-A library has kernels for tiles of several shapes, and may split the depth of a product over several blocks; it takes
-one that is nearly the fastest. So the time goes in steps as a size grows, and a kernel's distance from this model
-varies far more slowly with the sizes than its distance from a roofline. Convolutions are products of pixels, channels
-and the weights of a filter; their gradients are two products.
+A library has kernels for tiles of several shapes, and may split the depth of a product over several blocks; it chooses
+one that is nearly the fastest. So the time grows in steps with a size, and a kernel's distance from this model varies
+far more slowly with the sizes than its distance from a roofline. Convolutions are products of pixels, channels and the
+weights of a filter; their gradients are two products.
 
-The parameters are fitted to measured kernels by tools/kernel_tables.py; a table has them beside its rows.
+The parameters are fitted to measured kernels by tools/kernel_tables.py; a table stores them with its rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.predict.blocks import Array, closest
+from torchgauge.predict.blocks import Array, closest_parameters
 
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (64, 32), (16, 64), (64, 16))
 _SPLITS = (1, 2, 4, 8, 16)
@@ -26,8 +26,8 @@ _TILE_OF = np.array([number for number, _ in _CHOICES])
 _TILE_ROWS, _TILE_COLUMNS = (np.array([float(_TILES[number][side]) for number, _ in _CHOICES]) for side in (0, 1))
 _SPLIT = np.array([float(split) for _, split in _CHOICES])
 _MULTIPROCESSORS = 132  # of the H200, whose table has such a model
-# Of a block's part of the depth less than this is not split off; the depth goes in steps of 32.
-_LEAST_DEPTH, _DEPTH_STEP = 64.0, 32.0
+# A part of the depth smaller than this is not split off; the depth is processed in steps of 32.
+_MIN_DEPTH, _DEPTH_STEP = 64.0, 32.0
 _L2_BYTES_PER_US = 10e6
 # Factors on the logarithm in a soft minimum and maximum: a library's choice is not always the best.
 _MINIMUM_SHARPNESS, _MAXIMUM_SHARPNESS = 12.0, 4.0
@@ -67,7 +67,7 @@ def sizes_of(product: Product, tiling: Tiling, flops_per_s: float, cold_bytes: f
 
 
 def choice_microseconds(parameters: Array, sizes: Array, numeric: Any = np) -> Array:
-    """By row and by choice of a tile and of parts of the depth, what the multiprocessors take; `numeric` is numpy, or
+    """By row and by choice of a tile and of parts of the depth, the time of the multiprocessors; `numeric` is numpy, or
     torch where the parameters are fitted."""
     across, down, split = (numeric.asarray(value) for value in (_TILE_ROWS, _TILE_COLUMNS, _SPLIT))
     rows, columns, depth, batch, rate = (sizes[:, place : place + 1] for place in range(5))
@@ -87,7 +87,7 @@ def choice_microseconds(parameters: Array, sizes: Array, numeric: Any = np) -> A
     # Partial sums in float32, at about 3 TB/s.
     parts = numeric.exp(summing)[:, None] + rows * columns * batch * split * (4 / 3e6)
     took = took + numeric.where(split > 1, parts, numeric.zeros_like(parts))
-    return numeric.where((split > 1) & (depth / split < _LEAST_DEPTH), took * 1e6, took)
+    return numeric.where((split > 1) & (depth / split < _MIN_DEPTH), took * 1e6, took)
 
 
 def microseconds(parameters: Array, sizes: Array, bytes_per_s: float, took: Array, numeric: Any = np) -> Array:
@@ -126,10 +126,10 @@ class TileModel:
     parameters: Mapping[str, NDArray[np.float64]]  # by group
 
     def octaves(self, tiled: Sequence[Tiled], bytes_per_s: float) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-        """Of each, the base-2 logarithm of seconds and the views of its first and its last product."""
+        """For each place: the base-2 logarithm of seconds, and the views of its first and last product."""
         rows = [(number, one, product) for number, one in enumerate(tiled) for product in one.tiling.products]
         owners = np.array([number for number, _, _ in rows])
-        given = np.array([closest(self.parameters, product.group) for _, _, product in rows])
+        given = np.array([closest_parameters(self.parameters, product.group) for _, _, product in rows])
         sizes = np.array(
             [sizes_of(product, one.tiling, one.flops_per_s, one.cold_bytes, one.nbytes) for _, one, product in rows]
         )

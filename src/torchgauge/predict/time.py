@@ -1,8 +1,9 @@
 """Time and energy of a run on a device: a time for every op, then two queues, the host's launches and the device's.
 
 Where a figure comes from, best first: `measured` (kernels of this kind of device), `published` (NVIDIA's tables of bf16
-matrix products and attention), `carried over` (from a similar device that was measured: what the roof explains scales
-with the roof, the rest with a multiprocessor's speed), `data sheet` (the same from a device of another kind: wide).
+matrix products and attention), `carried over` (from a similar device that was measured: the part that the roof explains
+scales with the roof, the rest with a multiprocessor's speed), `data sheet` (the same from a device of another kind,
+with a wide interval).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ LAUNCH: Bound = "launch"
 
 # The device whose kernels are in the package.
 _ORIGIN = "h200"
-# Half of a 90 % interval in octaves, where no held-out kernels say better; by family what the H200's kernels say about
+# Half of a 90 % interval in octaves, used without held-out kernels; by family, from comparing the H200's kernels with
 # the published tables of other devices (benchmarks/forecast_transfer.py, docs/forecast-accuracy.md). Published
 # attention is a whole layer, with kernels that torch does not run: its figures are given a wide interval.
 _UNSURE = {MEASURED: 0.25, PUBLISHED: 0.35, CARRIED: 0.6, DATA_SHEET: 1.0}
@@ -54,7 +55,7 @@ _UNSURE_BY_FAMILY = {
 # The share of an op's error (of its variance) that all ops of a run have in common. With it 93 % of 535 runs of the
 # collection's models lie within their interval, each from the kernels of the other models (tools/kernel_tables.py).
 _SHARED_ERROR = 0.3
-# Half of a 90 % interval, in octaves, for what the sum of the kernels leaves out of a run.
+# Half of a 90 % interval, in octaves, for the part of a run that the sum of its kernels does not include.
 _RUN_ERROR = 0.12
 
 
@@ -75,7 +76,7 @@ class Energy:
     high: float
 
     def joules(self, place: Place) -> float:
-        """Of the work of a kernel, in addition to the power of an idle or busy device during that time."""
+        """Energy of a kernel's work, in addition to the power of an idle or busy device during that time."""
         rate = self.per_flop_j.get(place.rate) or self.per_flop_j.get("float32", 0.0)
         warm = place.nbytes - place.cold_bytes
         return place.flops * rate + warm * self.per_byte_j + place.cold_bytes * self.per_cold_byte_j
@@ -103,8 +104,8 @@ class Profile:
     def carry(self, seconds: float, place: Place, origin: Rates, multiprocessors: int) -> float:
         """The time here of a kernel that takes `seconds` on a device with these rates. The part that the roof explains
         scales with the roof. The rest is spent by multiprocessors that wait or are too few: part of that is latency,
-        which devices have alike, and part is the speed of one multiprocessor, so it scales with the square root of that
-        speed (the exponent with the least error over the published tables of four devices)."""
+        which is similar on all devices, and part is the speed of one multiprocessor, so it scales with the square root
+        of that speed (the exponent with the least error over the published tables of four devices)."""
         beyond_launch = seconds - min(origin.launch_s * place.launches, 0.8 * seconds)
         # Less than the roof where the kernel reads from the cache.
         at_roof = min(origin.work_seconds(place), beyond_launch)
@@ -159,7 +160,7 @@ _PUBLISHED = {
     "rtx4090": ("l40s", CARRIED), "b300": ("b200_sxm", CARRIED), "gb200": ("b200_sxm", CARRIED),
     "gb300": ("b200_sxm", CARRIED),
 }  # fmt: skip
-# Compute capabilities whose kernels and memory are like the H200's: what it reaches of its roof, they do about as well.
+# Compute capabilities whose kernels and memory are like the H200's: they reach about the same share of their roof.
 _LIKE_ORIGIN = ((9, 0), (8, 0), (10, 0), (10, 3))
 
 
@@ -213,7 +214,7 @@ def _rates_of(peaks: Peaks) -> dict[str, float]:
 
 
 def _energy_of(measured: Energy | None, origin: KernelTable | None, peaks: Peaks, *, is_own: bool) -> Energy | None:
-    """Of another device: power at the peak shared out as the origin shares it, idle power by the limit."""
+    """Energy of another device: peak power divided as for the origin, idle power by the limit."""
     if measured is None or origin is None or peaks.watts is None:
         return None
     if is_own:
@@ -268,8 +269,8 @@ def half_width(table: KernelTable, family: str, reach: int) -> float:
 
 
 def _published_time(profile: Profile, place: Place, estimate: Estimate | None) -> tuple[float, float, str] | None:
-    """From the published tables: on the device that was measured where its own kernels are far, on others first. There
-    the tables say how a device compares with the H200, whose kernels were measured as torch runs them."""
+    """From the published tables: for the measured device only if its own kernels are far away, for other devices first.
+    The tables give the ratio of a device to the H200, whose kernels were measured as torch runs them."""
     if profile.published is None:
         return None
     name, source = _PUBLISHED[profile.published]
@@ -323,8 +324,8 @@ def predict_ops(
 ) -> RunTime:
     """The time of the ops of one run, in the order in which they run. `module_calls` is how often a module is called:
     part of what the host has to do. `compiled` has the kernels of a compiled run, where Inductor was asked.
-    `new_lengths` are lengths of keys that no run before had, as each step of decoding has one: cuDNN's attention builds
-    a plan for it in eager execution."""
+    `new_lengths` are lengths of keys that no earlier run had (each step of decoding has one): in eager execution
+    cuDNN's attention builds a plan for each."""
     if execution not in EXECUTIONS:
         raise UsageError(f"no execution '{execution}'; one of: {', '.join(EXECUTIONS)}")
     profile = device if isinstance(device, Profile) else profile_of(device)
@@ -346,10 +347,10 @@ def predict_ops(
     share = combined_error([(kernel.time.seconds * count, kernel.time.unsure) for kernel, count in distinct])
     # Python asks for a value: the host goes on when the device has computed it.
     waits = [op.signature.op == _VALUE_READ and op.phase == "forward" for op in ops]
-    ends = _simulate(devices, hosts, later, waits, is_serial=profile.is_serial)
+    ends = simulate_queues(devices, hosts, later, waits, is_serial=profile.is_serial)
     total = ends[-1] if ends else 0.0
     low, high = (
-        _simulate(
+        simulate_queues(
             [s * device_times for s in devices],
             [s * host_times for s in hosts],
             [s * host_times for s in later],
@@ -382,8 +383,8 @@ def predict_ops(
 
 
 class _Kernel(NamedTuple):
-    """The kernels of a call in a run, which equal calls share. `own_j` is what their work takes beside the power of the
-    device, which is `busy_w` more than that of an idle one; `times` is half of their 90 % interval as a factor."""
+    """The kernels of a call in a run, which equal calls share. `own_j` is the energy of their work without the device's
+    power, which is `busy_w` more than that of an idle one; `times` is half of their 90 % interval as a factor."""
 
     time: KernelTime
     place: Place
@@ -393,12 +394,12 @@ class _Kernel(NamedTuple):
     roof_share: float | None
 
 
-_MOST_LOCATED = 1 << 14
+_MAX_LOCATED_CALLS = 1 << 14
 _VALUE_READ = "aten::_local_scalar_dense"
 
 
 def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
-    """Of each op, None where it launches nothing. Equal calls are looked up once."""
+    """One entry per op, None if it launches nothing. Equal calls are looked up once."""
     # Kernels take longer in a run than repeated: clocks fall, and the code of each has to be fetched.
     table = profile.table
     facts = {} if table is None else table.facts
@@ -436,14 +437,14 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
         busy_w = 0.0 if profile.energy is None else profile.energy.kernel_w(place.nbytes)
         time = KernelTime(seconds, alone.unsure, alone.source, alone.roof_s, alone.bound)
         known[key] = _Kernel(time, place, own_j, busy_w, exp2(time.unsure), time.roof_s / seconds if seconds else None)
-    if len(located) > _MOST_LOCATED:
+    if len(located) > _MAX_LOCATED_CALLS:
         located.clear()
     return [known.get(key) for key in keys]
 
 
 def combined_error(parts: Sequence[tuple[float, float]], shared: float = _SHARED_ERROR) -> float:
-    """Half of the 90 % interval of a sum of times, each given with its half, in octaves: partly they err apart, partly
-    together, since kernels of one model are alike."""
+    """Half of the 90 % interval of a sum of times, each given with its half, in octaves: their errors are partly
+    independent and partly common, since kernels of one model are similar."""
     total = sum(seconds for seconds, _ in parts)
     if not total:
         return 0.0
@@ -483,12 +484,12 @@ def _hosts(
 _QUEUED_KERNELS = 1024
 
 
-def _simulate(
+def simulate_queues(
     devices: Sequence[float], hosts: Sequence[float], later: Sequence[float], waits: Sequence[bool], *, is_serial: bool
 ) -> list[float]:
-    """When each op is done: the host launches one after the other, the device works off what was launched. Of an op
-    with several kernels the device runs the first while the host launches the others, which takes it `later` of the
-    op's time. On a CPU one waits for the other."""
+    """When each op ends: the host launches one op after the other, and the device runs them in order. Of an op with
+    several kernels the device runs the first while the host launches the others, which takes `later` of the op's host
+    time. On a CPU host and device alternate."""
     ends, host, busy = [], 0.0, 0.0
     done: list[float] = []  # of the device's kernels
     for device_s, host_s, later_s, is_waiting in zip(devices, hosts, later, waits, strict=True):
@@ -555,8 +556,8 @@ def _run_energy(
     energy: Energy | None, kernels: Sequence[tuple[_Kernel, int]], totals: Sequence[float], share: float
 ) -> tuple[float | None, float | None, float | None]:
     """Joules with their 90 % interval. `kernels` come with how often each runs; `totals` are the seconds of the run,
-    least seconds and most; `share` is how far the kernels' own may be off, in octaves. What energy adds to that is in
-    its own range."""
+    least seconds and most; `share` is how far the kernels' own may be off, in octaves. The uncertainty of the energy
+    model is added to it."""
     if energy is None:
         return None, None, None
     spare_w = max(energy.limit_w - energy.idle_w, 0.0)

@@ -1,8 +1,8 @@
-"""Regression trees over what a kernel is: how far its time lies from the plain model (`tiles`, `blocks`).
+"""Regression trees that predict how far the time of a kernel is from the plain model (`tiles`, `blocks`).
 
-Libraries choose among their kernels by thresholds of sizes, alignments and types. Trees find such thresholds, which no
-interpolation between neighbours can see; many small ones are added up, each fitted to what those before it left over
-(gradient boosting). tools/kernel_tables.py fits them, this is all that predicting needs.
+Libraries choose among their kernels by thresholds of sizes, alignments and types. Trees find such thresholds, which
+interpolation between neighbours misses; many small trees are summed, each fitted to the residuals of those before it
+(gradient boosting). tools/kernel_tables.py fits them; this module has everything that a prediction needs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Forest:
     depth: int
 
     def octaves(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """By row of features, the sum of what the trees say."""
+        """The sum of all trees, by row of features."""
         rows = np.arange(len(features))[:, None]
         node = np.broadcast_to(self.roots, (len(features), len(self.roots)))
         for _ in range(self.depth):
@@ -43,7 +43,7 @@ class Forest:
         return found
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """As a table keeps it: features and thresholds of nodes with children, values of leaves. A feature has few
+        """The form in a table: features and thresholds of nodes with children, values of leaves. A feature has few
         thresholds, so they are numbered."""
         inner = self.child > 0
         feature, threshold = self.feature[inner], self.threshold[inner]
@@ -82,17 +82,17 @@ class Forest:
 
 
 @dataclass(frozen=True)
-class Grown:
-    """One tree as nested nodes, for `planted`: a leaf has a value, another node a feature, a threshold and two
+class TreeNode:
+    """One tree as nested nodes, for `build_forest`: a leaf has a value, another node a feature, a threshold and two
     children."""
 
     value: float = 0.0
     feature: int = 0
     threshold: float = 0.0
-    children: tuple[Grown, Grown] | None = None
+    children: tuple[TreeNode, TreeNode] | None = None
 
 
-def planted(trees: Sequence[Grown]) -> Forest:
+def build_forest(trees: Sequence[TreeNode]) -> Forest:
     """Trees as one `Forest`, level by level, so that the two children of a node lie side by side."""
     roots: list[int] = []
     nodes: list[tuple[int, float, int, float]] = []

@@ -191,7 +191,7 @@ class OpArguments:
         return bool(self.values[name])
 
     def numbers(self, name: str) -> list[int]:
-        """Of an argument that is a list, one number or left out (a dimension)."""
+        """The dimensions of an argument that is a list, a number or omitted."""
         found = self.values.get(name)
         return [found] if isinstance(found, int) else [*found] if isinstance(found, list | tuple) else []
 
@@ -293,7 +293,7 @@ def of_reduction(arguments: OpArguments, chip: Chip) -> Phases:
 
 
 @temporaries("aten::any", "aten::all")
-def of_truth(arguments: OpArguments, chip: Chip) -> Phases:
+def of_bool_reduction(arguments: OpArguments, chip: Chip) -> Phases:
     spec = arguments.tensor("self")
     return [reduction(chip, spec.shape, spec.stride, arguments.numbers("dim"), 1)]
 

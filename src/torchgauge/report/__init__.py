@@ -11,7 +11,9 @@ from torchgauge.registry import lazy_names
 
 if TYPE_CHECKING:
     from torchgauge.report.bars import bar as bar
+    from torchgauge.report.bars import narrow as narrow
     from torchgauge.report.bars import spark as spark
+    from torchgauge.report.charts import log_ticks as log_ticks
     from torchgauge.report.escape import *
     from torchgauge.report.fit import *
     from torchgauge.report.folding import *
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from torchgauge.units import visible as visible
 
 _HOMES = {
-    "bars": ("bar", "spark"),
+    "bars": ("bar", "narrow", "spark"),
+    "charts": ("log_ticks",),
     "escape": ("inert_cell", "json_value", "visible"),
     "fit": ("FitReport",),
     "folding": ("FoldedBlock", "fold"),
@@ -44,14 +47,14 @@ _HOMES = {
     "predictions": ("PredictionReport",),
     "ranking": ("BY_ENERGY", "BY_FLOPS", "BY_TIME", "join_paths", "path_pattern", "rate", "top_modules", "top_ops"),
     "registry": (
-        "ANALYSIS", "FORMATS", "OTHERS", "SCAN", "find_format", "render", "render_bytes", "render_pieces", "renderer",
-        "suffixes_of",
+        "ANALYSIS", "FORMATS", "OTHERS", "SCAN", "find_format", "load_renderers", "render", "render_bytes",
+        "render_pieces", "renderer", "suffixes_of",
     ),
     "saving": ("save", "save_weights", "write_whole"),
     "table_rows": ("flat_rows", "to_dataframe"),
     "weight_statistics": (
-        "advice", "by_operation", "easiest_to_prune", "examined", "hardest", "heat_maps", "places", "shade", "sqnr_db",
-        "structured", "structured_in_all",
+        "advice", "by_operation", "easiest_to_prune", "examined", "hardest", "heat_maps", "most_deviating", "places",
+        "shade", "sqnr_db", "structured", "structured_in_all",
     ),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

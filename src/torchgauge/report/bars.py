@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from torchgauge.report.model import Course, Scatter
 
+V = TypeVar("V")
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = " ▁▂▃▄▅▆▇█"
-_ROWS, _MOST_COLUMNS, _LEAST_COLUMNS = 10, 60, 20
+_ROWS, _MAX_COLUMNS, _MIN_COLUMNS = 10, 60, 20
 MARKED, _UNMARKED = "●", "·"
 
 
@@ -24,7 +27,7 @@ def bar(value: float, top: float, width: int) -> str:
 def spark(values: Sequence[float], top: float, width: int) -> str:
     """A line of columns as high as their values; neighbours share a column where there are more than `width`."""
     levels = (
-        min(max(round(value / top * 8), 1), 8) if value > 0 and top > 0 else 0 for value in narrowed(values, width)
+        min(max(round(value / top * 8), 1), 8) if value > 0 and top > 0 else 0 for value in narrow(values, width, max)
     )
     return "".join(_LEVELS[level] for level in levels)
 
@@ -34,17 +37,17 @@ def course_rows(course: Course, width: int) -> list[tuple[str, str, str]]:
     return [(label, spark(values, course.top or max(values), width), text) for label, values, text in course.lines]
 
 
-def narrowed(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` values, each the largest of its neighbours, so that no peak is lost."""
+def narrow(values: Sequence[V], width: int, pick: Callable[[Sequence[V]], V]) -> list[V]:
+    """At most `width` values: `pick` chooses the one that stands for its neighbours."""
     if len(values) <= width:
         return list(values)
     cuts = [index * len(values) // width for index in range(width + 1)]
-    return [max(values[start:stop]) for start, stop in pairwise(cuts)]
+    return [pick(values[start:stop]) for start, stop in pairwise(cuts)]
 
 
 def scatter(plot: Scatter, width: int) -> list[str]:
     """Points from zero, the first axis to the right, the second upwards; a marked point hides one that is not."""
-    columns = max(_LEAST_COLUMNS, min(_MOST_COLUMNS, width - 12))
+    columns = max(_MIN_COLUMNS, min(_MAX_COLUMNS, width - 12))
     right, upper = max(point.x for point in plot.points), max(point.y for point in plot.points)
     canvas = [[" "] * columns for _ in range(_ROWS)]
     for point in sorted(plot.points, key=lambda point: point.is_marked):

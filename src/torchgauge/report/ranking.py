@@ -35,7 +35,7 @@ def own_energy(node: Node, rows: Mapping[str, RowEnergy], key: Literal["estimate
 THE_MODEL = "(the model itself)"
 BY_FLOPS, BY_TIME, BY_ENERGY = "flops", "time", "energy"
 # A difference of sums may leave this much.
-_ROUNDING = 1e-9
+_ROUNDING_ERROR = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def top_modules(view: View, by: str, limit: int) -> list[TopModules]:
             value = times.get(node.path, {}).get("self_time_s") or 0.0
         else:
             value = own_energy(node, joules, energy_key(view))
-        if value > (_ROUNDING * total if by == BY_ENERGY else 0):
+        if value > (_ROUNDING_ERROR * total if by == BY_ENERGY else 0):
             # Counts are equal or not; measured values never quite are.
             likeness = (node.own.flops, node.own.macs) if by == BY_FLOPS else None
             groups.setdefault((path_pattern(node.path), node.record.type, likeness), []).append((node, value))

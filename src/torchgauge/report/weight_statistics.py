@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -281,7 +280,7 @@ def heat_maps(view: View, figure: str = "std") -> list[HeatMap]:
             values = [value for members in by_layer.values() for value in members if isfinite(value)]
             if values:
                 middle = median(values)
-                cells = tuple(farthest(by_layer[layer], middle) if layer in by_layer else None for layer in grid.layers)
+                cells = tuple(most_deviating(by_layer.get(layer, ()), middle) for layer in grid.layers)
                 nbytes = sum(rows[name]["bytes"] for members in names.values() for name in members)
                 found.append(HeatRow(label, nbytes, cells, middle, max(values)))
         found.sort(key=lambda row: -row.nbytes)
@@ -289,11 +288,11 @@ def heat_maps(view: View, figure: str = "std") -> list[HeatMap]:
     return sorted(maps, key=lambda found: -found.nbytes)
 
 
-def farthest(values: Iterable[float], middle: float) -> float:
-    """The value of several weights that differs most, so that outliers stay visible. Unknown wins."""
-    listed = list(values)
-    unknown = [value for value in listed if not isfinite(value)]
-    return unknown[0] if unknown else max(listed, key=lambda value: abs(value - middle))
+def most_deviating(values: Iterable[float | None], middle: float) -> float | None:
+    """The value that deviates most, so that outliers stay visible: NaN or inf if there is one, None without values."""
+    present = [value for value in values if value is not None]
+    unknown = [value for value in present if not isfinite(value)]
+    return unknown[0] if unknown else max(present, key=lambda value: abs(value - middle), default=None)
 
 
 def shade(value: float | None, middle: float) -> str:
@@ -304,16 +303,3 @@ def shade(value: float | None, middle: float) -> str:
     if not middle:
         return SHADES[2][1] if not value else SOLID
     return next((mark for limit, mark in SHADES if value / middle <= limit), SOLID)
-
-
-def narrowed(cells: Sequence[float | None], middle: float, width: int) -> list[float | None]:
-    """Neighbouring cells together, so that at most `width` are left; each shows the one that differs most."""
-    count = len(cells)
-    if count <= width:
-        return list(cells)
-    cuts = [index * count // width for index in range(width + 1)]
-    rows = []
-    for start, stop in pairwise(cuts):
-        present = [cell for cell in cells[start:stop] if cell is not None]
-        rows.append(farthest(present, middle) if present else None)
-    return rows

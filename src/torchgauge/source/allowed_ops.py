@@ -139,7 +139,7 @@ def holds_foreign(model: nn.Module) -> bool:
     return bool(_foreign) and any(map(is_foreign, all_modules(model)))
 
 
-MOST_PIECES = 1 << 20  # more than any model needs
+MAX_PIECES = 1 << 20  # more than any model needs
 _SPLITTING = frozenset(("unbind", "split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit",
                         "combinations"))  # fmt: skip
 
@@ -174,8 +174,8 @@ def bounded(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         count = count_pieces(op, dict(zip(names, args, strict=False)) | kwargs)
-        if count > MOST_PIECES:
-            raise ForwardError(f"the graph splits a tensor into {count:,} pieces ({op}); the limit is {MOST_PIECES:,}")
+        if count > MAX_PIECES:
+            raise ForwardError(f"the graph splits a tensor into {count:,} pieces ({op}); the limit is {MAX_PIECES:,}")
         return function(*args, **kwargs)
 
     run._schema = schema  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from torchgauge.errors import TargetError
-from torchgauge.source.config_limits import MOST_REAL_BYTES, bounded_building
+from torchgauge.source.config_limits import MAX_REAL_BYTES, bounded_building
 from torchgauge.source.packages import import_optional
 from torchgauge.source.process_state import rng_untouched
 from torchgauge.source.target_check import did_you_mean
@@ -32,7 +32,7 @@ class Recipe:
 
     def build(self) -> nn.Module:
         """The model in eval mode, on the meta device unless its forward needs values."""
-        return self._build(build_for_real if self.looks_at_values else build_without_weights, MOST_REAL_BYTES)
+        return self._build(build_for_real if self.looks_at_values else build_without_weights, MAX_REAL_BYTES)
 
     def build_real(self) -> nn.Module:
         """The model in eval mode with initial weights."""

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torchgauge.errors import TargetError
 
 # Modules, parameters and buffers together. The largest mixtures of experts have about 200,000.
-MOST_REGISTERED = 1 << 18
+MAX_REGISTERED = 1 << 18
 # Sizes and counts: config classes create lists of this length (the kind of each layer, the name of each label).
 LARGEST_NUMBER = 1 << 24
 # Counts of modules: models have at most hundreds of layers and thousands of experts.
@@ -25,7 +25,7 @@ _COUNTS = re.compile(r"layer|block|depth|expert|stage|stack|repeat|n_head|num_.*
 # Numbers that are not sizes: periods, identifiers, maximum lengths.
 _NO_SIZE = re.compile(r"theta|base|seed|token|(^|_)ids?$|length|len$|parameters|factor|version|scale|window|^max_")
 # Tensors that a constructor creates with values because it reads them; weights are on the meta device.
-MOST_REAL_BYTES = 4 << 30
+MAX_REAL_BYTES = 4 << 30
 
 
 def require_possible_numbers(settings: object, where: str) -> None:
@@ -48,14 +48,14 @@ def require_possible_numbers(settings: object, where: str) -> None:
 @contextmanager
 def bounded_building(what: str, real_bytes: float) -> Iterator[None]:
     """Within the context, this thread may not build a model with too many parts or more than `real_bytes` of memory."""
-    thread, left = threading.get_ident(), MOST_REGISTERED
+    thread, left = threading.get_ident(), MAX_REGISTERED
 
     def count(module: nn.Module, name: str, registered: object) -> None:
         nonlocal left
         if threading.get_ident() == thread:
             left -= 1
             if left < 0:
-                raise TargetError(f"{what} has more than {MOST_REGISTERED:,} modules, parameters and buffers")
+                raise TargetError(f"{what} has more than {MAX_REGISTERED:,} modules, parameters and buffers")
 
     handles = (
         hooks.register_module_module_registration_hook(count),
@@ -99,7 +99,7 @@ class _Building(TorchFunctionMode):
             described = func(*args, **{name: value for name, value in kwargs.items() if name != "generator"} | _ON_META)
             self._made_bytes += described.nbytes
             if self._made_bytes > self._limit_bytes:
-                raise TargetError(f"{self._what} needs more than {MOST_REAL_BYTES >> 30} GiB of memory to be built")
+                raise TargetError(f"{self._what} needs more than {MAX_REAL_BYTES >> 30} GiB of memory to be built")
         return func(*args, **kwargs)
 
 

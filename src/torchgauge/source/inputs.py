@@ -205,7 +205,7 @@ def _torchvision_size(model: nn.Module, area: str) -> tuple[tuple[int, ...], str
 
 
 # Images have up to a few channels (grey, RGB, RGB and depth, multispectral).
-_MOST_IMAGE_CHANNELS = 16
+_MAX_IMAGE_CHANNELS = 16
 
 
 def _timm(model: Any, channels: int | None, defaults: Defaults) -> Iterator[Guess]:
@@ -213,7 +213,7 @@ def _timm(model: Any, channels: int | None, defaults: Defaults) -> Iterator[Gues
     size = config.get("input_size") if isinstance(config, dict) else None
     if not size:
         return
-    if channels is not None and channels > _MOST_IMAGE_CHANNELS:
+    if channels is not None and channels > _MAX_IMAGE_CHANNELS:
         channels = None  # the first convolution works on patches (space to depth, DCT): use the config's channels
     built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if isinstance(built_for, tuple) and built_for != tuple(size[1:]):
@@ -222,7 +222,7 @@ def _timm(model: Any, channels: int | None, defaults: Defaults) -> Iterator[Gues
     yield Guess(defaults.floats(defaults.batch, channels or size[0], *size[1:]), "input_size of the timm model")
 
 
-_MOST_PER_PARAMETER = 8
+_MAX_GUESSES_PER_PARAMETER = 8
 
 
 def layer_assignments(
@@ -237,7 +237,7 @@ def layer_assignments(
     main = next((p for p in parameters if not is_companion(p)), parameters[0])
     others = [parameter for parameter in parameters if parameter is not main]
     layers = list(islice(entries(model), 64))
-    for index, guess in enumerate(islice(_guesses(model, main, layers, defaults), _MOST_PER_PARAMETER)):
+    for index, guess in enumerate(islice(_guesses(model, main, layers, defaults), _MAX_GUESSES_PER_PARAMETER)):
         # Values for the other parameters, given that of the main one.
         followers: Assignment = {}
         for parameter in others:

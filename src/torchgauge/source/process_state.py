@@ -1,5 +1,5 @@
 """State of the process that building or running a model may change: random generators, imports, the hub; and functions
-that torchgauge replaces meanwhile."""
+that torchgauge replaces temporarily."""
 
 from __future__ import annotations
 

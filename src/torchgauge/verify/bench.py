@@ -22,7 +22,7 @@ from torchgauge.capture.copier import in_mode, set_mode
 from torchgauge.capture.structure import storage_key
 from torchgauge.facts import Capture
 from torchgauge.measure.latency import Clock, surroundings_noted
-from torchgauge.measure.measuring import failure_text, let_go
+from torchgauge.measure.measuring import clear_traceback, failure_text
 from torchgauge.measure.module_times import module_paths
 from torchgauge.measure.parts import allocation_peak
 from torchgauge.measure.profile import profile_runs
@@ -199,7 +199,7 @@ def attempted(work: Callable[[], T]) -> T | str:
     # Compilers, graph capture and the model's code may raise anything.
     except Exception as error:
         text = f"the changed model fails: {failure_text(error)}"
-        let_go(error)
+        clear_traceback(error)
         return text
 
 

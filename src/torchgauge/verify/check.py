@@ -40,7 +40,7 @@ _NOT_RUN = {
 # The ops stay the same, only their kernels are faster.
 _SAME_OPS = {"layout", "tensor cores"}
 # Models up to these limits are also run for real, changed and unchanged: shapes do not show wrong values.
-_MOST_SECONDS, _MOST_BYTES = 0.05, 256 << 20
+_MAX_CHECK_S, _MAX_MODEL_BYTES = 0.05, 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class CodeCheck:
                 set_mode(model, train=train)
                 traced = trace(model, [self.traced.candidate], self.request)
                 capture = self._capture_of(traced)
-                # Of a model that looks at its data, other random weights may give results of other shapes.
+                # In a model that reads tensor values, other random weights may give other shapes.
                 is_same = self._is_rebuilt or _results(traced) == _results(self.traced)
                 if is_same and self._is_run:
                     is_same = _are_equal(self._side(self._copied()), self._side(model), tolerance)
@@ -110,7 +110,8 @@ class CodeCheck:
             return str(error)
 
     def _weighed(self, advice: Advice, changed: Capture) -> Advice | None:
-        """With what the changed copy saves, if the rule promised more or another range; None if it saves nothing."""
+        """The advice with the gain of the changed copy if the rule promised more or another range; None if the copy
+        saves nothing."""
         gain = advice.expected_gain
         if gain is None or gain.quantity == "stored_bytes":
             return advice
@@ -159,7 +160,7 @@ class CodeCheck:
 
     @cached_property
     def _is_rebuilt(self) -> bool:
-        """Whether the model has no values and looks at its data: it was built again for its pass, with random weights,
+        """Whether the model has no values but reads them: it was built again for its pass, with random weights,
         and is built again for the check."""
         tensors = (*self.model.parameters(), *self.model.buffers())
         return self.traced.run.mode == "real" and any(tensor.is_meta for tensor in tensors)
@@ -167,7 +168,7 @@ class CodeCheck:
     @cached_property
     def _original(self) -> nn.Module:
         if self._is_rebuilt and self.request.build_real is None:
-            raise NotApplicableError("the model has no values, and cannot be built with some")
+            raise NotApplicableError("the model has no values and cannot be built with random ones")
         return self.model if not self._is_rebuilt or self.request.build_real is None else self.request.build_real()
 
     @cached_property
@@ -176,12 +177,12 @@ class CodeCheck:
 
     @cached_property
     def _is_small(self) -> bool:
-        return sum(tensor.nbytes for tensor in self._tensors) <= _MOST_BYTES
+        return sum(tensor.nbytes for tensor in self._tensors) <= _MAX_MODEL_BYTES
 
     @cached_property
     def _is_run(self) -> bool:
         on_cpu = all(tensor.device.type == "cpu" for tensor in self._tensors) and self.request.device.type == "cpu"
-        return on_cpu and self._is_small and self._times.total <= _MOST_SECONDS
+        return on_cpu and self._is_small and self._times.total <= _MAX_CHECK_S
 
     def _copied(self) -> nn.Module:
         """With its own tensors. Those of a large model have no values; where a small one has none, they are zeros:

@@ -78,7 +78,7 @@ def _sums(a: torch.Tensor, b: torch.Tensor) -> tuple[float, ...] | None:
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
-    """As real float64 numbers; on the CPU if the device is MPS, which has no float64."""
+    """The values as real float64 numbers; on the CPU if the device is MPS, which has no float64."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return tensor.cpu().double() if tensor.device.type == "mps" else tensor.double()
 

@@ -64,7 +64,7 @@ _MAX_BUDGETS_OF_LONG_RUNS = 20.0
 # A round with a wider interval of the ratio (±10 %) cannot resolve most gains.
 _MAX_INTERVAL_WIDTH = 0.2
 # Shorter samples are dominated by the clock and by interruptions.
-_SAMPLE_S, _MOST_REPEATS = 5e-3, 1000
+_SAMPLE_S, _MAX_REPEATS = 5e-3, 1000
 _WARMUP_RUNS = 3
 
 
@@ -201,7 +201,7 @@ def _warm_up(side: Runs, seconds: float, clock: Clock) -> int:
         runs += 1
         if clock() - begin > 2 * seconds:
             break
-    return max(1, min(_MOST_REPEATS, math.ceil(_SAMPLE_S / max(fastest, 1e-9))))
+    return max(1, min(_MAX_REPEATS, math.ceil(_SAMPLE_S / max(fastest, 1e-9))))
 
 
 def _timed(side: Runs, repeats: int, clock: Clock) -> float:

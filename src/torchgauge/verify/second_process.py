@@ -35,7 +35,7 @@ from torchgauge.verify.registry import Applied, NotApplicableError
 from torchgauge.verify.verdict import TIME, Verdict, judge
 
 # Seconds to start, import and build, and the most budgets for the runs.
-_START_S, _MOST_BUDGETS = 180.0, 25.0
+_START_S, _MAX_BUDGETS = 180.0, 25.0
 # Disk and memory for the pickled copy and the model loaded from it, relative to the model.
 _SPACE_FACTOR = 2.5
 _CALL = (
@@ -135,7 +135,7 @@ class Setup:
             # Pickling runs code of the model's classes, which may raise anything.
             except Exception as error:
                 return f"the model cannot be pickled for a second process: {failure_text(error)}"
-            limit_s = _START_S + _MOST_BUDGETS * self.seconds * (len(jobs) + 1)
+            limit_s = _START_S + _MAX_BUDGETS * self.seconds * (len(jobs) + 1)
             command = [sys.executable, "-c", _CALL, folder, json.dumps([path or os.getcwd() for path in sys.path])]
             try:
                 # The user has already seen what the model's code prints.

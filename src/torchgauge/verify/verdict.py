@@ -30,7 +30,7 @@ CONFIRMED: Final = "confirmed"
 REFUTED: Final = "refuted"
 INCONCLUSIVE: Final = "inconclusive"
 # If other processes use a larger share of the machine, times depend more on them than on the model.
-MOST_FOREIGN = 0.10
+MAX_FOREIGN_SHARE = 0.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Verdict:
 
     @property
     def _is_disturbed(self) -> bool:
-        return self.time is not None and (self.time.most_foreign > MOST_FOREIGN or self.time.disagrees)
+        return self.time is not None and (self.time.most_foreign > MAX_FOREIGN_SHARE or self.time.disagrees)
 
     def _change(self) -> str | None:
         if self.error.reason is not None:
@@ -101,7 +101,7 @@ class Verdict:
         low, high = self.ci95
         if self.quantity != TIME:
             return None if low > 0 else "it saves no memory" if high == 0 else f"it takes {self._more} more memory"
-        if self.time is not None and self.time.most_foreign > MOST_FOREIGN:
+        if self.time is not None and self.time.most_foreign > MAX_FOREIGN_SHARE:
             share = format_percent(self.time.most_foreign)
             return f"other processes used {share} of the machine during the measurement"
         if self.failed_elsewhere:

@@ -12,7 +12,7 @@ from torch.jit import ScriptModule
 
 from torchgauge.advise import Patch
 from torchgauge.errors import UsageError
-from torchgauge.measure.measuring import INTERRUPTED, failure_text, let_go
+from torchgauge.measure.measuring import INTERRUPTED, clear_traceback, failure_text
 from torchgauge.progress import Progress
 from torchgauge.verify.bench import Bench, attempted, cleaned_up, silenced
 from torchgauge.verify.code import function_text
@@ -188,7 +188,7 @@ def _failure_of_original(work: _Verification) -> str | None:
     # The model's own code may raise anything.
     except Exception as error:
         text = f"the original model fails: {failure_text(error)}"
-        let_go(error)
+        clear_traceback(error)
         return text
 
 

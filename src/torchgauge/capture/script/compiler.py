@@ -56,7 +56,7 @@ class _Compiler:
     def __init__(self, module_types: frozenset[str], scopes: Scopes | None) -> None:
         self.module_types = module_types
         self.scopes = scopes
-        # Where torch's own functions are inlined, the line of the call: that of the constant which names the function.
+        # For inlined functions of torch, the line of the call: that of the constant that names the function.
         self.line: str | None = None
 
     def block(self, block: JitObject) -> Block:

@@ -283,7 +283,8 @@ def require_length(count: int) -> None:
 
 
 def require_spelled_length(*values: Value) -> None:
-    """Of what goes through every list in a list: a thousand times one list is short in memory and long when spelled."""
+    """For operators that visit every nested list: one list repeated a thousand times is short in memory and long when
+    written out."""
     waiting: list[Value] = [values]
     count = 0
     while waiting:

@@ -1,4 +1,4 @@
-"""The rows as torchstat prints them: a table, a row of totals, the totals once more in round figures."""
+"""The rows as torchstat prints them: a table, a row of totals, and the totals again in round figures."""
 
 from __future__ import annotations
 

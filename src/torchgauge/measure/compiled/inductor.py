@@ -137,7 +137,7 @@ class Recording:
         guards, code = original(entries, frame, *args, **kwargs), frame.f_code
         place = (code.co_filename, code.co_firstlineno)
         if any((attempt.co_filename, attempt.co_firstlineno) == place for attempt in self.attempts):
-            first = _first_line(guards[0]) if guards else "no guard is known"
+            first = _first_line(guards[0]) if guards else "the failed guard is unknown"
             number, colon, rest = first.partition(": ")
             reason = rest if colon and "/" in number and " " not in number else first
             self.recompilations.append(Recompilation(reason, source_line(*place)))
@@ -644,8 +644,8 @@ def options_of(part: Any) -> Options | None:
 
 
 def root_options(target: object) -> Options | None:
-    """Of the outermost wrapper of torch.compile around a whole model, which may be inside those of data parallelism;
-    None if only parts of it are compiled, or the target is not a model."""
+    """The options of the outermost torch.compile wrapper of a whole model, which may be inside those of data
+    parallelism; None if only parts of it are compiled, or the target is not a model."""
     if not isinstance(target, nn.Module) or "torch._dynamo" not in sys.modules:
         return None
     from torch._dynamo import OptimizedModule
@@ -658,7 +658,7 @@ def root_options(target: object) -> Options | None:
 
 
 def compile_parts(model: nn.Module, root: Options | None, *, runs_code: bool) -> tuple[Any, list[Options]]:
-    """The model compiled anew: as a whole with the options of `root`, its compiled parts with their own, or as a whole
+    """The model compiled again: as a whole with the options of `root`, its compiled parts with their own, or as a whole
     with torch's defaults; and the options that were used. Changes the model's modules. A break is to be reported, so
     `fullgraph`, which raises at the first, is not passed on."""
     from torch._dynamo import OptimizedModule

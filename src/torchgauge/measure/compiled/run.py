@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchgauge.capture import Request, undisturbed
 from torchgauge.capture.copier import Copier, in_mode
-from torchgauge.capture.failures import let_go
+from torchgauge.capture.failures import clear_traceback
 from torchgauge.capture.restored_state import initialised_copy, is_lazy, process_state_kept
 from torchgauge.capture.run import one_at_a_time
 from torchgauge.capture.structure import is_subclass
@@ -50,7 +50,7 @@ def compile_model(model: nn.Module, candidate: Candidate, request: Request, root
             return run(_on_fakes, model, candidate, request, root)
         except Exception as error:  # the model's own code may raise anything on a tensor without values
             failure = f"{type(error).__name__}: {first_line(error)}"
-            let_go(error)
+            clear_traceback(error)
         nbytes = sum(parameter.nbytes for parameter in model.parameters())
         if nbytes > _REAL_LIMIT_BYTES:
             raise ForwardError(f"the model cannot be compiled on tensors without values: {failure}")
@@ -119,7 +119,9 @@ def _run(model: Any, args: tuple[Any, ...], kwargs: dict[str, object], *, train:
     if train:
         roots = gradient_roots(output)
         if not roots:
-            raise InputError("nothing to train: no floating output depends on a parameter that requires a gradient")
+            raise InputError(
+                "nothing to train: no floating-point output depends on a parameter that requires a gradient"
+            )
         with torch.autograd.set_multithreading_enabled(False):  # what other threads compile would not be seen
             torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
 

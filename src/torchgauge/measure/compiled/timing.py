@@ -107,7 +107,7 @@ def with_times(compiled: Compiled, runs: Sequence[Profiled]) -> Compiled:
 
 def join_kernels(kernels: Sequence[CompiledKernel], launches: Sequence[_Launch]) -> dict[int, int]:
     """Which launch each kernel is, by order and name. A library's function may call an op of another name; between two
-    kernels that are found, what is left of both belongs together if it is as many."""
+    matched kernels, the remaining ones are matched in order if there are as many on both sides."""
     pairs = align([_plain(kernel.name) for kernel in kernels], [_plain(launch.name) for launch in launches])
     found = dict(pairs)
     bounds = [(-1, -1), *sorted(pairs.items()), (len(kernels), len(launches))]

@@ -25,7 +25,7 @@ from torchgauge.facts.language import (
     PointFacts,
 )
 from torchgauge.predict.kernels import Library
-from torchgauge.predict.language.costs import FIGURES, MOST_OPS, cost_of, extended, lagrange
+from torchgauge.predict.language.costs import FIGURES, MAX_OPS, cost_of, extended, lagrange
 from torchgauge.predict.language.layers import layer_rows
 from torchgauge.predict.language.passes import (
     Held,
@@ -99,8 +99,8 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
         per_token = max(traced[1] - traced[0], 0) / (some - _SHORT_PROMPT_TOKENS)
     if question.describes:
         tokens = min(limit or 32_768, 131_072)
-        if per_token * tokens > MOST_OPS:
-            tokens = max(int(MOST_OPS / per_token) // 512 * 512, 2 * _LONG_PROMPT_TOKENS)
+        if per_token * tokens > MAX_OPS:
+            tokens = max(int(MAX_OPS / per_token) // 512 * 512, 2 * _LONG_PROMPT_TOKENS)
         tokens = min(tokens, limit - 1) if limit and limit > 2 else tokens  # a step needs a position too
 
         def prompt(tokens: int, positions: int | None = None) -> tuple[Point, Observed]:
@@ -121,10 +121,10 @@ def answer(model: nn.Module, question: Question, library: Library, progress: Pro
         if inside:
             _add_surroundings(result["model"], whole, inside)
             result["warnings"] = [
-                f"{type(whole).__name__} takes no text with a cache of earlier tokens itself: the figures of prefill, "
+                f"{type(whole).__name__} does not take text and a cache itself: the figures of prefill, "
                 f"decode and cache are those of its language model, '{inside}'", *seen.warnings
             ]  # fmt: skip
-    too_long = [point for point in question.points if per_token * point.tokens > MOST_OPS]
+    too_long = [point for point in question.points if per_token * point.tokens > MAX_OPS]
     direct = [point for point in question.points if point not in too_long]
     found: dict[Point, PointFacts] = run(direct, facts.of_point)[1] if direct else {}
     shorter: dict[Point, PointFacts] = {}
@@ -240,7 +240,7 @@ def _extend(
                     row[key] = max(int(lagrange(known_bytes, point.tokens)), known_bytes[-1][1])
                 row["times"] = {}
                 for device, latest in last[name]["times"].items():
-                    # Each further token is assumed to cost what the last ones did.
+                    # Each further token is assumed to cost as much as the last ones.
                     earlier: Mapping[str, object] = {**rows[-2][name]["times"][device]}
                     times: dict[str, object] = {**latest}
                     for key, value in latest.items():

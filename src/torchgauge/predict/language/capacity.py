@@ -54,7 +54,7 @@ class Need:
 
 def need(alone: PointFacts, together: PointFacts, cache_bytes: int, weights_bytes: int) -> Need:
     """`alone` is the pass of one prompt, `together` the step of all sequences, as `answers` has them; `cache_bytes` is
-    what all of them hold, of whatever type it is kept in."""
+    the size of all caches, in the type they are stored in."""
     one, all_ = alone["prefill"], together["decode"]
     # Beyond the cache that is held when the pass ends, which `cache_bytes` has.
     prompt = one["peak_bytes"] - sum(held["bytes"] for held in alone["cache"])
@@ -81,7 +81,7 @@ def length_of(held: HeldFacts, tokens: int) -> int | None:
 
 
 def paged_bytes(held: Iterable[HeldFacts], tokens: int, page: int) -> int:
-    """As servers allocate it: what grows with the length comes in pages of `page` tokens."""
+    """Cache memory as servers allocate it: the part that grows with the length is in pages of `page` tokens."""
     total = 0
     for one in held:
         length = length_of(one, tokens)

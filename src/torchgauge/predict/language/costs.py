@@ -19,7 +19,7 @@ from torchgauge.predict.language.passes import Pass
 
 FIGURES = ("macs", "flops", "bytes_read", "bytes_written")
 # Ops of one pass that are traced at most; longer prompts are extrapolated.
-MOST_OPS = 10_000
+MAX_OPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] 
             if op.status == "uncounted":
                 uncounted[op.op] += times
             cost = op.cost
-            row = modules[starred(op.module, segment.paths)]
+            row = modules[layer_pattern(op.module, segment.paths)]
             for place, name in enumerate(FIGURES):
                 value = getattr(cost, name) * times
                 totals[name] += value
@@ -85,7 +85,7 @@ def cost_of(run: Pass, params: Iterable[ParamRecord], stored: Mapping[str, int] 
     )
 
 
-def starred(path: str, layers: list[str]) -> str:
+def layer_pattern(path: str, layers: list[str]) -> str:
     """`model.layers.*.mlp` for the module of a layer: equal layers are reported together."""
     for layer in layers:
         if is_within(path, layer):

@@ -1,4 +1,4 @@
-"""The kind of each layer, from what it holds in the cache and what it runs; no name of a family is looked at."""
+"""The kind of each layer, from its cache entries and its ops, not from the name of a family."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _length_dimension(held: Held, others: list[Held]) -> int | None:
 def _mixer(
     ops: list[OpRecord], before: list[Held], after: list[Held], lengths: tuple[int, int]
 ) -> tuple[str, AttentionFacts]:
-    """How the layer mixes tokens: attention of some kind, or a state that is carried on, or both."""
+    """How the layer mixes tokens: a kind of attention, a recurrent state, or both."""
     kinds: list[str] = []
     detail: AttentionFacts = {}
     growing = [held for held in before if _length_dimension(held, after) is not None and held.group == 0]

@@ -19,11 +19,11 @@ from torch import nn
 from torchgauge.capture import undisturbed, unwrap
 from torchgauge.capture.calls import watch_modules
 from torchgauge.capture.copier import Copier
-from torchgauge.capture.failures import call_model, let_go
+from torchgauge.capture.failures import call_model, clear_traceback
 from torchgauge.capture.fake_run import swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec
 from torchgauge.capture.leftovers import Leftovers
-from torchgauge.capture.patched_functions import elements_given, memory_lent
+from torchgauge.capture.patched_functions import elements_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of
 from torchgauge.capture.restored_state import prepared
@@ -42,8 +42,8 @@ from torchgauge.source.huggingface_inputs import MAKERS, ModelConfig
 
 # In the name of the parameter that a model's own cache comes back under: past_key_values, cache_params, state, mems.
 _CACHE_WORDS = ("past", "cache", "state", "mem")
-# Ids with values, which models may look at; those of more are known by their shape alone.
-_MOST_IDS = 1 << 20
+# Up to this size ids have values, which models may read; larger ones have only a shape.
+_MAX_IDS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Encoded(tuple[torch.Tensor]):
 
 
 class Interface:
-    """How a model is called: the names of what it takes, from its signature and config."""
+    """How a model is called: the names of its arguments, from its signature and config."""
 
     def __init__(self, model: nn.Module, limit: int | None = None) -> None:
         """`limit` is the number of positions where the model was found to have fewer than its config gives."""
@@ -176,7 +176,7 @@ class Interface:
         return limit
 
     def ids(self, batch: int, tokens: int) -> torch.Tensor:
-        if batch * tokens > _MOST_IDS:
+        if batch * tokens > _MAX_IDS:
             return torch.empty(batch, tokens, dtype=torch.int64, device="meta")
         return torch.full((batch, tokens), self.config.ordinary_token())
 
@@ -264,7 +264,7 @@ def observe(
 ) -> tuple[Seen, dict[Point, Any]]:
     """Run the model at every point and leave it unchanged. `adapter` adds low-rank adapters: rank, pattern of names.
     `limit` is the number of positions where it is not the one that the config gives.
-    `reduce` turns an observation into what is kept of it: a pass has many ops."""
+    `reduce` turns an observation into the part to keep: a pass has many ops."""
     points = list(points)
     signal: DataDependent | None = None
 
@@ -274,7 +274,7 @@ def observe(
             session = _Session(unwrap(model), library, dtype, adapter, limit, leftovers, way)
             return session.run(points, progress, reduce)
         except BaseException as error:
-            let_go(error)
+            clear_traceback(error)
             raise
         finally:
             leftovers.release()
@@ -291,21 +291,21 @@ def observe(
                 signal = error
     where = f" in '{signal.module}'" if signal and signal.module else ""
     why = f"{signal.why} ({signal.op}{where})" if signal else "runs different ops in equal layers"
-    raise InputError(f"the model {why}, so its cost depends on the values of its tensors")
+    raise InputError(f"the model {why}, so its cost depends on data")
 
 
 @dataclass(frozen=True)
 class _Way:
-    """How a model is run: whether equal layers are folded, how many elements of a tensor are known where they can be
-    (positions, masks; a choice of experts takes long), whether values that a model looks at may be assumed."""
+    """How a model is run: whether equal layers are folded, up to how many elements tensors have known values
+    (positions, masks; a choice of experts takes long), whether values that a model reads may be assumed."""
 
     fold: bool
     known: int
     assume: bool
 
 
-_FEWEST_KNOWN_ELEMENTS = 1 << 14
-_WAYS = tuple(_Way(fold, known, assume) for assume in (False, True) for known in (_FEWEST_KNOWN_ELEMENTS, MAX_ELEMENTS)
+_MIN_KNOWN_ELEMENTS = 1 << 14
+_WAYS = tuple(_Way(fold, known, assume) for assume in (False, True) for known in (_MIN_KNOWN_ELEMENTS, MAX_ELEMENTS)
               for fold in (True, False))  # fmt: skip
 
 
@@ -354,7 +354,7 @@ class _Session:
             self.replica, self.fed = replica, ""
             self.checked: set[tuple[int, ...]] = set()
             found = {}
-            with memory_lent(run.lend), elements_given(), watch_modules(paths, self.recorder, run.adopt):
+            with real_memory_for_numpy(run.lend), elements_given(), watch_modules(paths, self.recorder, run.adopt):
                 undo = self.folding.watch(replica)
                 try:
                     for place, point in enumerate(points):
@@ -398,7 +398,7 @@ class _Session:
             fed, prefill = go_on(fed, point.tokens - point.prefix, last_logits=point.last_logits)
         cache = self.holdings(fed)
         if self.limit is not None and point.tokens + 1 + point.drafts > self.limit >= 2 + point.drafts:
-            # No position is left for the step: it is the last one that has room, after a shorter prompt.
+            # No position is left for the step: use the last one that has room, after a shorter prompt.
             last = self.observe(replace(point, tokens=self.limit - 1 - point.drafts, prefix=0))
             return Observed(prefill, last.decode, cache, last.cache_after)
         fed, decode = go_on(fed, 1 + point.drafts)

@@ -34,7 +34,7 @@ def budget_section(report: BudgetReport) -> Section:
     blocks: list[Block] = [table((*texts("Figure"), *figures("Value", "Limit", "used"), *texts("")), rows)]
     for verdict in report.broken:
         key = verdict.limit.key
-        who = "modules with more than that alive:" if key in PEAKS else "the largest contributors:"
+        who = "modules whose live memory exceeds it:" if key in PEAKS else "the largest contributors:"
         blocks.append(Text(f"{key} is {verdict.over_text} over its limit; {who}"))
         blamed = [
             (one.paths or THE_MODEL, one.kind, str(one.count), KEYS[key].form(one.value), format_percent(one.share))
@@ -91,7 +91,7 @@ def unknown_words(report: BudgetReport) -> list[str]:
     return [verdict_words(verdict) for verdict in report.unknown]
 
 
-def blame_words(verdict: Verdict) -> list[str]:
+def contributor_texts(verdict: Verdict) -> list[str]:
     form = KEYS[verdict.limit.key].form
     return [
         f"{visible(entry.paths or THE_MODEL)} ({visible(entry.kind)}"
@@ -109,7 +109,7 @@ def render_junit(reports: Sequence[BudgetReport]) -> str:
             case = ET.SubElement(suite, "testcase", classname=name, name=f"{verdict.limit.key} ≤ {verdict.limit.text}")
             if verdict.state == BROKEN:
                 failure = ET.SubElement(case, "failure", message=verdict_words(verdict), type="budget")
-                failure.text = "\n".join(blame_words(verdict))
+                failure.text = "\n".join(contributor_texts(verdict))
             elif verdict.state == UNKNOWN:
                 ET.SubElement(case, "error", message=verdict_words(verdict), type="unknown")
     ET.indent(root)
@@ -139,6 +139,6 @@ def render_annotations(reports: Sequence[BudgetReport]) -> str:
         for verdict in report.verdicts:
             if verdict.state != WITHIN:
                 title = f"{name}: {verdict.limit.key}".translate(_PROPERTY)
-                message = "\n".join([verdict_words(verdict), *blame_words(verdict)]).translate(_DATA)
+                message = "\n".join([verdict_words(verdict), *contributor_texts(verdict)]).translate(_DATA)
                 lines.append(f"::error {place}title={title}::{message}\n")
     return "".join(lines)

@@ -253,7 +253,7 @@ def _sums(amounts: Iterable[tuple[str, float]]) -> Mapping[str, float]:
 
 
 WITHIN, BROKEN, UNKNOWN = "within", "broken", "unknown"
-# As the contract has it: a broken budget, and a request that could not be met.
+# Exit statuses of the command line: a broken budget, and a request that could not be met.
 BROKEN_STATUS, UNKNOWN_STATUS = 3, 1
 MAX_CONTRIBUTORS = 5
 _FACTORS_FROM = 10

@@ -97,7 +97,7 @@ def grouped_rows(rows: Iterable[ModuleRow]) -> list[RowGroup]:
     return found
 
 
-MOST_WEIGHTS, MOST_CHANGES = 20, 40
+MAX_WEIGHTS, MAX_CHANGES = 20, 40
 COMPARED = ("params", "macs")
 EQUAL = "×n: n modules with the same figures, shown once with those of one"
 NO_INTERVAL = (
@@ -156,8 +156,8 @@ def structure_sections(compared: Compared) -> Iterator[Section]:
         counted = [f"{format_exact(count)} {state}" for state, count in counts.items() if count]
         summary = ", ".join([*counted, f"{format_exact(structure.unchanged)} modules unchanged"])
         headings = (*texts("", "Module", "What"), *figures("Params")) if groups else ()
-        notes = (*more(len(groups) - MOST_CHANGES, "kinds of change"), summary)
-        yield Section(f"Structure: {side.label} against {base}", (table(headings, groups[:MOST_CHANGES], notes),))
+        notes = (*more(len(groups) - MAX_CHANGES, "kinds of change"), summary)
+        yield Section(f"Structure: {side.label} against {base}", (table(headings, groups[:MAX_CHANGES], notes),))
 
 
 def check_columns(options: Options) -> None:
@@ -227,7 +227,7 @@ def weight_sections(compared: Compared) -> Iterator[Section]:
         if found is None:
             continue
         moved, rows = found.moved, list[Cells]()
-        for pair in moved[:MOST_WEIGHTS]:
+        for pair in moved[:MAX_WEIGHTS]:
             there = "" if pair.name == pair.other_name else f" → {pair.other_name}"
             if pair.shape != pair.other_shape:
                 there += f" {format_shape(pair.shape)} → {format_shape(pair.other_shape)}"
@@ -239,11 +239,11 @@ def weight_sections(compared: Compared) -> Iterator[Section]:
         titles = figures("norm", f"std {base}", side.label, f"sparsity {base}", side.label)
         notes = [f"{format_exact(len(found.pairs) - len(moved))} tensors unchanged, {format_exact(len(moved))} changed"]
         notes += [f"{format_exact(len(found.removed))} removed, {format_exact(len(found.added))} added"]
-        notes += [f"shown: the {MOST_WEIGHTS} whose norm changed most"] if len(moved) > MOST_WEIGHTS else []
+        notes += [f"shown: the {MAX_WEIGHTS} whose norm changed most"] if len(moved) > MAX_WEIGHTS else []
         pairs = table((*names("Tensor"), *titles) if rows else (), rows, (", ".join(notes),))
         yield Section(f"Weights: {side.label} against {base}", (pairs,))
         if drift := found.drift:
-            drifted = [drift_cells(row) for row in drift["changed"][:MOST_WEIGHTS]]
+            drifted = [drift_cells(row) for row in drift["changed"][:MAX_WEIGHTS]]
             counts = format_exact(drift["identical"]), format_exact(len(drift["changed"]))
             note = f"{counts[0]} tensors identical, {counts[1]} changed"
             headings = (*names("Tensor"), *figures("relative L2", "cosine", "changed")) if drifted else ()

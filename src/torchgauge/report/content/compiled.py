@@ -27,7 +27,7 @@ from torchgauge.report.model import (
 from torchgauge.report.options import Options
 from torchgauge.units import format_bytes, format_exact, format_names, format_percent, format_seconds
 
-_MOST_OPS, _MOST_MODULES = 6, 3
+_MAX_OPS, _MAX_MODULES = 6, 3
 _ROWS_ON_SCREEN, _ROWS_IN_DOCUMENT = 8, 50
 
 
@@ -111,10 +111,10 @@ def _kernels(compiled: Compiled, shown: int) -> Table:
     rows: list[Cells] = []
     for group in ranked[:shown]:
         ops = [op.removeprefix("aten::") for op in group.first.ops]
-        fused = format_names(ops, _MOST_OPS)
+        fused = format_names(ops, _MAX_OPS)
         paths = sorted(group.modules, key=lambda path: -group.modules[path])
-        served = ", ".join(path or "(root)" for path in paths[:_MOST_MODULES])
-        others = f" and {len(paths) - _MOST_MODULES} more" if len(paths) > _MOST_MODULES else ""
+        served = ", ".join(path or "(root)" for path in paths[:_MAX_MODULES])
+        others = f" and {len(paths) - _MAX_MODULES} more" if len(paths) > _MAX_MODULES else ""
         time = [format_seconds(group.time_s)] if is_timed else []
         launched, modules = Cell(name=group.first.name, times=group.count), Cell(others, name=served)
         rows.append((launched, fused, modules, *time, format_bytes(group.bytes)))

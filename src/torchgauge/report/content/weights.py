@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchgauge.facts import StoredTensor, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import quantization_of, removable
+from torchgauge.report.bars import narrow
 from torchgauge.report.layout import Heading
 from torchgauge.report.model import (
     Block,
@@ -40,7 +42,7 @@ from torchgauge.report.weight_statistics import (
     formats_text,
     hardest,
     heat_maps,
-    narrowed,
+    most_deviating,
     places,
     shade,
     sqnr_db,
@@ -269,7 +271,8 @@ def _heat_map(found: HeatMap, page_width: int) -> Iterator[Section]:
     times = 2 if 2 * width <= room else 1
     cells = []
     for row in rows:
-        shades = "".join(shade(cell, row.median) * times for cell in narrowed(row.cells, row.median, width))
+        shown = narrow(row.cells, width, partial(most_deviating, middle=row.median))
+        shades = "".join(shade(cell, row.median) * times for cell in shown)
         cells.append((row.label, shades, format_value(row.median), format_value(row.largest)))
     # The numbers of the first and the last layer head the columns.
     first, last = (".".join(map(str, column)) for column in (found.columns[0], found.columns[-1]))

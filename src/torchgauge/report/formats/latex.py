@@ -88,7 +88,7 @@ def render_latex(view: View, options: Options) -> str:
                 )
                 sections[place] = replace(section, blocks=blocks)
     model = name_text(view.capture.target.name or model_kind(view))
-    preamble = _PREAMBLE.format(version=prose(view.capture.version))
+    preamble = _PREAMBLE.format(version=escape_latex(view.capture.version))
     return f"{preamble}\n\n{write_sections(sections, options.width, model)}"
 
 
@@ -97,7 +97,7 @@ def write_sections(sections: Iterable[Section], width: int, model: str = "") -> 
     caption."""
     pieces = []
     for section in sections:
-        title = f"{model}: {prose(section.title)}" if model else prose(section.title)
+        title = f"{model}: {escape_latex(section.title)}" if model else escape_latex(section.title)
         for number, block in enumerate(section.blocks, start=1):
             label = section.label if number == 1 else f"{section.label}-{number}"
             pieces.append(block_text(block, title, label))
@@ -115,11 +115,13 @@ def block_text(block: Block, title: str, label: str) -> str:
                 for name, value, note in block.rows
             ]
             taken = sum(max(len(row[place]) for row in cut) + _GAP for place in (0, 1))
-            body = [[prose(name), prose(value), paragraph(note, _LINE - taken)] for name, value, note in cut]
+            body = [
+                [escape_latex(name), escape_latex(value), paragraph(note, _LINE - taken)] for name, value, note in cut
+            ]
             columns = f"lrp{{{1 - taken / _LINE:.2f}\\linewidth}}"
             return _environment(Table("", _FACTS, ()), body, f"{title}.", label, columns)
         case Text():
-            return f"{title}: {prose(block.text)}"
+            return f"{title}: {escape_latex(block.text)}"
         case Listing():
             items = "\n".join(
                 rf"  \item {name_text(item.name) if item.name else ''}{paragraph(item.text, _PROSE_LINE)} "
@@ -128,7 +130,7 @@ def block_text(block: Block, title: str, label: str) -> str:
             )
             return f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}"
         case Code():
-            return "\n".join(rf"\noindent\texttt{{{prose(line)}}}\par" for line in block.text.split("\n"))
+            return "\n".join(rf"\noindent\texttt{{{escape_latex(line)}}}\par" for line in block.text.split("\n"))
         case Chart():
             bars = tuple((Cell(name=name), Cell(text)) for name, _, text in block.bars)
             return _listing(Table("", (*texts(""), *figures("")), bars), f"{title}.", label)
@@ -137,14 +139,14 @@ def block_text(block: Block, title: str, label: str) -> str:
             return ""
 
 
-def prose(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Any text as ASCII that TeX typesets as that text."""
     return "".join(_typeset(char) or "" for char in spelled(text))
 
 
 def name_text(name: str) -> str:
     """A name from the model; TeX cannot measure one that is longer than a line."""
-    return f"\\texttt{{{prose(shorten(spelled(name), LONGEST_NAME))}}}"
+    return f"\\texttt{{{escape_latex(shorten(spelled(name), LONGEST_NAME))}}}"
 
 
 def spelled(text: str) -> str:
@@ -170,16 +172,16 @@ def paragraph(text: str, room: int) -> str:
     """More than a line is not stretched to the width, and broken in words where they are long."""
     text = shorten(spelled(text), LONGEST_TEXT)
     if len(text) <= room:
-        return prose(text)
+        return escape_latex(text)
     # A word longer than the line is broken anywhere.
     pieces = re.split(rf"{_JOINTS}|(?<=\S{{{room}}})(?=\S)", text)
-    return r"{\raggedright " + r"\allowbreak{}".join(map(prose, pieces)) + r"\par}"
+    return r"{\raggedright " + r"\allowbreak{}".join(map(escape_latex, pieces)) + r"\par}"
 
 
 def _listing(table: Table, caption: str, label: str) -> str:
     """Figures take the room they need; names and texts share the rest of the line."""
     if not table.rows:
-        return "\n\n".join(prose(note) for note in table.notes)
+        return "\n\n".join(escape_latex(note) for note in table.notes)
     widths = []
     for place, heading in enumerate(table.headings):
         longest = max(_width(spelled(row[place].plain)) + _INDENT * row[place].level for row in table.rows)
@@ -196,17 +198,17 @@ def _listing(table: Table, caption: str, label: str) -> str:
         cells = []
         for cell, heading, width in zip(row, table.headings, widths, strict=True):
             if heading.is_figure:
-                cells.append(prose(cell.plain))
+                cells.append(escape_latex(cell.plain))
                 continue
             # The name and the text after it fit the room together; that text may be cut short.
             room = max(int(width - _INDENT * cell.level), 2 * _SHORTEST_NAME)
             name, kind = spelled(cell.name), spelled(cell.plain.removeprefix(cell.name))
             if not name:
-                cells.append(prose(_fitted(kind, room)))
+                cells.append(escape_latex(_fitted(kind, room)))
                 continue
             name = _fitted(name, min(LONGEST_NAME, room - min(len(kind), _SHORTEST_NAME)))
             kind = _fitted(kind, min(LONGEST_KIND, max(room - len(name), 0)))
-            cells.append(f"{'~~' * cell.level}{name_text(name)}{prose(kind)}")
+            cells.append(f"{'~~' * cell.level}{name_text(name)}{escape_latex(kind)}")
         body.append(cells)
     columns = "".join("r" if heading.is_figure else "l" for heading in table.headings)
     return _environment(table, body, caption, label, columns)
@@ -221,7 +223,7 @@ def _fitted(text: str, room: int) -> str:
 
 
 def _environment(table: Table, body: Sequence[Sequence[str]], caption: str, label: str, columns: str) -> str:
-    notes = " ".join(prose(note.rstrip(".")) + "." for note in table.notes)
+    notes = " ".join(escape_latex(note.rstrip(".")) + "." for note in table.notes)
     return "\n".join(
         [
             r"\begin{table}[htbp]",
@@ -230,7 +232,7 @@ def _environment(table: Table, body: Sequence[Sequence[str]], caption: str, labe
             f"  \\label{{tab:torchgauge-{label}}}",
             f"  \\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
             r"    \toprule",
-            "    " + " & ".join(prose(heading.title) for heading in table.headings) + r" \\",
+            "    " + " & ".join(escape_latex(heading.title) for heading in table.headings) + r" \\",
             r"    \midrule",
             *("    " + " & ".join(cells) + r" \\" for cells in body),
             r"    \bottomrule",

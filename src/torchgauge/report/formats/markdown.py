@@ -49,7 +49,7 @@ _FACTS = (Heading("Figure", is_figure=False), Heading("Value"), Heading("Remark"
 @renderer("markdown", suffix=".md", contents="tables for a README or a pull request", scans=(".md",))
 def render_markdown(view: View, options: Options) -> str:
     sections = sections_of(view, replace(options, detail=Detail.LONG))
-    footer = f"Made by torchgauge {prose(view.capture.version)}, {code(view.capture.created)}."
+    footer = f"Made by torchgauge {escape_markdown(view.capture.version)}, {code(view.capture.created)}."
     return f"# {' · '.join(map(code, model_names(view)))}\n\n{write_sections(sections, options.width)}\n{footer}\n"
 
 
@@ -57,7 +57,7 @@ def write_sections(sections: Iterable[Section], width: int) -> str:
     """Blocks apart by a blank line, as Markdown asks."""
     blocks: list[str] = []
     for section in sections:
-        blocks += [f"## {prose(section.title)}"] if section.title else []
+        blocks += [f"## {escape_markdown(section.title)}"] if section.title else []
         blocks += filter(None, ("\n".join(block_lines(block)) for block in section.blocks))
     return "\n\n".join(blocks) + "\n"
 
@@ -72,7 +72,7 @@ def code(name: str) -> str:
     return f"`{text}`"
 
 
-def prose(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text that may hold such names."""
     return _entities(visible(text))
 
@@ -87,7 +87,7 @@ def _entity(char: str) -> str:
 
 def _line(text: str) -> str:
     """Text at the start of a line."""
-    return _OPENING.sub(lambda found: found[1] + _entity(found[2]), prose(text))
+    return _OPENING.sub(lambda found: found[1] + _entity(found[2]), escape_markdown(text))
 
 
 def block_lines(block: Block) -> list[str]:
@@ -104,9 +104,9 @@ def block_lines(block: Block) -> list[str]:
             for number, item in enumerate(block.items, start=1):
                 lead = f"{number}. " if block.mark == "1." else "- "
                 indent = " " * len(lead)
-                lines.append(f"{lead}{code(item.name)}{prose(item.text) if item.name else _line(item.text)}")
+                lines.append(f"{lead}{code(item.name)}{escape_markdown(item.text) if item.name else _line(item.text)}")
                 for label, text in (*item.facts, *item.after):
-                    lines.append(f"{indent}- {f'{prose(label)}: ' if label else ''}{prose(text)}")
+                    lines.append(f"{indent}- {f'{escape_markdown(label)}: ' if label else ''}{escape_markdown(text)}")
                 if item.code:
                     lines += ["", *(f"{indent}{line}" for line in _fenced(item.code)), ""]
             return lines[:-1] if lines[-1] == "" else lines
@@ -134,9 +134,13 @@ def _table_lines(table: Table) -> list[str]:
             # A space at the start of a cell is lost, one that does not break is kept.
             indent = "\u00a0\u00a0" * max(cell.level - 1, 0) + ("└\u00a0" if cell.level else "")
             times = f" ×{cell.times}" if cell.times > 1 else ""
-            row.append(f"{indent}{code(cell.name)}{times}{prose(cell.text)}" if cell.name else prose(cell.text))
+            row.append(
+                f"{indent}{code(cell.name)}{times}{escape_markdown(cell.text)}"
+                if cell.name
+                else escape_markdown(cell.text)
+            )
         rows.append(row)
-    head = [[prose(heading.title) for heading in table.headings], rules]
+    head = [[escape_markdown(heading.title) for heading in table.headings], rules]
     lines = [f"| {' | '.join(row)} |" for row in [*head, *rows]]
     return [*lines, *(line for note in table.notes for line in ("", _line(note)))]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "layering": ("Arc", "Layers", "crossings", "lay_in_rows", "fit_positions", "place_columns", "weighted_median"),
-    "places": ("MOST_CALLS", "Graph", "Link", "Runs", "build_graph", "trace_flow"),
+    "places": ("MAX_CALLS", "Graph", "Link", "Runs", "build_graph", "trace_flow"),
     "placement": ("Area", "Box", "place_scene"),
     "scene": (
         "INPUT", "MORE", "OUTPUT", "READABLE_LEVELS", "READABLE_NODES", "Item", "Opening", "Scene", "build_scene",

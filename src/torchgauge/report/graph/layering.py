@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from math import ceil, sqrt
 
-_SWEEPS = 8
+_CROSSING_SWEEPS = 8
 # This many in a row, up to this width, still fit a page.
 _GRID_COLUMNS, _PAGE_WIDTH = 6, 660.0
 _MAX_WIDTH = 1e6
@@ -124,7 +124,7 @@ def _uncross(layers: Layers) -> None:
     """Sweep down and up, each row by the mean place of its neighbours in the last one; the best order seen stays."""
     above, below = neighbours(layers, "upper"), neighbours(layers, "lower")
     best, order = crossings(layers), [list(row) for row in layers.rows]
-    for sweep in range(_SWEEPS):
+    for sweep in range(_CROSSING_SWEEPS):
         if best == 0:
             break
         rows, sides = (layers.rows[1:], above) if sweep % 2 == 0 else (layers.rows[-2::-1], below)
@@ -259,7 +259,7 @@ class _Columns:
         return self.x[vertex] + side * self.widths[vertex] / 2
 
 
-_ROUNDS = 6
+_PLACING_ROUNDS = 6
 # Lines of vertices are straightest, then long ways past rows; where a way forks off or joins a line, it bends.
 _LINE, _STRAIGHT_WAY, _FORK, _JOIN = 4.0, 2.0, 1.5, 1.0
 # A vertex without neighbours on one side stays in its place, if it can.
@@ -277,7 +277,7 @@ def place_columns(layers: Layers, widths: Sequence[float], gap: float) -> dict[i
         x.update(zip(row, (at - left for at in accumulate(room, initial=0.0)), strict=True))
     above, below = neighbours(layers, "upper"), neighbours(layers, "lower")
     both = {v: above[v] + below[v] for v in above.keys() & below.keys()}
-    for _ in range(_ROUNDS):
+    for _ in range(_PLACING_ROUNDS):
         for rows, sides in ((layers.rows[::-1], below), (layers.rows, above)):
             for row in rows:
                 # A bend looks both ways: a long way that forks off turns once.

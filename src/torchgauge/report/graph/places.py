@@ -17,7 +17,7 @@ from torchgauge.report.folding import run_name
 
 _UNCALLED = ("ModuleList", "ModuleDict")
 # More calls than this are a loop over time or layers: one place that the data come back to.
-MOST_CALLS = 8
+MAX_CALLS = 8
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class _Growing:
             below: list[_Seed] = []
             for child, parted in visits.items():
                 times = self._times(child, row)
-                every = times if times <= MOST_CALLS and len(parted) % times == 0 else 1
+                every = times if times <= MAX_CALLS and len(parted) % times == 0 else 1
                 for turn in range(every):
                     inside = [step for visit in parted[turn::every] for step in visit]
                     below.append((child, inside, number, turn, every, depth + 1))

@@ -17,7 +17,7 @@ READABLE_NODES = 30
 # Frames in frames: modules that hold nothing but one other would be opened without end.
 READABLE_LEVELS = 12
 # The most items shown directly in one module; the others are counted.
-MOST_INSIDE = 300
+MAX_ITEMS_OF_MODULE = 300
 # Fewer items than this are not worth leaving out.
 _WORTH_CUTTING = 10
 
@@ -27,7 +27,7 @@ class Opening:
     """The open places, and how many of the things inside one are shown."""
 
     places: frozenset[int]
-    most: int = MOST_INSIDE
+    most: int = MAX_ITEMS_OF_MODULE
 
 
 def opening(graph: Graph, runs: Runs, depth: int | None) -> Opening:
@@ -55,7 +55,7 @@ def readable(graph: Graph, runs: Runs) -> Opening:
         depth += 1
         level = [place for items in contents for place in _containers(graph, items)]
     is_whole = len(inside) <= READABLE_NODES + _WORTH_CUTTING
-    return Opening(frozenset(opened), MOST_INSIDE if is_whole else READABLE_NODES)
+    return Opening(frozenset(opened), MAX_ITEMS_OF_MODULE if is_whole else READABLE_NODES)
 
 
 def folded_items(graph: Graph, runs: Runs, place: int) -> list[tuple[int, bool]]:

@@ -24,7 +24,7 @@ from torchgauge.report.page.payload import part
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice
 
-_MOST_PLACES = 40
+_MAX_PLACES = 40
 
 
 @part("advice")
@@ -67,7 +67,7 @@ def _row(row: Advice) -> dict[str, object]:
         "evidence": evidence_texts(row),
         "places": [
             place.get("weight") or place.get("module") or "the model itself"
-            for place in (row["evidence"].get("places") or ())[:_MOST_PLACES]
+            for place in (row["evidence"].get("places") or ())[:_MAX_PLACES]
         ],
         "place_count": row["evidence"].get("count", 1),
     }

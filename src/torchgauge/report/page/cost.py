@@ -82,7 +82,7 @@ def _by_name(ops: Iterable[OpRecord], names: Mapping[int, str], rows: Mapping[in
 
 
 # More dots would cover each other; the slowest are kept.
-_MOST_DOTS = 1500
+_MAX_DOTS = 1500
 # Ops whose rates agree so closely have one roof over them.
 _SAME_RATE_TOLERANCE = 1e-6
 
@@ -210,7 +210,7 @@ def _measured_dots(view: View) -> list[Dot]:
             roof_share=entry.roof_share,
             bound=entry.bound,
         )
-        for entry in top_ops(view, BY_TIME, _MOST_DOTS)
+        for entry in top_ops(view, BY_TIME, _MAX_DOTS)
         if entry.flops and entry.bytes_moved
     ]
 
@@ -242,4 +242,4 @@ def _predicted_dots(view: View) -> list[Dot]:
                 source=longest["predicted_source"],
             )
         )
-    return sorted(found, key=lambda dot: -dot.time_s)[:_MOST_DOTS]
+    return sorted(found, key=lambda dot: -dot.time_s)[:_MAX_DOTS]

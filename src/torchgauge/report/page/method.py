@@ -17,7 +17,7 @@ from torchgauge.report.page.payload import part, section_data
 from torchgauge.report.weight_statistics import summary_of
 from torchgauge.units import format_exact, format_seconds, format_shape
 
-_MOST_UNUSED = 40
+_MAX_UNUSED = 40
 _STATIC = "The model was run once on tensors without values: every op was recorded, nothing was computed"
 VERDICTS = ("dangerous", "unknown", "expected")
 
@@ -27,7 +27,7 @@ def method(view: View, options: Options) -> dict[str, object]:
     run = view.capture.run
     how = run.reason if run.mode is None else _STATIC if run.mode == "fake" else real_run_text(view)
     nodes = unused_modules(view)
-    rows = [{"path": node.path, "params": node.record.params} for node in nodes[:_MOST_UNUSED]]
+    rows = [{"path": node.path, "params": node.record.params} for node in nodes[:_MAX_UNUSED]]
     # Figures that are absent for the same reason, together.
     names: dict[str, list[str]] = {}
     for row in _absent(view):
@@ -138,7 +138,7 @@ def _missing(name: str, reason: str) -> dict[str, str]:
     return {"name": name, "reason": reason}
 
 
-_MOST_FILES = 40
+_MAX_FILES = 40
 
 
 @part("environment")
@@ -163,7 +163,7 @@ def environment(view: View, options: Options) -> dict[str, object]:
             "name": capture.target.name,
             "kind": capture.target.kind,
             "format": capture.target.format,
-            "files": list(capture.target.files[:_MOST_FILES]),
+            "files": list(capture.target.files[:_MAX_FILES]),
             "file_count": len(capture.target.files),
             "metadata": [{"name": name, "value": value} for name, value in capture.target.metadata.items()],
         },

@@ -70,7 +70,7 @@ def warnings(view: View) -> list[str]:
     return texts
 
 
-MOST_CARDS = 10
+MAX_CARDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Card:
 def cards(view: View) -> list[Card]:
     """Ten cards: the figures that were requested, filled up with others that are known."""
     first = [*_first(view)]
-    return [*first, *[*_further(view)][: max(MOST_CARDS - len(first), 0)]]
+    return [*first, *[*_further(view)][: max(MAX_CARDS - len(first), 0)]]
 
 
 def _first(view: View) -> Iterator[Card]:

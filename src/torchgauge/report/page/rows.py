@@ -7,7 +7,7 @@ from torchgauge.facts import Node, TensorSpec, View
 from torchgauge.facts.figures import MODULES, OPS, Use, range_keys, shown_in
 from torchgauge.report.content.modules import tied_modules
 from torchgauge.report.graph.places import Runs, build_graph
-from torchgauge.report.graph.scene import MOST_INSIDE, READABLE_NODES, folded_items, readable
+from torchgauge.report.graph.scene import MAX_ITEMS_OF_MODULE, READABLE_NODES, folded_items, readable
 from torchgauge.report.options import Options, format_shapes
 from torchgauge.report.page.payload import columns, encode, part, shortened, value_of
 from torchgauge.units import format_shape
@@ -104,8 +104,8 @@ def graph(view: View, options: Options) -> dict[str, object] | None:
         "tensors": tensors.rows,
         "runs": [[first, len(members), runs.name(first)] for first, members in runs.members.items()],
         "open": sorted(opening.places),
-        "shown": READABLE_NODES if len(folded_items(found, runs, 0)) > opening.most else MOST_INSIDE,
-        "most": MOST_INSIDE,
+        "shown": READABLE_NODES if len(folded_items(found, runs, 0)) > opening.most else MAX_ITEMS_OF_MODULE,
+        "most": MAX_ITEMS_OF_MODULE,
         "phases": len({op.phase for op in view.capture.ops}),
     }
 

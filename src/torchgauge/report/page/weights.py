@@ -23,7 +23,7 @@ _AS_THEY_ARE = (
     "near_zero", "mean", "std", "min", "max", "abs_max", "skewness", "kurtosis", "l2", "entropy_bits",
     "entropy_symbol_bits", "compressibility", "spectral_norm", "stable_rank", "condition_estimate",
 )  # fmt: skip
-_MOST_PLACES, _MOST_OUTLIERS, _MOST_ADVICE = 40, 60, 40
+_MAX_PLACES, _MAX_OUTLIERS, _MAX_ADVICE = 40, 60, 40
 _MAX_DISTRIBUTIONS = 4_000
 # A figure needs no more digits for a picture; a page with thousands of tensors must stay small.
 _SIGNIFICANT_DIGITS = 4
@@ -52,9 +52,9 @@ def weights(view: View, options: Options) -> dict[str, object] | None:
         "structures": list(STRUCTURES),
         "facts": list(value_facts(view)),
         "kinds": (kinds := kinds_section(view)) and section_data(kinds),
-        "places": [asdict(place) for place in places(view)[:_MOST_PLACES]],
-        "outliers": list(summary.get("outliers", ()))[:_MOST_OUTLIERS] if summary else [],
-        "recommendations": [asdict(entry) for entry in advice(view)[:_MOST_ADVICE]],
+        "places": [asdict(place) for place in places(view)[:_MAX_PLACES]],
+        "outliers": list(summary.get("outliers", ()))[:_MAX_OUTLIERS] if summary else [],
+        "recommendations": [asdict(entry) for entry in advice(view)[:_MAX_ADVICE]],
         "skipped": [
             {"reason": reason, "count": count}
             for reason, count in Counter(row["skipped"] for row in rows if row.get("skipped")).most_common()

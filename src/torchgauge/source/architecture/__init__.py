@@ -11,7 +11,7 @@ from torchgauge.facts import ArchitectureRecord, ModuleRecord, OpRecord, ParamRe
 from torchgauge.registry import collector_paused
 from torchgauge.source.architecture.evidence import RULES, Evidence, family, family_rule, observed_heads
 from torchgauge.source.architecture.hyperparameters import hyperparameters
-from torchgauge.source.architecture.layers import Shapes, layer_kinds
+from torchgauge.source.architecture.layers import Shapes, find_blocks, layer_kinds
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,6 +23,7 @@ __all__ = [
     "describe_shapes",
     "family",
     "family_rule",
+    "find_blocks",
     "hyperparameters",
     "stated_hyperparameters",
 ]

@@ -73,7 +73,7 @@ class Evidence:
 
     @cached_property
     def has_attention(self) -> bool:
-        # The first of the layers of each kind and name stands for all.
+        # The first layer of each kind and name represents all.
         distinct = {(layer.kind, layer.name): layer for layer in reversed(self.layers)}
         return "attention" in self.categories or any(layer.is_query for layer in distinct.values())
 

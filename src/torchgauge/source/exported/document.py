@@ -143,7 +143,7 @@ def read_graph(graph: _GraphDocument, where: str) -> Graph:
 
 def _positional(function: object, entries: list[_Argument]) -> int:
     """The number of positional arguments; the rest are passed by name. Before PyTorch 2.7 only the schema of the op
-    tells them apart."""
+    distinguishes them."""
     if all("kind" in entry for entry in entries):
         keywords = (at for at, entry in enumerate(entries) if entry["name"] and entry.get("kind") == _KEYWORD)
         return next(keywords, len(entries))

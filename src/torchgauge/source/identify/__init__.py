@@ -20,9 +20,15 @@ from torchgauge.source.identify.fingerprint import (
 )
 from torchgauge.source.identify.fitting import starting_settings
 from torchgauge.source.identify.match import Match
-from torchgauge.source.identify.outline import MEMBERS, NAMED, Outline, modern, pattern_of, pattern_sum
+from torchgauge.source.identify.outline import MEMBERS, NAMED, Outline, modern, pattern_of, pattern_sum, spellings
 from torchgauge.source.identify.registry import match_listed
-from torchgauge.source.identify.search import Budget, other_classes, search, timm_entrypoints, torchvision_entrypoints
+from torchgauge.source.identify.search import (
+    Budget,
+    other_classes,
+    search_entrypoints,
+    timm_entrypoints,
+    torchvision_entrypoints,
+)
 from torchgauge.source.identify.settings import numbers, switches, unset_numbers, with_value, with_width, without
 from torchgauge.source.identify.transformers import known_names, match_named, match_similar, search_transformers
 from torchgauge.source.identify.trials import Probe, answers, configure, curved_answers, fit_tokens, is_accepted
@@ -32,19 +38,20 @@ __all__ = [
     "FINGERPRINTS", "MEMBERS", "NAMED", "NAME_PATTERNS", "Budget", "Features", "Known", "Match", "Outline", "Probe",
     "Sketch", "Sums", "answers", "candidates", "configure", "curved_answers", "fit_tokens", "identify", "is_accepted",
     "is_current", "known_names", "layer_lists", "modern", "numbers", "other_classes", "pattern_of", "pattern_sum",
-    "rank_vocabularies", "read_table", "score_definition", "search_transformers", "spacings", "spells", "stage_lists",
+    "rank_vocabularies", "read_table", "score_definition", "search_entrypoints", "search_transformers", "spacings",
+    "spellings", "spells", "stage_lists",
     "starting_settings", "switches", "timm_entrypoints", "unset_numbers", "vocabulary", "with_value", "with_width",
     "without",
 ]  # fmt: skip
 
 # No model of a registry has more tensors; comparing them would take long.
-_MOST_TENSORS = 100_000
+_MAX_TENSORS = 100_000
 # A plain sequence of layers (`0.weight`) has no words; no model of a registry has such names.
-_FEWEST_TENSORS, _FEWEST_WORDS = 8, 2
+_MIN_TENSORS, _MIN_WORDS = 8, 2
 # Moving averages of the weights, and the number of their steps.
 _COPIES = frozenset({*COPIES, "n_averaged"})
 _DEEPEST_PREFIX = 6
-_MOST_BUILDS = 60
+_MAX_BUILDS = 60
 
 
 def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
@@ -52,7 +59,7 @@ def identify(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
 
     `file` is the name of the file, which decides between models with the same tensors.
     """
-    if not _FEWEST_TENSORS <= len(shapes) <= _MOST_TENSORS or len(Features(shapes).words) < _FEWEST_WORDS:
+    if not _MIN_TENSORS <= len(shapes) <= _MAX_TENSORS or len(Features(shapes).words) < _MIN_WORDS:
         return None
     for core in strip_prefixes(shapes):
         if found := match_listed(core, file) or match_named(core, file):
@@ -86,7 +93,7 @@ def match_other_versions(shapes: Mapping[str, Shape]) -> Match | None:
     found: list[Match] = []
     for registry, entrypoints in (("torchvision", torchvision_entrypoints), ("timm", timm_entrypoints)):
         if not is_current(registry):
-            found += search(shapes, entrypoints(), Budget(builds=_MOST_BUILDS))
+            found += search_entrypoints(shapes, entrypoints(), Budget(builds=_MAX_BUILDS))
     if found:
         return replace(found[0], twins=tuple(match.target for match in found[1:]))
     return None if is_current("transformers") else search_transformers(shapes)

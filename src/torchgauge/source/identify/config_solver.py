@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 _MAX_ROUNDS = 24
-_MOST_SIZES = 3
+_MAX_SIZES = 3
 
 
 class Solver:
@@ -157,7 +157,7 @@ class Solver:
 
     def _by_unset_numbers(self, current: Built) -> Built:
         """A number that is unset, and derived from others, may have been set to one of the wrong sizes."""
-        wanted = list(dict.fromkeys(wants for (_, dim), (_, wants) in current.wrong.items() if dim >= 0))[:_MOST_SIZES]
+        wanted = list(dict.fromkeys(wants for (_, dim), (_, wants) in current.wrong.items() if dim >= 0))[:_MAX_SIZES]
         for path in list(unset_numbers(current.config)) if wanted else ():
             tries = (with_value(current.settings, current.config, path, size) for size in wanted)
             current = self._best(current, tries)
@@ -191,8 +191,8 @@ Changes = Callable[["PretrainedConfig", Mapping[str, Shape], Mapping[str, Shape]
 _PLACES = re.compile(r"(layers|indices|indexes|idxs|ids)$")
 # Settings for how often a kind of layer occurs, or where it starts.
 _SPACING = re.compile(r"period|offset|step|interval|freq|every|first|start|pattern")
-_MOST_SPACES = 9
-_MOST_KINDS = 4
+_MAX_SPACES = 9
+_MAX_KINDS = 4
 
 
 def layer_lists(
@@ -206,7 +206,7 @@ def layer_lists(
                 yield from ((path, changed) for changed in _exchanged(list(value), here, there))
             is_list = isinstance(value, list | tuple) or "list" in annotation(config, path)
             if is_list and _PLACES.search(str(path[-1])):
-                for one in list(dict.fromkeys(there.values()))[:_MOST_KINDS]:
+                for one in list(dict.fromkeys(there.values()))[:_MAX_KINDS]:
                     places = [place for place, kind in sorted(there.items()) if kind == one]
                     if places != value:
                         yield path, places
@@ -223,7 +223,7 @@ def spacings(
     if any(names(here) != names(there) for here, there in _unlike(built, file)):
         for path, value in numbers(config):
             if _SPACING.search(str(path[-1])):
-                yield from ((path, spaces) for spaces in range(_MOST_SPACES) if spaces != value)
+                yield from ((path, spaces) for spaces in range(_MAX_SPACES) if spaces != value)
 
 
 def stage_lists(config: PretrainedConfig, lengths: Mapping[int, int]) -> Iterator[dict[Path, list[object]]]:

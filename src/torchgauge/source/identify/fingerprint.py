@@ -17,8 +17,8 @@ from torchgauge.checkpoint.tensor_names import is_optional
 from torchgauge.facts import enclosing_paths
 from torchgauge.source.state_names import Shape
 
-_BYTES = 8
-_MODULUS = 1 << (8 * _BYTES)
+_DIGEST_BYTES = 8
+_MODULUS = 1 << (8 * _DIGEST_BYTES)
 
 
 class Sums:
@@ -42,7 +42,7 @@ class Sums:
 
 
 def hash_text(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=_BYTES).digest(), "big")
+    return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=_DIGEST_BYTES).digest(), "big")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Known:
         return self.target.partition(":")[2]
 
     def to_line(self) -> str:
-        sums = (f"{value:0{2 * _BYTES}x}" for value in (self.exact, self.body, self.trunk))
+        sums = (f"{value:0{2 * _DIGEST_BYTES}x}" for value in (self.exact, self.body, self.trunk))
         options = json.dumps(self.options) if self.options else ""
         return "\t".join((self.target, *sums, " ".join(self.heads), " ".join(self.loose), options))
 

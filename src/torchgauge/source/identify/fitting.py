@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 _TWIN_SECONDS = 0.5
-_MOST_TWINS = 5
+_MAX_TWINS = 5
 _UNDETERMINED_SECONDS = 1.0
 _MIN_SECONDS = 0.5
-_MOST_COMPARED = 11
+_MAX_COMPARED_ATTEMPTS = 11
 _SIMILAR_ERRORS = 8  # numbers of wrong sizes that differ by less are considered equal
-_MOST_FAILURES = 8
+_MAX_FAILURES = 8
 # Classes that start with the same tensors mostly end with the same.
-_MOST_OF_ONE_START = 2
+_MAX_FAILURES_PER_START = 2
 # More would take long to build, and no model has them.
-_MOST_LAYERS = 1000
+_MAX_LAYERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def fit_classes(
 ) -> Match | None:
     """The first class that fits, and others that fit too. `is_ranked`: the classes are in the order to try them."""
     file, ends = Outline.of(shapes), time.thread_time() + seconds
-    if max(map(len, layers_of(file.shapes).values()), default=0) > _MOST_LAYERS:
+    if max(map(len, layers_of(file.shapes).values()), default=0) > _MAX_LAYERS:
         return None
     best: Match | None = None
     twins: list[str] = []
@@ -84,7 +84,7 @@ def fit_classes(
     for attempt in _likeliest_first(_attempts(classes, file, ends), is_ranked=is_ranked):
         start = attempt.start.outline.shapes
         is_known = best is not None and attempt.target in (best.target, *twins)
-        if is_known or failed.count(start) >= _MOST_OF_ONE_START:
+        if is_known or failed.count(start) >= _MAX_FAILURES_PER_START:
             continue
         # Leave time for the others.
         now = time.thread_time()
@@ -96,7 +96,7 @@ def fit_classes(
             best, ends = found, time.thread_time() + _TWIN_SECONDS
         else:
             twins.append(attempt.target)
-        if len(twins) == _MOST_TWINS or len(failed) == _MOST_FAILURES or time.thread_time() > ends:
+        if len(twins) == _MAX_TWINS or len(failed) == _MAX_FAILURES or time.thread_time() > ends:
             break
     return replace(best, twins=tuple(twins)) if best is not None else None
 
@@ -171,7 +171,7 @@ def _likeliest_first(attempts: Iterator[_Attempt], *, is_ranked: bool) -> Iterat
     first = next(attempts, None)
     if first is None:
         return
-    some = (first, *islice(attempts, _MOST_COMPARED)) if first.start.wrong else (first,)
+    some = (first, *islice(attempts, _MAX_COMPARED_ATTEMPTS)) if first.start.wrong else (first,)
     targets = list(dict.fromkeys(attempt.target for attempt in some))
     ranks = {attempt: (targets.index(attempt.target), len(attempt.start.wrong)) for attempt in some}
     if not is_ranked:

@@ -23,7 +23,7 @@ Key = tuple[str, int]
 Member = tuple[str, Shape]
 MEMBERS, NAMED = -1, -2
 _PLACE = re.compile(r"(?:(.+?)\.)?([0-9]{1,5})\.(.+)")
-_MOST_STAGES = 6
+_MAX_STAGES = 6
 _MAX_KEPT_SHARE = 0.6
 
 
@@ -53,7 +53,7 @@ class Outline:
         tensors = {}
         for name, shape in reversed(list(self.shapes.items())):
             place = _layer(name)
-            stage = min(place[1], _MOST_STAGES) if place is not None else 0
+            stage = min(place[1], _MAX_STAGES) if place is not None else 0
             tensors[pattern_of(name), stage, shape] = name
         names = self.shapes if self.is_whole else tensors.values()
         return (*((name, dim) for name in names for dim in range(len(self.shapes[name]))), *self.counts)
@@ -105,7 +105,7 @@ def _layer(name: str) -> tuple[str, int, str] | None:
 
 
 _MODULUS = 1 << 48  # enough to distinguish several thousand sets of names
-_MOST_EXPERTS = 4096
+_MAX_EXPERTS = 4096
 INDEX = re.compile(r"(?:^|(?<=\.))\d+(?=\.|$)")
 # Spellings of old files that transformers still reads.
 _RENAMED = (
@@ -155,7 +155,7 @@ def spellings(model: nn.Module) -> list[Spelling]:
     stored: Mapping[str, torch.Tensor] = state
     # A file may claim any size, and each expert would become a tensor.
     experts = (value.shape[0] for name, value in state.items() if "experts" in name and value.dim() == 3)
-    if max(experts, default=0) <= _MOST_EXPERTS:
+    if max(experts, default=0) <= _MAX_EXPERTS:
         # Before version 5 files and models had the same names, and there is no such module. Conversions are
         # third-party code, called with sizes that may be inconsistent: they may raise anything.
         with suppress(Exception), torch.no_grad():

@@ -22,8 +22,8 @@ from torchgauge.source.identify.match import Match
 from torchgauge.source.state_names import Differences, Shape, compare, state_shapes
 
 _FINDERS = {"timm": find_timm, "torchvision": find_torchvision}
-_MOST_BUILDS = 12
-_MOST_CHANGES = 6
+_MAX_BUILDS = 12
+_MAX_CHANGES = 6
 
 
 def match_listed(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
@@ -37,7 +37,7 @@ def match_listed(shapes: Mapping[str, Shape], file: str = "") -> Match | None:
         return -named, -len(stem & numbers), not known.target.startswith("torchvision:"), len(known.name), known.name
 
     ranked = sorted(candidates(shapes), key=rank)
-    for known in ranked[:_MOST_BUILDS]:
+    for known in ranked[:_MAX_BUILDS]:
         # Models with the same tensors, if the table was made with the installed version.
         others = [other for other in ranked if other is not known and is_current(other.target.partition(":")[0])]
         same = [other.target for other in others if (other.heads, other.body) == (known.heads, known.body)]
@@ -67,7 +67,7 @@ def _fitting_changes(known: Known, recipe: Recipe, shapes: Mapping[str, Shape]) 
     differences = _differences(recipe, plain, shapes)
     if not differences:
         return plain
-    for changes in islice(changes_for(known, differences, shapes), _MOST_CHANGES):
+    for changes in islice(changes_for(known, differences, shapes), _MAX_CHANGES):
         try:
             if not _differences(recipe, changes, shapes):
                 return changes
@@ -85,7 +85,7 @@ def _differences(recipe: Recipe, changes: Changes, shapes: Mapping[str, Shape]) 
 
 
 Mismatch = tuple[str, Shape, Shape]
-_MOST_TOKENS = 6
+_MAX_TOKENS = 6
 _DETECTION_CLASSES = 91  # the default of torchvision's detection models
 
 
@@ -169,7 +169,7 @@ def _image_sizes(known: Known, tables: list[Mismatch], shapes: Mapping[str, Shap
     key = "img_size" if known.target.startswith("timm:") else "image_size"
     patches = [shape[-1] for name in known.loose if len(shape := shapes.get(name, ())) == 4]
     rows = tables[0][2][1] if len(tables[0][2]) == 3 else 0
-    for extra in range(_MOST_TOKENS):
+    for extra in range(_MAX_TOKENS):
         side = isqrt(max(rows - extra, 0))
         if side and side**2 + extra == rows:
             yield from ({key: side * patch} for patch in patches)

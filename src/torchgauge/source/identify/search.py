@@ -20,7 +20,7 @@ from torchgauge.source.identify.match import Match
 from torchgauge.source.packages import import_optional
 from torchgauge.source.state_names import Differences, Shape, best_fit, state_shapes
 
-MOST_SECONDS = 4.0  # a model on the meta device takes 0.1 to 0.3 s to build
+MAX_SEARCH_S = 4.0  # a model on the meta device takes 0.1 to 0.3 s to build
 _MAX_FILES = 15
 _MAX_TWINS = 8
 _MIN_WORD_SCORE = 0.6
@@ -36,7 +36,7 @@ class Budget:
 
     builds: int
     # In time of this thread, so that the load of the machine does not change the answer.
-    ends: float = field(default_factory=lambda: time.thread_time() + MOST_SECONDS)
+    ends: float = field(default_factory=lambda: time.thread_time() + MAX_SEARCH_S)
 
     def spend(self) -> bool:
         self.builds -= 1
@@ -47,7 +47,7 @@ class Budget:
         self.builds = min(self.builds, _MAX_TWINS)
 
 
-def search(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budget: Budget) -> list[Match]:
+def search_entrypoints(shapes: Mapping[str, Shape], entrypoints: Iterable[Entrypoint], budget: Budget) -> list[Match]:
     """All matching models found; after the first match, only models that are as likely are tried."""
 
     def promise(group: str) -> float:

@@ -162,7 +162,7 @@ def guess(config_class: type[PretrainedConfig], hyperparameters: Mapping[str, An
             known.update({name: count // usual for name, count in rows.items()})
     if "rope_size" in known:  # with four sizes of heads, `head_dim` of a config is a different one
         known.pop("head_size", None)
-    if known.get("experts", 0) > _MOST_EXPERTS:  # a file may claim any number
+    if known.get("experts", 0) > _MAX_EXPERTS:  # a file may claim any number
         del known["experts"]
     for key, name in _NAMES:
         # A derived number cannot be set.
@@ -180,7 +180,7 @@ def guess(config_class: type[PretrainedConfig], hyperparameters: Mapping[str, An
     return settings | options
 
 
-_MOST_EXPERTS = 4096
+_MAX_EXPERTS = 4096
 # The number in both models of the only published family whose config does not set it.
 _USUAL_EXPERTS = 6
 

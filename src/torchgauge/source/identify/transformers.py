@@ -147,7 +147,7 @@ def search_transformers(shapes: Mapping[str, Shape]) -> Match | None:
 
 def _likely_classes(shapes: Mapping[str, Shape], transformers: ModuleType) -> Iterator[NamedClass]:
     is_tied = not any("lm_head" in name for name in shapes)
-    # Of the types with the same words, first those that most others derive from, then those with few other words.
+    # Types with the same words: first those that most others derive from, then those with few other words.
     ranked = rank_vocabularies(Features(shapes).words, _vocabularies())
     likely = [(score, key) for score, key in ranked if score >= _MIN_WORD_SCORE and key in transformers.CONFIG_MAPPING]
     copies = _copies()

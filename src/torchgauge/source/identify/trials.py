@@ -101,7 +101,7 @@ class Trials:
 
 
 # A file may claim any size; constructors loop over positions, and configs over labels.
-_LARGEST, _MOST_LABELS = 1 << 24, 200_000
+_LARGEST, _MAX_LABELS = 1 << 24, 200_000
 
 
 def configure(config_class: type[PretrainedConfig], settings: Settings) -> PretrainedConfig | None:
@@ -110,7 +110,7 @@ def configure(config_class: type[PretrainedConfig], settings: Settings) -> Pretr
     Two numbers that must agree cannot be found one by one, so values that the config refuses are set anyway;
     `is_accepted` checks the result.
     """
-    if max(find_all(settings, int), default=0) > _LARGEST or settings.get("num_labels", 0) > _MOST_LABELS:
+    if max(find_all(settings, int), default=0) > _LARGEST or settings.get("num_labels", 0) > _MAX_LABELS:
         return None
     for is_forced in (False, True):
         # Each config checks its own values, with errors of any kind.

@@ -135,7 +135,7 @@ def load_torchscript(path: str | Path, *, values: bool = False) -> torch.jit.Scr
     unit = torch._C.CompilationUnit()
     with torch.random.fork_rng(devices=[]):
         try:
-            # As `torch.jit.load` does, which keeps the unit of all functions to itself.
+            # Like `torch.jit.load`, which does not return the unit with all functions.
             script = (
                 torch._C.import_ir_module(unit, name, torch.device("cpu"), {}, False)  # type: ignore[call-arg]
                 if values
@@ -221,7 +221,7 @@ def _check_graphs(unit: Any, name: str) -> None:
                 )
 
 
-MOST_VALUES = 1 << 22
+MAX_VALUES = 1 << 22
 _VALUES_OF_OBJECT = 32  # memory of a Python module in units of a list; at most 131,072 modules
 
 
@@ -244,7 +244,7 @@ def require_few_objects(source: ByteSource) -> None:
             own = _VALUES_OF_OBJECT if isinstance(value, Instance) else 1
             sizes[id(value)] = own + sum(1 for _ in _children(value)) + sum(sizes[id(child)] for child in children)
             open_.discard(id(value))
-            if sizes[id(value)] > MOST_VALUES:
+            if sizes[id(value)] > MAX_VALUES:
                 raise FormatError(f"{source.label}: its objects refer to each other too often to be read")
         elif id(value) in open_:
             raise FormatError(f"{source.label}: an object contains itself")

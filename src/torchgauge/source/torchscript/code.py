@@ -13,8 +13,8 @@ _CLASSES = ("quantized", "xnnpack", "rnn")
 _CLASS_NAME = re.compile(rb"torch\.classes\.(\w+(?:\.\w+)*)")
 # Code that runs while an archive is read (`__setstate__`) may only unpack its weights.
 _DEFINITIONS = re.compile(r"^(?=class |def )", re.MULTILINE)
-# Of one class or function: Python's syntax tree takes up to 800 bytes per token. Classes are checked one by one.
-MOST_TOKENS = 2_000_000
+# Tokens of one class or function: Python's syntax tree takes up to 800 bytes per token. Classes are checked one by one.
+MAX_TOKENS = 2_000_000
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _UNPACKING = frozenset(("annotate", "unchecked_cast", "uninitialized"))
 _ROOTS = frozenset(("torch", "ops", "__torch__", "CONSTANTS"))
@@ -37,7 +37,7 @@ def scan_code(source: bytes, where: str) -> frozenset[str]:
     try:
         # Given bytes, Python would obey a line that declares another encoding, which torch ignores.
         for part in _DEFINITIONS.split(source.decode("utf-8")):
-            if sum(1 for _ in _TOKEN.finditer(part)) > MOST_TOKENS:
+            if sum(1 for _ in _TOKEN.finditer(part)) > MAX_TOKENS:
                 raise FormatError(f"a class or function in the code of {where} is too long to be checked")
             special |= _scan_part(ast.parse(part), where)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -180,7 +180,7 @@ class Trace(Observer):
     def leave_function(self, call: FunctionCall | None) -> None:
         inside, self.nodes = tuple(self.nodes), self._outside.pop()
         if call is not None:
-            # As a trace shows it: by the name of the class, with the tensors among its arguments alone.
+            # In the form of a trace: by the name of the class, with only the tensors among its arguments.
             arguments = [(name, _described(tensor)) for name, tensor in call.tensors]
             kind, scopes = f"prim::PythonOp.{call.function.__name__}", tuple(self._running) or ("",)
             macs = sum(node.macs for node in inside)
@@ -384,7 +384,7 @@ class JitModelAnalysis:
             counted = self._count(node)
             if counted is not None:
                 yield node, counted
-                # As in fvcore: a handle speaks for the ops inside, not for another function that has a handle.
+                # As in fvcore: a handle covers the ops inside, except another function that has a handle.
                 functions = (inner for inner in node.inside if inner.kind().startswith("prim::PythonOp."))
                 yield from self._counted(inner for inner in functions if inner.kind() in self._op_handles)
                 continue

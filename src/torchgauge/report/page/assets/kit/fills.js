@@ -2,7 +2,7 @@
 (() => {
   const TYPES = 9;
 
-  // The types with the most in view have colours of their own; containers stay neutral.
+  // The largest types in view have separate colours; containers stay neutral.
   function byType(tree, cells, value) {
     // A module that does all of its work itself is not a container, even if it holds an activation that does none.
     const isContainer = (row) => tree.children(row).some((child) => value(child) > 0);

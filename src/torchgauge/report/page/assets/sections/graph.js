@@ -121,9 +121,9 @@ tg.section({
       if (isRest(item)) showMore(item);
       else if (item.inside.length) state.open.delete(item.number);
       else if (isOpenable(item)) state.open.add(item.number);
-      else { showChosen(); tell(item); return; }
+      else { showChosen(); announce(item); return; }
       rebuild(item);
-      tell(item);
+      announce(item);
       picture.elements.get(itemAt(item.key))?.focus({ preventScroll: true });
     }
 
@@ -131,11 +131,11 @@ tg.section({
       if (state.chosen === item.key) return;
       state.chosen = item.key;
       showChosen();
-      tell(item);
+      announce(item);
       bringIntoView(item);
     }
 
-    function tell(item) {
+    function announce(item) {
       if (item.kind === "place") tg.selection.set(graph.path(item.number), "graph");
       if (item.kind === "step") tg.selection.set(words.opOf(item.number, "module"), "graph");
     }
