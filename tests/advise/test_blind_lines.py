@@ -582,7 +582,7 @@ def followed(self: Any, a: Tensor) -> Tensor:
 
 
 def typed(self: Any, a: Tensor) -> Tensor:
-    return self.layer(a) * torch.arange(16).type(torch.FloatTensor)
+    return self.layer(a) * torch.arange(16).type(torch.FloatTensor)  # type: ignore[call-overload]
 
 
 def made_there(self: Any, a: Tensor) -> Tensor:
