@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -459,12 +460,23 @@ def test_lengths_that_the_model_computes_cannot_come_from_the_host() -> None:
     assert not any("from the host" in advice.recommendation for advice in found)
 
 
-@pytest.mark.parametrize(("is_sent", "is_said"), [(True, False), (False, True)])
-def test_no_graph_is_promised_where_a_transfer_is_in_the_way(is_sent: bool, is_said: bool) -> None:
+@pytest.mark.parametrize(
+    ("term", "is_said"),
+    [
+        (lambda a: a.new_tensor(numpy.ones(32)), False),
+        (lambda a: torch.arange(32).to(a.device), False),
+        (lambda a: torch.linspace(0, 1, 32).unsqueeze(0).to(a), False),
+        (lambda a: torch.arange(32, device=a.device), True),
+        (lambda a: a.new_ones(32), True),
+        (lambda a: torch.tensor(2.0), True),
+        (lambda a: 0, True),
+    ],
+)
+def test_no_graph_is_promised_where_a_transfer_is_in_the_way(term: Callable[[Tensor], Any], is_said: bool) -> None:
     def sent(self: Any, a: Tensor) -> Tensor:
         for layer in self.layers:
             a = layer(a).relu()
-        return a + a.new_tensor(numpy.ones(32)) if is_sent else a
+        return a + term(a)
 
     model = Does(sent, layers=nn.ModuleList(nn.Linear(32, 32) for _ in range(12)))
     found = {row["rule"] for row in analyze(model.eval(), inputs=x(8, 32), on="h200").advice}

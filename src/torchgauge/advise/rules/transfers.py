@@ -277,8 +277,19 @@ def host_waits(evidence: Evidence) -> bool:
     """Whether the host waits for values in the middle of a run, or sends some: no graph of it can be captured."""
     if any(_other_device(evidence, op) is not None for op in evidence.flow.named("aten::_to_copy")):
         return True
+    if evidence.is_cuda and any(_is_sent(evidence, op) for op in evidence.forward if not op.signature.inputs):
+        return True
     reads, on_host = _waiting_reads(evidence)
     return bool(reads) or any(_remedy(evidence, op, on_host) is not None for op in evidence.forward)
+
+
+def _is_sent(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the model's code makes a tensor without a device, as by `torch.arange(n)`: of a model that is analysed on
+    the host, `.to(device)` behind it is not seen. Single numbers need not be sent."""
+    is_on_host = evidence.capture.run.device.partition(":")[0] == "cpu" and op.signature.outputs[0].shape != ()
+    place = evidence.any_code_at(op) if is_on_host else None
+    calls = [] if place is None else place[0].calls(place[1], op.op.removeprefix("aten::"))
+    return bool(calls) and not any(keyword.arg in (None, "device") for call in calls for keyword in call.keywords)
 
 
 def _waiting_reads(evidence: Evidence) -> tuple[list[HostRead], set[int]]:
