@@ -62,11 +62,6 @@ _CHOOSING = Remedy(
     "both sides of the branch are computed every time",
 )
 # Of `torch.equal` on what is one tensor.
-_COMPARING = Remedy(
-    "compare with `is`: torch.equal reads one tensor twice here, and the host waits",
-    "compare with `is`, not torch.equal",
-    "tensors that are equal but not the same count as different",
-)
 _STOPPING = Remedy(
     "test for the end of this loop less often: the host waits for every test",
     "run a fixed number of steps",
@@ -435,8 +430,8 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
             return _TELLING
         if source is not None and source.op == _PACK and op.signature.inputs[0].dtype == "int64":
             return None  # the batch sizes of packed sequences, which are always on the host
-        if op.op == "aten::equal" and len(op.signature.inputs) == 1:  # both are one tensor
-            return _COMPARING
+        if op.op == "aten::equal" and len(op.signature.inputs) == 1:
+            return None  # both are one tensor, which torch sees without reading it (set_sync_debug_mode on an H200)
         reads = evidence.dataflow.input_reads
         made = [source for at, source in enumerate(op.producers) if source is not None or (op.index, at) in reads]
         is_constant = not op.weights and _is_made_on_host(evidence, made)
