@@ -219,3 +219,21 @@ def test_a_comparison_with_a_threshold_is_not_assumed() -> None:
 
     with pytest.raises(tg.ForwardError, match="reads tensor values"):
         tg.analyze(Compares().to("meta"), input_size=(4, 8))
+
+
+def test_a_model_that_compares_types_of_tensors_runs_for_real() -> None:
+    class Checks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, h: Tensor) -> Tensor:
+            assert type(h) == torch.Tensor, "one tensor must be provided"  # noqa: E721
+            result: Tensor = self.layer(h)
+            return result
+
+    found = tg.analyze(Checks(), inputs=torch.ones(3, 4))
+    assert found.totals.macs == 3 * 4 * 2
+    assert "the model compares types of tensors (one tensor must be provided)" in " ".join(str(found).split())
+    with pytest.raises(tg.ForwardError, match="one tensor must be provided"):
+        tg.analyze(Checks(), inputs=([torch.ones(3, 4)],))

@@ -51,6 +51,8 @@ def call_model(
         if recorder.has_read_assumed_values and not is_real:
             # The values may be what fails: a real run knows.
             raise DataDependent(first_line(error).rstrip("."), path) from error
+        if not is_real and recorder.failing_op is None and _compares_types(error):
+            raise DataDependent(first_line(error).rstrip("."), path, "compares types of tensors") from error
         failure = recorder.failure
         where = f"forward() of '{path}' ({failure.type})" if failure and path else "forward()"
         given = failure.inputs if failure else describe_call(args, kwargs)
@@ -64,6 +66,12 @@ def call_model(
         lead = "" if misfit is None else f"{misfit}: "
         message = f"{lead}{where} raised, given {_describe(given)}: {said}"
         raise ForwardError(message, module=path, misfit=misfit) from error
+
+
+def _compares_types(error: BaseException) -> bool:
+    """Whether the function that raised has code like `type(x) == torch.Tensor`, which is false for a fake tensor."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and {"type", "Tensor"} <= set(frames[-1][0].f_code.co_names)
 
 
 @contextmanager
