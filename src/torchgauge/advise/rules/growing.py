@@ -140,7 +140,7 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
             "held_bytes": sum(op.signature.activation_bytes for op in dead),
             "peak_bytes": peak,
         },
-        recommendation="let these tensors go (del x): a name, a list or an attribute holds them, and nothing reads them",
+        recommendation="let these tensors go (del x): a name, a list or an attribute holds them, nothing reads them",
         change=None,
         expected_gain=Gain("peak_activation_bytes", share, share, "the peak without the tensors that nothing reads"),
         risk="code outside forward may read what an attribute holds",
