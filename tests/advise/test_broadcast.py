@@ -412,3 +412,18 @@ def test_a_recurrent_layer_that_runs_again_on_the_same_input_runs_once() -> None
         assert 0.2 < gain_of(again).low <= gain_of(again).high <= 0.7
         assert found(behind_itself, layer) == []
         assert all(len(advice.where.ops) < 5 for advice in found(from_its_last_state, layer))
+
+
+@pytest.mark.parametrize("are_parts", [False, True])
+def test_parts_that_are_scaled_in_place_are_different_tensors(are_parts: bool) -> None:
+    """What the last op in place wrote is a part of the tensor; the softmax of the other part reads the same memory."""
+
+    def splits(self: Any, h: Tensor) -> Tensor:
+        made = self.layer(h)
+        widths, heights = (made[..., :64], made[..., 64:]) if are_parts else (made, made)
+        widths /= 8.0
+        heights /= 8.0
+        return torch.softmax(widths, -1) * torch.softmax(heights, -1)
+
+    found = of_rule(Does(splits, layer=nn.Linear(32, 128)), "repeated-work", x(64, 50, 32))
+    assert bool(found) is not are_parts

@@ -146,7 +146,7 @@ class Dataflow:
         if made is None:
             return None
         if len(made.signature.outputs) == 1:
-            return source, made.signature.outputs[0]
+            return source, self._written.get(source, made.signature.outputs[0])
         # Which of several outputs is read shows in its type and size: values and indices, a norm and its statistics.
         read = op.signature.inputs[place]
         fitting = [
@@ -155,6 +155,22 @@ class Dataflow:
             if spec.dtype == read.dtype and spec.numel >= read.numel
         ]
         return ((source, fitting[0][0]), fitting[0][1]) if len(fitting) == 1 else None
+
+    @cached_property
+    def _written(self) -> Mapping[int, TensorSpec]:
+        """By op in place, the whole tensor that it wrote to: its own result may be a part of that."""
+        found: dict[int, TensorSpec] = {}
+        for op in self._ops:
+            if not op.op.endswith("_") or not op.producers or len(op.signature.outputs) != 1:
+                continue
+            source, number = op.producers[0], self.input_reads.get((op.index, 0))
+            made = None if source is None else self._by_index.get(source)
+            before = None if number is None else self._capture.inputs[number].spec
+            if made is not None and len(made.signature.outputs) == 1:
+                before = found.get(made.index, made.signature.outputs[0])
+            own = op.signature.outputs[0]
+            found[op.index] = before if before is not None and before.numel > own.numel else own
+        return found
 
     @property
     def repeated(self) -> Sequence[OpRecord]:
