@@ -136,3 +136,26 @@ def test_attentions_of_one_line_of_code_are_switched_together() -> None:
 
     assert found.evidence["count"] == 2
     assert found.code is not None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_said"),
+    [([(1, 1, 128, 128)], True), ([(8, 1, 1, 128), (1, 1, 1, 128)], True), ([(8, 1, 1, 128), (1, 4, 128, 128)], False)],
+    ids=["one bias", "two small ones", "two that fill the scores"],
+)
+def test_biases_that_must_be_joined_first_leave_nothing_to_save(sizes: list[tuple[int, ...]], is_said: bool) -> None:
+    class Biased(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(128, 384)
+            self.biases = nn.ParameterList(torch.randn(size) for size in sizes)
+
+        def forward(self, a: Tensor) -> Tensor:
+            q, k, v = (part.view(8, 128, 4, 32).transpose(1, 2) for part in self.qkv(a).chunk(3, -1))
+            scores = q @ k.transpose(-1, -2) * 32**-0.5
+            for bias in self.biases:
+                scores = scores + bias
+            return (scores.softmax(-1) @ v).transpose(1, 2).reshape(a.shape)
+
+    rules = {advice.rule for advice in said(seen(Biased(), inputs=(x(8, 128, 128),)))}
+    assert ("attention-by-hand" in rules) == is_said
