@@ -435,3 +435,12 @@ def test_places_without_code_are_counted_by_their_line() -> None:
 
     assert "covers" not in shown(both.change)
     assert "# covers 1 of 2 places" in shown(some.change)
+
+
+@pytest.mark.parametrize(
+    ("decorator", "is_kept"),
+    [("@lru_cache(maxsize=None)", True), ("@functools.cache", True), ("@torch.no_grad()", False), ("", False)],
+)
+def test_what_a_function_caches_is_kept(decorator: str, is_kept: bool) -> None:
+    text = f"{decorator}\ndef grid(size):\n    rows = torch.arange(size)\n    return rows[:, None] + rows\n"
+    assert Source("grid.py", text).is_kept(3) is is_kept

@@ -155,6 +155,9 @@ def merged_changes(found: Sequence[Patch | SourceEdit | None]) -> Patch | Source
     return SourceEdit(tuple(files.values()), note)
 
 
+_CACHES = {"lru_cache", "cache", "cached_property"}
+
+
 class Source:
     """A file of the model's code, to look up what is written at a line and to edit it."""
 
@@ -260,9 +263,13 @@ class Source:
 
     def is_kept(self, line: int) -> bool:
         """Whether what a line computes is kept in an attribute that a condition around it looks at first:
-        `if self.mask is None: self.mask = …`. Later calls find it there."""
+        `if self.mask is None: self.mask = …`, or by a function with `@lru_cache`. Later calls find it there."""
         node: ast.AST | None = self.statement(line)
         while node is not None:
+            if isinstance(node, ast.FunctionDef):
+                functions = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
+                if any(self.text(each).rpartition(".")[2] in _CACHES for each in functions):
+                    return True
             if isinstance(node, ast.If):
                 looked_at = {self.text(each) for each in ast.walk(node.test) if isinstance(each, ast.Attribute)}
                 stores = [each for inside in node.body for each in ast.walk(inside) if isinstance(each, ast.Attribute)]
