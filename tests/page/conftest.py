@@ -45,6 +45,16 @@ def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _written(large_view(LARGE_BLOCKS), tmp_path_factory.mktemp("large") / "large.html")
 
 
+def wait_until(page: Page, condition: str, arg: object = None) -> None:
+    """Playwright's `wait_for_function` evaluates text inside the page from its second look on, which the page's content
+    security policy forbids."""
+    for _ in range(PATIENCE_MS // 50):
+        if page.evaluate(condition, arg):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"not within {PATIENCE_MS / 1000:g} s: {condition}")
+
+
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
     """`open_page(analysis or path, width=…, height=…, scheme="dark")`; checks at the end of the test that the page was

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.page.chart_samples import SAMPLES, all_measured, part_of, refuted, roofed
-from tests.page.conftest import OpenPage
+from tests.page.conftest import OpenPage, wait_until
 from tests.report.energy_sample import estimated_energy, measured_energy
 from tests.report.sample import sample_view
 from tests.report.weights_sample import APART, weights_view
@@ -105,7 +105,7 @@ def test_advice_is_copied_and_withdrawn_pieces_are_separate(open_page: OpenPage)
       new MutationObserver(() => said.push(button.textContent)).observe(button, { childList: true });
     }""")
     button.click()
-    page.wait_for_function("said.includes('Copied')")
+    wait_until(page, "said.includes('Copied')")
     assert page.evaluate("navigator.clipboard.readText()").startswith("def optimise(model):\n")
 
 
