@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.page.chart_samples import SAMPLES
-from tests.page.conftest import OpenPage, wait_until
+from tests.page.conftest import OpenPage
 from tests.report.sample import sample_view
 from torchgauge import units
 from torchgauge.report import save
@@ -86,7 +86,7 @@ def test_a_link_to_a_section_opens_there(open_page: OpenPage, tmp_path: Path) ->
     page.reload()
     page.locator("#ops .grid-row").first.wait_for()
     # Sections above are drawn in later frames, and the browser then keeps the place.
-    wait_until(page, "document.getElementById('ops').getBoundingClientRect().top < 200")
+    page.wait_for_function("document.getElementById('ops').getBoundingClientRect().top < 200")
 
 
 def test_a_section_that_breaks_says_so_and_the_others_stay(open_page: OpenPage) -> None:

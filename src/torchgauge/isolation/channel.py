@@ -24,6 +24,10 @@ class BadMessageError(Exception):
     """The other side violates the protocol."""
 
 
+class TooLongError(BadMessageError):
+    """A message is longer than the memory that the other side may use."""
+
+
 class Channel:
     def __init__(self, reader: IO[bytes], writer: IO[bytes], longest: int = 1 << 62) -> None:
         """`longest`: bytes of the largest payload that is accepted."""
@@ -58,8 +62,10 @@ class Channel:
         if len(frame) < _FRAME.size:
             return None
         header_size, payload_size = _FRAME.unpack(frame)
-        if header_size > _MAX_HEADER_BYTES or payload_size > self._longest:
+        if header_size > _MAX_HEADER_BYTES:
             raise BadMessageError(f"a message of {header_size + payload_size:,} bytes")
+        if payload_size > self._longest:
+            raise TooLongError(f"a message of {header_size + payload_size:,} bytes")
         header, payload = self._read(header_size), self._read(payload_size)
         if header is None or payload is None:
             return None

@@ -23,7 +23,7 @@ import psutil
 
 from torchgauge import cache, errors
 from torchgauge.errors import LimitError, TorchgaugeError
-from torchgauge.isolation.channel import BadMessageError, Channel, Message
+from torchgauge.isolation.channel import BadMessageError, Channel, Message, TooLongError
 from torchgauge.isolation.limits import Limits
 from torchgauge.isolation.reader import NeedsPackageError, close_inherited_files, read, use_one_thread
 from torchgauge.isolation.rights import HasThreadsError
@@ -265,6 +265,8 @@ def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str,
     except KeyboardInterrupt:
         reader.end(politely=True)
         raise
+    except TooLongError as error:
+        raise LimitError(f"'{subject}' {limits.describe('memory')}") from error
     except BadMessageError as error:
         raise TorchgaugeError(f"the process that read '{subject}' was stopped: unexpected message ({error})") from error
     except BrokenPipeError:
