@@ -85,8 +85,8 @@ def test_a_link_to_a_section_opens_there(open_page: OpenPage, tmp_path: Path) ->
     page.goto(f"{page.url}#ops")
     page.reload()
     page.locator("#ops .grid-row").first.wait_for()
-    # Sections above are drawn in later frames, and the browser then keeps the place.
-    page.wait_for_function("document.getElementById('ops').getBoundingClientRect().top < 200")
+    page.wait_for_timeout(500)  # for what could still move it: sections drawn late, the browser's own scrolling
+    assert 0 <= page.evaluate("document.getElementById('ops').getBoundingClientRect().top") < 100
 
 
 def test_a_section_that_breaks_says_so_and_the_others_stay(open_page: OpenPage) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.page.conftest import OpenPage
+from tests.page.conftest import OpenPage, wait_until
 from tests.page.large_sample import LARGE_BLOCKS, OPS_PER_BLOCK
 from tests.report.sample import sample_view
 from torchgauge.report import Options, render
@@ -135,7 +135,7 @@ def test_of_twenty_thousand_rows_only_those_in_view_exist(open_page: OpenPage, l
     page.locator("#ops .grid-table").evaluate("box => { box.scrollTop = 0; }")
     # Rows follow the scrolling in the next frame.
     first = f"{OPS_PER_BLOCK * (LARGE_BLOCKS - 1):,}"
-    page.wait_for_function("(text) => document.querySelector('#ops .grid-row').innerText.startsWith(text)", arg=first)
+    wait_until(page, "(text) => document.querySelector('#ops .grid-row').innerText.startsWith(text)", first)
 
 
 def test_a_module_out_of_view_is_found_when_it_is_selected_elsewhere(open_page: OpenPage, large_page: Path) -> None:

@@ -61,7 +61,6 @@ _CHOOSING = Remedy(
     "choose with torch.where in place of this `if`",
     "both sides of the branch are computed every time",
 )
-# Of `torch.equal` on what is one tensor.
 _STOPPING = Remedy(
     "test for the end of this loop less often: the host waits for every test",
     "run a fixed number of steps",

@@ -55,11 +55,14 @@
     if (bar.scrollWidth > bar.clientWidth) bar.scrollLeft = link.offsetLeft - bar.clientWidth / 3;
   }
 
-  // Show a section: drawn first, so that the place it scrolls to is final.
+  // Show a section. It and all above it are drawn first: a section that is drawn later would move it.
   tg.go = (id) => {
     const section = sections.get(id);
     if (!section) return;
-    draw(id);
+    for (const name of sections.keys()) {
+      draw(name);
+      if (name === id) break;
+    }
     history.replaceState(null, "", `#${id}`);
     section.element.scrollIntoView({ block: "start" });
     document.getElementById(`${id}-title`).focus({ preventScroll: true });
@@ -83,7 +86,10 @@
 
   tg.start = () => {
     const wanted = location.hash.slice(1);
-    if (sections.has(wanted)) tg.go(wanted);
+    if (!sections.has(wanted)) return;
+    // After a reload the browser would scroll to where the reader was, over sections that are not drawn yet.
+    history.scrollRestoration = "manual";
+    tg.go(wanted);
   };
   addEventListener("hashchange", tg.start);
 })();
