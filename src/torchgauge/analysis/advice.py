@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torchgauge.facts import Capture, OpRecord
     from torchgauge.facts.document_types import Advice as AdviceRow
     from torchgauge.facts.document_types import Plan
+    from torchgauge.facts.predictions import PredictedRow
     from torchgauge.measure.settings import Settings
     from torchgauge.predict.host import Host
     from torchgauge.predict.time import Profile
@@ -218,12 +219,13 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
             return {"predicted": {op["index"]: op["time_s"] for op in run.ops}}
         first = capture.forecast[0] if capture.forecast else None
         is_known = first is not None and (first["device"], first["execution"]) == (name, "eager")
-        if capture.predicted is not None and is_known:
+        rows = capture.predicted.ops if capture.predicted is not None and is_known else None
+        if rows is not None:
             # As the device runs them, not as this machine would.
-            device_s = {index: row["predicted_device_s"] for index, row in capture.predicted.ops.items()}
+            device_s = {index: row["predicted_device_s"] for index, row in rows.items()}
         else:
             device_s = {op["index"]: op["device_s"] for op in predict_ops(capture.ops, profile, module_calls=calls).ops}
-        host_s = _host_seconds(capture, profile.host, device_s)
+        host_s = _host_seconds(capture, profile.host, device_s) | _recurrent_seconds(capture, rows or {})
         both = {index: (seconds, device_s.get(index, 0.0)) for index, seconds in host_s.items()}
         queues = Queues(both, _RUN_S)
         whole = queues.run_seconds()
@@ -241,6 +243,19 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
 
         return {"predicted": queues, "machine": machine, "on": name, "idle": idle, "kernel_s": kernel_s}
     return {}
+
+
+def _recurrent_seconds(capture: Capture, rows: Mapping[int, PredictedRow]) -> dict[int, float]:
+    """Host time of the ops of recurrent layers. This machine may run a layer step by step; the device runs it in one
+    call, whose time is that of one of these ops."""
+    owners = {param.name.rpartition(".")[0] for param in capture.params if param.name.endswith("weight_hh_l0")}
+    found = dict[int, float]()
+    for op in capture.ops if rows else ():
+        if op.module in owners:
+            row = rows.get(op.index)
+            waits = row is not None and row["predicted_bound"] in ("host", "launch")
+            found[op.index] = row["predicted_time_s"] if row is not None and waits else 0.0
+    return found
 
 
 def _host_seconds(capture: Capture, host: Host, device_s: Mapping[int, float]) -> dict[int, float]:

@@ -20,6 +20,9 @@ from torchgauge.capture.structure import is_subclass, storage_key, storage_of, t
 from torchgauge.capture.triton_kernels import is_wrapped_launch, triton_op_body, wrapped_launch
 from torchgauge.facts import Allocation
 
+# Gets the index of an op and its results as soon as they are computed.
+Observe = Callable[[int, Sequence[torch.Tensor]], None]
+
 
 class RealRun(TorchDispatchMode):
     supports_higher_order_operators = True
@@ -28,9 +31,10 @@ class RealRun(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    def __init__(self, recorder: Recorder, paths: ModulePaths) -> None:
+    def __init__(self, recorder: Recorder, paths: ModulePaths, observe: Observe | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
+        self._observe = observe
         self._names = {storage_key(owned.tensor): owned.name for owned in paths.owned}
         self._is_in_op = False
         self._alive: dict[int, weakref.ref[torch.UntypedStorage | torch.Tensor]] = {}
@@ -130,6 +134,8 @@ class RealRun(TorchDispatchMode):
         finally:
             self._is_in_op = False
         outputs = list(tensors_in(result))
+        if self._observe is not None:
+            self._observe(len(self.recorder.ops), outputs)
         made = [tensor for tensor in outputs if self._is_new(tensor)]
         signature = describe(
             call,

@@ -23,7 +23,7 @@ from torchgauge.capture.leftovers import Leftovers
 from torchgauge.capture.patched_functions import elements_given, hub_functions_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
-from torchgauge.capture.real import RealRun
+from torchgauge.capture.real import Observe, RealRun
 from torchgauge.capture.recorder import ModuleCalls, Recorder, spec_of, spec_of_real
 from torchgauge.capture.restored_state import initialised_copy, is_lazy, prepared, undisturbed
 from torchgauge.capture.second_call import HeldBytes, SecondCall, compare_calls, held_tensors
@@ -232,7 +232,16 @@ def _on_fakes(
     return _finished(model, recorder, paths, params, inputs, candidate, request, outcome)
 
 
-def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason: str) -> Trace:
+def observed(model: nn.Module, candidate: Candidate, request: Request, observe: Observe) -> Trace:
+    """Run the model for real and hand the results of each op to `observe`. The model is left unchanged."""
+    run = partial(trace_real, unwrap(model), candidate, request, "its values are observed", observe)
+    with one_at_a_time, collector_paused(), undisturbed(model):
+        return contextvars.copy_context().run(run)
+
+
+def trace_real(
+    model: nn.Module, candidate: Candidate, request: Request, reason: str, observe: Observe | None = None
+) -> Trace:
     is_file = holds_foreign(model)
     if request.dtype is not None or any(p.device != request.device for p in model.parameters()):
         model = copy.deepcopy(model).to(device=request.device, dtype=request.dtype)
@@ -246,7 +255,7 @@ def trace_real(model: nn.Module, candidate: Candidate, request: Request, reason:
         recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
         for remark in copier.remarks:
             recorder.warn(remark)
-        run = RealRun(recorder, paths)
+        run = RealRun(recorder, paths, observe)
         admit = Copier(lambda tensor: run.admit(materialise(tensor, request.device, request.dtype)))
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         inputs = mark_inputs(run, model, args, kwargs, candidate.reason)

@@ -9,6 +9,7 @@ from torchgauge.registry import lazy_names
 if TYPE_CHECKING:
     from torchgauge.verify.bench import *
     from torchgauge.verify.check import *
+    from torchgauge.verify.claims import *
     from torchgauge.verify.code import *
     from torchgauge.verify.difference import *
     from torchgauge.verify.edits import *
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "check": ("CodeCheck",),
+    "claims": ("Claims",),
     "code": ("function_text", "optimised"),
     "edits": ("apply_edit",),
     "difference": ("Difference", "compare_outputs", "output_tensors"),

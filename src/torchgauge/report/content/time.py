@@ -244,6 +244,9 @@ def _predicted_times(view: View, options: Options) -> Iterator[Section]:
         return
     rows, first = view.capture.predicted.ops, view.capture.forecast[0]
     whole = first["predicted_time_s"]
+    # This machine may run a recurrent layer step by step, where the device runs one kernel for the layer.
+    owners = {param.name.rpartition(".")[0] for param in view.capture.params if param.name.endswith("weight_hh_l0")}
+    layers = {record.path: record for record in view.capture.modules if record.path in owners}
     ranked = []
     for calls in equal_calls(op for op in view.capture.ops if rows.get(op.index)):
         found = [rows[op.index] for op in calls]
@@ -261,7 +264,9 @@ def _predicted_times(view: View, options: Options) -> Iterator[Section]:
             format_seconds(device_s), format_percent(longest["predicted_roof_share"]),
             longest["predicted_bound"] or "-", longest["predicted_source"] or "-",
         ]  # fmt: skip
-        lines.append((Cell(f" {shapes_text(*shapes)}", signature.op), *cells))
+        layer = layers.get(calls[0].module)
+        text = f" {shapes_text(*shapes)}" if layer is None else f" {layer.path}"
+        lines.append((Cell(text, signature.op if layer is None else layer.type), *cells))
     headings = (*names("Op"), *figures("×", "Time", "share", "on device", "of roof", "Bound", "Source"))
     note = "Predicted, not measured; equal calls together. Time includes waiting for the host."
     ops = table(headings, lines, (*more(len(ranked) - limit, "kinds of calls"), note))
