@@ -137,6 +137,17 @@ def test_verification_uses_torchs_group_norm() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
+def test_verification_replaces_instance_norms() -> None:
+    model = lively(nn.Sequential(nn.Conv1d(8, 32, 3), nn.InstanceNorm1d(32), nn.ReLU(), nn.InstanceNorm1d(32)))
+    place = bench(model, x(2, 8, 200))
+
+    side = changed(place, advised(model, "instance-norm", x(2, 8, 200)))
+
+    assert [type(each).__name__ for each in side.subject.model.children()][1::2] == ["GroupNorm", "GroupNorm"]
+    assert apart(place, side) < 1e-5
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_verification_merges_layers() -> None:
     model = lively(nn.Sequential(nn.Linear(16, 512), nn.Dropout(), nn.Linear(512, 4), nn.ReLU()))
     place = bench(model, x(64, 16))
@@ -230,3 +241,61 @@ def test_a_norm_whose_statistics_are_needed_elsewhere_stays() -> None:
     first = Does(rescaled, weight=nn.Parameter(x(1, 8, 1, 1)), bias=nn.Parameter(x(1, 8, 1, 1)), **small)
     assert norms(first, x(2, 8, 40, 40)) == []
     assert norms(Does(undone, up=nn.Linear(32, 32)), x(16, 60, 32)) == []
+
+
+def instance_norms(model: nn.Module, given: Tensor) -> list[Advice]:
+    return [advice for advice in said(seen(model, inputs=(given,))) if advice.rule == "instance-norm"]
+
+
+@pytest.mark.parametrize(
+    ("norm", "given"),
+    [
+        (nn.InstanceNorm1d(32), x(4, 32, 500)),
+        (nn.InstanceNorm2d(16, affine=True), x(1, 16, 40, 40)),
+        (nn.InstanceNorm3d(4, eps=0.1), x(2, 4, 12, 12, 12)),
+        (nn.InstanceNorm2d(7), x(2, 16, 20, 20)),  # torch only warns of a wrong number of channels
+    ],
+    ids=["1d", "affine", "3d", "other channels"],
+)
+@pytest.mark.filterwarnings("ignore:input's size at dim=1")
+def test_an_instance_norm_is_a_group_norm_with_one_channel_per_group(norm: nn.Module, given: Tensor) -> None:
+    model = behind(norm).eval()
+    if isinstance(norm, nn.InstanceNorm2d) and norm.affine:
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias)
+    (found,) = instance_norms(model, given)
+
+    assert found.where.module == "1"
+    assert gain_of(found).low > 0.1
+    assert found.code is not None
+    check_code(found, model, (given,))
+
+
+def test_a_function_in_place_of_the_layer_is_named_without_code() -> None:
+    def written(_: Any, y: Tensor) -> Tensor:
+        return nn.functional.instance_norm(y)
+
+    (found,) = instance_norms(behind(Does(written)), x(4, 32, 500))
+
+    assert found.code is None
+    assert found.where.source is not None
+
+
+@pytest.mark.parametrize(
+    ("norm", "given"),
+    [
+        (nn.InstanceNorm1d(32, track_running_stats=True), x(4, 32, 500)),
+        (nn.InstanceNorm1d(32), x(32, 500)),
+        (nn.GroupNorm(32, 32), x(4, 32, 500)),
+        (nn.BatchNorm2d(16), x(1, 16, 40, 40)),
+    ],
+    ids=["running statistics", "one sample", "group norm", "batch norm"],
+)
+def test_norms_that_are_not_slow_stay(norm: nn.Module, given: Tensor) -> None:
+    assert instance_norms(behind(norm), given) == []
+
+
+def test_parameters_that_torch_repeats_inside_an_instance_norm_are_not_reported() -> None:
+    model = behind(nn.InstanceNorm1d(512, affine=True))
+
+    assert "recomputed-weight" not in {advice.rule for advice in said(seen(model, inputs=(x(8, 512, 4),)))}

@@ -65,6 +65,7 @@ CASES = [
     ),
     case("conv-bn, read twice", "conv-bn-fusion", "norm", ConvNet(nn.BatchNorm2d), ReadTwice(nn.BatchNorm2d), IMAGE),
     case("layer norm", "norm-by-hand", "block", Wrapped(LayerNorm()), Wrapped(nn.LayerNorm(64)), TOKENS),
+    case("instance norm", "instance-norm", "norm", ConvNet(nn.InstanceNorm2d), ConvNet(nn.BatchNorm2d), IMAGE),
     case("attention", "attention-by-hand", "block", Wrapped(Attention(False)), Wrapped(Attention(True)), (2, 64, 32)),
     case("masked", "attention-by-hand", "block", Wrapped(Attention(False, True)), Wrapped(Classifier()), (2, 64, 32)),
     case("round trip", "cast-round-trip", "block", Wrapped(Casts(torch.float16)), Wrapped(Casts(None)), TOKENS),

@@ -225,13 +225,14 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
         is_written = op.op.endswith("_") and bool(op.weights)  # state of the model
         record = evidence.modules.get(op.module)
         # One line of code makes these for itself: the 0, 1, 2, … that `one_hot` compares with, the additive form that
-        # attention makes of a mask of booleans.
+        # attention makes of a mask of booleans, the parameters that an instance norm repeats for each sample.
         reader = evidence.flow.only_reader(op)
         is_inside_torch = record is not None and record.type in _OWN_INDICES
         if reader is not None and reader.source == op.source:
             is_class_number = op.op == "aten::arange" and reader.op == "aten::eq"
             is_mask = reader.category == "attention" and any(spec.dtype == "bool" for spec in op.signature.inputs)
-            is_inside_torch = is_inside_torch or is_class_number or is_mask
+            is_norm_copy = op.op == "aten::repeat" and reader.category == "normalization"
+            is_inside_torch = is_inside_torch or is_class_number or is_mask or is_norm_copy
         is_wanted = (op.index in weighted) == from_weights and op.status != FREE
         if is_wanted and not is_inside_torch and not is_written and not evidence.is_kept(op):
             groups.setdefault(op.module, []).append(op)

@@ -1,4 +1,4 @@
-"""Normalisation written out by hand: square, mean, root, product."""
+"""Normalisation written out by hand (square, mean, root, product), and instance norms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord, TensorSpec
+from torchgauge.facts import ModuleRecord, OpRecord, TensorSpec
 
 _MOST_EPS = 1e-2
 _ROOTS = ("aten::rsqrt", "aten::sqrt", "aten::pow")
@@ -19,6 +19,16 @@ _SUMS = ("aten::add", "aten::add_")
 _VARIANCES = ("aten::var", "aten::var_mean")
 _SPREADS = (*_VARIANCES, "aten::mean")
 _SCALES = ("aten::mul", "aten::div", "aten::mul_", "aten::div_")
+GROUP_NORM = """\
+old = model.get_submodule(path)
+new = torch.nn.GroupNorm(channels, channels, old.eps, affine=False)
+new.weight, new.bias = old.weight, old.bias
+model.set_submodule(path, new)"""
+# By layer, the dimensions of a batch.
+_INSTANCE_NORMS = {"InstanceNorm1d": 3, "InstanceNorm2d": 4, "InstanceNorm3d": 5}
+# Of the work of an instance norm, what a group norm saves: 0.82 to 0.88 for 14 shapes of 0.3 to 16 MB alone. In models
+# the next layer may then wait for the memory that the instance norm had brought into the cache.
+_SPARED = (0.5, 0.85)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,44 @@ def norm_by_hand(evidence: Evidence) -> Iterator[Advice]:
             risk="rounding differs; keep a cast to float32 inside the norm",
             confidence="high",
         )
+
+
+@rule("instance-norm", family="fusion")
+def instance_norm(evidence: Evidence) -> Iterator[Advice]:
+    """Torch runs an instance norm as a batch norm with statistics of its input, whose CPU kernel has no vector code. A
+    group norm with one channel in each group computes the same in 0.12 to 0.18 of the time (14 shapes, 2 cores)."""
+    if evidence.is_cuda or evidence.on or evidence.is_train:
+        return
+    for op in evidence.flow.of_category("normalization"):
+        signature, record = op.signature, evidence.modules.get(op.module)
+        if "batch_norm" not in op.op or not signature.attributes.get("training") or signature.inputs[0].shape[0] != 1:
+            continue
+        layer = record if record is not None and record.type in _INSTANCE_NORMS else None
+        channels = None if layer is None else _channels(layer)
+        if channels is None and (layer is not None or evidence.call_of(op, ("instance_norm",)) is None):
+            continue
+        # Torch repeats the parameters for each sample first.
+        ops = [*(source for source in evidence.flow.sources(op) if source.weights and source.op == "aten::repeat"), op]
+        yield Advice(
+            rule="instance-norm",
+            where=Where(op.module, tuple(each.index for each in ops)),
+            evidence={"ops": len(ops), "channels": channels},
+            recommendation="use a group norm with one channel per group: it computes the same, and its CPU kernel is "
+            "faster than that of instance norm",
+            change=None if channels is None else Patch(GROUP_NORM, ("path", "channels"), ((op.module, channels),)),
+            expected_gain=evidence.share(ops).gain(
+                *_SPARED, "measured for group norms of such shapes", fewer_calls=0.4
+            ),
+            risk="rounding differs; a group norm needs the batch dimension",
+            confidence="high",
+        )
+
+
+def _channels(layer: ModuleRecord) -> int | None:
+    """Of a batch that the layer gets: a group norm does not take a single sample."""
+    given = layer.inputs[0] if isinstance(layer.inputs, list) and layer.inputs else None
+    is_batch = isinstance(given, TensorSpec) and len(given.shape) == _INSTANCE_NORMS[layer.type]
+    return given.shape[1] if isinstance(given, TensorSpec) and is_batch else None
 
 
 def written_norms(evidence: Evidence) -> list[Norm]:

@@ -12,6 +12,7 @@ from torchgauge.advise.activations import FUNCTIONS
 from torchgauge.advise.code import Patch
 from torchgauge.advise.rules.consecutive import MERGE, MERGE_CONVOLUTIONS
 from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR
+from torchgauge.advise.rules.norms import GROUP_NORM
 from torchgauge.advise.rules.padding import PADDING
 from torchgauge.advise.rules.tensor_cores import PAD, PADDED_LINEAR
 from torchgauge.facts import FREE
@@ -202,6 +203,15 @@ def torch_norm(trial: Trial) -> Applied:
         f"    return lambda x: torch.nn.functional.{calls[kind]}\n\n" + "\n".join(lines),
         places=_count(found),
     )
+
+
+@transformation("instance-norm")
+def group_norms(trial: Trial) -> Applied:
+    found = {str(place["module"]): place["evidence"]["channels"] for place in trial.places}
+    layers = tuple((path, channels) for path, channels in found.items() if channels)
+    if not layers:
+        raise NotApplicableError(_PART_OF_FORWARD)
+    return Applied(Patch(GROUP_NORM, ("path", "channels"), layers).text(), places=len(layers))
 
 
 def _whole_modules(trial: Trial) -> Groups:
