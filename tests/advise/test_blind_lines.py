@@ -604,3 +604,18 @@ def test_a_change_of_layout_or_type_is_not_a_transfer(
     model.layer = nn.Conv2d(8, 8, 3, padding=1)
     found = analyze(model.eval(), inputs=torch.randn(2, 8, 16, 16), on="h200", all_advice=True, progress=False).advice
     assert ("device-transfer" in {advice.rule for advice in found}) is is_transfer
+
+
+def test_what_comes_from_a_parameter_on_a_line_with_live_ops_is_not_a_constant() -> None:
+    class Sampled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean, self.spread = nn.Linear(256, 256), nn.Linear(256, 256)
+
+        def forward(self, h: Tensor) -> Tensor:
+            noise = torch.randn_like(self.mean.weight)
+            return nn.functional.linear(h, torch.exp(0.5 * self.spread.weight) * noise + self.mean.weight)
+
+    found = {advice.rule for advice in said(seen(Sampled(), inputs=(x(4, 256),)))}
+    assert "recomputed-weight" in found
+    assert "recomputed-constant" not in found

@@ -356,6 +356,54 @@ def test_layers_beside_the_state_leave_the_loop() -> None:
     assert [advice.where.module for advice in (ahead, after)] == ["of_input", "head"]
 
 
+class CellReader(nn.Module):
+    """A network that reads the cell state of every step, or its output."""
+
+    def __init__(self, reads_cell: bool) -> None:
+        super().__init__()
+        self.reads_cell, self.cell, self.look = reads_cell, nn.LSTMCell(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        state, memory, out = zeros(), zeros(), []
+        for each in h:
+            state, memory = self.cell(each, (state, memory))
+            out.append(torch.relu(self.look(memory if self.reads_cell else state)))
+        return torch.stack(out), memory
+
+
+@pytest.mark.parametrize("reads_cell", [False, True])
+def test_torchs_layer_does_not_return_the_cell_state_of_every_step(reads_cell: bool) -> None:
+    found = words(advised(CellReader(reads_cell).eval()))
+
+    assert any("torch.nn.LSTM" in text for text in found) is not reads_cell
+
+
+class Memory(nn.Module):
+    """A second state that a gate writes to, or a sum of what was seen."""
+
+    def __init__(self, is_gated: bool) -> None:
+        super().__init__()
+        self.is_gated, self.cell = is_gated, nn.GRUCell(WIDTH, WIDTH)
+        self.look, self.gate = nn.Linear(WIDTH, WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, h: Tensor) -> Tensor:
+        state, memory = zeros(), zeros()
+        for each in h:
+            state = self.cell(each, state)
+            seen_now = torch.relu(self.look(state))
+            gate = torch.sigmoid(self.gate(torch.cat([seen_now, memory], -1))) if self.is_gated else 1.0
+            memory = gate * memory + seen_now if self.is_gated else memory + seen_now
+        return memory
+
+
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_what_another_state_of_the_loop_is_made_of_stays_in_it(is_gated: bool) -> None:
+    found = advised(Memory(is_gated).eval())
+
+    after = [advice for advice in found if "after the loop" in advice.recommendation]
+    assert [advice.where.module for advice in after] == ([] if is_gated else ["look"])
+
+
 class Captions(nn.Module):
     """A decoder with attention. Its words are given (teacher forcing), with a look for the end of all sentences, or
     chosen from its own scores."""

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any, cast
 
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from tests.advise.fault_classes import Does, x
 from tests.advise.planted import said, seen
 from tests.advise.waiting_models import WAITING, Waiting
 from torchgauge.advise import advise
@@ -22,3 +28,36 @@ def test_the_remedy_fits_what_the_value_is_for(case: Waiting) -> None:
 @pytest.mark.parametrize("case", WAITING, ids=lambda case: case.name)
 def test_a_value_that_stays_on_the_device_is_not_waited_for(case: Waiting) -> None:
     assert [advice for advice in said(seen(case.twin, inputs=case.inputs)) if advice.rule == "host-wait"] == []
+
+
+def host_waits(forward: Any, *inputs: Tensor, **parts: nn.Module) -> list[str]:
+    found = said(seen(Does(forward, **parts).eval(), inputs=inputs))
+    return [advice.recommendation for advice in found if advice.rule == "host-wait"]
+
+
+def test_lengths_of_packed_sequences_are_on_the_host() -> None:
+    def by_length(self: Any, h: Tensor) -> Tensor:
+        packed = pack_padded_sequence(h, [9, 5, 2], batch_first=True)
+        padded, lengths = pad_packed_sequence(packed, batch_first=True)
+        kept, out = len(lengths), []
+        for step in range(padded.shape[1]):
+            while lengths[kept - 1] <= step:
+                kept -= 1
+            out.append(self.layer(padded[:kept, step]).sum(0))
+        return torch.stack(out)
+
+    assert host_waits(by_length, x(3, 9, 32), layer=nn.Linear(32, 32)) == []
+
+
+def test_a_tensor_that_is_handed_to_numpy_at_once_is_on_the_host() -> None:
+    """On a device `.numpy()` raises."""
+
+    def of_array(self: Any, h: Tensor, where: Tensor) -> Tensor:
+        return cast("Tensor", self.layer(h[torch.from_numpy(where.numpy() * 2)]))
+
+    def of_copy(self: Any, h: Tensor, where: Tensor) -> Tensor:
+        return cast("Tensor", self.layer(h[torch.from_numpy(where.cpu().numpy() * 2)]))
+
+    given = x(64, 32), torch.arange(16)
+    assert host_waits(of_array, *given, layer=nn.Linear(32, 32)) == []
+    assert len(host_waits(of_copy, *given, layer=nn.Linear(32, 32))) == 1

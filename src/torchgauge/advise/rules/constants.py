@@ -102,7 +102,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             change=_settled(evidence, module),
             expected_gain=evidence.share(ops).gain(0.9, 1.0, "these ops go away"),
             # One pass does not show what the model keeps for the next.
-            risk="for inference only; no gain if the model already caches it",
+            risk="for inference only; keep one per input size if sizes enter; no gain if already cached",
             confidence="medium",
         )
 
@@ -217,11 +217,9 @@ def _settled(evidence: Evidence, module: str) -> Patch | None:
 def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tuple[str, list[OpRecord]]]:
     """By module, the ops that do not depend on the model's inputs; `from_weights`: those that come from a parameter or
     buffer, else those that come from none."""
-    weighted = set[int]()
+    weighted = evidence.once(_from_weights)
     groups: dict[str, list[OpRecord]] = {}
     for op in evidence.once(_always_constant):
-        if op.weights or any(source in weighted for source in op.producers):
-            weighted.add(op.index)
         is_written = op.op.endswith("_") and bool(op.weights)  # state of the model
         record = evidence.modules.get(op.module)
         # One line of code makes these for itself: the 0, 1, 2, … that `one_hot` compares with, the additive form that
@@ -237,6 +235,15 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
         if is_wanted and not is_inside_torch and not is_written and not evidence.is_kept(op):
             groups.setdefault(op.module, []).append(op)
     yield from groups.items()
+
+
+def _from_weights(evidence: Evidence) -> frozenset[int]:
+    """Ops that are computed from a parameter or buffer, perhaps from inputs too."""
+    found = set[int]()
+    for op in evidence.forward:
+        if op.weights or not found.isdisjoint(op.producers):
+            found.add(op.index)
+    return frozenset(found)
 
 
 def _always_constant(evidence: Evidence) -> list[OpRecord]:

@@ -13,6 +13,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.loops import (
     LEAST_STEPS,
     RECURRENT_LAYERS,
+    Kind,
     Loop,
     between,
     carried,
@@ -40,6 +41,7 @@ _OF_CELLS = {
     *(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "cat", "stack", "clone", "copy", "_to_copy")),
 }
 _COPIES = {f"aten::{name}" for name in ("cat", "stack", "clone", "copy", "_to_copy")}
+_COLLECTS = {*_COPIES, "aten::add"}
 _FROM_GATES = {*_COPIES, "aten::sub", "aten::rsub"}
 _POINTWISE = ("elementwise", "activation", "copy")
 # Rows of a product that take as long to multiply as its weight takes to read: a core does about 15 FLOP for a byte that
@@ -140,7 +142,7 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
     something else, or where its input needs the state of the step before."""
     path, kinds = loop.products[0].module, {kind_of(op) for op in through}
     # What is fed back in some of the steps is a part of them too.
-    if any(kind_of(op) not in kinds for op in between(evidence, loop)):
+    if any(kind_of(op) not in kinds for op in between(evidence, loop)) or _hands_out_cell(evidence, loop, through):
         return None
     record = evidence.modules.get(path)
     if record is not None and record.type in _CELLS:
@@ -167,6 +169,23 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
     if not all(_is_gated(op, through) for op in scales):
         return None
     return layer if layer and not relu and abs(sigmoid / tanh / each - 1) < _ELEMENTS_TOLERANCE else None
+
+
+def _hands_out_cell(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> bool:
+    """Whether code outside the cell reads more of a step than its output: torch's layers return that of every step, and
+    the state of the cell of the last one only."""
+    by_index = {op.index: op for op in through}
+    todo = [op for op in through if op.op in _PRODUCTS]
+    outputs: set[Kind] = set()  # what the next step multiplies, and the copies of it
+    while todo:
+        for index in todo.pop().producers:
+            source = None if index is None else by_index.get(index)
+            if source is not None and kind_of(source) not in outputs:
+                outputs.add(kind_of(source))
+                todo += [source] if source.op.rstrip("_") in _COPIES else []
+    last = loop.products[-1].index
+    inner = [op for op in through if op.index < last and kind_of(op) not in outputs and op.op not in _PRODUCTS]
+    return any(user.index not in by_index for op in inner for user in evidence.flow.users(op))
 
 
 def _is_gated(scale: OpRecord, through: Sequence[OpRecord]) -> bool:
@@ -227,11 +246,14 @@ def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tu
         # What the next round does may depend on values that are handed to Python.
         asked = {kind_of(op) for op in loop.body if op.op in VALUE_READS or op.index in on_host}
         is_chosen = any(not states.isdisjoint({kind, *reached(before, kind)}) for kind in asked)
-        # Other states of the loop, as a memory that the cell writes to, stay in it.
-        kept = states | kept_by_rounds(loop)
+        # Other states of the loop, as a memory that the cell writes to, stay in it, and so does what they are made of.
+        # Lists of results and their sums can be made after the loop.
+        others = kept_by_rounds(loop) - states
+        kept, is_collected = states | others, all(kind[1].rstrip("_") in _COLLECTS for kind in others)
+        fed = states | asked | (set() if is_collected else others)
         kinds = dict.fromkeys(kind for op in loop.body if (kind := kind_of(op)) not in kept)
         needs = {kind: not kept.isdisjoint(reached(before, kind)) for kind in kinds}
-        feeds = {kind: not (states | asked).isdisjoint({kind, *reached(behind, kind)}) for kind in kinds}
+        feeds = {kind: not fed.isdisjoint({kind, *reached(behind, kind)}) for kind in kinds}
         ahead = [op for op in loop.body if (kind := kind_of(op)) in needs and not needs[kind] and not is_chosen]
         after = [op for op in loop.body if (kind := kind_of(op)) in needs and needs[kind] and not feeds[kind]]
         for ops, words in (

@@ -196,8 +196,9 @@ def _is_placed(evidence: Evidence, op: OpRecord) -> bool:
     return place is None or statement is None or "device" in place[0].text(statement)
 
 
-def _names_host(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the statement of an op has `.cpu()`, the text "cpu" or a type of the host, as `torch.FloatTensor`."""
+def _names_host(evidence: Evidence, op: OpRecord | str | None) -> bool:
+    """Whether the statement of an op, or at a line, has `.cpu()`, the text "cpu" or a type of the host, as
+    `torch.FloatTensor`."""
     place = evidence.any_code_at(op)
     statement = None if place is None else place[0].statement(place[1])
     for node in () if statement is None else ast.walk(statement):
@@ -288,28 +289,36 @@ def _is_sent(evidence: Evidence, op: OpRecord) -> bool:
 
 def _waiting_reads(evidence: Evidence) -> tuple[list[HostRead], set[int]]:
     """Calls that bring values to the host which are not there yet; and the ops whose results are there because of an
-    earlier `.cpu()` or as the lengths of packed sequences: they made such a value, or follow from such values alone."""
+    earlier `.cpu()`, before `.numpy()`, or as the lengths of packed sequences: they made such a value, or follow from
+    such values alone."""
     reads, on_host = list[HostRead](), set[int]()
     # Random numbers and constants are asked for where the other operands are.
     drawn = {op.index for op in evidence.forward if RANDOM in op.signature.tags and set(op.producers) <= {None}}
     drawn |= evidence.dataflow.constants
     host_inputs = _inputs_on_host(evidence)
+    # Integers that no op has written: code of the host has, as that of `pad_packed_sequence` writes the lengths. They
+    # and the batch sizes of packed sequences are on the host for any device.
+    packing = {op.index for op in evidence.forward if op.op in (_PACK, "aten::empty")}
 
     def follow() -> None:
         for op in evidence.forward:
             given = {evidence.dataflow.input_reads.get((op.index, at)) for at in range(len(op.producers))} - {None}
-            inputs = [source for source in op.producers if source is not None and source not in drawn]
-            is_from_host = given <= host_inputs and on_host.issuperset(inputs)
+            read = zip(op.producers, op.signature.inputs, strict=False)
+            inputs = [(source, spec) for source, spec in read if source is not None and source not in drawn]
+            are_there = all(at in on_host or (at in packing and spec.dtype == "int64") for at, spec in inputs)
+            is_from_host = given <= host_inputs and are_there
             if (inputs or given) and is_from_host and not op.weights:
                 on_host.add(op.index)
 
-    if host_inputs:
+    if host_inputs or packing:
         follow()
     for read in evidence.capture.run.host_reads:
         if _is_made_on_host(evidence, read.made_by) or (read.made_by and on_host.issuperset(read.made_by)):
             continue
-        reads.append(read)
-        if read.call == "cpu":
+        # Without `.cpu()` before it, this raises for a tensor on a device: the model's code has it on the host.
+        is_there = read.call == "numpy" and not _names_host(evidence, read.source)
+        reads += [] if is_there else [read]
+        if read.call == "cpu" or is_there:
             on_host.update(index for index in read.made_by or () if index is not None)
             follow()
     return reads, on_host
