@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 import torch
@@ -12,6 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import said, seen
 from tests.advise.waiting_models import WAITING, Waiting
+from torchgauge import analyze
 from torchgauge.advise import advise
 
 
@@ -61,3 +66,59 @@ def test_a_tensor_that_is_handed_to_numpy_at_once_is_on_the_host() -> None:
     given = x(64, 32), torch.arange(16)
     assert host_waits(of_array, *given, layer=nn.Linear(32, 32)) == []
     assert len(host_waits(of_copy, *given, layer=nn.Linear(32, 32))) == 1
+
+
+def imported(folder: Path, code: str) -> Any:
+    """A module of this code, which can be read again by its name."""
+    file = folder / f"made_{uuid4().hex}.py"
+    file.write_text(code)
+    spec = spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("made", "is_on_device"),
+    [("torch.arange(8)", False), ("torch.arange(8, device=h.device)", True)],
+)
+def test_a_constant_that_is_made_on_the_device_is_waited_for(made: str, is_on_device: bool, tmp_path: Path) -> None:
+    code = f"""
+import torch
+from torch import nn
+
+class Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, h):
+        places = {made}
+        steps = torch.arange(0, places[-1] + 1, device=h.device)
+        return self.layer(h) + steps.sum()
+"""
+    model = imported(tmp_path, code).Steps()
+    evidence = seen(model, inputs=(x(4, 32),))
+
+    assert bool([advice for advice in said(evidence) if advice.rule == "host-wait"]) is is_on_device
+
+
+@pytest.mark.parametrize(
+    ("made", "is_sent"),
+    [
+        ("h.new_tensor([1.0, 2.0])", True),
+        ("torch.tensor([1.0, 2.0], device=h.device)", True),
+        ("torch.tensor(2.0, device=h.device)", True),
+        ("torch.tensor(2.0)", False),
+        ("torch.ones(2, device=h.device)", False),
+    ],
+)
+def test_a_model_that_sends_values_is_not_captured_in_a_graph(made: str, is_sent: bool, tmp_path: Path) -> None:
+    code = f"import torch\n\ndef forward(self, h):\n    return self.layers(h) * {made}.sum()\n"
+    model = Does(imported(tmp_path, code).forward, layers=nn.Sequential(*(nn.Linear(32, 32) for _ in range(20))))
+    found = analyze(model.eval(), inputs=(x(4, 32),), on="h200", progress=False).advice
+
+    assert ("launch-bound" in {row["rule"] for row in found}) is not is_sent

@@ -77,6 +77,10 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         if not _is_of_small_ops(evidence, loop):
             continue
         if len({op.weights for op in loop.products}) > 1:
+            # A batched product takes parts of one size. Products of constants are computed once: `recomputed-weight`.
+            sizes = {tuple(spec.shape for spec in op.signature.inputs) for op in loop.products}
+            if len(sizes) > 1 or evidence.dataflow.constants.issuperset(op.index for op in loop.products):
+                continue
             words = "stack the weights of these layers and use torch.bmm: each reads one part of a tensor"
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
             continue

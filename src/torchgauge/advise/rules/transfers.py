@@ -33,6 +33,8 @@ _SIZES = {
 # Of these, the ones that only select: a mask can take their place.
 _SELECTS = {"aten::nonzero", "aten::argwhere", "aten::masked_select"}
 _PACK = "aten::_pack_padded_sequence"
+# Calls that make a tensor of values in Python.
+_FROM_VALUES = ("tensor", "as_tensor", "new_tensor", "Tensor", "FloatTensor", "LongTensor", "IntTensor", "BoolTensor")
 # Calls that give a number of a tensor to Python.
 _READ_CALLS = ("item", "tolist", "int", "float", "bool")
 
@@ -190,10 +192,15 @@ def _comes_from_host(evidence: Evidence, op: OpRecord) -> bool:
 
 
 def _is_placed(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the statement of an op names a device, as far as is known."""
+    """Whether the statement of an op names a device, or is not known."""
+    place = evidence.any_code_at(op)
+    return place is None or place[0].statement(place[1]) is None or _names_device(evidence, op)
+
+
+def _names_device(evidence: Evidence, op: OpRecord) -> bool:
     place = evidence.any_code_at(op)
     statement = None if place is None else place[0].statement(place[1])
-    return place is None or statement is None or "device" in place[0].text(statement)
+    return place is not None and statement is not None and "device" in place[0].text(statement)
 
 
 def _names_host(evidence: Evidence, op: OpRecord | str | None) -> bool:
@@ -272,18 +279,24 @@ def host_waits(evidence: Evidence) -> bool:
     """Whether the host waits for values in the middle of a run, or sends some: no graph of it can be captured."""
     if any(_other_device(evidence, op) is not None for op in evidence.flow.named("aten::_to_copy")):
         return True
-    if evidence.is_cuda and any(_is_sent(evidence, op) for op in evidence.forward if not op.signature.inputs):
+    if evidence.is_cuda and any(_is_sent(evidence, op) for op in evidence.forward):
         return True
     reads, on_host = _waiting_reads(evidence)
     return bool(reads) or any(_remedy(evidence, op, on_host) is not None for op in evidence.forward)
 
 
 def _is_sent(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the model's code makes a tensor without a device, as by `torch.arange(n)`: of a model that is analysed on
-    the host, `.to(device)` behind it is not seen. Single numbers need not be sent."""
-    is_on_host = evidence.capture.run.device.partition(":")[0] == "cpu" and op.signature.outputs[0].shape != ()
-    place = evidence.any_code_at(op) if is_on_host else None
-    calls = [] if place is None else place[0].calls(place[1], op.op.removeprefix("aten::"))
+    """Whether the model's code makes a tensor of Python's values, or one without a device, as by `torch.arange(n)`:
+    of a model that is analysed on the host, `.to(device)` behind it is not seen. Single numbers without a device need
+    not be sent."""
+    is_fresh = op.op == "aten::lift_fresh"
+    if evidence.capture.run.device.partition(":")[0] != "cpu" or (op.signature.inputs and not is_fresh):
+        return False
+    place, is_number = evidence.any_code_at(op), op.signature.outputs[0].shape == ()
+    if is_fresh:
+        calls = [] if place is None else place[0].calls(place[1], *_FROM_VALUES)
+        return bool(calls) and (not is_number or _names_device(evidence, op))
+    calls = [] if place is None or is_number else place[0].calls(place[1], op.op.removeprefix("aten::"))
     return bool(calls) and not any(keyword.arg in (None, "device") for call in calls for keyword in call.keywords)
 
 
@@ -474,6 +487,8 @@ def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -
         if any(each.weights for each in near):
             return False
         if op.index in constants:
+            if any(not each.signature.inputs and _names_device(evidence, each) for each in near):
+                return False
             continue
         # A random number: asked for without a device, or scaled by a tensor that is not a buffer, as those of
         # `torch.distributions`, which stays on the host when the model moves.
