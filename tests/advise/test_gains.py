@@ -647,3 +647,23 @@ def test_a_gelu_written_out_gains_little_where_tanh_alone_is_faster_than_the_fus
         gains += [each.expected_gain.high for each in found if each.rule == "gelu-by-hand" and each.expected_gain]
     assert len(gains) == 2
     assert gains[1] < gains[0]
+
+
+def test_a_recurrent_layer_is_one_call_on_a_device_whatever_this_machine_runs() -> None:
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.GRU(64, 128, batch_first=True)
+
+        def forward(self, h: Tensor) -> Tensor:
+            out: Tensor = self.layer(h)[0]
+            return out
+
+    found = analyze(Steps().eval(), inputs=(torch.randn(1, 300, 64),), on="h200", progress=False)
+    (row,) = [row for row in found.advice if row["rule"] == "launch-bound"]
+    predicted = found.capture.predicted
+
+    assert predicted is not None
+    kernels_s = sum(each["predicted_device_s"] for each in predicted.ops.values())
+    assert row["evidence"]["kernels_s"] == pytest.approx(kernels_s, rel=0.15)
+    assert "GRU layer " in str(found)

@@ -247,14 +247,14 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
 
 def _recurrent_seconds(capture: Capture, rows: Mapping[int, PredictedRow]) -> dict[int, float]:
     """Host time of the ops of recurrent layers. This machine may run a layer step by step; the device runs it in one
-    call, whose time is that of one of these ops."""
+    call, whose time is that of one of these ops. Its kernels run while the host launches more: the host's time is what
+    they do not cover."""
     owners = {param.name.rpartition(".")[0] for param in capture.params if param.name.endswith("weight_hh_l0")}
     found = dict[int, float]()
     for op in capture.ops if rows else ():
         if op.module in owners:
             row = rows.get(op.index)
-            waits = row is not None and row["predicted_bound"] in ("host", "launch")
-            found[op.index] = row["predicted_time_s"] if row is not None and waits else 0.0
+            found[op.index] = 0.0 if row is None else max(row["predicted_time_s"] - row["predicted_device_s"], 0.0)
     return found
 
 
