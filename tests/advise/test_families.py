@@ -24,6 +24,7 @@ FAMILIES = {
     "norm-linear": ("norm-linear-fusion",),
     "pointwise chains": ("pointwise-chain", "gelu-by-hand", "silu-by-hand", "activation-by-hand", "norm-by-hand"),
     "instance norm": ("instance-norm",),
+    "large pools": ("large-max-pool",),
     "attention by hand": ("attention-by-hand", "attention-fast-path"),
     "channels_last": ("channels-last",),
     "autocast, bf16": ("autocast-bf16", "bfloat16-weights"),

@@ -47,6 +47,10 @@ def tall(act: nn.Module) -> nn.Module:
     return Mlp(16, act)
 
 
+def pooled(size: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.MaxPool2d(size, 1, size // 2))
+
+
 CASES = [
     case("conv-bn", "conv-bn-fusion", "norm", ConvNet(nn.BatchNorm2d), ConvNet(nn.Identity), IMAGE),
     case("conv-bn, norm first", "conv-bn-fusion", "norm", ConvNet(nn.BatchNorm2d), PreActivation(), IMAGE),
@@ -65,6 +69,7 @@ CASES = [
     ),
     case("conv-bn, read twice", "conv-bn-fusion", "norm", ConvNet(nn.BatchNorm2d), ReadTwice(nn.BatchNorm2d), IMAGE),
     case("layer norm", "norm-by-hand", "block", Wrapped(LayerNorm()), Wrapped(nn.LayerNorm(64)), TOKENS),
+    case("large pool", "large-max-pool", "1", pooled(7), pooled(3), IMAGE),
     case("instance norm", "instance-norm", "norm", ConvNet(nn.InstanceNorm2d), ConvNet(nn.BatchNorm2d), IMAGE),
     case("attention", "attention-by-hand", "block", Wrapped(Attention(False)), Wrapped(Attention(True)), (2, 64, 32)),
     case("masked", "attention-by-hand", "block", Wrapped(Attention(False, True)), Wrapped(Classifier()), (2, 64, 32)),

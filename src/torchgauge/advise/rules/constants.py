@@ -127,6 +127,9 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
     groups: dict[tuple[str, bool], list[OpRecord]] = {}
     # The difference to a mean, written twice in a norm: `norm-by-hand` covers it.
     in_norms = {op.index for norm in written_norms(evidence) for op in norm.ops}
+    # A copy that other data is written into cannot be shared; both runs of an activation in place give the same.
+    writers = [op for op in evidence.forward if op.op.endswith("_") and len(op.producers) > 1]
+    written = {op.producers[0] for op in writers}
     for op in evidence.dataflow.repeated:
         # What a recurrent layer does inside one call is torch's; its whole call is one op.
         is_own = not is_recurrent_layer(evidence, op.module) or op.category == "recurrent"
@@ -135,6 +138,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             and is_own
             and op.index not in in_norms
             and op.index not in evidence.dataflow.asked_for
+            and written.isdisjoint((op.index, evidence.dataflow.first_runs[op.index]))
             and not _is_chance(evidence, op)
         ):
             # A layer or a reshape that needs its input in order copies it first, and the next one does so again.

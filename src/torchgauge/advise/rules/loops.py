@@ -28,6 +28,11 @@ RECURRENT_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU",
 # Of the time of a loop's ops, what their calls must take. A loop of 64 rounds over 10 MB each, where they took 4 %, got
 # 35 % slower when it was done at once, one of 8 frames, where they took 27 %, got 11 % slower.
 _LEAST_CALL_SHARE = 0.3
+# Rows of a product that take as long to multiply as its weight takes to read: a core does about 15 FLOP for a byte that
+# it gets from memory, and a row is half a FLOP for each byte of the weight.
+_BALANCED_ROWS = 30
+# Weights below this stay in the cache from one round to the next; the least share of a loop's time that reads them.
+_LEAST_UNCACHED, _LEAST_READ_SHARE = 4 << 20, 0.3
 # A layer is a gate if its input is this many times smaller than what it was pooled from.
 _GATE_RATIO = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
@@ -74,7 +79,7 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         if not (covered | routed).isdisjoint(op.index for op in loop.products):
             continue
         covered |= {op.index for op in loop.body}
-        if not _is_of_small_ops(evidence, loop):
+        if not _is_of_small_ops(evidence, loop) and _weights_again(evidence, loop) < _LEAST_READ_SHARE:
             continue
         if len({op.weights for op in loop.products}) > 1:
             # A batched product takes parts of one size. Products of constants are computed once: `recomputed-weight`.
@@ -84,7 +89,7 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
             words = "stack the weights of these layers and use torch.bmm: each reads one part of a tensor"
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
             continue
-        words = "do this once for the whole tensor: its parts (samples, heads, q and k) are computed one by one"
+        words = "do this once for the whole tensor: its parts (samples, steps, heads) are computed one by one"
         if _reduces_selected(evidence, loop):
             words = "use index_add or scatter_reduce for all samples: the loop selects the rows of each in turn"
         if (advice := _samples_advice(evidence, loop, words)) is not None:
@@ -102,7 +107,8 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         if is_held_up or is_sliced or not covered.isdisjoint(op.index for op in loop.products):
             continue
         covered |= {op.index for op in loop.body}
-        if _is_of_small_ops(evidence, loop) and _is_worth_joining(evidence, loop):
+        is_large = not _is_of_small_ops(evidence, loop) and _weights_again(evidence, loop) < _LEAST_READ_SHARE
+        if not is_large and _is_worth_joining(evidence, loop):
             words = "call this once on its inputs joined along the batch, not on each in turn"
             if (advice := _samples_advice(evidence, loop, words)) is not None:
                 yield advice
@@ -138,6 +144,29 @@ def _is_of_small_ops(evidence: Evidence, loop: Loop) -> bool:
     """Whether calls are a good part of the time of its ops. Rounds of large ops gain nothing by being done at once, and
     need the memory of all rounds."""
     return evidence.share(_side_by_side(loop)).calls >= _LEAST_CALL_SHARE
+
+
+def _weights_again(evidence: Evidence, loop: Loop) -> float:
+    """Of the time of its ops on a CPU, what the rounds take to read the same large weights from memory again."""
+    names = {op.weights for op in loop.products}
+    sizes = [evidence.params[name].spec.nbytes for name in names.copy().pop() if name in evidence.params]
+    if evidence.is_cuda or len(names) > 1 or sum(sizes) < _LEAST_UNCACHED:
+        return 0.0
+    return read_again(evidence, _side_by_side(loop))
+
+
+def read_again(evidence: Evidence, ops: Sequence[OpRecord]) -> float:
+    """Of the time of these ops, what their products take to read weights: all where they have one row, half where the
+    multiplications with it take as long."""
+    seconds, reading, whole = evidence.times.seconds, 0.0, 0.0
+    for op in ops:
+        took = seconds.get(op.index, 0.0)
+        whole += took
+        if op.weights and op.cost.macs:
+            sizes = [evidence.params[name].spec.numel for name in op.weights if name in evidence.params]
+            rows = op.cost.macs / max(*sizes, 1, 1)
+            reading += took / (1 + rows / _BALANCED_ROWS)
+    return reading / whole if whole else 0.0
 
 
 def _is_worth_joining(evidence: Evidence, loop: Loop) -> bool:
@@ -532,4 +561,5 @@ def batched(evidence: Evidence, loop: Loop) -> Gain:
         return share.gain(0.85 * fewer * idle, fewer * min(2 * idle, 1.0), how)
     products = evidence.share(op for op in ops if op.category in TENSOR_CORES)
     again = products.value * products.calls / share.value if share.value else 0.0
-    return share.gain(0.7 * fewer * idle, fewer * min(idle + again, 1.0), how)
+    reads = (1 - idle) * _weights_again(evidence, loop)
+    return share.gain(fewer * (0.7 * idle + 0.5 * reads), fewer * min(idle + max(again, reads), 1.0), how)

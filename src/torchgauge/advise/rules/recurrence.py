@@ -26,6 +26,7 @@ from torchgauge.advise.rules.loops import (
     part,
     product_loops,
     reached,
+    read_again,
     with_body,
 )
 from torchgauge.facts import OpRecord
@@ -44,9 +45,6 @@ _COPIES = {f"aten::{name}" for name in ("cat", "stack", "clone", "copy", "_to_co
 _COLLECTS = {*_COPIES, "aten::add"}
 _FROM_GATES = {*_COPIES, "aten::sub", "aten::rsub"}
 _POINTWISE = ("elementwise", "activation", "copy")
-# Rows of a product that take as long to multiply as its weight takes to read: a core does about 15 FLOP for a byte that
-# it gets from memory, and a row is half a FLOP for each byte of the weight.
-_BALANCED_ROWS = 30
 _NOT_FED_BACK = "not where a result is fed back, as in generation"
 _OTHER_RESET = "torch's GRU applies its reset gate after the product: train again"
 # So far back a term of a sum is followed to the term before.
@@ -85,27 +83,13 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             loop = Loop(loop.products, tuple(op for op in loop.body if op.index not in covered))
             covered |= {op.index for op in loop.body}
             share, fewer = evidence.share(loop.body), 1 - 1 / loop.rounds
-            again = (1 - share.calls) * _read_again(evidence, loop.body)
+            again = (1 - share.calls) * read_again(evidence, loop.body)
             gain = share.gain(
                 fewer * (0.7 * share.calls + 0.5 * again),
                 fewer * min(2 * share.calls + again, 1.0),
                 f"one call of these ops in place of {loop.rounds}, which reads their weights once",
             )
             yield replace(loop_advice(evidence, "loop-over-steps", loop, words, gain), risk=_NOT_FED_BACK)
-
-
-def _read_again(evidence: Evidence, ops: Sequence[OpRecord]) -> float:
-    """Of the time of these ops, what their products take to read weights: all where they have one row, half where the
-    multiplications with it take as long."""
-    seconds, reading, whole = evidence.times.seconds, 0.0, 0.0
-    for op in ops:
-        took = seconds.get(op.index, 0.0)
-        whole += took
-        if op.weights and op.cost.macs:
-            sizes = [evidence.params[name].spec.numel for name in op.weights if name in evidence.params]
-            rows = op.cost.macs / max(*sizes, 1, 1)
-            reading += took / (1 + rows / _BALANCED_ROWS)
-    return reading / whole if whole else 0.0
 
 
 def _asks_python(loop: Loop) -> bool:

@@ -14,6 +14,7 @@ from torchgauge.advise.rules.consecutive import MERGE, MERGE_CONVOLUTIONS
 from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR
 from torchgauge.advise.rules.norms import GROUP_NORM
 from torchgauge.advise.rules.padding import PADDING
+from torchgauge.advise.rules.pooling import pools_by_row
 from torchgauge.advise.rules.tensor_cores import PAD, PADDED_LINEAR
 from torchgauge.facts import FREE
 from torchgauge.verify.code import literal
@@ -212,6 +213,16 @@ def group_norms(trial: Trial) -> Applied:
     if not layers:
         raise NotApplicableError(_PART_OF_FORWARD)
     return Applied(Patch(GROUP_NORM, ("path", "channels"), layers).text(), places=len(layers))
+
+
+@transformation("large-max-pool")
+def rows_first(trial: Trial) -> Applied:
+    ops, types = {op.index: op for op in trial.capture.ops}, {each.path: each.type for each in trial.capture.modules}
+    places = [(ops[place["ops"][0]], types.get(str(place["module"]))) for place in trial.places]
+    patches = {op.module: patch for op, kind in places if (patch := pools_by_row(op, kind)) is not None}
+    if not patches:
+        raise NotApplicableError(_PART_OF_FORWARD)
+    return Applied("\n".join(patch.text() for patch in patches.values()), places=len(patches))
 
 
 def _whole_modules(trial: Trial) -> Groups:
