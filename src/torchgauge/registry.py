@@ -1,11 +1,11 @@
-"""Tables that decorators fill, and the names of a package, which load their module on first use."""
+"""Tables that decorators fill, values grouped by key, and names of a package that load their module on first use."""
 
 from __future__ import annotations
 
 import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -39,6 +39,14 @@ class Registry(dict[Key, Value]):
             return function
 
         return store
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The values of each key, in their order."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:

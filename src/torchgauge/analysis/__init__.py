@@ -20,24 +20,9 @@ if TYPE_CHECKING:
     from torchgauge.analysis.weight_scan import scan_weights
 
 __all__ = [
-    "Analysis",
-    "Comparison",
-    "Fit",
-    "Forecast",
-    "Llm",
-    "WeightScan",
-    "analysis_options",
-    "analyze",
-    "check",
-    "compare",
-    "fit",
-    "forecast",
-    "is_saved_run",
-    "llm",
-    "load",
-    "read_budgets",
-    "scan_weights",
-]
+    "Analysis", "Comparison", "Fit", "Forecast", "Llm", "WeightScan", "analysis_options", "analyze", "check",
+    "compare", "fit", "forecast", "is_saved_run", "llm", "load", "read_budgets", "scan_weights",
+]  # fmt: skip
 
 _HOMES = {
     "pipeline": ("analyze",),
@@ -48,5 +33,5 @@ _HOMES = {
     "language": ("Llm", "llm"),
     "result": ("Analysis", "WeightScan", "load"),
     "weight_scan": ("scan_weights",),
-}
+}  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

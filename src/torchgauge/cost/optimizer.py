@@ -51,8 +51,7 @@ def _step(call: Call, rate: int, written: list[str], decay_flops: int = 2) -> Wo
     names = [*written, "grads"] if unscales else written
     in_place = sum(total_bytes(call.get(name)) for name in names)
     return Work(
-        flops=rate * total_numel(call["self"]),
-        bytes_written=in_place if is_in_place(call) else written_bytes(call),
+        flops=rate * total_numel(call["self"]), bytes_written=in_place if is_in_place(call) else written_bytes(call)
     )
 
 

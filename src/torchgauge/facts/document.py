@@ -7,15 +7,7 @@ from typing import Any
 
 from torchgauge.errors import FormatError
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture, RunRecord
-from torchgauge.facts.document_types import (
-    ANALYSIS,
-    Document,
-    ModuleFacts,
-    OpFacts,
-    Parameter,
-    Scan,
-    Tensor,
-)
+from torchgauge.facts.document_types import ANALYSIS, Document, ModuleFacts, OpFacts, Parameter, Scan, Tensor
 from torchgauge.facts.files import stored_from_document
 from torchgauge.facts.measurements import energy_from_document, measured_from_document
 from torchgauge.facts.module import InputRecord, ModuleRecord, ParamRecord, Structure

@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 from torchgauge.facts import Bounds, MemoryMoment, OpRecord
 from torchgauge.facts.predictions import Verdict
-from torchgauge.predict.allocator import (
-    AllocatorSettings,
-    Block,
-    CachingAllocator,
-    OutOfMemory,
-    smallest_limit,
-)
+from torchgauge.predict.allocator import AllocatorSettings, Block, CachingAllocator, OutOfMemory, smallest_limit
 from torchgauge.predict.devices import Device
 from torchgauge.predict.steps import OP, Trace
 
@@ -309,13 +303,7 @@ class Prediction:
 
     @classmethod
     def of(
-        cls,
-        trace: Trace,
-        device: Device,
-        settings: AllocatorSettings,
-        *,
-        is_graph: bool = False,
-        detail: bool = True,
+        cls, trace: Trace, device: Device, settings: AllocatorSettings, *, is_graph: bool = False, detail: bool = True
     ) -> Prediction:
         replay = replay_graph if is_graph else replay_steps
         return cls(device, trace, settings, is_graph, replay(trace, settings, detail=detail))

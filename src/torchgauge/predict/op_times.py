@@ -7,15 +7,13 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from torchgauge.facts import OpForecast, OpRecord, PredictedTimes, enclosing_paths
 from torchgauge.facts.predictions import PredictedRow
+from torchgauge.registry import grouped
 
 
 def times_of(ops: Sequence[OpRecord], timed: Sequence[OpForecast]) -> PredictedTimes:
     """Members of the rows of an analysis. The device runs other ops than the analysis saw (cuDNN's attention in place
     of the CPU's): each timed op is assigned to the op of its module that it replaces."""
-    modules: dict[str, list[OpForecast]] = {}
-    for row in timed:
-        for path in enclosing_paths(row["module"]):
-            modules.setdefault(path, []).append(row)
+    modules = grouped((path, row) for row in timed for path in enclosing_paths(row["module"]))
     by_place: dict[tuple[str, str], tuple[list[OpRecord], list[OpForecast]]] = {}
     for op in ops:
         by_place.setdefault((op.module, op.phase), ([], []))[0].append(op)

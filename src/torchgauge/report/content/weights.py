@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import StoredTensor, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import quantization_of, removable
+from torchgauge.registry import grouped
 from torchgauge.report.bars import narrow
 from torchgauge.report.layout import Heading
 from torchgauge.report.model import (
@@ -235,12 +236,9 @@ def _structures(view: View) -> Iterator[Section]:
 
 
 def _packings(view: View) -> Iterator[Section]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in view.weights:
-        if row.get("packing"):
-            groups.setdefault(row["packing"]["layout"], []).append(row)
     rows = []
-    for layout, members in groups.items():
+    packed = grouped((row["packing"]["layout"], row) for row in view.weights if row.get("packing"))
+    for layout, members in packed.items():
         used = [row["code_entropy_bits"] for row in members if row["code_entropy_bits"] is not None]
         ends = dict.fromkeys(format_value(end) for end in (min(used), max(used))) if used else {"-": None}
         values = format_count(sum(row["logical_elements"] or 0 for row in members))
@@ -388,11 +386,9 @@ def tied(view: View) -> list[tuple[str, str]]:
 
 
 def _grouped(view: View, key: Callable[[StoredTensor], str]) -> list[Group]:
-    groups: dict[str, list[StoredTensor]] = {}
-    for tensor in view.capture.stored.tensors if view.capture.stored else ():
-        groups.setdefault(key(tensor), []).append(tensor)
+    tensors = view.capture.stored.tensors if view.capture.stored else ()
     found, whole = [], view.totals.stored_bytes or 0
-    for name, members in groups.items():
+    for name, members in grouped((key(tensor), tensor) for tensor in tensors).items():
         unique = [tensor for tensor in members if tensor.shared_with is None]
         nbytes, elements = sum(tensor.nbytes for tensor in unique), sum(tensor.spec.numel for tensor in unique)
         found.append(Group(name, len(members), elements, nbytes, share_of(nbytes, whole)))
