@@ -12,7 +12,7 @@ from torchgauge.facts import Row
 from torchgauge.report.comparison.data import Compared
 from torchgauge.report.comparison.sections import comparison_sections
 from torchgauge.report.comparison.structure import FIGURES
-from torchgauge.report.escape import json_line
+from torchgauge.report.formats.json import document_pieces
 from torchgauge.report.options import Options
 from torchgauge.report.registry import COMPARISON, OTHERS, find_format
 from torchgauge.report.saving import write_whole
@@ -70,12 +70,7 @@ def comparison_document(compared: Compared) -> dict[str, Any]:
 
 
 def render_json(compared: Compared, options: Options) -> str:
-    members = []
-    for key, value in comparison_document(compared).items():
-        is_rows = isinstance(value, list) and value
-        text = "[\n" + ",\n".join(f"  {json_line(row)}" for row in value) + "\n ]" if is_rows else json_line(value)
-        members.append(f' "{key}": {text}')
-    return "{\n" + ",\n".join(members) + "\n}\n"
+    return "".join(document_pieces(comparison_document(compared).items()))
 
 
 def render_csv(compared: Compared, options: Options) -> str:
