@@ -72,7 +72,9 @@ _MAX_CHANGED, _MAX_NAMED = 25, 10
 _MAX_MAPS, _MAX_MAP_ROWS, _MAX_MAP_LABEL = 2, 10, 28
 # On a narrower page some columns are left out, so that names stay readable.
 ALL_COLUMNS_MIN_WIDTH = 96
-SIBLINGS = "×: siblings, with their median std, largest |max| and worst int8; 30 dB: the smallest format that keeps it"
+SIBLINGS = (
+    "×: repeated layers in the row: median std, largest |max|, worst int8; 30 dB: smallest format that reaches it"
+)
 FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
 
 
@@ -218,7 +220,8 @@ def _hardest(view: View) -> Iterator[Section]:
         spread = format_percent(known.get("outlier_share")), format_value(row["kurtosis"])
         name, smallest = row["name"].removesuffix(".weight"), formats_text([known.get("smallest_30db")])
         rows.append((name, format_shape(row["shape"]), *decibels, *spread, smallest))
-    yield from _section("Hardest to quantize, with one scale", headings, rows)
+    name = "hardest-to-quantize-with-one-scale"
+    yield from _section("Hardest to quantize with one scale per tensor", headings, rows, name=name)
 
 
 def _structures(view: View) -> Iterator[Section]:
