@@ -1,4 +1,4 @@
-"""Fused optimiser steps, flops per parameter element:
+"""Fused optimizer steps, flops per parameter element:
 
     Adam, AdamW   13: m ← β₁m + (1−β₁)g (3), v ← β₂v + (1−β₂)g² (4), √v/c + ε (3), p − s·m/d (3)
                   weight decay 2 (in the gradient) or 1 (AdamW, in the parameter), AMSGrad 1
