@@ -1,4 +1,4 @@
-"""Tables that decorators fill, values grouped by key, and names of a package that load their module on first use."""
+"""Tables that decorators fill, values grouped or summed by key, names of a package that load on first use."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Function = TypeVar("Function")
+Number = TypeVar("Number", int, float)
 
 
 class Registry(dict[Key, Value]):
@@ -47,6 +48,14 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups
+
+
+def summed(pairs: Iterable[tuple[Key, Number]]) -> dict[Key, Number]:
+    """The sum of the values of each key."""
+    sums: dict[Key, Number] = {}
+    for key, value in pairs:
+        sums[key] = sums.get(key, 0) + value
+    return sums
 
 
 def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:

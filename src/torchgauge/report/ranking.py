@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
 from torchgauge.facts.figures import ESTIMATED
 from torchgauge.facts.measurements import energy_of, measurements_of
-from torchgauge.registry import grouped
+from torchgauge.registry import grouped, summed
 
 if TYPE_CHECKING:
     from torchgauge.facts.measurements import MeasuredOp, RowEnergy
@@ -138,9 +138,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
             (share * row["time_s"], row["time_s"]) for row in timed if (share := row.get("roof_share")) is not None
         ]
         # The bound of the calls that together take the most time.
-        bounds: dict[str | None, float] = {}
-        for row in timed:
-            bounds[row.get("bound")] = bounds.get(row.get("bound"), 0.0) + row["time_s"]
+        bounds = summed((row.get("bound"), row["time_s"]) for row in timed)
         ranked.append(
             TopOps(
                 op=signature.op,
