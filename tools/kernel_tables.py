@@ -257,9 +257,7 @@ def with_family(table: KernelTable, family: str, own: Sequence[tuple[Place, Time
         spread={**table.spread, **spread},
         facts=facts,
         tiles=TileModel(tiles),
-        attention=made.attention or table.attention,
-        recurrent=made.recurrent or table.recurrent,
-        stream=made.stream or table.stream,
+        blocks={**table.blocks, **made.blocks},
         trees={**table.trees, **made.trees},
     )
 
@@ -381,29 +379,21 @@ def fit_trees(table: KernelTable, measured: Sequence[tuple[Place, float]]) -> di
 
 
 def fit_models(rates: Rates, measured: Sequence[tuple[Place, float]]) -> dict[str, Any]:
-    """The models of products, attention and recurrent layers, by their names in `KernelTable`; of those that were
-    measured."""
-    from torchgauge.predict.blocks import (
-        ATTENTION_DEFAULTS,
-        RECURRENT_DEFAULTS,
-        STREAM_DEFAULTS,
-        attention_microseconds,
-        recurrent_microseconds,
-        stream_microseconds,
-    )
+    """The models of products, attention, recurrent layers and streamed ops, by their names in `KernelTable`; of those
+    that were measured."""
+    from torchgauge.predict.blocks import FAMILIES
     from torchgauge.predict.tiles import TileModel
 
-    blocks = {
-        "attention": (attention_microseconds, ATTENTION_DEFAULTS),
-        "recurrent": (recurrent_microseconds, RECURRENT_DEFAULTS),
-        "stream": (stream_microseconds, STREAM_DEFAULTS),
-    }
     is_tiled = any(place.tiling is not None for place, _ in measured)
-    found: dict[str, Any] = {"tiles": fit_tiles(rates, measured) if is_tiled else TileModel({})}
-    for family, (microseconds, defaults) in blocks.items():
-        if any(place.family == family for place, _ in measured):
-            found[family] = fit_blocks(rates, measured, family, microseconds, defaults)
-    return found
+    families = {place.family for place, _ in measured}
+    return {
+        "tiles": fit_tiles(rates, measured) if is_tiled else TileModel({}),
+        "blocks": {
+            family: fit_blocks(rates, measured, family, microseconds, defaults)
+            for family, (microseconds, defaults) in FAMILIES.items()
+            if family in families
+        },
+    }
 
 
 def fit_blocks(

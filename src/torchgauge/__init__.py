@@ -39,63 +39,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Analysis",
-    "Call",
-    "Comparison",
-    "Fit",
-    "Forecast",
-    "FormatError",
-    "ForwardError",
-    "InputError",
-    "LimitError",
-    "Llm",
-    "MissingDependencyError",
-    "TargetError",
-    "TorchgaugeError",
-    "UnpicklingWarning",
-    "UsageError",
-    "WeightScan",
-    "Work",
-    "__version__",
-    "analyze",
-    "compare",
-    "fit",
-    "forecast",
-    "formula",
-    "llm",
-    "load",
+    "Analysis", "Call", "Comparison", "Fit", "Forecast", "FormatError", "ForwardError", "InputError", "LimitError",
+    "Llm", "MissingDependencyError", "TargetError", "TorchgaugeError", "UnpicklingWarning", "UsageError",
+    "WeightScan", "Work", "__version__", "analyze", "compare", "fit", "forecast", "formula", "llm", "load",
     "scan_weights",
-]
+]  # fmt: skip
 
 _HOMES = {
     "analysis": (
-        "Analysis",
-        "Comparison",
-        "Fit",
-        "Forecast",
-        "Llm",
-        "WeightScan",
-        "analyze",
-        "compare",
-        "fit",
-        "forecast",
-        "llm",
-        "load",
-        "scan_weights",
+        "Analysis", "Comparison", "Fit", "Forecast", "Llm", "WeightScan", "analyze", "compare", "fit", "forecast",
+        "llm", "load", "scan_weights",
     ),
     "cost": ("Call", "Work", "formula"),
     "errors": (
-        "FormatError",
-        "ForwardError",
-        "InputError",
-        "LimitError",
-        "MissingDependencyError",
-        "TargetError",
-        "TorchgaugeError",
-        "UnpicklingWarning",
-        "UsageError",
+        "FormatError", "ForwardError", "InputError", "LimitError", "MissingDependencyError", "TargetError",
+        "TorchgaugeError", "UnpicklingWarning", "UsageError",
     ),
-}
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

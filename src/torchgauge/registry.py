@@ -1,17 +1,18 @@
-"""Tables that decorators fill, and the names of a package, which load their module on first use."""
+"""Tables that decorators fill, values grouped or summed by key, names of a package that load on first use."""
 
 from __future__ import annotations
 
 import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Function = TypeVar("Function")
+Number = TypeVar("Number", int, float)
 
 
 class Registry(dict[Key, Value]):
@@ -39,6 +40,22 @@ class Registry(dict[Key, Value]):
             return function
 
         return store
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The values of each key, in their order."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def summed(pairs: Iterable[tuple[Key, Number]]) -> dict[Key, Number]:
+    """The sum of the values of each key."""
+    sums: dict[Key, Number] = {}
+    for key, value in pairs:
+        sums[key] = sums.get(key, 0) + value
+    return sums
 
 
 def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:

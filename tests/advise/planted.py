@@ -11,7 +11,7 @@ from torch import nn
 
 from torchgauge import analyze
 from torchgauge.advise import Advice, Evidence, Gain, Machine, advise, list_options
-from torchgauge.analysis.advice import ModelInMemory
+from torchgauge.analysis import ModelInMemory
 from torchgauge.facts import Measured
 
 

@@ -15,7 +15,7 @@ from tests.advise.later_faults import CausalStack, KeepsFeatures, NeverEvaluated
 from tests.advise.pasting import check_code
 from tests.advise.planted import gain_of, said, seen
 from torchgauge import analyze
-from torchgauge.analysis.advice import ModelInMemory
+from torchgauge.analysis import ModelInMemory
 
 
 def told(model: Any, *inputs: Any, **settings: Any) -> dict[str, Any]:

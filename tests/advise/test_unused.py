@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import ids, x
 from tests.advise.planted import said, seen
-from torchgauge.analysis.advice import ModelInMemory
-from torchgauge.analysis.methods import is_read_otherwise
+from torchgauge.analysis import ModelInMemory, is_read_otherwise
 
 
 def unused(model: nn.Module, *inputs: Any) -> list[str]:

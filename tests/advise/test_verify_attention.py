@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.trying import advised, apart, bench, changed, not_applicable, row, x
-from torchgauge.analysis.advice import ModelInMemory
+from torchgauge.analysis import ModelInMemory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -181,7 +181,7 @@ def test_this_machine_needs_a_calibration(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_disturbed_round_of_a_calibration_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
-    place = Place("stream", "unary", (20.0, 20.0, 20.0, 20.0), 1e6, 1e6, 1e6, "float32")
+    place = Place("stream", "unary", (20.0, 20.0, 20.0, 20.0), 1e6, "float32", 1e6, 1e6)
     with torch.device("meta"):
         layers = [Layer(nn.ReLU(), (torch.empty(8),), place) for _ in range(30)]
     rounds: dict[int, list[float]] = {}
@@ -265,7 +265,7 @@ def test_interpolation_finds_what_was_measured_and_a_line_between() -> None:
 
 
 def test_a_table_is_written_and_read_again_and_other_files_are_refused() -> None:
-    place = Place("stream", "add 4", (10.0, 10.5), 1e6, 1e6, 0.0, "float32")
+    place = Place("stream", "add 4", (10.0, 10.5), 1e6, "float32", 1e6)
     table = KernelTable.of("toy", Rates({"float32": 1e12}, 1e12, 1e-6), [(place, 5e-6)], facts={"kind": "cpu"})
     again = read_table(write_table(table), "toy.npz")
     assert 2 ** again.estimate(place).log_s == pytest.approx(5e-6, rel=1e-3)

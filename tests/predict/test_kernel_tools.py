@@ -353,7 +353,7 @@ def attended(
 def attention_table(defaults: Any = ATTENTION_DEFAULTS, **groups: Any) -> KernelTable:
     parameters = dict.fromkeys(("cudnn_attention half", "cudnn_attention half decoding"), defaults) | groups
     rates = Rates({"float32": 67e12, "bfloat16": 989e12}, 4.8e12, 2e-6)
-    return KernelTable("x", rates, {}, attention=BlockModel(parameters, attention_microseconds))
+    return KernelTable("x", rates, {}, blocks={"attention": BlockModel(parameters, attention_microseconds)})
 
 
 def test_attention_goes_in_blocks_and_waves() -> None:
@@ -405,7 +405,7 @@ def test_blocks_are_fitted_and_kept(tools: Any) -> None:
     truths = known.modelled(places)
     measured = [(place, 2**octaves) for place, octaves in zip(places, truths, strict=True)]
     fitted = tools.fit_blocks(known.rates, measured, "attention", attention_microseconds, ATTENTION_DEFAULTS, steps=150)
-    table = KernelTable.of("x", known.rates, measured, attention=fitted)
+    table = KernelTable.of("x", known.rates, measured, blocks={"attention": fitted})
     errors, before = (np.abs(np.array(one.modelled(places)) - truths) for one in (table, plain))
     assert np.median(errors) < 0.1 < 0.3 < np.median(before)
     read = read_table(write_table(table), "x")

@@ -10,43 +10,33 @@ from typing import TYPE_CHECKING
 from torchgauge.registry import lazy_names
 
 if TYPE_CHECKING:
+    from torchgauge.analysis.advice import ModelInMemory
     from torchgauge.analysis.budgets import analysis_options, check, read_budgets
     from torchgauge.analysis.comparison import Comparison, compare, is_saved_run
     from torchgauge.analysis.fitting import Fit, fit
     from torchgauge.analysis.forecasting import Forecast, forecast
     from torchgauge.analysis.language import Llm, llm
+    from torchgauge.analysis.methods import is_read_otherwise
     from torchgauge.analysis.pipeline import analyze
     from torchgauge.analysis.result import Analysis, WeightScan, load
     from torchgauge.analysis.weight_scan import scan_weights
 
 __all__ = [
-    "Analysis",
-    "Comparison",
-    "Fit",
-    "Forecast",
-    "Llm",
-    "WeightScan",
-    "analysis_options",
-    "analyze",
-    "check",
-    "compare",
-    "fit",
-    "forecast",
-    "is_saved_run",
-    "llm",
-    "load",
-    "read_budgets",
+    "Analysis", "Comparison", "Fit", "Forecast", "Llm", "ModelInMemory", "WeightScan", "analysis_options", "analyze",
+    "check", "compare", "fit", "forecast", "is_read_otherwise", "is_saved_run", "llm", "load", "read_budgets",
     "scan_weights",
-]
+]  # fmt: skip
 
 _HOMES = {
+    "advice": ("ModelInMemory",),
     "pipeline": ("analyze",),
     "budgets": ("analysis_options", "check", "read_budgets"),
     "comparison": ("Comparison", "compare", "is_saved_run"),
     "fitting": ("Fit", "fit"),
     "forecasting": ("Forecast", "forecast"),
     "language": ("Llm", "llm"),
+    "methods": ("is_read_otherwise",),
     "result": ("Analysis", "WeightScan", "load"),
     "weight_scan": ("scan_weights",),
-}
+}  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

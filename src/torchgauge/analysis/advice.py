@@ -291,11 +291,7 @@ def _host_seconds(capture: Capture, host: Host, device_s: Mapping[int, float]) -
 
 
 def code_check(
-    evidence: Evidence,
-    source: Source,
-    traced: Trace | None,
-    request: Request,
-    on: str | Sequence[str],
+    evidence: Evidence, source: Source, traced: Trace | None, request: Request, on: str | Sequence[str]
 ) -> Callable[[Advice], Advice | None] | None:
     """The check of the code that advice shows; None where there is no module to run it on. The program of a file is not
     one: its advice says how to change the source."""

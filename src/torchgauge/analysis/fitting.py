@@ -306,8 +306,7 @@ class Case:
         if self.prediction.verdict == "fits" or any(one["verdict"] == "fits" for one in alone):
             return alone
         order = sorted(
-            found,
-            key=lambda pair: (pair[0].is_last_resort, pair[1]["extra_flops"] > 0.01, -pair[1]["saved_bytes"]),
+            found, key=lambda pair: (pair[0].is_last_resort, pair[1]["extra_flops"] > 0.01, -pair[1]["saved_bytes"])
         )
         taken: list[Change] = []
         for change, _ in order:
@@ -364,9 +363,7 @@ class Case:
         if getattr(getattr(run.model, "config", None), "_attn_implementation", None) == "eager":
             code = 'model.set_attn_implementation("sdpa")'
             yield Change(
-                "fused attention",
-                code,
-                lambda run, allocator: (replace(run, attention="sdpa", _traces={}), allocator),
+                "fused attention", code, lambda run, allocator: (replace(run, attention="sdpa", _traces={}), allocator)
             )
         if setting.amp is None and setting.dtype in (None, torch.float32):
             if setting.train:

@@ -465,7 +465,7 @@ class Llm:
     ) -> list[FitRow]:
         """For each device, context and number of concurrent sequences: whether it fits, and what it takes."""
         from torchgauge.predict.devices import find_devices
-        from torchgauge.predict.language.capacity import fewest_devices, need
+        from torchgauge.predict.language.capacity import fit_row
 
         devices = find_devices(on if on is not None else self.asked.devices or "h200")
         lengths = list(contexts) if contexts is not None else self.contexts()
@@ -478,8 +478,7 @@ class Llm:
                 for count in counts:
                     together = self._point(length, count, self._encoder(length), last_logits=True)
                     cache = self._kept(together["cache_after"], self._after(length), count)
-                    row = need(alone, together, cache, self.weights_bytes).row(device, length, count)
-                    rows.append({**row, "fewest_devices": fewest_devices(row)})
+                    rows.append(fit_row(device, length, count, alone, together, cache, self.weights_bytes))
         return rows
 
     def longest_context(self, on: str, sequences: int = 1) -> int:
@@ -530,20 +529,20 @@ class Llm:
 
     def _want(self, wanted: Sequence[tuple[int, int, bool]]) -> None:
         """Run several points in one go."""
-        asked = [self._at(tokens, batch, self._encoder(tokens), last) for tokens, batch, last in dict.fromkeys(wanted)]
-        points = [point for point in asked if (point, ()) not in self._points]
-        if points:
-            found = self._ask(self._known_settings, points, [], describes=False)
-            for point, row in zip(points, found["points"], strict=True):
-                self._points[point, ()] = row
+        distinct = dict.fromkeys(wanted)
+        self._run([self._at(tokens, batch, self._encoder(tokens), last) for tokens, batch, last in distinct], ())
+
+    def _run(self, points: Sequence[Point], devices: tuple[str, ...]) -> None:
+        fresh = [point for point in points if (point, devices) not in self._points]
+        if fresh:
+            found = self._ask(self._known_settings, fresh, devices, describes=False)
+            self._points |= {(point, devices): row for point, row in zip(fresh, found["points"], strict=True)}
 
     def _point(
         self, tokens: int, batch: int, encoder_tokens: int, on: str | None = None, *, last_logits: bool = False
     ) -> PointFacts:
         point, devices = self._at(tokens, batch, encoder_tokens, last_logits), (on,) if on is not None else ()
-        if (point, devices) not in self._points:
-            found = self._ask(self._known_settings, [point], list(devices), describes=False)
-            self._points[point, devices] = found["points"][0]
+        self._run([point], devices)
         return self._points[point, devices]
 
     def _kept(self, held: Sequence[HeldFacts], tokens: int, sequences: int) -> int:

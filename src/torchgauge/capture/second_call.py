@@ -20,6 +20,7 @@ from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, source_line
 from torchgauge.capture.structure import tensors_within
 from torchgauge.facts import GrowingAttribute, HeldTensor, OpRecord
+from torchgauge.registry import grouped
 
 # Attributes that every module has; of these a forward writes to buffers alone.
 _OF_TORCH = frozenset(vars(nn.Module()))
@@ -77,11 +78,7 @@ def held_tensors(
     outliving = Counter(line for index, line in made if released.get(index, len(ops)) > end_of[line])
     if max(outliving.values(), default=0) < _MIN_HELD_TENSORS:
         return ()
-    readers: dict[int, list[OpRecord]] = {}
-    for op in ops:
-        for source in dict.fromkeys(op.producers):
-            if source is not None:
-                readers.setdefault(source, []).append(op)
+    readers = grouped((source, op) for op in ops for source in dict.fromkeys(op.producers) if source is not None)
     last_read: dict[int, int] = {}
     found: dict[tuple[str | None, str], list[HeldTensor]] = {}
     for op in reversed(ops):

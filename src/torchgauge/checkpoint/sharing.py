@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from torchgauge.registry import grouped
+
 
 @dataclass(slots=True, eq=False)
 class View:
@@ -37,10 +39,7 @@ class View:
 
 def find_owners(views: Sequence[View | None]) -> dict[int, int]:
     """For each view that overlaps a larger one, or an earlier one of equal size: the index of that view."""
-    by_storage: dict[object, list[int]] = {}
-    for number, view in enumerate(views):
-        if view is not None:
-            by_storage.setdefault(view.storage, []).append(number)
+    by_storage = grouped((view.storage, number) for number, view in enumerate(views) if view is not None)
     owners: dict[int, int] = {}
     for members in by_storage.values():
         if len(members) > 1:

@@ -79,11 +79,7 @@ def isolated_reader(args: argparse.Namespace) -> Reader:
 def add_advice_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("advice", "what to change in the model, where there is evidence")
     group.add_argument("--no-advice", dest="advice", action="store_false", help="omit the advice")
-    group.add_argument(
-        "--all-advice",
-        action="store_true",
-        help="show all advice, even if the gain is small",
-    )
+    group.add_argument("--all-advice", action="store_true", help="show all advice, even if the gain is small")
     group.add_argument(
         "--silence", action="append", default=[], metavar="RULE", help="repeatable; omit the advice of this rule"
     )

@@ -7,13 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 from torchgauge.cli.output import check_outputs, deliver_prediction
-from torchgauge.cli.target_options import (
-    Reader,
-    add_target_options,
-    files_to_isolate,
-    positive,
-    target_arguments,
-)
+from torchgauge.cli.target_options import add_target_options, positive, target_arguments, target_reader
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FIT
 
@@ -26,6 +20,7 @@ size (24GiB) or this machine's GPU ("this"). --on takes several,
 separated by commas. The exit status is 0 for every verdict.
 """
 RESULT = FIT
+isolated_reader = target_reader
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,10 +61,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="do not search for the largest batch and for remedies (faster)",
     )
     add_target_options(parser, batches="batch sizes, such as 1,8,32", has_device=False)
-
-
-def isolated_reader(args: argparse.Namespace) -> Reader:
-    return Reader(files_to_isolate([args.target], args))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,12 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 from torchgauge.cli.output import check_outputs, deliver_prediction
-from torchgauge.cli.target_options import (
-    Reader,
-    add_target_options,
-    files_to_isolate,
-    target_arguments,
-)
+from torchgauge.cli.target_options import add_target_options, target_arguments, target_reader
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import FORECAST
 
@@ -24,6 +19,7 @@ and whether it fits. A device is a name (h200, a100, l4, rtx4090) or "this": the
 present machine, as "torchgauge system --calibrate" measured it.
 """
 RESULT = FORECAST
+isolated_reader = target_reader
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +49,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--torch-version", metavar="V", help="kernels of this release (default: the installed one)")
     batches = "batch sizes, such as 1,8,32; auto: the one with the highest throughput"
     add_target_options(parser, batches=batches, has_device=False)
-
-
-def isolated_reader(args: argparse.Namespace) -> Reader:
-    return Reader(files_to_isolate([args.target], args))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 from torchgauge.cli.output import check_outputs, deliver_prediction, show_progress
-from torchgauge.cli.target_options import Reader, files_to_isolate, named_arguments, positive
+from torchgauge.cli.target_options import named_arguments, positive, target_reader
 from torchgauge.progress import import_torch
 from torchgauge.report.registry import LLM
 from torchgauge.units import parse_sizes
@@ -20,6 +20,7 @@ tensors without data, with the cache that it returns, at every length shown.
 TARGET: a config.json or its folder, hf:NAME, a GGUF file, file.py:Name.
 """
 RESULT = LLM
+isolated_reader = target_reader
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +53,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--dtype", metavar="T", help="type of the parameters, such as bfloat16")
     group.add_argument("--as", dest="code", metavar="TARGET", help="the code for a bare state dict")
-
-
-def isolated_reader(args: argparse.Namespace) -> Reader:
-    return Reader(files_to_isolate([args.target], args))
 
 
 def run(args: argparse.Namespace) -> int:

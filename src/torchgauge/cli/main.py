@@ -181,7 +181,7 @@ def open_closed_streams() -> None:
 
 
 def drop_stdout() -> None:
-    """Python would print_message when it flushes at exit."""
+    """Otherwise Python reports an error when it flushes the stream at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

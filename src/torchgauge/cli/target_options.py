@@ -92,6 +92,10 @@ def files_to_isolate(targets: Sequence[str | None], args: argparse.Namespace) ->
     return paths if len(paths) == len(named) else []
 
 
+def target_reader(args: argparse.Namespace) -> Reader:
+    return Reader(files_to_isolate([args.target], args))
+
+
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measuring", "real runs: weights are loaded and the model's code is executed")
     group.add_argument("--inference", action="store_true", help="measure time and memory, per module")

@@ -208,9 +208,7 @@ def embedding_renorm(call: Call) -> Work:
     weight, indices = call["self"], call["indices"]
     touched = _row_bytes(weight, indices)
     return Work(
-        flops=3 * touched // weight.itemsize,
-        bytes_read=indices.distinct_bytes + touched,
-        bytes_written=touched,
+        flops=3 * touched // weight.itemsize, bytes_read=indices.distinct_bytes + touched, bytes_written=touched
     )
 
 

@@ -1,4 +1,4 @@
-"""Fused optimiser steps, flops per parameter element:
+"""Fused optimizer steps, flops per parameter element:
 
     Adam, AdamW   13: m ← β₁m + (1−β₁)g (3), v ← β₂v + (1−β₂)g² (4), √v/c + ε (3), p − s·m/d (3)
                   weight decay 2 (in the gradient) or 1 (AdamW, in the parameter), AMSGrad 1
@@ -51,8 +51,7 @@ def _step(call: Call, rate: int, written: list[str], decay_flops: int = 2) -> Wo
     names = [*written, "grads"] if unscales else written
     in_place = sum(total_bytes(call.get(name)) for name in names)
     return Work(
-        flops=rate * total_numel(call["self"]),
-        bytes_written=in_place if is_in_place(call) else written_bytes(call),
+        flops=rate * total_numel(call["self"]), bytes_written=in_place if is_in_place(call) else written_bytes(call)
     )
 
 

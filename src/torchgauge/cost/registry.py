@@ -123,10 +123,7 @@ def formula(*ops: str, category: str, status: str = COUNTED) -> Callable[[Rule],
 
 
 def kernel(
-    *names: str,
-    arguments: str,
-    category: str,
-    outputs: Callable[[Call], Sequence[TensorSpec]] | None = None,
+    *names: str, arguments: str, category: str, outputs: Callable[[Call], Sequence[TensorSpec]] | None = None
 ) -> Callable[[Rule], Rule]:
     """Register a formula for kernels of these names, in any namespace, that have all of the `arguments`."""
 

@@ -17,6 +17,7 @@ from torchgauge.energy.energy_window import EnergyWindow
 from torchgauge.facts import FREE, OpRecord, Signature
 from torchgauge.measure.module_times import inclusive_sums
 from torchgauge.measure.profile import OpTime
+from torchgauge.registry import grouped
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Attribution
@@ -48,10 +49,7 @@ def key_of(signature: Signature) -> Key:
 
 def op_groups_of(ops: Sequence[OpRecord], times: Mapping[int, OpTime]) -> list[OpGroup]:
     """Groups of the ops that were timed and do work, the one that takes longest first."""
-    groups: dict[Key, list[int]] = {}
-    for op in ops:
-        if op.index in times and op.status != FREE:
-            groups.setdefault(key_of(op.signature), []).append(op.index)
+    groups = grouped((key_of(op.signature), op.index) for op in ops if op.index in times and op.status != FREE)
     kinds = [OpGroup(key, tuple(found), sum(times[index].time_s for index in found)) for key, found in groups.items()]
     return sorted(kinds, key=lambda kind: -kind.seconds)
 

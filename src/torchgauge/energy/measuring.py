@@ -70,11 +70,7 @@ class EnergyPlan:
 
 
 def measure_run(
-    subject: Subject,
-    ops: Sequence[OpRecord],
-    plan: EnergyPlan | None = None,
-    *,
-    run: Callable[[], None] | None = None,
+    subject: Subject, ops: Sequence[OpRecord], plan: EnergyPlan | None = None, *, run: Callable[[], None] | None = None
 ) -> EnergyFacts:
     """Without a meter, or if the runs are too short for it, the figures give the reason; nothing is estimated here.
 

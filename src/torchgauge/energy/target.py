@@ -17,6 +17,7 @@ from torchgauge.facts.figures import ESTIMATED, MEASURED
 from torchgauge.hardware import Peaks, allows_tf32, cpu_name, device_name, has_cuda, peaks_of
 from torchgauge.measure import Subject
 from torchgauge.measure.parts import Measurement
+from torchgauge.registry import summed
 from torchgauge.units import format_seconds
 
 if TYPE_CHECKING:
@@ -169,10 +170,7 @@ def estimated(found: EnergyFacts, guess: Estimate, subject: Analysed) -> EnergyF
 def device_best(ops: Sequence[OpRecord], peaks: Peaks | None, *, tf32: bool = False) -> Best | None:
     """An upper bound of the operations per joule: the published peak over the published power limit, in the type of
     most of the work. None if one of the two is unknown."""
-    flops: dict[str, int] = {}
-    for op in ops:
-        if op.signature.dtype:
-            flops[op.signature.dtype] = flops.get(op.signature.dtype, 0) + op.cost.flops
+    flops = summed((op.signature.dtype, op.cost.flops) for op in ops if op.signature.dtype)
     dtype = max(flops, key=lambda name: flops[name], default=None)
     rate = peaks.rate(dtype, tf32=tf32) if peaks else None
     if peaks is None or rate is None or dtype is None or not peaks.watts:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from torchgauge.errors import FormatError
 from torchgauge.facts.capture import SCHEMA_VERSION, Capture, RunRecord
-from torchgauge.facts.document_types import (
-    ANALYSIS,
-    Document,
-    ModuleFacts,
-    OpFacts,
-    Parameter,
-    Scan,
-    Tensor,
-)
+from torchgauge.facts.document_types import ANALYSIS, Document, ModuleFacts, OpFacts, Parameter, Scan, Tensor
 from torchgauge.facts.files import stored_from_document
 from torchgauge.facts.measurements import energy_from_document, measured_from_document
 from torchgauge.facts.module import InputRecord, ModuleRecord, ParamRecord, Structure
@@ -63,27 +55,8 @@ def capture_from_document(document: object, name: str) -> Capture:
         for row in scan["weights"]
         if row["role"] in ("parameter", "buffer") and row["shared_with"] is None
     ]
-    return _capture(
-        {
-            "tool": scan["tool"],
-            "created": scan["created"],
-            "environment": scan["environment"],
-            "target": scan["target"],
-            "capture": scan["capture"],
-            "architecture": scan["architecture"],
-            "weights": scan["weights"],
-            "weight_summary": scan.get("weight_summary"),
-            "against": scan.get("against"),
-            "pickle": scan.get("pickle"),
-            "training": scan.get("training"),
-            "adapter": scan.get("adapter"),
-            "inputs": [],
-            "modules": [root],
-            "ops": [],
-            "parameters": params,
-        },
-        what,
-    )
+    whole = {**scan, "inputs": [], "modules": [root], "ops": [], "parameters": params}
+    return _capture(cast("Document", whole), what)
 
 
 def _capture(document: Document, what: str) -> Capture:

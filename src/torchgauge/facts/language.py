@@ -140,7 +140,7 @@ class FitRow(TypedDict):
     cache_bytes: int
     activation_bytes: int
     overhead_bytes: int
-    fewest_devices: NotRequired[int | None]
+    fewest_devices: int | None
 
 
 class CacheRow(TypedDict):

@@ -171,11 +171,7 @@ def counting(source: Kernel | Absent | None = None) -> Iterator[Counted]:
         counted.floats, counted.notes = floats, uncounted_work(processor)
     if isinstance(memory, Absent):
         counted.absent[_MEMORY] = memory.reason
-    events = [
-        *GENERAL,
-        *(found.event for found in counted.floats),
-        *([] if isinstance(memory, Absent) else memory),
-    ]
+    events = [*GENERAL, *(found.event for found in counted.floats), *([] if isinstance(memory, Absent) else memory)]
     if isinstance(machine, Absent):
         counted.absent |= dict.fromkeys((_figure(event.name) for event in events), machine.reason)
         yield counted

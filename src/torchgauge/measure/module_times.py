@@ -169,11 +169,7 @@ def module_rows(own: Mapping[str, float], total: float) -> dict[str, MeasuredMod
     """A module's time is its own plus that of the modules below its path, as all its figures are: a list that is never
     called has its members' time. Modules in which nothing was called are left out."""
     return {
-        path: {
-            "time_s": seconds,
-            "self_time_s": own.get(path, 0.0),
-            "time_share": seconds / total if total else None,
-        }
+        path: {"time_s": seconds, "self_time_s": own.get(path, 0.0), "time_share": seconds / total if total else None}
         for path, seconds in inclusive_sums(own.items()).items()
     }
 

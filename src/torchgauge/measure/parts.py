@@ -325,10 +325,7 @@ def allocation_pattern(runs: Sequence[Profiled], *, on_device: bool) -> Pattern:
     total = sum(sizes)
     peak = allocation_peak(runs[-1], on_device=on_device)
     # Counts by power of two: the key is the upper bound in bytes.
-    counts: dict[str, int] = {}
-    for size in sizes:
-        bound = str(1 << max(0, (size - 1).bit_length()))
-        counts[bound] = counts.get(bound, 0) + 1
+    counts = dict(Counter(str(1 << max(0, (size - 1).bit_length())) for size in sizes))
     return {
         "allocations": len(sizes),
         "total_bytes": total,

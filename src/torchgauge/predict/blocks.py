@@ -199,6 +199,14 @@ class Blocks(NamedTuple):
     nbytes: float
 
 
+# The function of each family, and the parameters that a fit of it begins with.
+FAMILIES: Mapping[str, tuple[Callable[..., Array], NDArray[np.float64]]] = {
+    "attention": (attention_microseconds, ATTENTION_DEFAULTS),
+    "recurrent": (recurrent_microseconds, RECURRENT_DEFAULTS),
+    "stream": (stream_microseconds, STREAM_DEFAULTS),
+}
+
+
 @dataclass(frozen=True)
 class BlockModel:
     """One of these functions with its parameters by group."""

@@ -20,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from torchgauge.registry import grouped
+
 PASSES = ("forward", "data", "weight")
 _FORMATS = ("fp32-nchw", "bf16-nhwc", "bf16-nchw", "fp32-nhwc")
 
@@ -160,7 +162,5 @@ class _Group(NamedTuple):
 @cache
 def _kinds() -> dict[tuple[object, ...], _Group]:
     """The shapes of the table by kind."""
-    found: dict[tuple[object, ...], list[Convolution]] = {}
-    for shape in measured_workspaces():
-        found.setdefault(shape.kind, []).append(shape)
+    found = grouped((shape.kind, shape) for shape in measured_workspaces())
     return {kind: _Group(shapes, np.array([shape.place for shape in shapes])) for kind, shapes in found.items()}

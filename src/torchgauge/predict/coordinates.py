@@ -7,7 +7,7 @@ several kernels (a convolution with a change of layout before it); it is measure
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import log2, prod
@@ -39,9 +39,9 @@ class Place:
     kind: str
     at: tuple[float, ...]
     flops: float
-    nbytes: float
-    cold_bytes: float
     rate: str
+    nbytes: float = 0.0
+    cold_bytes: float = 0.0
     launches: int = 1
     waste: float = 0.0
     sizes: tuple[int, ...] = ()
@@ -109,19 +109,10 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
     cost = signature.cost
     nbytes = float(cost.bytes_read + cost.bytes_written) or float(sum(s.distinct_bytes for s in signature.outputs))
     dtype = signature.dtype or "float32"
-    for family, names, maker in _FAMILIES:
-        if name in names:
-            made = maker(name, signature)
-            if made is not None:
-                at = (*made.at, _log(cold_bytes) / _COLD_SCALE.get(family, 4))
-                waste = 0.0
-                if family == "attention":
-                    queries, more_keys, idle = _attention_tiles(*made.sizes[:3])
-                    waste = _WASTE_SHARE * (queries + more_keys + min(idle, 3.0))
-                return Place(
-                    family, made.kind, at, made.flops or cost.flops, nbytes, cold_bytes, made.rate, made.launches,
-                    waste, made.sizes, made.tiling, 0.0, made.work, made.traits, made.around_s,
-                )  # fmt: skip
+    place = _FAMILIES[name](name, signature) if name in _FAMILIES else None
+    if place is not None:
+        at = (*place.at, _log(cold_bytes) / _COLD_SCALE.get(place.family, 4))
+        return replace(place, at=at, flops=place.flops or cost.flops, nbytes=nbytes, cold_bytes=cold_bytes)
     # A fused kernel streams like a product of two tensors.
     kind, at, traits, work = _streamed("mul" if name == "fused" else name, signature)
     launches = max(len(tensors) // 64, 1) if name.startswith(("_foreach", "_fused")) else 1
@@ -130,7 +121,7 @@ def locate(signature: Signature, cold: Iterable[bool] = ()) -> Place:
     # As a share: the weights of a norm come from memory too, but do not change the kernel.
     cold_share = 4 * cold_bytes / max(nbytes, cold_bytes, 1.0)
     return Place(
-        "stream", kind, (*at, cold_share), cost.flops, nbytes, cold_bytes, dtype, launches, block_s=block_s,
+        "stream", kind, (*at, cold_share), cost.flops, dtype, nbytes, cold_bytes, launches, block_s=block_s,
         work=work, traits=traits,
     )  # fmt: skip
 
@@ -151,22 +142,6 @@ def _group_norm_seconds(data: TensorSpec, mean: TensorSpec) -> float:
 
 def _log(value: float) -> float:
     return log2(value) if value > 1 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The part of a call's `Place` that its family determines."""
-
-    kind: str
-    at: tuple[float, ...]
-    rate: str
-    flops: float
-    sizes: tuple[int, ...] = ()
-    tiling: Tiling | None = None
-    work: Attention | Recurrence | None = None
-    launches: int = 1
-    traits: tuple[float, ...] = ()
-    around_s: tuple[float, ...] = (0.0,)
 
 
 def _orientation(spec: TensorSpec) -> str:
@@ -215,7 +190,7 @@ def _tiles(rows: float, columns: float, batch: float) -> tuple[float, ...]:
     return _log(1 + count) / 2, (full / waves - 1 if waves > 0.5 else 0.0)
 
 
-def _matmul(name: str, signature: Signature) -> Made | None:
+def _matmul(name: str, signature: Signature) -> Place | None:
     specs = [spec for spec in signature.inputs if len(spec.shape) >= 2]
     if name in ("addmm", "baddbmm"):
         specs = specs[-2:]
@@ -248,7 +223,7 @@ def _matmul(name: str, signature: Signature) -> Made | None:
     )  # fmt: skip
     # A product of complex numbers is four of real ones.
     flops = (8.0 if is_complex else 2.0) * batch * rows * columns * depth
-    return Made(kind, at, dtype, flops, (rows, columns, depth), tiling, traits=traits)
+    return Place("matmul", kind, at, flops, dtype, sizes=(rows, columns, depth), tiling=tiling, traits=traits)
 
 
 def _kind_of(dtype: str) -> str:
@@ -278,7 +253,7 @@ def _arrangement(spec: TensorSpec) -> float:
     return 2.0
 
 
-def _convolution(name: str, signature: Signature) -> Made | None:
+def _convolution(name: str, signature: Signature) -> Place | None:
     inputs, attributes = signature.inputs, signature.attributes
     is_backward = name == "convolution_backward"
     specs = [spec for spec in inputs if len(spec.shape) >= 3]
@@ -361,7 +336,7 @@ def _convolution(name: str, signature: Signature) -> Made | None:
         passes = max(mask.count("1"), 1)
         elements = (data.numel + out.numel) * _LAYOUT_ELEMENT_S[data.dtype == "float32"]
         layout_s = passes * (_LAYOUT_LAUNCHES_S + elements + weight.numel * _LAYOUT_WEIGHT_S)
-    return Made(kind, at, rate, flops, tiling=tiling, traits=traits, around_s=(bias_s, layout_s))
+    return Place("convolution", kind, at, flops, rate, tiling=tiling, traits=traits, around_s=(bias_s, layout_s))
 
 
 # torch adds a bias after cuDNN's convolution, in place, and sums up its gradient, each by a separate kernel (`add_` of
@@ -384,7 +359,7 @@ def _list(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
-def _attention(name: str, signature: Signature) -> Made | None:
+def _attention(name: str, signature: Signature) -> Place | None:
     specs = [spec for spec in signature.inputs if len(spec.shape) == 4]
     is_backward = name.endswith("_backward")
     if len(specs) < (4 if is_backward else 3):
@@ -425,7 +400,9 @@ def _attention(name: str, signature: Signature) -> Made | None:
         *_divisors(length, key.shape[2], width), *(float(spec.stride is not None) for spec in specs[:3]),
         _log(batch * heads / shared), *blocks,
     )  # fmt: skip
-    return Made(kind, at, query.dtype, flops * (2.5 if is_backward else 1.0), sizes, work=work, traits=traits)
+    flops *= 2.5 if is_backward else 1.0
+    waste = _WASTE_SHARE * (padded + more_keys + min(idle, 3.0))
+    return Place("attention", kind, at, flops, query.dtype, waste=waste, sizes=sizes, work=work, traits=traits)
 
 
 # Queries and keys that one block of an attention kernel takes; multiprocessors of the H200 that the tables are of.
@@ -444,7 +421,7 @@ def _attention_tiles(rows: int, length: int, keys: int) -> tuple[float, float, f
     return queries, more_keys, log2(waves * _MULTIPROCESSORS / tiles)
 
 
-def _recurrent(name: str, signature: Signature) -> Made | None:
+def _recurrent(name: str, signature: Signature) -> Place | None:
     attributes = signature.attributes
     data = signature.inputs[0]
     if len(data.shape) != 3:
@@ -480,7 +457,7 @@ def _recurrent(name: str, signature: Signature) -> Made | None:
         *_divisors(batch, units, features), float(features == units), _log(units * batch),
     )  # fmt: skip
     flops *= 2 if is_backward else 1
-    return Made(kind, at, rate, flops, sizes, work=work, launches=launches, traits=traits)
+    return Place("recurrent", kind, at, flops, rate, launches=launches, sizes=sizes, work=work, traits=traits)
 
 
 _LSTM, _GRU = 2, 3  # modes of cuDNN; 0 and 1 are plain layers
@@ -726,17 +703,13 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
     return kind, at, traits, Streaming(label, outer, middle, inner, large.numel, float(signature.cost.flops))
 
 
-_FAMILIES = (
-    ("matmul", frozenset(("mm", "addmm", "bmm", "baddbmm")), _matmul),
-    ("convolution", frozenset(("convolution", "convolution_backward")), _convolution),
-    (
-        "attention",
-        frozenset(
-            f"_scaled_dot_product_{kind}_attention{end}"
-            for kind in ("cudnn", "flash", "efficient")
-            for end in ("", "_backward", "_for_cpu", "_for_cpu_backward")
-        ),
-        _attention,
-    ),
-    ("recurrent", frozenset(("_cudnn_rnn", "_cudnn_rnn_backward")), _recurrent),
-)
+_FAMILIES: dict[str, Callable[[str, Signature], Place | None]] = {
+    **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm"), _matmul),
+    **dict.fromkeys(("convolution", "convolution_backward"), _convolution),
+    **{
+        f"_scaled_dot_product_{kind}_attention{end}": _attention
+        for kind in ("cudnn", "flash", "efficient")
+        for end in ("", "_backward", "_for_cpu", "_for_cpu_backward")
+    },
+    **dict.fromkeys(("_cudnn_rnn", "_cudnn_rnn_backward"), _recurrent),
+}

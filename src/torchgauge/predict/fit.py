@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 from torchgauge.facts import Bounds, MemoryMoment, OpRecord
 from torchgauge.facts.predictions import Verdict
-from torchgauge.predict.allocator import (
-    AllocatorSettings,
-    Block,
-    CachingAllocator,
-    OutOfMemory,
-    smallest_limit,
-)
+from torchgauge.predict.allocator import AllocatorSettings, Block, CachingAllocator, OutOfMemory, smallest_limit
 from torchgauge.predict.devices import Device
 from torchgauge.predict.steps import OP, Trace
 
@@ -31,12 +25,12 @@ COURSE_POINTS = 240
 # Memory of a process outside the allocator: the context with torch's kernels, then each thread that calls cuBLAS.
 # Measured on the H200 (driver 580, torch 2.11.0+cu130): 661 MB without cuBLAS, 729 in inference, 804 to 808 in
 # training.
-_CONTEXT_BYTES = 661454848
-_CUBLAS_CONTEXT_BYTES = {"forward": 67108864, "backward": 75497472}
+CONTEXT_BYTES = 661454848
+CUBLAS_CONTEXT_BYTES = {"forward": 67108864, "backward": 75497472}
 # For chips that were not measured: drivers and architectures differ (400 to 900 MB are reported).
-_CONTEXT_RANGE = (0.6, 1.3)
+CONTEXT_RANGE = (0.6, 1.3)
 # The largest error of predictions on the measured device, apart from unknown workspaces; doubled for other devices.
-_ALLOCATED_MARGIN, _RESERVED_MARGIN = 0.01, 0.03
+ALLOCATED_MARGIN, RESERVED_MARGIN = 0.01, 0.03
 _SEGMENT_BYTES = 24 << 20  # small models are off by about one segment: the allocator takes 20 MiB for 1 to 10
 
 
@@ -309,13 +303,7 @@ class Prediction:
 
     @classmethod
     def of(
-        cls,
-        trace: Trace,
-        device: Device,
-        settings: AllocatorSettings,
-        *,
-        is_graph: bool = False,
-        detail: bool = True,
+        cls, trace: Trace, device: Device, settings: AllocatorSettings, *, is_graph: bool = False, detail: bool = True
     ) -> Prediction:
         replay = replay_graph if is_graph else replay_steps
         return cls(device, trace, settings, is_graph, replay(trace, settings, detail=detail))
@@ -340,7 +328,7 @@ class Prediction:
 
     @property
     def context_bytes(self) -> int:
-        return _CONTEXT_BYTES + sum(_CUBLAS_CONTEXT_BYTES[thread] for thread in self.trace.cublas_threads)
+        return CONTEXT_BYTES + sum(CUBLAS_CONTEXT_BYTES[thread] for thread in self.trace.cublas_threads)
 
     @property
     def used_bytes(self) -> int:
@@ -349,9 +337,9 @@ class Prediction:
     def _spans(self) -> tuple[Bounds, Bounds, Bounds]:
         """Bounds of the allocated and the reserved memory, and of the context."""
         times = 1 if self.device.is_measured else 2
-        low, high = (1.0, 1.0) if self.device.is_measured else _CONTEXT_RANGE
-        allocated = self._around("allocated_bytes", _ALLOCATED_MARGIN * times, 0)
-        reserved = self._around("reserved_bytes", _RESERVED_MARGIN * times, _SEGMENT_BYTES * times)
+        low, high = (1.0, 1.0) if self.device.is_measured else CONTEXT_RANGE
+        allocated = self._around("allocated_bytes", ALLOCATED_MARGIN * times, 0)
+        reserved = self._around("reserved_bytes", RESERVED_MARGIN * times, _SEGMENT_BYTES * times)
         return (
             allocated,
             Bounds(max(reserved.low, allocated.low), reserved.high),  # what is allocated is reserved

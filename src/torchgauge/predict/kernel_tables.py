@@ -25,19 +25,11 @@ from numpy.typing import NDArray
 
 from torchgauge.errors import FormatError
 from torchgauge.facts import Signature
-from torchgauge.predict.blocks import (
-    ATTENTION_DEFAULTS,
-    RECURRENT_DEFAULTS,
-    STREAM_DEFAULTS,
-    BlockModel,
-    Blocks,
-    attention_microseconds,
-    recurrent_microseconds,
-    stream_microseconds,
-)
+from torchgauge.predict.blocks import FAMILIES, BlockModel, Blocks
 from torchgauge.predict.coordinates import Place
 from torchgauge.predict.tiles import DEFAULTS, Tiled, TileModel
 from torchgauge.predict.trees import Forest
+from torchgauge.registry import grouped
 
 FOLDER = Path(__file__).parent / "tables"
 Floats = NDArray[np.float32]
@@ -118,9 +110,7 @@ class KernelTable:
     spread: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     tiles: TileModel | None = None
-    attention: BlockModel | None = None
-    recurrent: BlockModel | None = None
-    stream: BlockModel | None = None
+    blocks: Mapping[str, BlockModel] = field(default_factory=dict)  # by family
     trees: Mapping[str, Forest] = field(default_factory=dict)  # by family
     # Equal calls of all runs of the process share a signature, as plans do: each is looked up once.
     located: dict[CallKey, Located] = field(default_factory=dict, init=False, repr=False)
@@ -140,12 +130,10 @@ class KernelTable:
         spread: Spread | None = None,
         facts: Mapping[str, Any] | None = None,
         tiles: TileModel | None = None,
-        attention: BlockModel | None = None,
-        recurrent: BlockModel | None = None,
-        stream: BlockModel | None = None,
+        blocks: Mapping[str, BlockModel] | None = None,
     ) -> KernelTable:
         gathered: dict[str, dict[str, list[tuple[tuple[float, ...], float]]]] = {}
-        table = cls(device, rates, {}, spread or {}, facts or {}, tiles, attention, recurrent, stream)
+        table = cls(device, rates, {}, spread or {}, facts or {}, tiles, blocks or {})
         pairs = list(measured)
         for (place, seconds), modelled in zip(pairs, table.modelled([place for place, _ in pairs]), strict=True):
             offset = log2(seconds) - modelled
@@ -182,13 +170,12 @@ class KernelTable:
         found = [0.0] * len(places)
         views: dict[int, NDArray[np.float32]] = {}
         tiled: dict[int, Tiled] = {}
-        blocks: dict[str, dict[int, Blocks]] = {"attention": {}, "recurrent": {}, "stream": {}}
-        models = {"attention": self.attention, "recurrent": self.recurrent, "stream": self.stream}
+        blocks: dict[str, dict[int, Blocks]] = {family: {} for family in self.blocks}
         for number, place in enumerate(places):
             rate = rates.rate(place.rate)
             if self.tiles is not None and place.tiling is not None:
                 tiled[number] = Tiled(place.tiling, rate, place.cold_bytes, place.nbytes)
-            elif place.work is not None and models[place.family] is not None:
+            elif place.work is not None and place.family in blocks:
                 blocks[place.family][number] = Blocks(place.work, rate, place.nbytes)
             else:
                 # Tables with a model of tiles are a GPU's.
@@ -200,10 +187,10 @@ class KernelTable:
                 place = places[number]
                 found[number] = log2(2 ** float(octaves) + sum(place.around_s))
                 views[number] = view
-        for family, model in models.items():
-            own = blocks[family]
-            if model is not None and own:
-                for number, octaves in zip(own, model.octaves([*own.values()], rates.bytes_per_s), strict=True):
+        for family, own in blocks.items():
+            if own:
+                blocked = self.blocks[family].octaves([*own.values()], rates.bytes_per_s)
+                for number, octaves in zip(own, blocked, strict=True):
                     found[number] = float(octaves)
         return found, views
 
@@ -239,9 +226,7 @@ class KernelTable:
 
     def near(self, places: Sequence[Place]) -> list[Near]:
         """How far from the plain model the neighbours of each place are, in octaves."""
-        by_kind: dict[tuple[str, str], list[int]] = {}
-        for number, place in enumerate(places):
-            by_kind.setdefault((place.family, place.kind), []).append(number)
+        by_kind = grouped(((place.family, place.kind), number) for number, place in enumerate(places))
         found: dict[int, Near] = {}
         for (family, kind), numbers in by_kind.items():
             at = np.array([places[number].at for number in numbers], np.float32)
@@ -423,13 +408,10 @@ def read_table(data: bytes, name: str) -> KernelTable:
                 }
             fitted = {
                 name: dict(zip(facts[name], found[name].astype(np.float64) / _MODEL_UNIT, strict=True))
-                for name in ("tiles", "attention", "recurrent", "stream")
+                for name in ("tiles", *FAMILIES)
                 if name in found.files
             }
-            sizes = {
-                "tiles": DEFAULTS, "attention": ATTENTION_DEFAULTS, "recurrent": RECURRENT_DEFAULTS,
-                "stream": STREAM_DEFAULTS,
-            }  # fmt: skip
+            sizes = {"tiles": len(DEFAULTS)} | {name: len(defaults) for name, (_, defaults) in FAMILIES.items()}
             parts: dict[str, dict[str, Any]] = {}
             for name in found.files:
                 start, _, rest = name.partition(".")
@@ -437,7 +419,7 @@ def read_table(data: bytes, name: str) -> KernelTable:
                     family, _, part = rest.partition(".")
                     parts.setdefault(family, {})[part] = found[name]
             trees = {family: Forest.of_arrays(arrays) for family, arrays in parts.items()}
-            if any(len(row) != len(sizes[name]) for name, rows_of in fitted.items() for row in rows_of.values()):
+            if any(len(row) != sizes[name] for name, rows_of in fitted.items() for row in rows_of.values()):
                 raise ValueError("parameters of another model")
     # zipfile's RuntimeError: this Python was built without the lzma module.
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -449,9 +431,7 @@ def read_table(data: bytes, name: str) -> KernelTable:
         facts.get("spread", {}),
         facts,
         TileModel(fitted["tiles"]) if "tiles" in fitted else None,
-        BlockModel(fitted["attention"], attention_microseconds) if "attention" in fitted else None,
-        BlockModel(fitted["recurrent"], recurrent_microseconds) if "recurrent" in fitted else None,
-        BlockModel(fitted["stream"], stream_microseconds) if "stream" in fitted else None,
+        {name: BlockModel(fitted[name], function) for name, (function, _) in FAMILIES.items() if name in fitted},
         trees,
     )
 
@@ -483,8 +463,7 @@ def write_table(table: KernelTable) -> bytes:
         "device": table.device, "flops_per_s": dict(table.rates.flops_per_s), "bytes_per_s": table.rates.bytes_per_s,
         "launch_s": table.rates.launch_s, "kinds": kinds, "spread": dict(table.spread),
     }  # fmt: skip
-    models = {"tiles": table.tiles, "attention": table.attention, "recurrent": table.recurrent, "stream": table.stream}
-    for name, model in models.items():
+    for name, model in {"tiles": table.tiles, **table.blocks}.items():
         if model is not None:
             facts[name] = sorted(model.parameters)
             parameters = np.array([model.parameters[group] for group in facts[name]])

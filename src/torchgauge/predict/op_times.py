@@ -7,15 +7,13 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from torchgauge.facts import OpForecast, OpRecord, PredictedTimes, enclosing_paths
 from torchgauge.facts.predictions import PredictedRow
+from torchgauge.registry import grouped, summed
 
 
 def times_of(ops: Sequence[OpRecord], timed: Sequence[OpForecast]) -> PredictedTimes:
     """Members of the rows of an analysis. The device runs other ops than the analysis saw (cuDNN's attention in place
     of the CPU's): each timed op is assigned to the op of its module that it replaces."""
-    modules: dict[str, list[OpForecast]] = {}
-    for row in timed:
-        for path in enclosing_paths(row["module"]):
-            modules.setdefault(path, []).append(row)
+    modules = grouped((path, row) for row in timed for path in enclosing_paths(row["module"]))
     by_place: dict[tuple[str, str], tuple[list[OpRecord], list[OpForecast]]] = {}
     for op in ops:
         by_place.setdefault((op.module, op.phase), ([], []))[0].append(op)
@@ -60,10 +58,7 @@ def _members(rows: Sequence[OpForecast], *, is_module: bool = False) -> Predicte
     device_s = sum(row["device_s"] for row in rows)
     roof_s = sum((row["roof_share"] or 0.0) * row["device_s"] for row in rows)
     longest = max(rows, key=lambda row: row["time_s"])
-    sources: dict[str, float] = {}
-    for row in rows:
-        if row["device_s"]:
-            sources[row["source"]] = sources.get(row["source"], 0.0) + row["device_s"]
+    sources = summed((row["source"], row["device_s"]) for row in rows if row["device_s"])
     members: PredictedRow = {
         "predicted_time_s": sum(row["time_s"] for row in rows),
         "predicted_low_s": sum(row["low_s"] for row in rows),

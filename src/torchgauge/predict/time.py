@@ -34,6 +34,7 @@ from torchgauge.predict.devices import Device, find_device
 from torchgauge.predict.host import CUDNN_ATTENTION, Host
 from torchgauge.predict.kernel_tables import DISTANCES, CallKey, Estimate, KernelTable, Located, Rates, load_table
 from torchgauge.predict.published import published_seconds
+from torchgauge.registry import summed
 
 MEASURED, PUBLISHED, CARRIED, DATA_SHEET = "measured", "published", "carried over", "data sheet"
 EAGER, GRAPH, COMPILED = EXECUTIONS = ("eager", "graph", "compiled")
@@ -362,10 +363,7 @@ def predict_ops(
     rows = _rows(ops, kernels, ends, profile)
     least_s, most_s = low[-1] if low else 0.0, high[-1] if high else 0.0
     energy = _run_energy(profile.energy, distinct, (total, least_s, most_s), share)
-    by_source: dict[str, float] = {}
-    for kernel, count in distinct:
-        source = kernel.time.source
-        by_source[source] = by_source.get(source, 0.0) + kernel.time.seconds * count
+    by_source = summed((kernel.time.source, kernel.time.seconds * count) for kernel, count in distinct)
     device_s = sum(devices)
     return RunTime(
         profile.name,
@@ -578,10 +576,7 @@ def _bound(rows: Sequence[OpForecast], host_s: float, device_s: float, profile: 
     would not change."""
     if not profile.is_serial and host_s > device_s:
         return HOST
-    shares: dict[Bound, float] = {}
-    for row in rows:
-        if row["bound"] != HOST or row["device_s"]:
-            shares[row["bound"]] = shares.get(row["bound"], 0.0) + row["time_s"]
+    shares = summed((row["bound"], row["time_s"]) for row in rows if row["bound"] != HOST or row["device_s"])
     return max(shares, key=lambda name: shares[name]) if shares else HOST
 
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from torchgauge.facts import Node, ParamRecord, Row, View, tensor_specs
+from torchgauge.facts import Node, Row, View, tensor_specs
 from torchgauge.facts.figures import MODULES, figures_of
 from torchgauge.facts.module import NUMBERED
 from torchgauge.facts.quantized import size_of
+from torchgauge.registry import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,8 @@ class _Folding:
     def __init__(self, view: View) -> None:
         self.rows = {row.path: row for row in view.modules}
         # The weights below each module path, tied ones under all their names.
-        self.params: dict[str, list[ParamRecord]] = {}
-        for param in view.capture.params:
-            for path in param.holders if param.is_weight else ():
-                self.params.setdefault(path, []).append(param)
+        weights = [param for param in view.capture.params if param.is_weight]
+        self.params = grouped((path, param) for param in weights for path in param.holders)
         # Equal subtrees get equal numbers, children before their parents: a number covers the whole subtree, so each
         # node is looked at once.
         numbers: dict[tuple[object, ...], int] = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from torchgauge.facts import ForecastFacts, OpForecast, forecast_row
+from torchgauge.facts import ForecastFacts, forecast_row
+from torchgauge.registry import grouped
 from torchgauge.report.charts import COLOURS, WIDTH, Mark, Series, log_chart, svg_label, svg_picture
 from torchgauge.report.model import Block, Cell, Cells, Section, Table, Text, figures, more, names, notes, table
 from torchgauge.report.predictions import PredictionReport
@@ -122,11 +123,8 @@ def _devices(rows: Sequence[ForecastFacts]) -> Table:
 def _shares(row: ForecastFacts) -> Iterator[Block]:
     """The kinds of ops and the modules that take the most time."""
     total = row.time_s or 1.0
-    groups: dict[tuple[str, str, str], list[OpForecast]] = {}
-    for op in row.ops:
-        groups.setdefault((op["op"], op["source"], op["bound"]), []).append(op)
     lines = []
-    for (name, source, bound), ops in groups.items():
+    for (name, source, bound), ops in grouped(((op["op"], op["source"], op["bound"]), op) for op in row.ops).items():
         seconds, device = sum(op["time_s"] for op in ops), sum(op["device_s"] for op in ops)
         roof = sum((op["roof_share"] or 0.0) * op["device_s"] for op in ops) / device if device else None
         near = "" if roof is None else format_percent(roof)

@@ -83,6 +83,11 @@ Fact = tuple[str, str, str]
 class Facts:
     rows: Sequence[Fact]
 
+    def as_table(self) -> Table:
+        """For formats that have only tables."""
+        headings = (*texts("Figure"), *figures("Value"), *texts("Remark"))
+        return Table("", headings, tuple(tuple(map(Cell, row)) for row in self.rows))
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -124,6 +129,11 @@ class Chart:
     """Bars from zero: label, value, and the value in words."""
 
     bars: tuple[tuple[str, float, str], ...]
+
+    def as_table(self) -> Table:
+        """For formats that cannot draw."""
+        rows = tuple((Cell(name=label), Cell(text)) for label, _, text in self.bars)
+        return Table("", (*texts(""), *figures("")), rows)
 
 
 @dataclass(frozen=True, slots=True)

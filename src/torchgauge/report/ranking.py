@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
 from torchgauge.facts.figures import ESTIMATED
 from torchgauge.facts.measurements import energy_of, measurements_of
+from torchgauge.registry import grouped, summed
 
 if TYPE_CHECKING:
     from torchgauge.facts.measurements import MeasuredOp, RowEnergy
@@ -137,9 +138,7 @@ def top_ops(view: View, by: str, limit: int) -> list[TopOps]:
             (share * row["time_s"], row["time_s"]) for row in timed if (share := row.get("roof_share")) is not None
         ]
         # The bound of the calls that together take the most time.
-        bounds: dict[str | None, float] = {}
-        for row in timed:
-            bounds[row.get("bound")] = bounds.get(row.get("bound"), 0.0) + row["time_s"]
+        bounds = summed((row.get("bound"), row["time_s"]) for row in timed)
         ranked.append(
             TopOps(
                 op=signature.op,
@@ -194,12 +193,9 @@ class TopPhases:
 
 def top_phases(view: View, limit: int) -> list[TopPhases]:
     """Sorted by the time of all phases together; empty unless a training step was measured."""
-    groups: dict[str, list[str]] = {}
     phases = measurements_of(view).get("module_phases") or {}
-    for path in phases:
-        groups.setdefault(path_pattern(path), []).append(path)
     ranked = []
-    for paths in groups.values():
+    for paths in grouped((path_pattern(path), path) for path in phases).values():
         seconds: Counter[str] = Counter()
         for path in paths:
             seconds.update(phases[path])

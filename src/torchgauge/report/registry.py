@@ -112,7 +112,7 @@ def _prediction_formats(picture: str, table: tuple[str, str] | None = None) -> t
 # The formats of other results. A name may repeat those of `FORMATS`, or another with a second suffix.
 OTHERS: dict[str, tuple[Format, ...]] = {
     COMPARISON: (
-        Format("html", ".html", "one page, offline", home="comparison.page:render_page"),
+        Format("html", ".html", "one page, offline", home="comparison.document:render_page"),
         Format("json", ".json", "everything", home="comparison.document:render_json"),
         Format("md", ".md", "tables for a pull request", home="formats.markdown:write_sections"),
         Format("csv", ".csv", "one row per module", "a line per module", home="comparison.document:render_csv"),

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import (
-    OpWeights,
     by_stem,
     indexed_name,
     layer_of,
@@ -23,6 +22,7 @@ from torchgauge.facts.weights import (
     value_figures,
     weight_ops,
 )
+from torchgauge.registry import grouped
 from torchgauge.report.ranking import path_pattern
 
 if TYPE_CHECKING:
@@ -87,9 +87,8 @@ def examined(view: View) -> list[Row]:
 def places(view: View) -> list[Siblings]:
     """The largest first; matrices alone, where there are any."""
     rows = examined(view)
-    groups: dict[str, list[Row]] = {}
-    for row in [row for row in rows if len(row["shape"]) > 1] or rows:
-        groups.setdefault(indexed_name(row["name"]).pattern, []).append(row)
+    largest = [row for row in rows if len(row["shape"]) > 1] or rows
+    groups = grouped((indexed_name(row["name"]).pattern, row) for row in largest)
     found = []
     for pattern, members in groups.items():
         spreads = _known(row["std"] for row in members)
@@ -190,9 +189,8 @@ def advice(view: View) -> list[Recommendation]:
 
 def by_operation(view: View) -> list[OpShare]:
     """The ops that use the most weight bytes come first; a weight used twice counts for both."""
-    groups: dict[tuple[str, str], list[OpWeights]] = {}
-    for row in weight_ops(view.capture.ops, view.weights, view.capture.params):
-        groups.setdefault((row["op"], path_pattern(row["module"])), []).append(row)
+    used = weight_ops(view.capture.ops, view.weights, view.capture.params)
+    groups = grouped(((row["op"], path_pattern(row["module"])), row) for row in used)
     shares = [
         OpShare(
             op=op,
@@ -254,9 +252,7 @@ def layer_grids(sizes: Mapping[str, int]) -> Iterator[LayerGrid]:
         layers = tuple(sorted({layer_of(name)[: stem.depth] for names in patterns.values() for name in names}))
         rows = []
         for pattern, names in patterns.items():
-            by_layer: dict[tuple[int, ...], list[str]] = {}
-            for name in names:
-                by_layer.setdefault(layer_of(name)[: stem.depth], []).append(name)
+            by_layer = grouped((layer_of(name)[: stem.depth], name) for name in names)
             rows.append((pattern.removeprefix(stem.path).removesuffix(".weight").strip(".") or pattern, by_layer))
         if len(layers) >= MIN_LAYERS:
             yield LayerGrid(stem.path, layers, rows)

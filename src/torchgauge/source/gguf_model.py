@@ -295,11 +295,7 @@ class Decoder(nn.Module):
         self.register_buffer("inv_freq", torch.empty(max(sizes.rotated // 2, 1)), persistent=False)
 
     def forward(
-        self,
-        input_ids: Tensor,
-        past_key_values: Cache | None = None,
-        use_cache: bool = True,
-        logits_to_keep: int = 0,
+        self, input_ids: Tensor, past_key_values: Cache | None = None, use_cache: bool = True, logits_to_keep: int = 0
     ) -> dict[str, Any]:
         cache = Cache(len(self.blk)) if past_key_values is None else past_key_values
         x = self.token_embd(input_ids)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.checkpoint.tensor_names import CONTAINER_PREFIXES, WRAPPER_PREFIXES, is_optional
+from torchgauge.registry import grouped
 from torchgauge.units import format_shape
 
 if TYPE_CHECKING:
@@ -123,9 +124,7 @@ def find_fit(model: nn.Module, stored: Mapping[str, Shape]) -> Fit:
 
 def tied_twins(tensors: Iterable[tuple[str, object]]) -> dict[str, frozenset[str]]:
     """The other names of each tensor that has several."""
-    names: dict[int, list[str]] = {}
-    for name, tensor in tensors:
-        names.setdefault(id(tensor), []).append(name)
+    names = grouped((id(tensor), name) for name, tensor in tensors)
     groups = [frozenset(group) for group in names.values() if len(group) > 1]
     return {name: group - {name} for group in groups for name in group}
 

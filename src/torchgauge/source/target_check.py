@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from torchgauge.errors import TargetError, UsageError
+from torchgauge.registry import grouped
 
 FORMS = (
     "a model file or folder, path/to/file.py:Name, package.module:Name (a class, a function that builds the model, "
@@ -67,11 +68,9 @@ def _registered(text: str) -> Iterator[str]:
     folder = files("torchgauge") / "source" / "identify"
     fingerprints = (folder / "fingerprints.tsv").read_text(encoding="utf-8").splitlines()[1:]
     patterns = (folder / "name_patterns.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    names: dict[str, list[str]] = {}
-    for target in (line.partition("\t")[0] for line in fingerprints):
-        names.setdefault(target.partition(":")[2].lower(), []).append(target)
-    for name in dict.fromkeys(name for line in patterns for name in line.split("\t", 2)[:2]):
-        names.setdefault(name.lower(), []).append(f"hf:{name}")
+    targets = [line.partition("\t")[0] for line in fingerprints]
+    targets += [f"hf:{name}" for name in dict.fromkeys(name for line in patterns for name in line.split("\t", 2)[:2])]
+    names = grouped((target.partition(":")[2].lower(), target) for target in targets)
     lowered = text.lower()
     architecture, dot, tag = lowered.partition(".")
     if lowered in names:

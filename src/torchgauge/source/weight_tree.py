@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchgauge.checkpoint import Index, Role
 from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, is_within
-from torchgauge.registry import collector_paused
+from torchgauge.registry import collector_paused, grouped
 from torchgauge.source.source import Source
 from torchgauge.source.state_names import model_entries
 
@@ -36,10 +36,7 @@ def param_records(index: Index) -> tuple[ParamRecord, ...]:
     """The model's tensors; floating-point ones are its parameters, known buffers excluded."""
     entries = model_entries(index)
     names = {entry.name: name for name, entry in entries.items()}
-    aliases: dict[str, list[str]] = {}
-    for name, entry in entries.items():
-        if entry.shared_with in names:
-            aliases.setdefault(names[entry.shared_with], []).append(name)
+    aliases = grouped((names[entry.shared_with], name) for name, entry in entries.items() if entry.shared_with in names)
     twins = {name for group in aliases.values() for name in group}
     return tuple(
         ParamRecord(

@@ -166,12 +166,4 @@ def member(plan: Plan, *, train: bool) -> PlanRow:
 
 def no_plan(reason: str) -> PlanRow:
     """If verification failed as a whole or was interrupted."""
-    return {
-        "rules": [],
-        "gain": None,
-        "ci95": None,
-        "output_error": None,
-        "reason": reason,
-        "code": None,
-        "tried": [],
-    }
+    return {"rules": [], "gain": None, "ci95": None, "output_error": None, "reason": reason, "code": None, "tried": []}

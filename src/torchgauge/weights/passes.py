@@ -13,14 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.weights.number_formats import FORMATS, GROUP_SIZE, max_normal_exponent
-from torchgauge.weights.symbols import (
-    FLOAT32,
-    FLOAT64,
-    INTEGER_MANTISSA_BITS,
-    INTEGER_SIGN,
-    Symbol,
-    symbol_of,
-)
+from torchgauge.weights.symbols import FLOAT32, FLOAT64, INTEGER_MANTISSA_BITS, INTEGER_SIGN, Symbol, symbol_of
 from torchgauge.weights.tally import Moments, Tally, moments_of_counts, tally_of_counts
 
 # With this many values, numpy takes a few milliseconds for all passes together.

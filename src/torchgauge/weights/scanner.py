@@ -27,14 +27,7 @@ from torchgauge.weights.journal import Journal, journal_path
 from torchgauge.weights.plan import Batch, Piece, TensorPlan, make_batches, plan_checkpoint, same_views
 from torchgauge.weights.reader import FileReader, Reader, stamp_files
 from torchgauge.weights.tally import empty_tally, merge_tallies
-from torchgauge.weights.tensors import (
-    Duplicates,
-    PieceTally,
-    TensorResult,
-    TensorTask,
-    derive_figures,
-    tally_batch,
-)
+from torchgauge.weights.tensors import Duplicates, PieceTally, TensorResult, TensorTask, derive_figures, tally_batch
 from torchgauge.weights.threads import Pending, Pool, Threads, in_order, single_blas_thread
 
 if TYPE_CHECKING:

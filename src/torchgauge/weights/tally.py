@@ -204,12 +204,7 @@ def combine_powers(
     fourth += 6.0 * step * step * (n * n * other_m2 + other_n * other_n * m2)
     fourth += 4.0 * step * (n * other_m3 - other_n * m3)
     third = both * (n - other_n) * delta * step * step + 3.0 * step * (n * other_m2 - other_n * m2)
-    return (
-        mean + other_n * step,
-        m2 + other_m2 + both * delta * step,
-        m3 + other_m3 + third,
-        m4 + other_m4 + fourth,
-    )
+    return (mean + other_n * step, m2 + other_m2 + both * delta * step, m3 + other_m3 + third, m4 + other_m4 + fourth)
 
 
 def moments_of_counts(values: Floats, counts: Counts) -> Moments:

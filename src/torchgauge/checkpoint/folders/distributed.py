@@ -24,6 +24,7 @@ from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.progress import Progress
+from torchgauge.registry import grouped
 
 METADATA = ".metadata"
 
@@ -133,9 +134,7 @@ def _find_chunks(
     folder: str, stored: list[_Stored], described: dict[str, TensorSpec], log: ImportLog, progress: Progress
 ) -> dict[str, list[Chunk]]:
     chunks: dict[str, list[Chunk]] = {}
-    by_file: dict[str, list[_Stored]] = {}
-    for item in stored:
-        by_file.setdefault(item.file, []).append(item)
+    by_file = grouped((item.file, item) for item in stored)
     for number, (file, pieces) in enumerate(by_file.items()):
         progress(number, len(by_file), file)
         with opened(os.path.join(folder, file)) as source:

@@ -82,8 +82,8 @@ class PickleStream:
         self._base, self.at = start, 0
 
 
-Opcode = Callable[["PickleMachine"], None]
-SizedOpcode = Callable[["PickleMachine", int], None]
+Opcode = Callable[["PickleMachine"], object]
+SizedOpcode = Callable[["PickleMachine", int], object]
 OPCODES: Registry[int, tuple[Opcode, int]] = Registry("opcode")
 _REFERENCE_BYTES = 16
 # Opcodes between two checks of the limits: checking at each would cost more than most opcodes.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import struct
 from contextlib import suppress
-from functools import partial
 
 from torchgauge.checkpoint import limits
 from torchgauge.checkpoint.byte_source import in_memory
-from torchgauge.checkpoint.pickle.machine import PickleMachine, opcode, sized_opcode
+from torchgauge.checkpoint.pickle.machine import Opcode, PickleMachine, opcode, sized_opcode
 from torchgauge.checkpoint.pickle.rebuild import REBUILDERS, rebuild_array
 from torchgauge.checkpoint.pickle.values import Blob, Data, Global, Instance, Tensor, any_storage, as_key
 from torchgauge.errors import FormatError
@@ -19,6 +18,44 @@ _ESCAPED = dict(zip((b"\\", b"'", b'"', b"a", b"b", b"f", b"n", b"r", b"t", b"v"
                     (b"\\", b"'", b'"', b"\a", b"\b", b"\f", b"\n", b"\r", b"\t", b"\v"), strict=True))  # fmt: skip
 
 
+_INSTANCE_BYTES = 400
+_LONGEST_NESTED_BYTES = 2**26
+
+# The opcodes of one expression, and the memory that each takes. Sets are kept as lists: their members are never hashed.
+_BRIEF: dict[bytes, tuple[int, Opcode]] = {
+    b"\x95": (16, lambda machine: machine.stream.read(8)),  # a frame, which only helps buffering
+    b"N": (16, lambda machine: machine.stack.append(None)),
+    b"\x88": (16, lambda machine: machine.stack.append(True)),
+    b"\x89": (16, lambda machine: machine.stack.append(False)),
+    b"L": (48, lambda machine: machine.stack.append(int(machine.stream.line().removesuffix(b"L"), 0))),
+    b"F": (48, lambda machine: machine.stack.append(float(machine.stream.line()))),
+    b"J": (48, lambda machine: machine.stack.append(int.from_bytes(machine.stream.read(4), "little", signed=True))),
+    b"K": (16, lambda machine: machine.stack.append(machine.stream.byte())),
+    b"M": (48, lambda machine: machine.stack.append(machine.stream.unsigned(2))),
+    b"G": (48, lambda machine: machine.stack.append(struct.unpack(">d", machine.stream.read(8))[0])),
+    b"U": (80, lambda machine: _push_old_string(machine, machine.stream.read(machine.stream.byte()))),
+    b"(": (48, PickleMachine.set_mark),
+    b"1": (16, PickleMachine.pop_to_mark),
+    b"2": (16, lambda machine: machine.stack.append(machine.top())),
+    b"\x94": (100, lambda machine: machine.remember(len(machine.memo) + len(machine.far_memo), machine.top())),
+    b")": (16, lambda machine: machine.stack.append(())),
+    b"\x85": (48, lambda machine: machine.stack.append(machine.pop_many(1))),
+    b"\x86": (56, lambda machine: machine.stack.append(machine.pop_many(2))),
+    b"\x87": (64, lambda machine: machine.stack.append(machine.pop_many(3))),
+    b"t": (56, lambda machine: machine.stack.append(tuple(machine.pop_to_mark()))),
+    b"]": (120, lambda machine: machine.stack.append([])),
+    b"\x8f": (120, lambda machine: machine.stack.append([])),
+    b"l": (120, lambda machine: machine.stack.append(machine.pop_to_mark())),
+    b"\x91": (120, lambda machine: machine.stack.append(machine.pop_to_mark())),
+    b"}": (240, lambda machine: machine.stack.append({})),
+    b"P": (80, lambda machine: machine.stack.append(machine.persistent(machine.stream.line().decode("ascii")))),
+    b"Q": (_INSTANCE_BYTES, lambda machine: machine.stack.append(machine.persistent(machine.pop()))),
+    b"\x98": (16, PickleMachine.top),  # the buffer on top becomes read-only
+}
+for _code, (_cost, _function) in _BRIEF.items():
+    opcode(_code, cost=_cost)(_function)
+
+
 @opcode(b"\x80")
 def proto(machine: PickleMachine) -> None:
     version = machine.stream.byte()
@@ -26,49 +63,10 @@ def proto(machine: PickleMachine) -> None:
         raise machine.broken(f"protocol {version} is not known")
 
 
-@opcode(b"\x95")
-def frame(machine: PickleMachine) -> None:
-    machine.stream.read(8)  # frames only help buffering
-
-
-for _code, _constant in ((b"N", None), (b"\x88", True), (b"\x89", False), (b")", ())):
-    opcode(_code)(partial(PickleMachine.push, value=_constant))
-
-
 @opcode(b"I", cost=48)
 def int_line(machine: PickleMachine) -> None:
     text = machine.stream.line()
     machine.push(text == b"01" if text in (b"00", b"01") else int(text, 0))
-
-
-@opcode(b"L", cost=48)
-def long_line(machine: PickleMachine) -> None:
-    machine.push(int(machine.stream.line().removesuffix(b"L"), 0))
-
-
-@opcode(b"F", cost=48)
-def float_line(machine: PickleMachine) -> None:
-    machine.push(float(machine.stream.line()))
-
-
-@opcode(b"J", cost=48)
-def binint(machine: PickleMachine) -> None:
-    machine.push(int.from_bytes(machine.stream.read(4), "little", signed=True))
-
-
-@opcode(b"K")
-def binint1(machine: PickleMachine) -> None:
-    machine.stack.append(machine.stream.byte())
-
-
-@opcode(b"M", cost=48)
-def binint2(machine: PickleMachine) -> None:
-    machine.push(machine.stream.unsigned(2))
-
-
-@opcode(b"G", cost=48)
-def binfloat(machine: PickleMachine) -> None:
-    machine.push(struct.unpack(">d", machine.stream.read(8))[0])
 
 
 @opcode(b"\x8a", cost=48)
@@ -126,11 +124,6 @@ def binstring(machine: PickleMachine) -> None:
     _push_old_string(machine, machine.stream.read(size))
 
 
-@opcode(b"U", cost=80)
-def short_binstring(machine: PickleMachine) -> None:
-    _push_old_string(machine, machine.stream.read(machine.stream.byte()))
-
-
 def _push_old_string(machine: PickleMachine, content: bytes) -> None:
     """Python 2 strings are text or bytes; only text can be a name or a key."""
     try:
@@ -150,11 +143,6 @@ def binbytes(machine: PickleMachine, size: int) -> None:
     machine.push(Data(machine.stream.read(size), at))
 
 
-@opcode(b"(", cost=48)
-def mark(machine: PickleMachine) -> None:
-    machine.set_mark()
-
-
 @opcode(b"0")
 def pop(machine: PickleMachine) -> None:
     # On an empty frame, the opcode removes the mark itself.
@@ -162,16 +150,6 @@ def pop(machine: PickleMachine) -> None:
         machine.drop_mark()
     else:
         machine.pop()
-
-
-@opcode(b"1")
-def pop_mark(machine: PickleMachine) -> None:
-    machine.pop_to_mark()
-
-
-@opcode(b"2")
-def dup(machine: PickleMachine) -> None:
-    machine.push(machine.top())
 
 
 @opcode(b"p", cost=100)
@@ -188,11 +166,6 @@ def binput(machine: PickleMachine, index: int) -> None:
     machine.remember(index, machine.top())
 
 
-@opcode(b"\x94", cost=100)
-def memoize(machine: PickleMachine) -> None:
-    machine.remember(len(machine.memo) + len(machine.far_memo), machine.top())
-
-
 @opcode(b"g")
 def get(machine: PickleMachine) -> None:
     binget(machine, int(machine.stream.line()))
@@ -206,35 +179,6 @@ def binget(machine: PickleMachine, index: int) -> None:
         machine.stack.append(machine.far_memo[index])
     else:
         raise machine.broken(f"nothing was stored under memo index {index}")
-
-
-def push_tuple(machine: PickleMachine, count: int) -> None:
-    machine.stack.append(machine.pop_many(count))
-
-
-for _code, _length in ((b"\x85", 1), (b"\x86", 2), (b"\x87", 3)):
-    opcode(_code, cost=40 + 8 * _length)(partial(push_tuple, count=_length))
-
-
-@opcode(b"t", cost=56)
-def tuple_to_mark(machine: PickleMachine) -> None:
-    machine.push(tuple(machine.pop_to_mark()))
-
-
-@opcode(b"]", b"\x8f", cost=120)
-def empty_list(machine: PickleMachine) -> None:
-    """Sets are kept as lists: their members are never hashed."""
-    machine.push([])
-
-
-@opcode(b"l", b"\x91", cost=120)
-def list_to_mark(machine: PickleMachine) -> None:
-    machine.push(machine.pop_to_mark())
-
-
-@opcode(b"}", cost=240)
-def empty_dict(machine: PickleMachine) -> None:
-    machine.push({})
 
 
 @opcode(b"d", cost=240)
@@ -289,10 +233,6 @@ def _store(machine: PickleMachine, target: object, values: list[object]) -> None
         mapping[as_key(key)] = value
 
 
-_INSTANCE_BYTES = 400
-_LONGEST_NESTED_BYTES = 2**26
-
-
 @opcode(b"c", cost=150)
 def global_lines(machine: PickleMachine) -> None:
     module = machine.stream.line().decode("utf-8")
@@ -318,16 +258,6 @@ def _push_global(machine: PickleMachine, module: str, name: str) -> None:
 def extension(machine: PickleMachine, code: int) -> None:
     """A number that `copyreg` maps to a name in the loading process; unknown here."""
     _push_global(machine, "copyreg.extension", str(code))
-
-
-@opcode(b"P", cost=80)
-def persid(machine: PickleMachine) -> None:
-    machine.push(machine.persistent(machine.stream.line().decode("ascii")))
-
-
-@opcode(b"Q", cost=_INSTANCE_BYTES)
-def binpersid(machine: PickleMachine) -> None:
-    machine.push(machine.persistent(machine.pop()))
 
 
 @opcode(b"R", b"\x81", cost=_INSTANCE_BYTES)
@@ -374,11 +304,6 @@ def build(machine: PickleMachine) -> None:
 @opcode(b"\x97")
 def next_buffer(machine: PickleMachine) -> None:
     raise machine.broken("it needs buffers that are not in the file")
-
-
-@opcode(b"\x98")
-def readonly_buffer(machine: PickleMachine) -> None:
-    machine.top()
 
 
 def call(machine: PickleMachine, function: object, args: object) -> object:

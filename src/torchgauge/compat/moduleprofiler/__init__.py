@@ -8,10 +8,6 @@ from torchgauge.compat.moduleprofiler.profiler import ModuleProfiler
 from torchgauge.compat.moduleprofiler.utils import ops_to_flops, realtime_factor
 
 __all__ = [
-    "ModuleProfiler",
-    "get_default_io_size_map",
-    "get_default_ops_map",
-    "ops_to_flops",
-    "own_count",
+    "ModuleProfiler", "get_default_io_size_map", "get_default_ops_map", "ops_to_flops", "own_count",
     "realtime_factor",
-]
+]  # fmt: skip

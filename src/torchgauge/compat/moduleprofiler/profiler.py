@@ -252,8 +252,7 @@ class ModuleProfiler:
                         times[name].append(taken.inclusive_s * 1e3)
         order, about = ("mean", "max", "min", "std", "median"), machine()
         return _specs(
-            module,
-            lambda name: {"inference_time_ms": times[name]} | summarise(times[name][drop_first:], order) | about,
+            module, lambda name: {"inference_time_ms": times[name]} | summarise(times[name][drop_first:], order) | about
         )
 
     def estimate_total_inference_time(

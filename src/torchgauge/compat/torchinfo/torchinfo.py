@@ -21,6 +21,7 @@ from torchgauge.compat.torchinfo.layer_info import LayerInfo
 from torchgauge.compat.torchinfo.model_statistics import ModelStatistics
 from torchgauge.errors import TorchgaugeError
 from torchgauge.nested import leaves
+from torchgauge.registry import grouped
 from torchgauge.source.candidate import make_tensor
 
 
@@ -144,9 +145,7 @@ class LayerCalls(Observer):
 
     def begin(self, root: nn.Module) -> None:
         places = structure(root)
-        self._places: dict[int, list[LayerInfo]] = {}
-        for place in places:
-            self._places.setdefault(place.layer_id, []).append(place)
+        self._places = grouped((place.layer_id, place) for place in places)
         # A script module is opaque: its inner calls are not seen.
         self.layers = [place for place in places if isinstance(place.module, torch.jit.ScriptModule)]
         # The running modules: row, and place in the structure.

@@ -10,13 +10,6 @@ from torchgauge.compat.torchstat.stat_tree import StatNode, StatTree
 from torchgauge.compat.torchstat.statistics import ModelStat, stat
 
 __all__ = [
-    "ModelHook",
-    "ModelStat",
-    "StatNode",
-    "StatTree",
-    "compute_flops",
-    "compute_madd",
-    "compute_memory",
-    "report_format",
-    "stat",
-]
+    "ModelHook", "ModelStat", "StatNode", "StatTree", "compute_flops", "compute_madd", "compute_memory",
+    "report_format", "stat",
+]  # fmt: skip

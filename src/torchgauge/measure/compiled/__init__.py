@@ -5,11 +5,5 @@ from torchgauge.measure.compiled.run import compile_model, require_code
 from torchgauge.measure.compiled.timing import CompiledRuns, with_times
 
 __all__ = [
-    "CompiledRuns",
-    "Options",
-    "compile_model",
-    "is_compiled",
-    "require_code",
-    "root_options",
-    "with_times",
-]
+    "CompiledRuns", "Options", "compile_model", "is_compiled", "require_code", "root_options", "with_times",
+]  # fmt: skip

@@ -182,11 +182,7 @@ class Interface:
 
     def prompt(self, point: Point, dtype: torch.dtype) -> dict[str, object]:
         """The first call: the whole prompt, or its prefix where there is one."""
-        given: dict[str, object] = {self.tokens: self.ids(point.batch, point.prefix or point.tokens)}
-        if "use_cache" in self.names or "kwargs" in self.names:
-            given["use_cache"] = True
-        if point.last_logits and "logits_to_keep" in self.names:
-            given["logits_to_keep"] = 1
+        given = self._given(self.ids(point.batch, point.prefix or point.tokens), last_logits=point.last_logits)
         if self.is_encoder_decoder and self.main == "input_ids":
             given["input_ids"] = self.ids(point.batch, point.encoder_tokens)
         elif self.is_encoder_decoder and self.main in MAKERS:
@@ -212,13 +208,17 @@ class Interface:
 
     def step(self, ids: torch.Tensor, fed: dict[str, object], encoded: Any, *, last_logits: bool) -> dict[str, object]:
         """A call with more tokens after those in the cache."""
-        given = {self.tokens: ids, **fed}
+        given = {**fed, **self._given(ids, last_logits=last_logits)}
+        if encoded is not None and "encoder_outputs" in self.names:
+            given["encoder_outputs"] = encoded
+        return given
+
+    def _given(self, ids: torch.Tensor, *, last_logits: bool) -> dict[str, object]:
+        given: dict[str, object] = {self.tokens: ids}
         if "use_cache" in self.names or "kwargs" in self.names:
             given["use_cache"] = True
         if last_logits and "logits_to_keep" in self.names:
             given["logits_to_keep"] = 1
-        if encoded is not None and "encoder_outputs" in self.names:
-            given["encoder_outputs"] = encoded
         return given
 
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from torchgauge.report.budgets.rendering import (
-    budget_lines,
-    render_annotations,
-    render_json,
-    render_junit,
-    render_text,
-)
+from torchgauge.report.budgets.rendering import budget_lines, render_annotations, render_json, render_junit, render_text
 from torchgauge.report.budgets.verdicts import (
     KEYS,
     PEAKS,

@@ -230,11 +230,7 @@ def _amounts(view: View, key: str) -> Mapping[str, float]:
 
 
 # The storages of a training step that each total adds up.
-_OF_STEP = {
-    "saved_activation_bytes": "saved",
-    "gradient_bytes": "gradients",
-    "optimizer_bytes": "optimizer_state",
-}
+_OF_STEP = {"saved_activation_bytes": "saved", "gradient_bytes": "gradients", "optimizer_bytes": "optimizer_state"}
 # Which parameters and buffers each total counts; it adds up their elements or bytes.
 _HELD: dict[str, Callable[[bool, bool], bool]] = {
     "params": lambda is_buffer, trainable: not is_buffer,

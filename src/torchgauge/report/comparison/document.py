@@ -1,4 +1,4 @@
-"""A comparison as JSON, CSV and DataFrame; rendered in any format, and saved."""
+"""A comparison as JSON, CSV, DataFrame and page; rendered in any format, and saved."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import UsageError
 from torchgauge.facts import Row
+from torchgauge.facts.figures import MODULES, Use, numbers_in
 from torchgauge.report.comparison.data import Compared
-from torchgauge.report.comparison.sections import comparison_sections
+from torchgauge.report.comparison.sections import (
+    circumstance_section,
+    comparison_sections,
+    figure_section,
+    structure_sections,
+    weight_sections,
+)
 from torchgauge.report.comparison.structure import FIGURES
-from torchgauge.report.escape import json_line
+from torchgauge.report.formats.json import document_pieces
+from torchgauge.report.model import Table
 from torchgauge.report.options import Options
 from torchgauge.report.registry import COMPARISON, OTHERS, find_format
 from torchgauge.report.saving import write_whole
@@ -70,12 +78,7 @@ def comparison_document(compared: Compared) -> dict[str, Any]:
 
 
 def render_json(compared: Compared, options: Options) -> str:
-    members = []
-    for key, value in comparison_document(compared).items():
-        is_rows = isinstance(value, list) and value
-        text = "[\n" + ",\n".join(f"  {json_line(row)}" for row in value) + "\n ]" if is_rows else json_line(value)
-        members.append(f' "{key}": {text}')
-    return "{\n" + ",\n".join(members) + "\n}\n"
+    return "".join(document_pieces(comparison_document(compared).items()))
 
 
 def render_csv(compared: Compared, options: Options) -> str:
@@ -94,6 +97,60 @@ def flat_modules(compared: Compared) -> Iterator[Row]:
         for key in FIGURES:
             flat |= {f"{key}_{label}": value for label, value in zip(labels, row.values(key), strict=True)}
         yield flat
+
+
+def render_page(compared: Compared, options: Options) -> str:
+    """One file that works offline."""
+    from torchgauge.report.page.assemble import assemble
+
+    title = " | ".join(side.name or side.kind for side in compared.sides)
+    return assemble(title, page_payload(compared), ("comparison",))
+
+
+def page_payload(compared: Compared) -> dict[str, object]:
+    from torchgauge.report.page.payload import plain, section_data
+
+    differing = circumstance_section(compared)
+    (figures,) = (block for block in figure_section(compared).blocks if isinstance(block, Table))
+    payload = {
+        "comparison": {
+            "sides": [asdict(side) for side in compared.sides],
+            "differing": None if differing is None else section_data(differing),
+            "figures": [
+                {
+                    "title": figure.quantity.title,
+                    "texts": [figure.quantity.form(reading.value) for reading in figure.readings],
+                    "values": [reading.value for reading in figure.readings],
+                    "origins": [reading.origin for reading in figure.readings],
+                    "intervals": [
+                        reading.interval and [figure.quantity.form(end) for end in reading.interval]
+                        for reading in figure.readings
+                    ],
+                    "changes": [found and {"verdict": found.verdict, "text": found.text} for found in figure.changes],
+                }
+                for figure in compared.figures
+            ],
+            "notes": list(figures.notes),
+        },
+        "compared_structure": [section_data(section) for section in structure_sections(compared)],
+        "compared_modules": _modules(compared),
+        "compared_weights": [section_data(section) for section in weight_sections(compared)] or None,
+    }
+    return {name: plain(part) for name, part in payload.items()}
+
+
+def _modules(compared: Compared) -> dict[str, object]:
+    """The columns in which some module has a figure; all modules, since the reader may look for an unchanged one."""
+    shown = [
+        figure
+        for figure in numbers_in(Use.MODULES_COMPARED, MODULES)
+        if any(value for row in compared.modules[:1] for value in row.values(figure.key))
+    ]
+    keys = [figure.key for figure in shown]
+    # The page itself marks estimates.
+    figures = [{"key": f.key, "label": f.short, "form": f.unit.value, "kind": f.origin} for f in shown]
+    rows = [{**row.members(), "values": [list(row.values(key)) for key in keys]} for row in compared.modules]
+    return {"labels": [side.label for side in compared.sides], "figures": figures, "rows": rows}
 
 
 def render(compared: Compared, format: str = "text", options: Options | None = None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, TensorSpec, View
+from torchgauge.registry import grouped
 from torchgauge.report.model import (
     Block,
     Cell,
@@ -184,10 +185,7 @@ class LayerKind:
 
 def layer_kinds(view: View) -> list[LayerKind]:
     """Sorted by parameters, then by count. Tied parameters count once, in the module that has their first name."""
-    owned: dict[str, list[TensorSpec]] = {}
-    for param in view.capture.params:
-        if not param.is_buffer:
-            owned.setdefault(param.module, []).append(param.spec)
+    owned = grouped((param.module, param.spec) for param in view.capture.params if not param.is_buffer)
     counts: Counter[str] = Counter()
     specs: dict[str, list[TensorSpec]] = {}
     for node in view.tree.walk():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import measurements_of
+from torchgauge.registry import grouped
 from torchgauge.report.model import Block, Fact, Facts, Section, Text, Topic, figures, notes, table, texts
 from torchgauge.report.options import Options
 from torchgauge.units import format_bytes, format_count, format_percent, format_value
@@ -116,7 +117,5 @@ def counter_facts(found: Counters) -> list[Fact]:
 
 def _absent(absent: Mapping[str, str]) -> Iterator[Block]:
     """One sentence for each reason, with everything that is absent for it."""
-    reasons: dict[str, list[str]] = {}
-    for name, reason in absent.items():
-        reasons.setdefault(reason, []).append(plain_name(name))
+    reasons = grouped((reason, plain_name(name)) for name, reason in absent.items())
     yield from (Text(f"no {', '.join(names)}: {reason}", is_remark=True) for reason, names in reasons.items())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchgauge.facts import StoredTensor, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import quantization_of, removable
+from torchgauge.registry import grouped
 from torchgauge.report.bars import narrow
 from torchgauge.report.layout import Heading
 from torchgauge.report.model import (
@@ -71,7 +72,9 @@ _MAX_CHANGED, _MAX_NAMED = 25, 10
 _MAX_MAPS, _MAX_MAP_ROWS, _MAX_MAP_LABEL = 2, 10, 28
 # On a narrower page some columns are left out, so that names stay readable.
 ALL_COLUMNS_MIN_WIDTH = 96
-SIBLINGS = "×: siblings, with their median std, largest |max| and worst int8; 30 dB: the smallest format that keeps it"
+SIBLINGS = (
+    "×: repeated layers in the row: median std, largest |max|, worst int8; 30 dB: smallest format that reaches it"
+)
 FORMATS = ("int8", "fp8_e4m3", "fp8_e5m2", "int4", "nf4")
 
 
@@ -217,7 +220,8 @@ def _hardest(view: View) -> Iterator[Section]:
         spread = format_percent(known.get("outlier_share")), format_value(row["kurtosis"])
         name, smallest = row["name"].removesuffix(".weight"), formats_text([known.get("smallest_30db")])
         rows.append((name, format_shape(row["shape"]), *decibels, *spread, smallest))
-    yield from _section("Hardest to quantize, with one scale", headings, rows)
+    name = "hardest-to-quantize-with-one-scale"
+    yield from _section("Hardest to quantize with one scale per tensor", headings, rows, name=name)
 
 
 def _structures(view: View) -> Iterator[Section]:
@@ -235,12 +239,9 @@ def _structures(view: View) -> Iterator[Section]:
 
 
 def _packings(view: View) -> Iterator[Section]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in view.weights:
-        if row.get("packing"):
-            groups.setdefault(row["packing"]["layout"], []).append(row)
     rows = []
-    for layout, members in groups.items():
+    packed = grouped((row["packing"]["layout"], row) for row in view.weights if row.get("packing"))
+    for layout, members in packed.items():
         used = [row["code_entropy_bits"] for row in members if row["code_entropy_bits"] is not None]
         ends = dict.fromkeys(format_value(end) for end in (min(used), max(used))) if used else {"-": None}
         values = format_count(sum(row["logical_elements"] or 0 for row in members))
@@ -388,11 +389,9 @@ def tied(view: View) -> list[tuple[str, str]]:
 
 
 def _grouped(view: View, key: Callable[[StoredTensor], str]) -> list[Group]:
-    groups: dict[str, list[StoredTensor]] = {}
-    for tensor in view.capture.stored.tensors if view.capture.stored else ():
-        groups.setdefault(key(tensor), []).append(tensor)
+    tensors = view.capture.stored.tensors if view.capture.stored else ()
     found, whole = [], view.totals.stored_bytes or 0
-    for name, members in groups.items():
+    for name, members in grouped((key(tensor), tensor) for tensor in tensors).items():
         unique = [tensor for tensor in members if tensor.shared_with is None]
         nbytes, elements = sum(tensor.nbytes for tensor in unique), sum(tensor.spec.numel for tensor in unique)
         found.append(Group(name, len(members), elements, nbytes, share_of(nbytes, whole)))

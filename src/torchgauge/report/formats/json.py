@@ -4,7 +4,7 @@ and its rows as JSON lines."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from torchgauge.errors import UsageError
@@ -19,12 +19,15 @@ _ROWS_AT_ONCE = 256
 
 @renderer("json", suffix=".json", contents="[everything](json.md); can be loaded again", scans=(".json",))
 def render_document(view: View, options: Options) -> Iterator[str]:
-    """Yield the document in pieces, so that the rows of a million tensors are never all held at once."""
+    return document_pieces((key, compute()) for key, compute in view.members().items())
+
+
+def document_pieces(members: Iterable[tuple[str, object]]) -> Iterator[str]:
+    """A document in pieces, so that the rows of a million tensors are never all held at once."""
     separator = "{"
-    for key, compute in view.members().items():
+    for key, value in members:
         yield f"{separator}\n {json.dumps(key)}: "
         separator = ","
-        value = compute()
         if not isinstance(value, Iterator) and not (isinstance(value, list) and value):
             yield json_line(value)
             continue

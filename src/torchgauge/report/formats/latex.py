@@ -15,23 +15,8 @@ from math import ceil
 from torchgauge.facts import View
 from torchgauge.report.content import sections_of
 from torchgauge.report.content.summary import model_kind
-from torchgauge.report.layout import Heading, shorten
-from torchgauge.report.model import (
-    Block,
-    Cell,
-    Chart,
-    Code,
-    Course,
-    Facts,
-    Listing,
-    Scatter,
-    Section,
-    Table,
-    Text,
-    Topic,
-    figures,
-    texts,
-)
+from torchgauge.report.layout import shorten
+from torchgauge.report.model import Block, Chart, Code, Course, Facts, Listing, Scatter, Section, Table, Text, Topic
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
 from torchgauge.units import format_exact, visible
@@ -53,7 +38,7 @@ _WIDE = {"×": 0.8, "→": 1.3, "≈": 0.8, "−": 0.8, "…": 1.6, "<": 0.6, ">
 _SHORTEST_NAME = 8
 # Where a long word may be broken; a number may not.
 _JOINTS = r"(?<=[^\W\d][_.:/])(?=\w)|(?<=[_.:/])(?=[^\W\d])"
-_FACTS = (Heading("Figure", is_figure=False), Heading("Value"), Heading("Remark", is_figure=False))
+
 _PREAMBLE = """\
 % Made by torchgauge {version}. In the preamble: \\usepackage{{booktabs}}
 % In the text: \\input{{this file}}"""
@@ -119,7 +104,7 @@ def block_text(block: Block, title: str, label: str) -> str:
                 [escape_latex(name), escape_latex(value), paragraph(note, _LINE - taken)] for name, value, note in cut
             ]
             columns = f"lrp{{{1 - taken / _LINE:.2f}\\linewidth}}"
-            return _environment(Table("", _FACTS, ()), body, f"{title}.", label, columns)
+            return _environment(block.as_table(), body, f"{title}.", label, columns)
         case Text():
             return f"{title}: {escape_latex(block.text)}"
         case Listing():
@@ -132,8 +117,7 @@ def block_text(block: Block, title: str, label: str) -> str:
         case Code():
             return "\n".join(rf"\noindent\texttt{{{escape_latex(line)}}}\par" for line in block.text.split("\n"))
         case Chart():
-            bars = tuple((Cell(name=name), Cell(text)) for name, _, text in block.bars)
-            return _listing(Table("", (*texts(""), *figures("")), bars), f"{title}.", label)
+            return _listing(block.as_table(), f"{title}.", label)
         case Course() | Scatter():
             # Drawn in characters that TeX has no letters for; a table next to them has the figures.
             return ""

@@ -14,7 +14,7 @@ from torchgauge.facts import View
 from torchgauge.report.bars import course_rows, scatter
 from torchgauge.report.content import sections_of
 from torchgauge.report.content.summary import model_names
-from torchgauge.report.layout import Heading, shorten
+from torchgauge.report.layout import shorten
 from torchgauge.report.model import (
     Block,
     Cell,
@@ -27,7 +27,6 @@ from torchgauge.report.model import (
     Section,
     Table,
     Text,
-    figures,
     texts,
 )
 from torchgauge.report.options import Detail, Options
@@ -43,7 +42,6 @@ _OPENING = re.compile(r"^(\s*\d*)([-+=.)])")
 _ENDS_CODE = re.compile(r"[`|\\]|^\s|\s$")
 # Characters of a line drawn over time, and of a plot.
 _PLOT_WIDTH = 60
-_FACTS = (Heading("Figure", is_figure=False), Heading("Value"), Heading("Remark", is_figure=False))
 
 
 @renderer("markdown", suffix=".md", contents="tables for a README or a pull request", scans=(".md",))
@@ -94,9 +92,8 @@ def block_lines(block: Block) -> list[str]:
     match block:
         case Table():
             return _table_lines(block)
-        case Facts():
-            rows = tuple((Cell(name), Cell(value), Cell(note)) for name, value, note in block.rows)
-            return _table_lines(Table("", _FACTS, rows))
+        case Facts() | Chart():
+            return _table_lines(block.as_table())
         case Text():
             return [_line(block.text)]
         case Listing():
@@ -112,9 +109,7 @@ def block_lines(block: Block) -> list[str]:
             return lines[:-1] if lines[-1] == "" else lines
         case Code():
             return _fenced(block.text)
-        case Chart():
-            bars = tuple((Cell(name=label), Cell(text)) for label, _, text in block.bars)
-            return _table_lines(Table("", (*texts(""), *figures("")), bars))
+
         case Course():
             drawn = course_rows(block, _PLOT_WIDTH)
             rows = tuple((Cell(label), Cell(name=line), Cell(text)) for label, line, text in drawn)

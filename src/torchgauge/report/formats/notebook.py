@@ -33,11 +33,11 @@ def write_sections(sections: Iterable[Section], width: int) -> str:
     for section in sections:
         if section.title and section.topic is not Topic.SUMMARY:
             pieces.append(f"<div><b>{html_text(section.title)}</b></div>")
-        pieces += [piece for block in section.blocks for piece in blockhtml_text(block)]
+        pieces += [piece for block in section.blocks for piece in block_html(block)]
     return "\n".join(pieces)
 
 
-def blockhtml_text(block: Block) -> Iterator[str]:
+def block_html(block: Block) -> Iterator[str]:
     match block:
         case Table():
             if block.headings and block.rows:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from torchgauge.facts import FREE, Capture, InputRecord, Node, OpRecord, TensorSpec, View, tensor_specs
+from torchgauge.facts import FREE, Capture, Node, OpRecord, TensorSpec, View, tensor_specs
 from torchgauge.facts.module import NUMBERED
+from torchgauge.registry import grouped
 from torchgauge.report.folding import run_name
 
 _UNCALLED = ("ModuleList", "ModuleDict")
@@ -297,11 +298,7 @@ class _Tracing:
         self.step_of = {op.index: step for step, op in enumerate(flow.steps)}
         self.behind: dict[int, _Origin] = {}
         # The inputs that anything reads; those with the same readers are one tensor.
-        tensors: dict[tuple[tuple[int, int], ...], list[InputRecord]] = {}
-        for record in capture.inputs:
-            if record.readers:
-                tensors.setdefault(record.readers, []).append(record)
-        self.tensors = list(tensors.values())
+        self.tensors = list(grouped((given.readers, given) for given in capture.inputs if given.readers).values())
         self.given = {reader: n for n, names in enumerate(self.tensors) for reader in names[0].readers or ()}
         self.readers: list[list[int]] = [[] for _ in self.tensors]
         self.results = capture.run.results

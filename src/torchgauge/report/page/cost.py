@@ -9,9 +9,10 @@ from math import floor, log2
 from typing import Any
 
 from torchgauge.advise import Machine
-from torchgauge.facts import COUNTED, Node, OpRecord, Sums, View
+from torchgauge.facts import COUNTED, OpRecord, Sums, View
 from torchgauge.facts.figures import Members
 from torchgauge.hardware import Roof
+from torchgauge.registry import grouped
 from torchgauge.report.content.ops import Slice, by_category, by_phase, layer_kinds
 from torchgauge.report.options import Options, format_shapes
 from torchgauge.report.page.payload import part
@@ -25,9 +26,7 @@ def distribution(view: View, options: Options) -> dict[str, object] | None:
     if not view.capture.has_code:
         counts = view.architecture.layer_counts
         return {"resembles": [{"name": kind, "count": count} for kind, count in counts.items()]} if counts else None
-    nodes: dict[str, list[Node]] = {}
-    for node in view.tree.walk():
-        nodes.setdefault(node.record.type, []).append(node)
+    nodes = grouped((node.record.type, node) for node in view.tree.walk())
     params = {layer.kind: layer.params for layer in layer_kinds(view)}
     measured, energy = view.capture.measured, view.capture.energy
     times = measured.modules if measured else {}

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from torchgauge.facts import View
 from torchgauge.facts.measurements import energy_of, measurements_of
+from torchgauge.registry import grouped
 from torchgauge.report.content.ops import coverage_section, unused_modules
 from torchgauge.report.content.summary import real_run_text, run_text
 from torchgauge.report.content.system import plain_name
@@ -29,9 +30,7 @@ def method(view: View, options: Options) -> dict[str, object]:
     nodes = unused_modules(view)
     rows = [{"path": node.path, "params": node.record.params} for node in nodes[:_MAX_UNUSED]]
     # Figures that are absent for the same reason, together.
-    names: dict[str, list[str]] = {}
-    for row in _absent(view):
-        names.setdefault(row["reason"], []).append(row["name"])
+    names = grouped((row["reason"], row["name"]) for row in _absent(view))
     inputs = [
         {
             "name": entry.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -80,12 +80,9 @@ def section_data(section: Section, *, has_plots: bool = True) -> dict[str, objec
     return {"title": section.title, "blocks": blocks}
 
 
-# Enough for the ends of a range: only a tooltip shows them, with three digits.
-_SIGNIFICANT_DIGITS = 5
-
-
-def shortened(values: Iterable[object]) -> list[object]:
-    return [float(f"{value:.{_SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value for value in values]
+def shortened(value: object, digits: int) -> object:
+    """A page with thousands of rows must stay small, and a picture needs few significant digits."""
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def columns(length: int, values: Mapping[str, Sequence[object]]) -> dict[str, object]:

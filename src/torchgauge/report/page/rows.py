@@ -28,7 +28,7 @@ def modules(view: View, options: Options) -> dict[str, object]:
         "name": [name for name, _ in places],
         "parent": [parent for _, parent in places],
         **{figure.key: [value_of(row, figure) for row in rows] for figure in shown_in(Use.MODULE_PAGE, MODULES)},
-        **{key: shortened(row[key] for row in rows) for key in range_keys(MODULES)},
+        **{key: [shortened(row[key], _RANGE_DIGITS) for row in rows] for key in range_keys(MODULES)},
         "aliases": [", ".join(row.aliases) or None for row in rows],
         "tied_to": [tied.get(row.path) for row in rows],
         "input_shapes": [format_shapes(row.input_shapes) if row.input_shapes else None for row in rows],
@@ -38,6 +38,7 @@ def modules(view: View, options: Options) -> dict[str, object]:
 
 
 SHOWN_SHAPES = 3  # of one op; the others are counted
+_RANGE_DIGITS = 5  # of the ends of a range: only a tooltip shows them, with three digits
 
 
 @part("ops")
@@ -56,7 +57,7 @@ def ops(view: View, options: Options) -> dict[str, object] | None:
         len(rows),
         {
             **{figure.key: [value_of(row, figure) for row in rows] for figure in shown_in(Use.OP_PAGE, OPS)},
-            **{key: shortened(row[key] for row in rows) for key in range_keys(OPS)},
+            **{key: [shortened(row[key], _RANGE_DIGITS) for row in rows] for key in range_keys(OPS)},
             "input_shapes": [shapes_text(row.input_shapes) for row in rows],
             "output_shapes": [shapes_text(row.output_shapes) for row in rows],
             **modules,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from torchgauge.facts import Row, View
 from torchgauge.facts.figures import Members
 from torchgauge.facts.weights import quantization_of, value_figures
 from torchgauge.report.content.weights import FORMATS, by_dtype, by_role, kinds_section, value_facts
 from torchgauge.report.options import Options
-from torchgauge.report.page.payload import columns, part, section_data
+from torchgauge.report.page.payload import columns, part, section_data, shortened
 from torchgauge.report.weight_statistics import advice, layer_grids, places, sqnr_db, summary_of
 from torchgauge.units import format_shape
 
@@ -25,8 +26,7 @@ _AS_THEY_ARE = (
 )  # fmt: skip
 _MAX_PLACES, _MAX_OUTLIERS, _MAX_ADVICE = 40, 60, 40
 _MAX_DISTRIBUTIONS = 4_000
-# A figure needs no more digits for a picture; a page with thousands of tensors must stay small.
-_SIGNIFICANT_DIGITS = 4
+_short = partial(shortened, digits=4)
 
 
 @part("weights")
@@ -81,10 +81,6 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[object]]:
     found["int8_db"] = [_short(sqnr_db(row, "int8")) for row in rows]
     found["removable"] = [_short(((row.get("pruning") or {}).get("magnitude") or {}).get("0.01")) for row in rows]
     return found
-
-
-def _short(value: object) -> object:
-    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value
 
 
 def _histogram(row: Members) -> tuple[object, ...] | None:

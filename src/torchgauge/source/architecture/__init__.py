@@ -17,16 +17,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
-    "RULES",
-    "Evidence",
-    "describe_run",
-    "describe_shapes",
-    "family",
-    "family_rule",
-    "find_blocks",
-    "hyperparameters",
-    "stated_hyperparameters",
-]
+    "RULES", "Evidence", "describe_run", "describe_shapes", "family", "family_rule", "find_blocks",
+    "hyperparameters", "stated_hyperparameters",
+]  # fmt: skip
 
 
 @collector_paused()
@@ -37,10 +30,7 @@ def describe_shapes(shapes: Shapes) -> ArchitectureRecord:
 
 
 def describe_run(
-    modules: Iterable[ModuleRecord],
-    params: Iterable[ParamRecord],
-    ops: Iterable[OpRecord],
-    stated: Mapping[str, Any],
+    modules: Iterable[ModuleRecord], params: Iterable[ParamRecord], ops: Iterable[OpRecord], stated: Mapping[str, Any]
 ) -> ArchitectureRecord:
     """The architecture of a model that was run; its layers are counted by class."""
     records, calls = list(modules), list(ops)

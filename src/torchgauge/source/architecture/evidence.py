@@ -10,15 +10,7 @@ from typing import Any
 
 from torchgauge.facts import OpRecord
 from torchgauge.registry import Registry
-from torchgauge.source.architecture.layers import (
-    RECURRENT,
-    Blocks,
-    Layer,
-    Shapes,
-    find_blocks,
-    layers_of,
-    of_kind,
-)
+from torchgauge.source.architecture.layers import RECURRENT, Blocks, Layer, Shapes, find_blocks, layers_of, of_kind
 
 _DIGITS_AS_0 = str.maketrans("123456789", "0" * 9)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -117,11 +118,7 @@ def _kind(name: str, tensors: dict[str, Shape], weight: Shape, is_among_experts:
 
 def layer_kinds(layers: list[Layer]) -> dict[str, int]:
     """How many there are of each kind, the most common first; tensors that resemble no layer are left out."""
-    counts: dict[str, int] = {}
-    for layer in layers:
-        if layer.kind:
-            counts[layer.kind] = counts.get(layer.kind, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+    return dict(Counter(layer.kind for layer in layers if layer.kind).most_common())
 
 
 def of_kind(layers: list[Layer], *kinds: str) -> Iterator[Layer]:

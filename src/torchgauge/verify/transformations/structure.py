@@ -17,6 +17,7 @@ from torchgauge.advise.rules.padding import PADDING
 from torchgauge.advise.rules.pooling import pools_by_row
 from torchgauge.advise.rules.tensor_cores import PAD, PADDED_LINEAR
 from torchgauge.facts import FREE
+from torchgauge.registry import grouped
 from torchgauge.verify.code import literal
 from torchgauge.verify.registry import Applied, NotApplicableError, Place, Trial, transformation
 
@@ -227,9 +228,7 @@ def rows_first(trial: Trial) -> Applied:
 
 def _whole_modules(trial: Trial) -> Groups:
     """The modules that compute nothing else, with their places; only these can be replaced."""
-    groups: Groups = {}
-    for place in trial.places:
-        groups.setdefault(str(place["module"] or ""), []).append(place)
+    groups = grouped((str(place["module"] or ""), place) for place in trial.places)
     forward = [op for op in trial.capture.ops if op.phase == "forward" and op.status != FREE]
     found: Groups = {}
     for path, places in groups.items():

@@ -36,15 +36,7 @@ def tally_doubles(
 
 @entry
 def tally_integers(
-    numbers: I64,
-    signed: bool,
-    shift: int,
-    table: U32,
-    touched: U32,
-    state: F64,
-    special: I64,
-    scratch: F64,
-    codes: U32,
+    numbers: I64, signed: bool, shift: int, table: U32, touched: U32, state: F64, special: I64, scratch: F64, codes: U32
 ) -> None:
     """Count by the integer grid of `symbols`; unsigned numbers are passed as their bit patterns."""
     for start in range(0, numbers.size, BLOCK):

@@ -15,14 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchgauge.weights.kernels.jit import compiled, compiled_sums, entry
-from torchgauge.weights.number_formats import (
-    FORMATS,
-    GROUP_SIZE,
-    NF4,
-    Float8Format,
-    IntegerFormat,
-    max_normal_exponent,
-)
+from torchgauge.weights.number_formats import FORMATS, GROUP_SIZE, NF4, Float8Format, IntegerFormat, max_normal_exponent
 from torchgauge.weights.passes import QuantizationErrors, no_errors
 
 Values = NDArray[Any]

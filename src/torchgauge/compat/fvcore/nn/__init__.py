@@ -6,12 +6,6 @@ from torchgauge.compat.fvcore.nn.parameter_count import parameter_count, paramet
 from torchgauge.compat.fvcore.nn.print_model_statistics import flop_count_str, flop_count_table
 
 __all__ = [
-    "ActivationCountAnalysis",
-    "FlopCountAnalysis",
-    "activation_count",
-    "flop_count",
-    "flop_count_str",
-    "flop_count_table",
-    "parameter_count",
-    "parameter_count_table",
-]
+    "ActivationCountAnalysis", "FlopCountAnalysis", "activation_count", "flop_count", "flop_count_str",
+    "flop_count_table", "parameter_count", "parameter_count_table",
+]  # fmt: skip

@@ -12,13 +12,7 @@ from torch import nn
 from torchgauge.compat.fvcore.nn.activation_count import ActivationCountAnalysis
 from torchgauge.compat.fvcore.nn.flop_count import FlopCountAnalysis
 from torchgauge.compat.fvcore.nn.jit_analysis import JitModelAnalysis
-from torchgauge.compat.fvcore.nn.parameter_count import (
-    members,
-    parameter_count,
-    parameter_shapes,
-    pipe_table,
-    scaled,
-)
+from torchgauge.compat.fvcore.nn.parameter_count import members, parameter_count, parameter_shapes, pipe_table, scaled
 from torchgauge.facts import enclosing_paths
 
 Numbers = dict[str, dict[str, Any]]
