@@ -153,17 +153,16 @@ _MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}
 @rule("device-transfer", family="devices")
 def device_transfer(evidence: Evidence) -> Iterator[Advice]:
     """A copy to another kind of device than the model's."""
-    for op in evidence.flow.named("aten::_to_copy"):
-        to = _other_device(evidence, op)
-        if to is None:
-            continue
+    copies = evidence.flow.named("aten::_to_copy")
+    found = [(op, to) for op in copies if (to := _other_device(evidence, op)) is not None]
+    for op, to in found:
         yield Advice(
             rule="device-transfer",
             where=Where(op.module, (op.index,)),
             evidence={"op": op.op, "device": to, "bytes": moved(op)},
             recommendation="keep the tensor on the model's device: a transfer in forward makes the device wait",
             change=None,
-            expected_gain=_waiting(evidence, op),
+            expected_gain=_waiting(evidence, op) if evidence.on is None else _waiting_on_gpu(evidence, len(found)),
             risk="the work that the host does with the tensor moves to the device",
             confidence="high",
         )
