@@ -11,6 +11,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.loops import (
+    LEAST_AT_ONCE,
     LEAST_STEPS,
     RECURRENT_LAYERS,
     Loop,
@@ -25,6 +26,7 @@ from torchgauge.advise.rules.loops import (
     part,
     product_loops,
     reached,
+    saved_at_once,
     with_body,
 )
 from torchgauge.facts import OpRecord
@@ -83,12 +85,13 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             loop = Loop(loop.products, tuple(op for op in loop.body if op.index not in covered))
             covered |= {op.index for op in loop.body}
             share, fewer = evidence.share(loop.body), 1 - 1 / loop.rounds
+            how = f"one call of these ops in place of {loop.rounds}, which reads their weights once"
             again = (1 - share.calls) * _read_again(evidence, loop.body)
-            gain = share.gain(
-                fewer * (0.7 * share.calls + 0.5 * again),
-                fewer * min(2 * share.calls + again, 1.0),
-                f"one call of these ops in place of {loop.rounds}, which reads their weights once",
-            )
+            low, high = 0.7 * share.calls + 0.5 * again, min(2 * share.calls + again, 1.0)
+            saved = None if evidence.is_cuda else saved_at_once(evidence, loop.body, loop)
+            if saved is not None:
+                low, high = LEAST_AT_ONCE * saved / fewer, min(saved / fewer / LEAST_AT_ONCE, 1.0)
+            gain = share.gain(fewer * low, fewer * high, how)
             yield replace(loop_advice(evidence, "loop-over-steps", loop, words, gain), risk=_NOT_FED_BACK)
 
 
