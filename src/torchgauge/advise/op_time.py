@@ -203,7 +203,7 @@ def fresh_memory(ops: Iterable[OpRecord]) -> tuple[dict[int, float], dict[int, f
     made = [(op, (op.signature.activation_bytes, *workspace(op))) for op in ops]
     large = {op.index: sum(each for each in blocks if each >= _NEVER_KEPT) for op, blocks in made}
     always = {index: nbytes * _FRESH_S_PER_BYTE for index, nbytes in large.items() if nbytes}
-    largest = max((each for _, blocks in made for each in blocks if each < _NEVER_KEPT), default=0)
+    largest = max((blocks[0] for _, blocks in made if blocks[0] < _NEVER_KEPT), default=0)
     most_unused, heap, top = 2 * max(largest, _LEAST_KEPT), 0, 0
     given = max(made[0][0].live_bytes - made[0][1][0], 0) if made else 0  # the inputs, which live between runs
     perhaps: dict[int, float] = {}

@@ -26,7 +26,7 @@ REFERENCE = Pace(
     bytes_per_s={1 << 17: 45e9, 1 << 19: 60e9, 1 << 21: 74e9, 1 << 23: 74e9, 1 << 25: 22e9},
 )  # fmt: skip
 # Of the rate of a large product that kernels of a category reach; what is not listed is bound by memory.
-_REACHED = {"matmul": 0.89, "attention": 0.63, "recurrent": 0.6}
+_REACHED = {"matmul": 0.89, "attention": 0.63, "recurrent": 0.88}
 # A product reaches half of that with so many terms in a sum, rows and columns: its kernel computes blocks, and loads
 # and stores each once. 248 products of 1 to 20,000 matrices; the factors are independent of each other.
 _HALF_DEPTH, _HALF_ROWS, _HALF_COLUMNS = 10.0, 8.0, 12.0
@@ -82,10 +82,8 @@ _WITHOUT_VECTORS = {
     "scatter_add", "bernoulli", "native_dropout", "rand", "rand_like", "uniform", "randn", "randn_like", "normal",
     "exponential", "mish", "log_sigmoid_forward",
 }  # fmt: skip
-# The variance of a whole tensor, which torch computes in a loop written for it (0.9 for 5 shapes), and a weight norm by
-# any other dimension than the first, whose norms are of elements that lie apart (2.9). One by the first takes 0.2 in
-# the caches; in a model its weight comes from memory.
-_NS_WHOLE_VARIANCE, _NS_WEIGHT_NORM_ACROSS = 1.05, 3.3
+# The variance of a whole tensor, which torch computes in a loop written for it (0.9 for 5 shapes).
+_NS_WHOLE_VARIANCE = 1.05
 # Functions of complex numbers call the C library for each (50 to 86 for exp).
 _FUNCTIONS, _NS_OF_COMPLEX = {"exp", "log", "sin", "cos", "tanh", "pow", "sqrt", "rsqrt", "reciprocal"}, 50.0
 # A batch norm that computes its statistics, in two loops without vector code (2.6 for a weight of 512 × 4,608).
@@ -102,7 +100,7 @@ _NS_PER_ROW = {"elementwise": 6.0, "copy": 3.5, "reduction": 7.0, "softmax": 12.
 _NS_PER_ROW_OF = {
     "max": 25.0, "min": 25.0, "argmax": 25.0, "argmin": 25.0, "amax": 25.0, "amin": 25.0, "native_layer_norm": 75.0,
     "var": 100.0, "std": 100.0, "var_mean": 100.0, "logsumexp": 30.0, "index_add": 12.0, "scatter_add": 12.0,
-    "index_put": 12.0, "any": 50.0, "all": 50.0,
+    "index_put": 12.0, "any": 50.0, "all": 50.0, "_weight_norm_interface": 16.0,
 }  # fmt: skip
 # A softmax of fewer elements than a vector holds calls the C library for each; one over another dimension than the
 # last goes through memory in steps.
@@ -386,6 +384,8 @@ def _rows(op: OpRecord, name: str) -> float:
         return each * signature.inputs[-1].numel / max(signature.inputs[-1].shape[-1:] or (1,))
     if op.category in ("softmax", "normalization"):
         return each * first.numel / max(first.shape[-1:] or (1,))
+    if name == "_weight_norm_interface":  # by the first dimension a row is all of a norm's elements
+        return 0.0 if _joined_dim(op, first) == 0 else each * first.numel / first.shape[-1]
     inner = _inner_run(signature.inputs, made)
     return 0.0 if inner >= made.numel else each * made.numel / inner
 
@@ -436,8 +436,6 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
         return _NS_OF_COMPLEX
     if name in ("var", "std") and inputs and outputs and outputs[0].numel == 1:
         return _NS_WHOLE_VARIANCE
-    if name == "_weight_norm_interface" and _joined_dim(op, inputs[0]) and len(inputs[0].shape) > 2:
-        return _NS_WEIGHT_NORM_ACROSS
     special = _by_dimension(op, name)
     if special is not None:
         return special

@@ -29,7 +29,7 @@ RECURRENT_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU",
 # 35 % slower when it was done at once, one of 8 frames, where they took 27 %, got 11 % slower.
 _LEAST_CALL_SHARE = 0.3
 # Of what is predicted to be saved where rounds are done at once, what is at least; the inverse is the most.
-LEAST_AT_ONCE = 0.85
+LEAST_AT_ONCE = 0.75
 # A layer is a gate if its input is this many times smaller than what it was pooled from.
 _GATE_RATIO = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
@@ -316,11 +316,17 @@ def _by_tensor(evidence: Evidence, ops: Sequence[OpRecord], read: Reading) -> It
 
 def with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
     """What runs between the first and the last about as often as the products. The next layer of a stack runs the same
-    lines in another loop, before or after this one; the next layer of a Sequential runs in every round."""
+    lines in another loop, before or after this one; the next layer of a Sequential runs in every round. A loop around
+    this one runs it again: there its line does as many products as a round has."""
     begin, end = products[0].index, products[-1].index
     own = {path for op in products for path in _path_and_parents(op.module)}
     kinds = {outline(path) for path in own}
-    near = [op for op in evidence.forward if begin - _MOST_BETWEEN <= op.index <= end + _MOST_BETWEEN]
+    same = evidence.same_calls(products[0])
+    before, behind = [at for at in same if at < begin], [at for at in same if at > end]
+    left = -(len(same) - len(before) - len(behind)) % len(products)  # of the last round, behind its product
+    first = max(begin - _MOST_BETWEEN, before[-1 - left] + 1 if len(before) > left else 0)
+    last = min(end + _MOST_BETWEEN, behind[left] - 1 if len(behind) > left else end + _MOST_BETWEEN)
+    near = [op for op in evidence.forward if first <= op.index <= last]
     inside = {op.module for op in near if begin <= op.index <= end}
     others = {
         module
@@ -561,8 +567,10 @@ def _of_all_rounds(op: OpRecord, rounds: int, *, is_shared: bool) -> OpRecord:
     held = weights if op.weights and is_shared else 0
 
     def grown(spec: TensorSpec) -> TensorSpec:
-        shape = (rounds * spec.shape[0], *spec.shape[1:]) if has_more_rows and spec.shape else (rounds, *spec.shape)
-        return replace(spec, shape=shape, stride=None)
+        if has_more_rows and spec.shape:
+            return replace(spec, shape=(rounds * spec.shape[0], *spec.shape[1:]))
+        stride = None if spec.stride is None else (spec.numel, *spec.stride)
+        return replace(spec, shape=(rounds, *spec.shape), stride=stride)
 
     inputs = [
         spec if source is None and is_shared and op.weights else grown(spec)
