@@ -647,3 +647,33 @@ def test_a_gelu_written_out_gains_little_where_tanh_alone_is_faster_than_the_fus
         gains += [each.expected_gain.high for each in found if each.rule == "gelu-by-hand" and each.expected_gain]
     assert len(gains) == 2
     assert gains[1] < gains[0]
+
+
+def test_memory_that_a_convolution_takes_for_itself_is_given_back_behind_it() -> None:
+    """Weights of 9 MiB, made in each run and copied once more: too much to keep at the end of the heap."""
+
+    class Scales(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterList(torch.ones(512, 512, 3, 3) for _ in range(2))
+
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            for weight in self.weights:
+                h = nn.functional.conv2d(h, 2 * weight, padding=1)
+            return h
+
+    evidence = seen(Scales(), inputs=(torch.zeros(8, 512, 24, 24),))
+    _, second = [op.index for op in evidence.forward if op.op == "aten::mul"]
+
+    assert fresh_memory(evidence.forward)[1][second] > 1e-3
+    assert evidence.times.fresh_share([second]) > 0.5
+
+
+def test_fresh_memory_of_the_other_ops_lowers_the_share_of_work_whose_result_is_kept() -> None:
+    evidence = seen(NET, 64, 64)
+    first, *others = [op.index for op in evidence.flow.steps]
+    kept = replace(evidence.times, fresh_s={}).saved_range([first], keeps_results=True)
+    fresh = replace(evidence.times, fresh_s=dict.fromkeys(others, 1e-3)).saved_range([first], keeps_results=True)
+
+    assert fresh[0] < 0.5 * kept[0]
+    assert fresh[1] <= kept[1] * 1.5

@@ -376,6 +376,8 @@ def _rows(op: OpRecord, name: str) -> float:
     each = _NS_PER_ROW_OF.get(name) or _NS_PER_ROW.get(op.category)
     if each is None or not made.numel:
         return 0.0
+    if name == "_weight_norm_interface":  # by the first dimension a row is all of a norm's elements
+        return 0.0 if _joined_dim(op, first) == 0 else each * first.numel / first.shape[-1]
     if name == "linalg_vector_norm" and not _is_over_last(op):
         return _NS_PER_NORM_ACROSS * made.numel
     if op.category == "reduction":  # over other dimensions than the last, whole rows are added up
@@ -384,8 +386,6 @@ def _rows(op: OpRecord, name: str) -> float:
         return each * signature.inputs[-1].numel / max(signature.inputs[-1].shape[-1:] or (1,))
     if op.category in ("softmax", "normalization"):
         return each * first.numel / max(first.shape[-1:] or (1,))
-    if name == "_weight_norm_interface":  # by the first dimension a row is all of a norm's elements
-        return 0.0 if _joined_dim(op, first) == 0 else each * first.numel / first.shape[-1]
     inner = _inner_run(signature.inputs, made)
     return 0.0 if inner >= made.numel else each * made.numel / inner
 
