@@ -211,14 +211,14 @@ def fresh_memory(ops: Iterable[OpRecord]) -> tuple[dict[int, float], dict[int, f
         perhaps = {}
         for op, blocks in made:
             live = op.live_bytes - given
-            if top - (live - blocks[0]) > most_unused:
-                heap = top = live - blocks[0]
             most = live + sum(each for each in blocks[1:] if each < _NEVER_KEPT)
             # Pages of a workspace may serve the results behind it, or not: both may need new ones.
             grown = max(live - heap, 0) + max(most - max(top, live), 0)
             if blocks[0] < _NEVER_KEPT and grown:
                 perhaps[op.index] = grown * _FRESH_S_PER_BYTE
             heap, top = max(heap, live), max(top, most)
+            if top - live > most_unused:
+                heap = top = live
         heap, top = (0, 0) if heap > most_unused else (heap, top)
     return always, perhaps
 

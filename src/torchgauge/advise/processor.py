@@ -173,7 +173,7 @@ def op_seconds(op: OpRecord, flops_per_s: float, pace: Pace | None, threads: int
         return call_s + _convolution(op, flops_per_s, pace, threads)
     signature = op.signature
     nbytes = signature.cost.bytes_read + signature.cost.bytes_written
-    passes = nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
+    passes = pass_seconds(pace, nbytes)
     functions = _functions(op, pace, threads)
     if op.category == "matmul" and signature.inputs:
         return call_s + max(_product(op, flops_per_s, pace), functions)
@@ -187,7 +187,7 @@ def op_seconds(op: OpRecord, flops_per_s: float, pace: Pace | None, threads: int
 def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> float:
     signature, cost = op.signature, op.signature.cost
     nbytes, per_group = cost.bytes_read + cost.bytes_written, _group(op)
-    passes = nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
+    passes = pass_seconds(pace, nbytes)
     if len(signature.inputs) < 2 or not signature.outputs:
         return max(cost.flops / (flops_per_s * _REACHED_CONVOLUTION), passes)
     if per_group is not None:
@@ -207,13 +207,13 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
         blocks = (1 + _HALF_DEPTH / depth) * (1 + _HALF_ROWS / outside) * (1 + _HALF_COLUMNS / pixels)
         patches = 2 * depth * pixels * image.itemsize  # written and read
         product_s = cost.flops * blocks / (flops_per_s * _REACHED["matmul"])
-        return product_s + patches / (_IN_A_MODEL * pass_rate(pace, patches))
+        return product_s + pass_seconds(pace, patches)
     computed = max(-(-outside // _CHANNELS) * _CHANNELS, _LEAST_OUTPUTS) / outside
     reached = _REACHED_TRANSPOSED if is_transposed else _REACHED_CONVOLUTION
     reached /= (1 + _HALF_WIDTH / max(made.shape[-1], 1)) * (1 + _HALF_TERMS / (inside * prod(weight.shape[2:])))
     copied = _IMAGE_PASSES * image.nbytes + _RESULT_PASSES * made.nbytes
     weights = weight.numel * _NS_PER_WEIGHT * 1e-9 * _speed("", pace) / max(threads, 1)
-    return cost.flops * computed / (flops_per_s * reached) + copied / (_IN_A_MODEL * pass_rate(pace, copied)) + weights
+    return cost.flops * computed / (flops_per_s * reached) + pass_seconds(pace, copied) + weights
 
 
 def is_pointwise(op: OpRecord) -> bool:
@@ -318,6 +318,11 @@ def attention_seconds(
     per_query = keys * per_score + keys % _WIDEST_VECTOR * _NS_PER_ODD_SCORE * plain + _NS_PER_QUERY * calls
     work = rows * queries * per_query + blocks * _NS_PER_BLOCK * calls + copied * _NS_TURNED_COPY * plain
     return _PRODUCTS_IN_BLOCKS * products_s + work * 1e-9 / min(max(threads, 1), max(blocks, 1))
+
+
+def pass_seconds(pace: Pace, nbytes: float) -> float:
+    """Of reading and writing so many bytes in a model."""
+    return nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
 
 
 def pass_rate(pace: Pace, nbytes: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torchgauge.advise.evidence import Evidence
-from torchgauge.advise.processor import REFERENCE, pass_rate
+from torchgauge.advise.processor import REFERENCE, pass_seconds
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
@@ -114,7 +114,7 @@ def _joined(evidence: Evidence, ops: list[OpRecord], read: TensorSpec) -> Gain:
     if joined_s is None or not before_s:
         return share.gain(0.4 * fewer, fewer, how, fewer_calls=fewer)
     pace = (evidence.peaks.pace if evidence.peaks else None) or REFERENCE
-    reading_s = (len(ops) - 1) * read.nbytes / pass_rate(pace, read.nbytes)
+    reading_s = (len(ops) - 1) * pass_seconds(pace, read.nbytes)
     saved = max(0.0, 1 - joined_s / before_s)
     return share.gain(0.7 * saved, min(saved + reading_s / before_s, fewer), how)
 
