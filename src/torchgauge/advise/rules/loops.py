@@ -28,7 +28,7 @@ RECURRENT_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU",
 # Of the time of a loop's ops, what their calls must take. A loop of 64 rounds over 10 MB each, where they took 4 %, got
 # 35 % slower when it was done at once, one of 8 frames, where they took 27 %, got 11 % slower.
 _LEAST_CALL_SHARE = 0.3
-# Of what is predicted to be saved where rounds are done at once, what is at least; the inverse is the most. How the code
+# Of what is predicted to be saved where rounds are done at once, what is at least; the inverse is the most. How code
 # joins the rounds is not known: tensors may have to be stacked, and parts of the result are strided.
 LEAST_AT_ONCE = 0.65
 # A layer is a gate if its input is this many times smaller than what it was pooled from.
