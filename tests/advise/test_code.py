@@ -218,6 +218,8 @@ def test_the_code_of_places_counts_each_edit_once() -> None:
     assert "# covers 1 of 2 places" in shown(merged_changes([one, one, None]))
     assert "# covers 2 of 3 places" in shown(merged_changes([one, other, one, None]))
     assert "# covers 1 of 3 places" in shown(merged_changes([named, named, None, None]))
+    left = merged_changes([one, one, None], ["blocks.3"])
+    assert "# covers 1 of 2 places; the others, such as blocks.3, are changed in their source" in shown(left)
 
 
 def shown(change: Patch | SourceEdit | None) -> str:

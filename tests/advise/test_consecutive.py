@@ -13,6 +13,7 @@ from tests.advise.fault_classes import Does, x
 from tests.advise.pasting import check_code
 from tests.advise.planted import gain_of, said, seen
 from torchgauge.advise import Advice
+from torchgauge.report.content.advice import place_text
 
 
 def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
@@ -369,3 +370,21 @@ def test_a_bilinear_layer_takes_the_time_of_the_product_inside() -> None:
         next(each.times.seconds[op.index] for op in each.forward if op.cost.macs) for each in (evidence, plain)
     )
     assert bilinear_s > plain_s / 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "place"),
+    [
+        (["net.0", "net.1"], "net.0 + 1 and 2 more, model.py:7"),
+        (["net.0", "head"], "net.0 + head and 2 more, model.py:7"),
+        (["net.0", "net.1", "net.2", "net.3"], "net.0 + 1 + 2 others and 2 more, model.py:7"),
+        (["net.0", ""], "net.0 and 2 more, model.py:7"),
+    ],
+)
+def test_layers_that_are_joined_are_named_together(layers: list[str], place: str) -> None:
+    row: Any = {
+        "where": {"weight": None, "module": "net.0", "source": "model.py:7"},
+        "evidence": {"count": 3, "layers": layers},
+    }
+
+    assert place_text(row) == place

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, ids, x
-from tests.advise.planted import said, seen
+from tests.advise.planted import gain_of, said, seen
 from tests.advise.test_words import lines_before_code
 from torchgauge.advise import Advice
 
@@ -239,3 +239,38 @@ def test_parts_of_different_sizes_do_not_fit_one_batched_product(is_regular: boo
 
     found = said(seen(OneEach(), inputs=(x(8, 12, 32),)))
     assert any("torch.bmm" in advice.recommendation for advice in found) is is_regular
+
+
+def team(self: Any, seen: Tensor) -> Tensor:
+    """Agents with a network each, over the steps of a game."""
+    out = []
+    for step in seen:
+        made = [torch.relu(agent(step[:, at])) for at, agent in enumerate(self.agents)]
+        out.append(torch.stack(made, 1))
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 12])
+def test_a_loop_that_another_loop_runs_is_counted_in_each_of_its_steps(steps: int) -> None:
+    agents = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
+    evidence = seen(Does(team, agents=agents), inputs=(x(steps, 4, 8, 16),))
+    [found] = [advice for advice in said(evidence) if advice.rule == "parallel-linears"]
+    layers = {op.index for op in evidence.forward if op.op == "aten::addmm"}
+
+    assert len(layers) == 8 * steps
+    assert layers <= (gain_of(found).touched or frozenset())
+
+
+def test_products_that_get_more_rows_gain_more_than_those_that_become_more() -> None:
+    """A loop over samples of a few rows: with one weight a product of all rows, with one for each many products."""
+
+    def in_turn(self: Any, h: Tensor) -> Tensor:
+        return torch.stack([self.layers[at % len(self.layers)](each) for at, each in enumerate(h)])
+
+    gains = []
+    for layers, rule in ((1, "loop-over-samples"), (12, "parallel-linears")):
+        model = Does(in_turn, layers=nn.ModuleList(nn.Linear(64, 96) for _ in range(layers)))
+        [found] = advised(model, x(12, 2, 64), rule=rule)
+        gains.append(gain_of(found))
+
+    assert gains[0].low > gains[1].low

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.planted import said, seen
+from tests.advise.planted import gain_of, said, seen
+from torchgauge.advise import advise
 
 
 def rules_of(model: nn.Module, *inputs: Tensor) -> set[str]:
@@ -87,3 +88,23 @@ def test_narrow_heads_of_one_map_are_one_layer() -> None:
     assert "narrow-heads" not in rules_of(Does(joined, body=body, heads=nn.Conv2d(32, 4, 1)), given)
     assert "narrow-heads" not in rules_of(Does(in_turn, body=body, **heads(1)), given)
     assert "narrow-heads" not in rules_of(Does(grasping, body=body, **heads(16)), given)
+
+
+def by_columns(self: Any, h: Tensor) -> tuple[Tensor, ...]:
+    place = h @ self.place
+    angle = h @ self.angle
+    width = h @ self.width
+    return place, angle, width
+
+
+def test_wide_products_gain_less_by_being_joined_than_narrow_ones() -> None:
+    """Those of many columns fill the blocks of their kernel already: what is left is that each reads the tensor."""
+    parts = []
+    for columns in (4, 128):
+        weights = {name: nn.Parameter(x(2048, columns)) for name in ("place", "angle", "width")}
+        evidence = seen(Does(by_columns, **weights), inputs=(x(1500, 2048),))
+        (found,) = [advice for advice in advise(evidence, all_advice=True) if advice.rule == "narrow-heads"]
+        parts.append(gain_of(found))
+
+    assert parts[0].low > 3 * parts[1].low
+    assert parts[1].high < 0.3

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from tests.advise.planted import seen
 from torchgauge.advise.op_time import predicted_times
-from torchgauge.advise.processor import attention_seconds
+from torchgauge.advise.processor import attention_seconds, workspace
 
 
 class Applied(nn.Module):
@@ -172,3 +172,77 @@ class Lengths(nn.Module):
 class Adds(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return a + b
+
+
+def test_the_variance_of_a_whole_tensor_takes_less_than_that_of_its_rows() -> None:
+    whole, rows = (seconds(lambda h, dim=dim: h.std(dim), image(300, 900)) for dim in (None, -1))
+
+    assert 4 * whole < rows
+
+
+def test_a_scale_by_channel_of_an_image_in_channels_last_order_takes_no_longer() -> None:
+    """torch goes through the image in its order; a second image in another order is the one that lies apart."""
+    last = image(2, 24, 90, 90).to(memory_format=torch.channels_last)
+    plain = seconds(torch.mul, image(1, 24, 1, 1), image(2, 24, 90, 90))
+
+    assert seconds(torch.mul, image(1, 24, 1, 1), last) < 1.2 * plain
+    assert seconds(torch.mul, last, last.clone()) < 2 * plain
+    assert seconds(torch.mul, last, image(2, 24, 90, 90)) > 3 * plain
+
+
+def test_a_product_of_few_columns_is_slow_where_they_lie_apart() -> None:
+    by_rows = seconds(torch.mm, image(900, 400), image(400, 6))
+
+    assert by_rows > 1.5 * seconds(torch.mm, image(900, 400), image(6, 400).t())
+    assert by_rows > seconds(torch.mm, image(900, 400), image(400, 16))
+
+
+def test_tensors_that_are_turned_take_longer_to_join() -> None:
+    turned = [image(30, 70, 90).transpose(1, 2) for _ in range(4)]
+    plain = [tensor.contiguous() for tensor in turned]
+
+    for join in (torch.cat, torch.stack):
+        assert seconds(lambda *parts, join=join: join(parts, 1), *turned) > 3 * seconds(
+            lambda *parts, join=join: join(parts, 1), *plain
+        )
+
+
+@pytest.mark.parametrize("function", [torch.isnan, lambda h: (h > 0).any(), lambda h: (h > 0).all()])
+def test_tests_of_each_element_take_longer_than_a_pass(function: Callable[[Tensor], Tensor]) -> None:
+    assert seconds(function, image(400, 500)) > 1.5 * seconds(torch.neg, image(400, 500))
+
+
+def test_small_systems_reach_less_of_the_rate_than_large_ones() -> None:
+    rates = []
+    for count, size in ((64, 12), (1, 256)):
+        given = (image(count, size, size), image(count, size, 8))
+        ops = seen(Applied(torch.linalg.solve), inputs=given).forward
+        rates.append(sum(op.cost.flops for op in ops) / seconds(torch.linalg.solve, *given))
+
+    assert 3 * rates[0] < rates[1]
+
+
+def test_a_call_that_splits_a_tensor_takes_longer_for_more_parts() -> None:
+    few, many = (seconds(lambda h, parts=parts: h.chunk(parts, 1), image(8, 120)) for parts in (2, 40))
+
+    assert many > 4 * few
+
+
+def test_a_weight_norm_by_the_last_of_few_columns_is_slow() -> None:
+    first, last = (
+        seconds(lambda v, g, dim=dim: torch._weight_norm(v, g, dim), image(96, 200, 5), torch.ones(shape))
+        for dim, shape in ((0, (96, 1, 1)), (2, (1, 1, 5)))
+    )
+
+    assert last > 2 * first
+
+
+def test_the_workspace_of_a_convolution_is_what_onednn_copies() -> None:
+    def blocks(layer: nn.Module, *shape: int) -> list[int]:
+        [conv] = [op for op in seen(layer, inputs=(image(*shape),)).forward if op.category == "convolution"]
+        return [nbytes // 4 for nbytes in workspace(conv)]
+
+    assert blocks(nn.Conv2d(32, 8, 3), 4, 32, 34, 34) == [4 * 32 * 34**2, 8 * 32 * 9, 4 * 8 * 32**2]
+    assert blocks(nn.Conv2d(3, 8, 3), 4, 3, 66, 66)[0] == 0  # read as it is
+    assert blocks(nn.Conv2d(32, 8, 1), 4, 32, 34, 34) == []  # a product
+    assert blocks(nn.Conv2d(4, 8, 3), 1, 4, 18, 18) == [4 * 9 * 16**2]  # patches

@@ -125,8 +125,8 @@ class SourceEdit:
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def merged_changes(found: Sequence[Patch | SourceEdit | None]) -> Patch | SourceEdit | None:
-    """The code of several places: of the kind that covers more of them."""
+def merged_changes(found: Sequence[Patch | SourceEdit | None], left: Sequence[str] = ()) -> Patch | SourceEdit | None:
+    """The code of several places: of the kind that covers more of them. `left`: the modules of those without code."""
     patches = [code for code in found if isinstance(code, Patch)]
     edits = [code for code in found if isinstance(code, SourceEdit)]
     # Several places may have one edit, and a patch without rows changes the model as a whole.
@@ -135,6 +135,8 @@ def merged_changes(found: Sequence[Patch | SourceEdit | None]) -> Patch | Source
     is_for_all = len(patches) >= len(edits) and any(not patch.rows for patch in patches)
     is_partial = bool(others) and not is_for_all
     note = f"# covers {covered} of {covered + others} places" if is_partial else ""
+    if note and left and left[0]:
+        note += f"; the others, such as {left[0]}, are changed in their source"
     if len(patches) >= len(edits):
         groups: dict[tuple[str, str, tuple[str, ...]], Patch] = {}
         for patch in patches:

@@ -427,6 +427,17 @@ class Evidence:
             found.setdefault((op.source, op.op, op.module), []).append(op.index)
         return found
 
+    def same_calls(self, op: OpRecord) -> Sequence[int]:
+        """The indices of the ops of its kind that its line of code makes, in any module."""
+        return self._by_line[op.source, op.op]
+
+    @cached_property
+    def _by_line(self) -> Mapping[tuple[str | None, str], list[int]]:
+        found: dict[tuple[str | None, str], list[int]] = {}
+        for op in self.forward:
+            found.setdefault((op.source, op.op), []).append(op.index)
+        return found
+
     def without_calls(self, ops: Iterable[OpRecord], names: Sequence[str]) -> SourceEdit | None:
         """The model's code without the calls that these ops come from; None unless each is found, in one file."""
         found = [self.call_of(op, names) for op in ops]

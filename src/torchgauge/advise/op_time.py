@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, hypot, log, sqrt
 
-from torchgauge.advise.processor import DISPATCH_S, VIEW_S, call_pace, extra_seconds, op_seconds
+from torchgauge.advise.processor import DISPATCH_S, VIEW_S, call_pace, extra_seconds, op_seconds, workspace
 from torchgauge.facts import FREE, OpRecord
 from torchgauge.hardware import Peaks, Roof
 
@@ -20,7 +20,7 @@ _CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
 # The time of some ops relative to that of others is predicted to within this factor on a processor, and on a GPU with
 # the processor that launches its kernels. Chosen so that ranges hold about 80 % of the changes measured so far, with a
 # median width below a factor of three (docs/advice-gains.md).
-UNSURE, UNSURE_ON_GPU = 1.7, 2.05
+UNSURE, UNSURE_ON_GPU = 1.65, 2.05
 # On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
 # them. Near the median of 166 changes (docs/advice-gains.md).
 SAVED_PER_REMOVED = 1.25
@@ -165,8 +165,8 @@ class OpTimes:
         """The least and the most that it may be, with memory that is kept between runs and with fresh memory, which a
         change that keeps the results needs as well."""
         shares = [self.saved(ops)]
-        if self.fresh_s and not keeps_results:
-            fresh = sum([self.fresh_s.get(index, 0.0) for index in ops])
+        if self.fresh_s:
+            fresh = 0.0 if keeps_results else sum([self.fresh_s.get(index, 0.0) for index in ops])
             shares.append((shares[0] * self.total + fresh) / (self.total + sum(self.fresh_s.values())))
         return self._range(shares)
 
@@ -198,23 +198,28 @@ def combined(one: tuple[float, float], other: tuple[float, float]) -> tuple[floa
 
 def fresh_memory(ops: Iterable[OpRecord]) -> tuple[dict[int, float], dict[int, float]]:
     """By the index of the op, the seconds for pages that no earlier run has left in the process: those of large
-    results, which every run pays for, and those by which the heap may grow again after glibc has given its unused end
-    back."""
-    made = [(op, op.signature.activation_bytes) for op in ops]
-    always = {op.index: nbytes * _FRESH_S_PER_BYTE for op, nbytes in made if nbytes >= _NEVER_KEPT}
-    largest = max((nbytes for _, nbytes in made if nbytes < _NEVER_KEPT), default=0)
-    most_unused, heap = 2 * max(largest, _LEAST_KEPT), 0
-    given = max(made[0][0].live_bytes - made[0][1], 0) if made else 0  # the inputs, which live between runs
+    blocks, which every run pays for, and those by which the heap may grow again after glibc has given its unused end
+    back. What a convolution takes for itself is free again behind it."""
+    made = [(op, (op.signature.activation_bytes, *workspace(op))) for op in ops]
+    large = {op.index: sum(each for each in blocks if each >= _NEVER_KEPT) for op, blocks in made}
+    always = {index: nbytes * _FRESH_S_PER_BYTE for index, nbytes in large.items() if nbytes}
+    largest = max((blocks[0] for _, blocks in made if blocks[0] < _NEVER_KEPT), default=0)
+    most_unused, heap, top = 2 * max(largest, _LEAST_KEPT), 0, 0
+    given = max(made[0][0].live_bytes - made[0][1][0], 0) if made else 0  # the inputs, which live between runs
     perhaps: dict[int, float] = {}
     for _ in range(2):  # the second run finds what the first has left
         perhaps = {}
-        for op, _ in made:
+        for op, blocks in made:
             live = op.live_bytes - given
-            if op.index not in always and live > heap:
-                perhaps[op.index] = (live - heap) * _FRESH_S_PER_BYTE
-            if live > heap or heap - live > most_unused:
-                heap = live
-        heap = 0 if heap > most_unused else heap
+            most = live + sum(each for each in blocks[1:] if each < _NEVER_KEPT)
+            # Pages of a workspace may serve the results behind it, or not: both may need new ones.
+            grown = max(live - heap, 0) + max(most - max(top, live), 0)
+            if blocks[0] < _NEVER_KEPT and grown:
+                perhaps[op.index] = grown * _FRESH_S_PER_BYTE
+            heap, top = max(heap, live), max(top, most)
+            if top - live > most_unused:
+                heap = top = live
+        heap, top = (0, 0) if heap > most_unused else (heap, top)
     return always, perhaps
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import log, log2, prod
+from math import log, log2, prod, sqrt
 
 from torchgauge.facts import FREE, OpRecord, TensorSpec, contiguous_stride
 from torchgauge.hardware import Pace
@@ -17,8 +17,9 @@ from torchgauge.hardware import Pace
 # What eager PyTorch takes on the host for an op that does next to nothing, and for a view. Measured with torch 2.13 on
 # an EPYC 9374F and an EPYC of 2 shared cores: 2 to 6 µs and 0.7 to 2 µs through nn.Module.
 DISPATCH_S, VIEW_S = 4e-6, 1.2e-6
-# A part of a tensor comes from Python's brackets, which torch takes apart first (2.6 µs for `x[:, :, 3:9]`).
-_PART_S, _PARTS = 2.2e-6, ("aten::slice", "aten::select")
+# A part of a tensor comes from Python's brackets, which torch takes apart first (2.6 µs for `x[:, :, 3:9]`). A call
+# that splits a tensor makes a view for each part.
+_PART_S, _PARTS, _SPLIT_S = 2.2e-6, ("aten::slice", "aten::select"), 0.7e-6
 # The processor that all figures below are of: one core of an EPYC with AVX2, in a virtual machine. Those of another are
 # scaled by what `hardware.Pace` has of it; without a calibration it is assumed, with its caches as they are here.
 REFERENCE = Pace(
@@ -26,13 +27,18 @@ REFERENCE = Pace(
     bytes_per_s={1 << 17: 45e9, 1 << 19: 60e9, 1 << 21: 74e9, 1 << 23: 74e9, 1 << 25: 22e9},
 )  # fmt: skip
 # Of the rate of a large product that kernels of a category reach; what is not listed is bound by memory.
-_REACHED = {"matmul": 0.89, "attention": 0.63, "recurrent": 0.6}
+_REACHED = {"matmul": 0.89, "attention": 0.63, "recurrent": 0.88}
 # A product reaches half of that with so many terms in a sum, rows and columns: its kernel computes blocks, and loads
 # and stores each once. 248 products of 1 to 20,000 matrices; the factors are independent of each other.
 _HALF_DEPTH, _HALF_ROWS, _HALF_COLUMNS = 10.0, 8.0, 12.0
 # Of matrices with fewer multiplications than the first figure torch computes each element in a loop; others take so
 # many seconds each. Of the rate of a pass, what the reading of matrices reaches.
 _LEAST_MACS, _MATRIX_S, _MATRIX_PASS = 400, 0.15e-6, 0.4
+# A second matrix of fewer columns that lies row by row gets no vector code: nanoseconds for each element of the first
+# (1.05 to 1.6 for 2 to 10 columns, 0.25 to 0.6 where the second is turned).
+_FEW_COLUMNS, _NS_FEW_COLUMNS = 12, 1.45
+# LAPACK's factorizations and solutions reach half of the rate with matrices of so many rows and columns (12 to 200).
+_HALF_FACTORED = 250.0
 # Convolutions in groups of so many channels reach as much; with fewer than the second figure the kernel is that of
 # depthwise convolutions.
 _FULL_GROUP, _LEAST_GROUP, _REACHED_DEPTHWISE = 24, 8, 0.3
@@ -44,6 +50,7 @@ _MOST_TAPS, _REACHED_PLAIN = 14, 0.03
 # order and the result back (passes over each), and the weights. 256 convolutions of one to three dimensions.
 _REACHED_CONVOLUTION, _REACHED_TRANSPOSED, _CHANNELS, _LEAST_OUTPUTS = 0.85, 0.51, 8, 14
 _HALF_WIDTH, _HALF_TERMS, _IMAGE_PASSES, _RESULT_PASSES, _NS_PER_WEIGHT = 1.9, 10.0, 2.6, 2.0, 0.43
+_READ_IN_PLACE = 3
 # Convolutions of 1 × 1 without stride are products, for which nothing is copied.
 _REACHED_POINTWISE, _HALF_INPUTS, _HALF_OUTPUTS, _HALF_PIXELS = 0.9, 8.0, 3.5, 13.0
 # Nanoseconds per element on one core, for what is computed element by element and not bound by memory: by op and by
@@ -53,11 +60,12 @@ _NS_PER_ELEMENT = {
     "gelu": 1.1, "softplus": 3.3, "elu": 2.5, "celu": 2.5, "mish": 7.4, "log_sigmoid_forward": 3.2, "glu": 1.6,
     "expm1": 2.2, "log1p": 1.6, "log2": 8.0, "log10": 8.0, "tan": 2.8, "asin": 2.3, "acos": 2.4, "atan": 3.0,
     "atan2": 3.1, "sinh": 3.0, "cosh": 2.8, "erfinv": 2.3, "sqrt": 0.6, "remainder": 1.7, "fmod": 1.5,
-    "native_batch_norm": 0.37, "var": 7.0, "std": 7.0, "var_mean": 7.0,
+    "native_batch_norm": 0.37, "var": 7.0, "std": 7.0, "var_mean": 7.0, "any": 0.6, "all": 0.6, "isnan": 0.75,
+    "isinf": 0.85,
     "native_layer_norm": 0.5, "native_group_norm": 0.5, "_fused_rms_norm": 0.5, "linalg_vector_norm": 0.13,
     "max": 1.1, "min": 1.1, "argmax": 1.3, "argmin": 1.3, "logsumexp": 3.0,
     "tril": 0.7, "triu": 0.7, "cumsum": 1.0, "where": 1.0, "masked_fill": 1.7, "constant_pad_nd": 0.4, "roll": 0.9,
-    "_weight_norm_interface": 0.8, "reflection_pad1d": 1.2, "replication_pad1d": 1.7, "reflection_pad2d": 0.3,
+    "_weight_norm_interface": 0.5, "reflection_pad1d": 1.2, "replication_pad1d": 1.7, "reflection_pad2d": 0.3,
     "replication_pad2d": 0.3, "reflection_pad3d": 0.4, "replication_pad3d": 0.4, "upsample_bicubic2d": 10.0,
     "index": 1.2, "gather": 3.0, "scatter": 1.2, "embedding": 0.2, "topk": 8.0, "_euclidean_dist": 1.7,
     "index_add": 0.8, "scatter_add": 0.8, "index_put": 0.8,
@@ -69,11 +77,14 @@ _NS_BY_CATEGORY = {"softmax": 1.25, "resize": 2.5}
 # code, as that of its GELU. And kernels without vector code.
 _OF_MKL = {"tanh", "exp", "log", "sin", "cos", "erf", "tan", "asin", "acos", "atan", "sinh", "cosh", "expm1", "log1p"}
 _WITHOUT_VECTORS = {
-    "_weight_norm_interface", "pow", "var", "std", "var_mean", "tril", "triu", "cumsum", "where", "masked_fill",
+    "_weight_norm_interface", "pow", "any", "all", "isnan", "isinf", "var", "std", "var_mean", "tril", "triu",
+    "cumsum", "where", "masked_fill",
     "index", "gather", "scatter", "topk", "_euclidean_dist", "max", "min", "argmax", "argmin", "index_add",
     "scatter_add", "bernoulli", "native_dropout", "rand", "rand_like", "uniform", "randn", "randn_like", "normal",
     "exponential", "mish", "log_sigmoid_forward",
 }  # fmt: skip
+# The variance of a whole tensor, which torch computes in a loop written for it (0.9 for 5 shapes).
+_NS_WHOLE_VARIANCE = 1.05
 # Functions of complex numbers call the C library for each (50 to 86 for exp).
 _FUNCTIONS, _NS_OF_COMPLEX = {"exp", "log", "sin", "cos", "tanh", "pow", "sqrt", "rsqrt", "reciprocal"}, 50.0
 # A batch norm that computes its statistics, in two loops without vector code (2.6 for a weight of 512 × 4,608).
@@ -90,7 +101,7 @@ _NS_PER_ROW = {"elementwise": 6.0, "copy": 3.5, "reduction": 7.0, "softmax": 12.
 _NS_PER_ROW_OF = {
     "max": 25.0, "min": 25.0, "argmax": 25.0, "argmin": 25.0, "amax": 25.0, "amin": 25.0, "native_layer_norm": 75.0,
     "var": 100.0, "std": 100.0, "var_mean": 100.0, "logsumexp": 30.0, "index_add": 12.0, "scatter_add": 12.0,
-    "index_put": 12.0,
+    "index_put": 12.0, "any": 50.0, "all": 50.0, "_weight_norm_interface": 16.0,
 }  # fmt: skip
 # A softmax of fewer elements than a vector holds calls the C library for each; one over another dimension than the
 # last goes through memory in steps.
@@ -124,6 +135,8 @@ _NS_SPARSE, _NS_COORDINATE = 0.3, 45.0
 _EXTRA_S = {"attention": 30e-6, "normalization": 6e-6, "reduction": 3e-6, "allocation": 3e-6, "resize": 5e-6}
 _EXTRA_POINTWISE_S, _EXTRA_CONVOLUTION_S, _EXTRA_DEPTHWISE_S = 10e-6, 46e-6, 130e-6
 _EXTRA_WEIGHT_NORM_S, _EXTRA_LINEAR_S = 15e-6, 3e-6
+# `repeat` expands, unfolds and copies: 8 µs in all for 64 elements.
+_EXTRA_REPEAT_S = 5e-6
 # A recurrent layer of oneDNN: what it sets up at each call, each step, and the weights that it copies into its layout.
 # From LSTMs of 16 to 256 features and 1 to 32 steps: one step of 64 features takes 126 µs, the second layer 65.
 _EXTRA_RECURRENT_S, _STEP_S, _NS_PER_RECURRENT_WEIGHT = 90e-6, 2e-6, 0.8
@@ -155,7 +168,8 @@ def op_seconds(op: OpRecord, flops_per_s: float, pace: Pace | None, threads: int
     pace = pace or REFERENCE
     calls = pace.call_s / REFERENCE.call_s
     if op.status == FREE:
-        return (_PART_S if op.op in _PARTS else VIEW_S) * calls
+        parts = max(len(op.signature.outputs) - 1, 0)
+        return (_PART_S if op.op in _PARTS else VIEW_S + parts * _SPLIT_S) * calls
     call_s = DISPATCH_S * calls + extra_seconds(op, pace)
     working = min(max(op.signature.cost.flops / _FLOP_PER_THREAD, 1.0), max(threads, 1))
     flops_per_s *= working / max(threads, 1)
@@ -163,17 +177,21 @@ def op_seconds(op: OpRecord, flops_per_s: float, pace: Pace | None, threads: int
         return call_s + _convolution(op, flops_per_s, pace, threads)
     signature = op.signature
     nbytes = signature.cost.bytes_read + signature.cost.bytes_written
-    passes = nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
+    passes = pass_seconds(pace, nbytes)
     functions = _functions(op, pace, threads)
     if op.category == "matmul" and signature.inputs:
         return call_s + max(_product(op, flops_per_s, pace), functions)
-    return call_s + max(signature.cost.flops / (flops_per_s * _REACHED.get(op.category, 0.5)), passes, functions)
+    reached = _REACHED.get(op.category, 0.5)
+    if "linalg_" in op.op and op.category == "other" and signature.inputs:
+        size = sqrt(prod(signature.inputs[0].shape[-2:]))
+        reached *= size / (size + _HALF_FACTORED)
+    return call_s + max(signature.cost.flops / (flops_per_s * reached), passes, functions)
 
 
 def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> float:
     signature, cost = op.signature, op.signature.cost
     nbytes, per_group = cost.bytes_read + cost.bytes_written, _group(op)
-    passes = nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
+    passes = pass_seconds(pace, nbytes)
     if len(signature.inputs) < 2 or not signature.outputs:
         return max(cost.flops / (flops_per_s * _REACHED_CONVOLUTION), passes)
     if per_group is not None:
@@ -193,13 +211,13 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
         blocks = (1 + _HALF_DEPTH / depth) * (1 + _HALF_ROWS / outside) * (1 + _HALF_COLUMNS / pixels)
         patches = 2 * depth * pixels * image.itemsize  # written and read
         product_s = cost.flops * blocks / (flops_per_s * _REACHED["matmul"])
-        return product_s + patches / (_IN_A_MODEL * pass_rate(pace, patches))
+        return product_s + pass_seconds(pace, patches)
     computed = max(-(-outside // _CHANNELS) * _CHANNELS, _LEAST_OUTPUTS) / outside
     reached = _REACHED_TRANSPOSED if is_transposed else _REACHED_CONVOLUTION
     reached /= (1 + _HALF_WIDTH / max(made.shape[-1], 1)) * (1 + _HALF_TERMS / (inside * prod(weight.shape[2:])))
     copied = _IMAGE_PASSES * image.nbytes + _RESULT_PASSES * made.nbytes
     weights = weight.numel * _NS_PER_WEIGHT * 1e-9 * _speed("", pace) / max(threads, 1)
-    return cost.flops * computed / (flops_per_s * reached) + copied / (_IN_A_MODEL * pass_rate(pace, copied)) + weights
+    return cost.flops * computed / (flops_per_s * reached) + pass_seconds(pace, copied) + weights
 
 
 def is_pointwise(op: OpRecord) -> bool:
@@ -215,6 +233,18 @@ def _is_in_patches(op: OpRecord) -> bool:
     is_small = image.numel <= _MOST_IN_PATCHES and image.shape[0] == 1 and len(image.shape) in (3, 4)
     kernel = weight.shape[2:] if len(image.shape) == 4 else (1, *weight.shape[2:])
     return is_small and min(kernel) <= _LARGEST_IN_PATCHES and not op.signature.attributes.get("transposed")
+
+
+def workspace(op: OpRecord) -> tuple[int, ...]:
+    """Bytes of the blocks of memory that a convolution takes for itself: image, weights and result in oneDNN's order,
+    or the patches of a small image. An image of few channels is read as it is (`ONEDNN_VERBOSE=1` lists the copies)."""
+    signature = op.signature
+    if op.category != "convolution" or len(signature.inputs) < 2 or not signature.outputs or is_pointwise(op):
+        return ()
+    image, weight, made = signature.inputs[0], signature.inputs[1], signature.outputs[0]
+    if _group(op) is None and _is_in_patches(op):
+        return (prod(weight.shape[1:]) * prod(made.shape[2:]) * image.itemsize,)
+    return (image.nbytes if image.shape[1] > _READ_IN_PLACE else 0, weight.nbytes, made.nbytes)
 
 
 def _product(op: OpRecord, flops_per_s: float, pace: Pace) -> float:
@@ -237,7 +267,10 @@ def _product(op: OpRecord, flops_per_s: float, pace: Pace) -> float:
         return overhead + passes
     depth = each / (rows * columns)
     blocks = (1 + _HALF_DEPTH / max(depth, 1.0)) * (1 + _HALF_ROWS / rows) * (1 + _HALF_COLUMNS / columns)
-    return overhead + max(cost.flops * blocks / (flops_per_s * _REACHED["matmul"]), passes)
+    second = signature.inputs[-1]
+    is_narrow = columns < _FEW_COLUMNS and len(second.shape) > 1 and (second.stride is None or second.stride[-1] == 1)
+    by_element = cost.macs / columns * _NS_FEW_COLUMNS * 1e-9 * pace.std_s / REFERENCE.std_s if is_narrow else 0.0
+    return overhead + max(cost.flops * blocks / (flops_per_s * _REACHED["matmul"]), by_element, passes)
 
 
 def _functions(op: OpRecord, pace: Pace, threads: int) -> float:
@@ -253,7 +286,8 @@ def _functions(op: OpRecord, pace: Pace, threads: int) -> float:
     wide = 2.0 if signature.dtype == "float64" else 1.0
     has_vectors = name not in _WITHOUT_VECTORS and op.category not in ("pooling", "sort", "resize")
     is_complex, has_statistics = (signature.dtype or "").startswith("complex"), signature.attributes.get("training")
-    is_plain = not has_vectors or is_complex or (has_statistics and "batch_norm" in name) or _turned_step(op) > 1
+    is_turned = _turned_step(op) > 1 or (op.category == "copy" and any(_step(spec) > 1 for spec in signature.inputs))
+    is_plain = not has_vectors or is_complex or (has_statistics and "batch_norm" in name) or is_turned
     speed = pace.std_s / REFERENCE.std_s if is_plain else _speed(name, pace)
     rows = _rows(op, name) * pace.call_s / REFERENCE.call_s
     return (elements * _ns_per_element(op, name) * wide * speed + rows) * 1e-9 / sharing
@@ -288,6 +322,11 @@ def attention_seconds(
     per_query = keys * per_score + keys % _WIDEST_VECTOR * _NS_PER_ODD_SCORE * plain + _NS_PER_QUERY * calls
     work = rows * queries * per_query + blocks * _NS_PER_BLOCK * calls + copied * _NS_TURNED_COPY * plain
     return _PRODUCTS_IN_BLOCKS * products_s + work * 1e-9 / min(max(threads, 1), max(blocks, 1))
+
+
+def pass_seconds(pace: Pace, nbytes: float) -> float:
+    """Of reading and writing so many bytes in a model."""
+    return nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
 
 
 def pass_rate(pace: Pace, nbytes: float) -> float:
@@ -328,6 +367,8 @@ def extra_seconds(op: OpRecord, pace: Pace | None = None) -> float:
         return calls * (_EXTRA_IN_PATCHES_S if _is_in_patches(op) else _EXTRA_CONVOLUTION_S)
     if op.op == "aten::_weight_norm_interface":
         return calls * _EXTRA_WEIGHT_NORM_S
+    if op.op == "aten::repeat":
+        return calls * _EXTRA_REPEAT_S
     if op.category == "matmul" and op.weights:
         return calls * _EXTRA_LINEAR_S
     return calls * _EXTRA_S.get(op.category, 0.0)
@@ -344,6 +385,8 @@ def _rows(op: OpRecord, name: str) -> float:
     each = _NS_PER_ROW_OF.get(name) or _NS_PER_ROW.get(op.category)
     if each is None or not made.numel:
         return 0.0
+    if name == "_weight_norm_interface":  # by the first dimension a row is all of a norm's elements
+        return 0.0 if _joined_dim(op, first) == 0 else each * first.numel / first.shape[-1]
     if name == "linalg_vector_norm" and not _is_over_last(op):
         return _NS_PER_NORM_ACROSS * made.numel
     if op.category == "reduction":  # over other dimensions than the last, whole rows are added up
@@ -378,9 +421,12 @@ def _inner_run(inputs: tuple[TensorSpec, ...], made: TensorSpec) -> int:
 
 def _joined_runs(op: OpRecord) -> int:
     """Parts of memory that are copied one by one where tensors are joined."""
-    made, dim = op.signature.outputs[0], op.signature.attributes.get("dim") or 0
-    before = prod(made.shape[: int(dim) % max(len(made.shape), 1)])
-    return before * len(op.signature.inputs)
+    made = op.signature.outputs[0]
+    return prod(made.shape[: _joined_dim(op, made)]) * len(op.signature.inputs)
+
+
+def _joined_dim(op: OpRecord, spec: TensorSpec) -> int:
+    return int(op.signature.attributes.get("dim") or 0) % max(len(spec.shape), 1)
 
 
 def _ns_per_element(op: OpRecord, name: str) -> float:
@@ -397,6 +443,8 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
         return _pooling(op, name)
     if name in _FUNCTIONS and (made or "").startswith("complex"):
         return _NS_OF_COMPLEX
+    if name in ("var", "std") and inputs and outputs and outputs[0].numel == 1:
+        return _NS_WHOLE_VARIANCE
     special = _by_dimension(op, name)
     if special is not None:
         return special
@@ -419,14 +467,22 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
         if step <= 1 or not step * width % _ALIASED_BYTES:
             return 0.0 if step <= 1 else _NS_ALIASED_OPERAND
         return _NS_TURNED_OPERAND if outputs[0].nbytes <= _CACHED_BYTES else _NS_LARGE_TURNED_OPERAND
-    if op.category != "copy" or name in ("cat", "stack"):
+    if op.category != "copy":
         return 0.0
+    if name in ("cat", "stack"):  # the parts that lie otherwise are copied as they would be alone
+        copied = sum(spec.numel * _ns_of_copy(spec) for spec in inputs)
+        return copied / max(outputs[0].numel, 1)
     if first.dtype != made and first.dtype in ("bool", "int64", "int32"):
         return _NS_OF_MASKS if first.dtype == "bool" else _NS_OF_INTEGERS
-    step = _step(first)
+    return _ns_of_copy(first)
+
+
+def _ns_of_copy(spec: TensorSpec) -> float:
+    """Nanoseconds for each element of a tensor that is put in order."""
+    step = _step(spec)
     if step <= 1:
-        return 0.0 if first.stride is None else _NS_STRIDED_COPY
-    return _NS_TURNED_COPY if step * first.itemsize % _ALIASED_BYTES else _NS_ALIASED_COPY
+        return 0.0 if spec.stride is None else _NS_STRIDED_COPY
+    return _NS_TURNED_COPY if step * spec.itemsize % _ALIASED_BYTES else _NS_ALIASED_COPY
 
 
 def _step(spec: TensorSpec) -> int:
@@ -435,10 +491,29 @@ def _step(spec: TensorSpec) -> int:
 
 
 def _turned_step(op: OpRecord) -> int:
-    """The step of an operand of a pointwise op whose innermost elements lie apart while those of another do not; 1
-    where all lie alike."""
-    steps = [_step(spec) for spec in op.signature.inputs if spec.numel > 1] if op.category == "elementwise" else []
-    return max(steps) if steps and min(steps) <= 1 else 1
+    """The step of an operand of a pointwise op whose elements lie apart along the dimension that the kernel goes
+    through first, while those of another do not; 1 where all lie alike."""
+    if op.category != "elementwise" or not op.signature.outputs:
+        return 1
+    rank = len(op.signature.outputs[0].shape)
+    steps = [_steps(spec, rank) for spec in op.signature.inputs if spec.numel > 1]
+    if len(steps) < 2:
+        return 1
+    inner = rank - 1
+    for dim in range(rank - 2, -1, -1):  # torch's TensorIterator: the first operand that has steps along both decides
+        order = next((own[dim] - own[inner] for own in steps if own[dim] and own[inner]), 0)
+        # A dimension along which nothing has a step has one element.
+        if order < 0 or not any(own[inner] for own in steps):
+            inner = dim
+    found = [own[inner] for own in steps if own[inner]]
+    return max(found) if found and min(found) == 1 else 1
+
+
+def _steps(spec: TensorSpec, rank: int) -> list[int]:
+    """By dimension of a result of this rank, the elements from one to the next; 0 where there is one alone."""
+    strides = spec.stride or contiguous_stride(spec.shape)
+    own = [step if size > 1 else 0 for size, step in zip(spec.shape, strides, strict=True)]
+    return [0] * (rank - len(own)) + own
 
 
 def _is_over_last(op: OpRecord) -> bool:

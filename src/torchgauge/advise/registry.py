@@ -201,7 +201,10 @@ def merged(found: Iterable[Advice], source_of: Callable[[int], str | None] = lam
                 first,
                 evidence={**first.evidence, "count": len(group), "places": places},
                 # What is pasted is what the gain is promised for: the code of every place.
-                change=merged_changes(_changes(group, source_of)),
+                change=merged_changes(
+                    _changes(group, source_of),
+                    [advice.where.module or "" for advice in group if advice.change is None],
+                ),
                 expected_gain=_sum(gains, first.expected_gain),
                 confidence=max((advice.confidence for advice in group), key=CONFIDENCES.index),
             )

@@ -56,11 +56,11 @@ _FAST_PATHS = {"aten::_native_multi_head_attention": "num_head", "aten::_transfo
 _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
 # Of the time of attention, by how much less and more a CPU's fused kernel may save than is predicted, and the least
 # that is predicted where advice is given. Scores that leave the second-level cache take longer than their ops are
-# predicted to: seconds for each byte beyond so many. Measured for 630 random shapes (17 to 600 keys, more than 8
-# queries, 6 to 128 features a head, with and without a mask, one thread): 80 % of the savings are in this range; of 395
-# that were predicted from 0.2 on one was a loss, of 56 from 0.15 to 0.2 six were.
+# predicted to: seconds for each byte beyond so many that an op writes. Measured for 630 random shapes (17 to 600 keys,
+# more than 8 queries, 6 to 128 features a head, with and without a mask, one thread): 80 % of the savings are in this
+# range; of 395 that were predicted from 0.2 on one was a loss, of 56 from 0.15 to 0.2 six were.
 _LESS_ON_CPU, _MORE_ON_CPU, _LEAST_SAVED_ON_CPU = 0.16, 0.1, 0.2
-_CACHED_SCORES, _SCORES_S_PER_BYTE = 1 << 20, 0.25e-9
+_CACHED_SCORES, _SCORES_S_PER_BYTE = 1 << 20, 0.09e-9
 _RISK = "attention weights are not returned or kept; pass a mask as attn_mask"
 _RISK_OF_MASK = "with a boolean attn_mask a query whose keys are all masked gives 0"
 _RISK_OF_SUM = "pass what is added to the scores as attn_mask; weights are not returned"
@@ -230,7 +230,9 @@ def _saved_on_cpu(
         whole, products = evidence.share([*copies, *ops]), evidence.share([ops[0], ops[-1]])
         before_s, products_s = (share.value * (1 - share.calls) * evidence.times.total for share in (whole, products))
         if not evidence.op_times:
-            before_s += max(0, softmax.signature.outputs[0].nbytes - _CACHED_SCORES) * _SCORES_S_PER_BYTE
+            # Each op that is not in place writes the scores elsewhere.
+            written = [op.signature.outputs[0].nbytes for op in ops[:-1] if not op.op.endswith("_")]
+            before_s += sum(max(0, nbytes - _CACHED_SCORES) for nbytes in written) * _SCORES_S_PER_BYTE
         sizes, is_masked = _sizes(softmax, ops), _hides(ops) or _adds(ops)
         is_turned = _reads_turned(evidence, ops[0], ops[-1])
         copied = sizes[0] * (sizes[1] + 2 * sizes[2]) * _inner_size(ops[0]) if is_turned else 0

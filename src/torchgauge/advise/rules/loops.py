@@ -6,14 +6,14 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import compress
 
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import FREE, OpRecord
+from torchgauge.facts import FREE, Cost, OpRecord, TensorSpec
 
 # Fewer rounds are as often written out on purpose: query, key and value, two branches.
 _LEAST_ROUNDS, LEAST_STEPS = 4, 8
@@ -33,6 +33,9 @@ _LEAST_CALL_SHARE = 0.3
 _BALANCED_ROWS = 30
 # Weights below this stay in the cache from one round to the next; the least share of a loop's time that reads them.
 _LEAST_UNCACHED, _LEAST_READ_SHARE = 4 << 20, 0.3
+# Of what is predicted to be saved where rounds are done at once, what is at least; the inverse is the most. How code
+# joins the rounds is not known: tensors may have to be stacked, and parts of the result are strided.
+LEAST_AT_ONCE = 0.65
 # A layer is a gate if its input is this many times smaller than what it was pooled from.
 _GATE_RATIO = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
@@ -347,11 +350,17 @@ def _by_tensor(evidence: Evidence, ops: Sequence[OpRecord], read: Reading) -> It
 
 def with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
     """What runs between the first and the last about as often as the products. The next layer of a stack runs the same
-    lines in another loop, before or after this one; the next layer of a Sequential runs in every round."""
+    lines in another loop, before or after this one; the next layer of a Sequential runs in every round. A loop around
+    this one runs it again: there its line does as many products as a round has."""
     begin, end = products[0].index, products[-1].index
     own = {path for op in products for path in _path_and_parents(op.module)}
     kinds = {outline(path) for path in own}
-    near = [op for op in evidence.forward if begin - _MOST_BETWEEN <= op.index <= end + _MOST_BETWEEN]
+    same = evidence.same_calls(products[0])
+    before, behind = [at for at in same if at < begin], [at for at in same if at > end]
+    left = -(len(same) - len(before) - len(behind)) % len(products)  # of the last round, behind its product
+    first = max(begin - _MOST_BETWEEN, before[-1 - left] + 1 if len(before) > left else 0)
+    last = min(end + _MOST_BETWEEN, behind[left] - 1 if len(behind) > left else end + _MOST_BETWEEN)
+    near = [op for op in evidence.forward if first <= op.index <= last]
     inside = {op.module for op in near if begin <= op.index <= end}
     others = {
         module
@@ -559,7 +568,50 @@ def batched(evidence: Evidence, loop: Loop) -> Gain:
     # Where the host launches for a GPU, 0.85 to 1 of what is counted was saved in eight models on an H200.
     if evidence.is_cuda:
         return share.gain(0.85 * fewer * idle, fewer * min(2 * idle, 1.0), how)
+    saved = saved_at_once(evidence, ops, loop)
+    if saved is not None:
+        return share.gain(LEAST_AT_ONCE * saved, min(saved / LEAST_AT_ONCE, fewer), how)
     products = evidence.share(op for op in ops if op.category in TENSOR_CORES)
     again = products.value * products.calls / share.value if share.value else 0.0
-    reads = (1 - idle) * _weights_again(evidence, loop)
-    return share.gain(fewer * (0.7 * idle + 0.5 * reads), fewer * min(idle + max(again, reads), 1.0), how)
+    return share.gain(0.7 * fewer * idle, fewer * min(idle + again, 1.0), how)
+
+
+def saved_at_once(evidence: Evidence, ops: Sequence[OpRecord], loop: Loop) -> float | None:
+    """Of the predicted time of ops of a loop's rounds, what one call for all rounds saves: its calls, and kernels that
+    are better filled, as products with one weight that get more rows. None where op times were measured."""
+    before_s = sum(evidence.times.seconds.get(op.index, 0.0) for op in ops)
+    is_shared = len({op.weights for op in loop.products}) == 1
+    known, after_s = dict[int, float](), 0.0  # equal calls share a signature
+    for op in ops:
+        if id(op.signature) not in known:
+            seconds = evidence.seconds_of(_of_all_rounds(op, loop.rounds, is_shared=is_shared))
+            if seconds is None:
+                return None
+            known[id(op.signature)] = seconds / loop.rounds
+        after_s += known[id(op.signature)]
+    return max(0.0, 1 - after_s / before_s) if before_s else None
+
+
+def _of_all_rounds(op: OpRecord, rounds: int, *, is_shared: bool) -> OpRecord:
+    """The same op on the tensors of all rounds. With a weight that all share, the rows of a product and the images of a
+    convolution become more; else there are more matrices, or more elements."""
+    signature, cost = op.signature, op.signature.cost
+    weights = sum(spec.nbytes for spec, source in zip(signature.inputs, op.producers, strict=True) if source is None)
+    has_more_rows = bool(op.weights) and is_shared and op.category in TENSOR_CORES
+    held = weights if op.weights and is_shared else 0
+
+    def grown(spec: TensorSpec) -> TensorSpec:
+        if has_more_rows and spec.shape:
+            return replace(spec, shape=(rounds * spec.shape[0], *spec.shape[1:]))
+        stride = None if spec.stride is None else (spec.numel, *spec.stride)
+        return replace(spec, shape=(rounds, *spec.shape), stride=stride)
+
+    inputs = [
+        spec if source is None and is_shared and op.weights else grown(spec)
+        for spec, source in zip(signature.inputs, op.producers, strict=True)
+    ]
+    whole = Cost(
+        rounds * cost.macs, rounds * cost.flops, rounds * (cost.bytes_read - held) + held, rounds * cost.bytes_written
+    )
+    outputs = tuple(map(grown, signature.outputs))
+    return replace(op, signature=replace(signature, inputs=tuple(inputs), outputs=outputs, cost=whole))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torchgauge.advise.evidence import Evidence
-from torchgauge.advise.record import Advice, Where
+from torchgauge.advise.processor import REFERENCE, pass_seconds
+from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
-from torchgauge.facts import OpRecord
+from torchgauge.facts import Cost, OpRecord, TensorSpec
 
 _AVERAGES = {f"aten::{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d")}
 _ADAPTIVE = {f"aten::{name}" for name in ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d")}
@@ -82,14 +84,42 @@ def narrow_heads(evidence: Evidence) -> Iterator[Advice]:
         read = ops[0].signature.inputs[1 if ops[0].op == "aten::addmm" else 0]
         if 2 * sum(op.signature.outputs[0].shape[channels] for op in ops) > read.shape[channels]:
             continue
-        fewer = 1 - 1 / len(ops)
         yield Advice(
             rule="narrow-heads",
             where=Where(ops[0].module, tuple(op.index for op in ops)),
             evidence={"layers": [op.module for op in ops], "read_bytes": read.nbytes},
             recommendation="join these layers and split the result: each reads the whole tensor for few outputs",
             change=None,
-            expected_gain=evidence.share(ops).gain(0.4 * fewer, fewer, "the tensor is read once", fewer_calls=fewer),
+            expected_gain=_joined(evidence, ops, read),
             risk="checkpoints then have one weight instead of several",
             confidence="high",
         )
+
+
+def _joined(evidence: Evidence, ops: list[OpRecord], read: TensorSpec) -> Gain:
+    """What one layer saves in place of several that read a tensor: their calls, and what reading it takes. On a
+    processor both forms are predicted: a product that fills its kernel's blocks takes as long by parts, but reads the
+    tensor from memory for each part."""
+    share, fewer, how = evidence.share(ops), 1 - 1 / len(ops), "the tensor is read once"
+    first, before_s = ops[0].signature, sum(evidence.times.seconds.get(op.index, 0.0) for op in ops)
+    channels = 1 if first.category == "convolution" else -1
+    width = sum(op.signature.outputs[0].shape[channels] for op in ops)
+    *others, weight = first.inputs[:2] if first.category == "convolution" else first.inputs
+    weight = _with_size(weight, 0 if first.category == "convolution" else -1, width)
+    made = _with_size(first.outputs[0], channels, width)
+    macs, flops = sum(op.cost.macs for op in ops), sum(op.cost.flops for op in ops)
+    cost = Cost(macs, flops, read.nbytes + weight.nbytes, made.nbytes)
+    joined = replace(ops[0], signature=replace(first, inputs=(*others, weight), outputs=(made,), cost=cost))
+    joined_s = None if evidence.is_cuda else evidence.seconds_of(joined)
+    if joined_s is None or not before_s:
+        return share.gain(0.4 * fewer, fewer, how, fewer_calls=fewer)
+    pace = (evidence.peaks.pace if evidence.peaks else None) or REFERENCE
+    reading_s = (len(ops) - 1) * pass_seconds(pace, read.nbytes)
+    saved = max(0.0, 1 - joined_s / before_s)
+    return share.gain(0.7 * saved, min(saved + reading_s / before_s, fewer), how)
+
+
+def _with_size(spec: TensorSpec, dim: int, size: int) -> TensorSpec:
+    shape = [*spec.shape]
+    shape[dim] = size
+    return replace(spec, shape=tuple(shape), stride=None)

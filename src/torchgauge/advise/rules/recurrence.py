@@ -11,6 +11,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.loops import (
+    LEAST_AT_ONCE,
     LEAST_STEPS,
     RECURRENT_LAYERS,
     Kind,
@@ -27,9 +28,10 @@ from torchgauge.advise.rules.loops import (
     product_loops,
     reached,
     read_again,
+    saved_at_once,
     with_body,
 )
-from torchgauge.facts import OpRecord
+from torchgauge.facts import Cost, OpRecord, TensorSpec
 
 _CELLS = ("LSTMCell", "GRUCell", "RNNCell")
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::linear", "aten::matmul"}
@@ -47,6 +49,8 @@ _FROM_GATES = {*_COPIES, "aten::sub", "aten::rsub"}
 _POINTWISE = ("elementwise", "activation", "copy")
 _NOT_FED_BACK = "not where a result is fed back, as in generation"
 _OTHER_RESET = "torch's GRU applies its reset gate after the product: train again"
+# Of the time of a loop over an LSTM's cells, the least that one call is said to save.
+_LEAST_BY_LAYER = 0.05
 # So far back a term of a sum is followed to the term before.
 _MOST_ANCESTORS = 500
 # Elements of sigmoids and tanhs may differ by a round from what a formula says.
@@ -83,12 +87,13 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             loop = Loop(loop.products, tuple(op for op in loop.body if op.index not in covered))
             covered |= {op.index for op in loop.body}
             share, fewer = evidence.share(loop.body), 1 - 1 / loop.rounds
+            how = f"one call of these ops in place of {loop.rounds}, which reads their weights once"
             again = (1 - share.calls) * read_again(evidence, loop.body)
-            gain = share.gain(
-                fewer * (0.7 * share.calls + 0.5 * again),
-                fewer * min(2 * share.calls + again, 1.0),
-                f"one call of these ops in place of {loop.rounds}, which reads their weights once",
-            )
+            low, high = 0.7 * share.calls + 0.5 * again, min(2 * share.calls + again, 1.0)
+            saved = None if evidence.is_cuda else saved_at_once(evidence, loop.body, loop)
+            if saved is not None:
+                low, high = LEAST_AT_ONCE * saved / fewer, min(saved / fewer / LEAST_AT_ONCE, 1.0)
+            gain = share.gain(fewer * low, fewer * high, how)
             yield replace(loop_advice(evidence, "loop-over-steps", loop, words, gain), risk=_NOT_FED_BACK)
 
 
@@ -266,9 +271,36 @@ def _fused(evidence: Evidence, loop: Loop) -> Gain:
         return share.gain(0.85, 0.97, how)  # 0.9 to 0.97 in four models on an H200
     tanhs = sum(op.op.rstrip("_") == "aten::tanh" for op in ops)  # two in each step; those of GRU and RNN have one
     is_lstm = tanhs >= 2 * loop.rounds - 2 or any(op.category == "recurrent" for op in ops)
+    layer = _lstm(loop) if is_lstm else None
+    layer_s = None if layer is None else evidence.seconds_of(layer)
+    if layer_s is not None:
+        before_s = sum(evidence.times.seconds.get(op.index, 0.0) for op in ops)
+        saved = max(1 - layer_s / before_s, _LEAST_BY_LAYER) if before_s else 0.0
+        return share.gain(LEAST_AT_ONCE * saved, min(saved / LEAST_AT_ONCE, 0.98), how)
     spared = ((0.8, 0.2), (0.95, 0.6)) if is_lstm else ((0.35, 0.0), (0.8, 0.2))
     low, high = (of_calls * share.calls + of_work * (1 - share.calls) for of_calls, of_work in spared)
     return share.gain(low, high, how)
+
+
+def _lstm(loop: Loop) -> OpRecord | None:
+    """One call of oneDNN's LSTM with the products of a loop over its steps."""
+    products = [op for op in loop.body if op.weights and op.cost.macs]
+    if not products:
+        return None
+    first = products[0].signature
+    weights = {
+        op.weights: op.signature.inputs[1:3] if op.category == "recurrent" else op.signature.inputs[-1:]
+        for op in products
+    }
+    held = tuple(spec for specs in weights.values() for spec in specs)
+    # The rows of a step: the multiplications of a product by the size of its weight.
+    rows = max(products[0].cost.macs // max(sum(spec.numel for spec in next(iter(weights.values()))), 1), 1)
+    given = TensorSpec((loop.rounds, rows, held[0].shape[0]), first.inputs[0].dtype)
+    macs, flops = sum(op.cost.macs for op in products), sum(op.cost.flops for op in products)
+    cost = Cost(macs, flops, given.nbytes + sum(spec.nbytes for spec in held), given.nbytes)
+    name, inputs = "aten::mkldnn_rnn_layer", (given, *held)
+    signature = replace(first, op=name, category="recurrent", inputs=inputs, outputs=(given,), cost=cost)
+    return replace(products[0], signature=signature)
 
 
 def _adds_one_by_one(evidence: Evidence, loop: Loop) -> bool:

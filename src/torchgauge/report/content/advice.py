@@ -101,10 +101,14 @@ def gain_text(gain: Gain | None) -> str:
 
 
 def place_text(row: Advice, columns: int | None = None) -> str:
-    """`layer1.0.bn1 and 52 more, resnet.py:155`; a path that does not fit the columns loses its first parts."""
-    where, count = row["where"], row["evidence"].get("count", 1)
+    """`layer1.0.bn1 and 52 more, resnet.py:155`; a path that does not fit the columns loses its first parts. Layers
+    that the advice joins are named with it: `head.0 + 1 and 3 more`."""
+    where, count, layers = row["where"], row["evidence"].get("count", 1), row["evidence"].get("layers")
     name = where["weight"] or where["module"] or "the model"
-    behind = f" and {format_exact(count - 1)} more" if count > 1 else ""
+    others = [each for each in layers if each and each != name] if isinstance(layers, list) else []
+    near = [each.removeprefix(f"{name.rpartition('.')[0]}.") for each in dict.fromkeys(others)]
+    behind = "".join(f" + {each}" for each in near[:1]) + (f" + {len(near) - 1} others" if len(near) > 1 else "")
+    behind += f" and {format_exact(count - 1)} more" if count > 1 else ""
     behind += f", {where['source']}" if where.get("source") else ""
     if columns is not None and len(name) + len(behind) > columns:
         parts = name.split(".")
