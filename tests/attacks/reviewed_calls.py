@@ -26,6 +26,9 @@ REVIEWED: dict[str, dict[str, str]] = {
     "advise/registry.py": {
         "import_module(TEXT)": OWN,
     },
+    "advise/rules/pooling.py": {
+        "_ROWS_FIRST.format(layer)": OWN,
+    },
     "analysis/advice.py": {
         "getattr(module, attribute)": OWN,
         "hasattr(module, attribute)": OWN,
