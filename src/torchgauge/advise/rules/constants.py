@@ -102,7 +102,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             change=_settled(evidence, module),
             expected_gain=evidence.share(ops).gain(0.9, 1.0, "these ops go away"),
             # One pass does not show what the model keeps for the next.
-            risk="for inference only; input sizes may enter; no gain if it is cached already",
+            risk="for inference only; input sizes may enter; no gain if it is cached",
             confidence="medium",
         )
 
