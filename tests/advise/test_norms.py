@@ -299,3 +299,12 @@ def test_parameters_that_torch_repeats_inside_an_instance_norm_are_not_reported(
     model = behind(nn.InstanceNorm1d(512, affine=True))
 
     assert "recomputed-weight" not in {advice.rule for advice in said(seen(model, inputs=(x(8, 512, 4),)))}
+
+
+@pytest.mark.parametrize(("samples", "has_bias", "is_said"), [(1, False, False), (1, True, True), (2, False, True)])
+def test_a_small_volume_gets_no_bias_from_a_norm(samples: int, has_bias: bool, is_said: bool) -> None:
+    """Without oneDNN, to which torch gives larger volumes and batches, adding a bias takes longer than the norm."""
+    model = nn.Sequential(nn.Conv3d(4, 4, 3, padding=1, bias=has_bias), nn.BatchNorm3d(4))
+    found = {advice.rule for advice in said(seen(model, inputs=(x(samples, 4, 12, 32, 64),)))}
+
+    assert ("conv-bn-fusion" in found) is is_said

@@ -197,6 +197,11 @@ def scaled_by_channel(_: Any, h: Tensor, scale: Tensor) -> Tensor:
     return ((h - h.mean(1, keepdim=True)) * scale).sum(1)
 
 
+def shifted_by_sample(_: Any, h: Tensor, shift: Tensor, items: Tensor) -> Tensor:
+    """The shift varies along the dimension that is summed up."""
+    return ((h + shift) * items).sum(-1)
+
+
 def test_weighted_differences_of_a_loop_are_one_piece_of_advice() -> None:
     model = Does(cluster_by_cluster, assign=nn.Linear(64, 16), centres=nn.Parameter(x(16, 64)))
     (found,) = of_rule(model, "weighted-differences", x(4, 200, 64))
@@ -210,6 +215,7 @@ def test_weighted_differences_of_a_loop_are_one_piece_of_advice() -> None:
         (spread, (x(4, 100, 64),)),
         (also_returned, (x(4, 100, 64), x(4, 100))),
         (scaled_by_channel, (x(4, 100, 64), x(64))),
+        (shifted_by_sample, (x(16, 500, 100), x(16, 1, 100), x(500, 100))),
     ],
 )
 def test_other_sums_of_differences_stay(forward: Any, inputs: tuple[Tensor, ...]) -> None:

@@ -413,6 +413,11 @@ def weighted_differences(evidence: Evidence) -> Iterator[Advice]:
         if _is_batch((weight,), made, set(summed)):
             continue
         difference = evidence.flow.source(scaled, at)
+        # A centre that varies along a dimension which is summed up needs a sum of products of its own.
+        terms = difference.signature.inputs if difference is not None else ()
+        centre = min(terms, key=lambda spec: spec.distinct_numel, default=None)
+        if centre is None or any(_has_whole(centre, made, dim) for dim in summed):
+            continue
         ops = [op for op in (difference, scaled, total) if op is not None]
         yield Advice(
             rule="weighted-differences",
