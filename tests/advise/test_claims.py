@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.advise.planted import seen
 from tests.advise.trying import x
-from torchgauge import analyze
-from torchgauge.advise import Advice, Gain, Where
+from torchgauge.advise import Advice, Evidence, Gain, Where
 from torchgauge.capture import Request, trace
 from torchgauge.source import Candidate
-from torchgauge.verify import Claims
+from torchgauge.verify import Claims, CodeCheck
 
 
 class Shifted(nn.Module):
@@ -128,6 +128,14 @@ def test_the_model_and_its_inputs_are_left_unchanged() -> None:
     assert model.count == 0
 
 
-def test_a_true_line_is_still_shown() -> None:
-    shown = analyze(Shifted(written=False), inputs=(torch.randn(64, 512, 16),), progress=False).advice
-    assert "repeated-work" in [row["rule"] for row in shown]
+@pytest.mark.parametrize("written", [False, True])
+def test_only_true_lines_pass_the_check(written: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, given = Shifted(written=written).eval(), x(64, 32, 16)
+    evidence, request = seen(model, inputs=(given,)), Request(torch.device("cpu"))
+    traced = trace(model, [Candidate((given,), {}, None, True)], request)
+    first, last = (op.index for op in evidence.forward if op.op == "aten::_softmax")
+    # As if the write had not been seen.
+    monkeypatch.setattr(type(evidence.dataflow), "first_runs", {last: first})
+    check = CodeCheck(model, traced, request, evidence, Evidence)
+
+    assert (check(saying("repeated-work", last)) is None) is written

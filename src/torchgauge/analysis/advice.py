@@ -121,6 +121,13 @@ class ModelInMemory:
 
         return any(isinstance(module, torch.jit.ScriptModule) for module in self._around(path))
 
+    def norm_features(self, path: str) -> int | None:
+        """The channels that an instance norm was made for."""
+        from torch.nn.modules.instancenorm import _InstanceNorm
+
+        found = self._modules.get(path)
+        return found.num_features if isinstance(found, _InstanceNorm) else None
+
     def norm_hook(self, path: str) -> tuple[str, str] | None:
         """torch's weight norm or spectral norm in its older form: others name their parameters in the same way."""
         from torch.nn.utils.spectral_norm import SpectralNorm

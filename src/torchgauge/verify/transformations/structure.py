@@ -209,11 +209,11 @@ def torch_norm(trial: Trial) -> Applied:
 
 @transformation("instance-norm")
 def group_norms(trial: Trial) -> Applied:
-    found = {str(place["module"]): place["evidence"]["channels"] for place in trial.places}
-    layers = tuple((path, channels) for path, channels in found.items() if channels)
+    found = dict.fromkeys(str(place["module"]) for place in trial.places if place["evidence"]["is_layer"])
+    layers = tuple((path,) for path in found)
     if not layers:
         raise NotApplicableError(_PART_OF_FORWARD)
-    return Applied(Patch(GROUP_NORM, ("path", "channels"), layers).text(), places=len(layers))
+    return Applied(Patch(GROUP_NORM, ("path",), layers).text(), places=len(layers))
 
 
 @transformation("large-max-pool")
