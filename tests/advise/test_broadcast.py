@@ -427,3 +427,30 @@ def test_parts_that_are_scaled_in_place_are_different_tensors(are_parts: bool) -
 
     found = of_rule(Does(splits, layer=nn.Linear(32, 128)), "repeated-work", x(64, 50, 32))
     assert bool(found) is not are_parts
+
+
+def test_all_pairs_that_several_layers_read_are_split() -> None:
+    """Each half of the joined tensor is repeated, and both layers can be split: then nothing needs it."""
+
+    def of_pairs(self: Any, h: Tensor) -> Tensor:
+        count = h.shape[0]
+        rows, columns = h[:, None].expand(-1, count, -1), h[None].expand(count, -1, -1)
+        pairs = torch.cat([rows, columns], -1)
+        return torch.relu(self.first(pairs)) * torch.sigmoid(self.second(pairs))
+
+    def one_is_kept(self: Any, h: Tensor) -> Tensor:
+        count = h.shape[0]
+        rows, columns = h[:, None].expand(-1, count, -1), h[None].expand(count, -1, -1)
+        pairs = torch.cat([rows, columns], -1)
+        return torch.relu(self.first(pairs)).sum(-1) * pairs.sum(-1)
+
+    layers = {"first": nn.Linear(64, 16), "second": nn.Linear(64, 16)}
+    (found,) = [
+        advice
+        for advice in said(seen(Does(of_pairs, **layers), inputs=(x(80, 32),)))
+        if advice.rule == "repeated-input"
+    ]
+    assert found.evidence["count"] == 2
+    assert gain_of(found).low > 0.3
+    others = said(seen(Does(one_is_kept, **layers), inputs=(x(80, 32),)))
+    assert not [advice for advice in others if advice.rule == "repeated-input"]

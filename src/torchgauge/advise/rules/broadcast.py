@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchgauge.advise.dataflow import RANDOM, same_axis
-from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import REWRITTEN, rule
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
@@ -53,30 +53,44 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
     """A layer over positions, part of whose channels are one vector repeated at every position: the global feature of a
     point cloud, the state of a decoder next to the encoder's outputs."""
     in_loops = {layer.index for calls, _ in evidence.once(_same_parts) for layer in (call.layer for call in calls)}
+    split: list[tuple[_Joined, dict[int, float], float]] = []  # with what is repeated how often, and the part saved
     for found in evidence.once(_joined_products):
         layer, parts = found.layer, found.channels
         # A window of several positions reads zeros at the border. `repeated-part` covers loops.
         if layer.index in in_loops or (layer.category == "convolution" and not is_pointwise_convolution(layer)):
             continue
-        repeated = [
-            (at, times) for at in range(len(parts)) if (times := _times_repeated(evidence, found, at)) >= _LEAST_TIMES
-        ]
-        saved = sum(parts[at] * (1 - 1 / times) for at, times in repeated) / sum(parts)
-        if saved < _LEAST_SAVED:
-            continue
+        times = {at: _times_repeated(evidence, found, at) for at in range(len(parts))}
+        repeated = {at: count for at, count in times.items() if count >= _LEAST_TIMES}
+        saved = sum(parts[at] * (1 - 1 / count) for at, count in repeated.items()) / sum(parts)
+        if saved >= _LEAST_SAVED:
+            split.append((found, repeated, saved))
+    layers = {found.layer.index for found, _, _ in split}
+    gone: set[int] = set()
+    for found, repeated, saved in split:
+        layer, cat = found.layer, found.cat
+        # Where all its readers are split, nothing needs the joined tensor, nor the copies that it is made of.
+        going = [cat] if layers.issuperset(user.index for user in evidence.flow.users(cat)) else []
+        copies = (evidence.flow.source(cat, at) for at in repeated) if going else ()
+        going += [copy for copy in copies if copy is not None and evidence.flow.only_reader(copy) is cat]
+        going = [op for op in going if op.index not in gone]
+        gone |= {op.index for op in going}
+        both, joining = evidence.share([*going, layer]), evidence.share(going).value
+        product = 1 - joining / both.value if both.value else 1.0
         yield Advice(
             rule="repeated-input",
-            where=Where(layer.module, (found.cat.index, layer.index)),
+            where=Where(layer.module, (cat.index, layer.index)),
             evidence={
-                "channels": sum(parts),
-                "repeated_channels": sum(parts[at] for at, _ in repeated),
-                "times": min(times for _, times in repeated),
+                "channels": sum(found.channels),
+                "repeated_channels": sum(found.channels[at] for at in repeated),
+                "times": min(repeated.values()),
             },
             recommendation="split this layer's weight: multiply the repeated vector once, before it is repeated",
             change=None,
             # The result for the repeated part is added to the rest, which is another pass over the output.
-            expected_gain=evidence.share([found.cat, layer]).gain(
-                0.4 * saved, saved, "the product with channels that are equal at every position"
+            expected_gain=both.gain(
+                (0.4 * product + 0.6 * (1 - product)) * saved,
+                product * saved + (1 - product),
+                "the product with channels that are equal at every position",
             ),
             risk="rounding differs in the last digits; checkpoints need no change",
             confidence="high",
@@ -100,12 +114,17 @@ def repeated_part(evidence: Evidence) -> Iterator[Advice]:
             evidence={"rounds": len(calls), "channels": sum(parts), "same_channels": sum(parts[at] for at in same)},
             recommendation="split this layer's weight and multiply the part that is the same in each round once",
             change=None,
-            expected_gain=evidence.share([op for call in calls for op in (call.cat, call.layer)]).gain(
+            expected_gain=evidence.share([op for call in calls for op in (*_going(evidence, call), call.layer)]).gain(
                 0.4 * saved, saved, "the product with the part that stays the same"
             ),
             risk="rounding differs in the last digits; checkpoints need no change",
             confidence="high",
         )
+
+
+def _going(evidence: Evidence, joined: _Joined) -> list[OpRecord]:
+    """The concatenation, where nothing else reads it."""
+    return [joined.cat] if len(evidence.flow.users(joined.cat)) == 1 else []
 
 
 def _same_parts(evidence: Evidence) -> list[tuple[list[_Joined], set[int]]]:
@@ -172,23 +191,25 @@ def _is_weight(evidence: Evidence, layer: OpRecord, place: int) -> bool:
 
 def _joined_channels(evidence: Evidence, layer: OpRecord, place: int, axis: int) -> OpRecord | None:
     """The concatenation along its channels that a layer reads: directly, or in another order of dimensions, copied, and
-    through activations, which treat each channel alone. Each of these is read by the next one only."""
+    through activations, which treat each channel alone. Each of these is read by the next one only, the concatenation
+    by layers."""
     read, reader = layer.signature.inputs[place], layer
     at: int | None = axis
     source = evidence.flow.source(layer, place)
     for _ in range(_MOST_BETWEEN):
-        if source is None or at is None or not evidence.flow.is_kept_for(source, reader):
+        if source is None or at is None:
             return None
         made = source.signature.outputs[0]
         at = same_axis(at, read, made)
         if source.op == "aten::cat":
             is_along = at == int(source.signature.attributes.get("dim") or 0) % len(made.shape)
-            return (
-                source
-                if is_along and all(len(spec.shape) == len(made.shape) for spec in source.signature.inputs)
-                else None
-            )
-        if source.op != "aten::clone" and not (source.category == "activation" and len(source.producers) == 1):
+            is_even = all(len(spec.shape) == len(made.shape) for spec in source.signature.inputs)
+            users = evidence.flow.users(source)
+            are_layers = not evidence.flow.is_result(source) and all(user.category in TENSOR_CORES for user in users)
+            is_kept = evidence.flow.is_kept_for(source, reader) or are_layers
+            return source if is_along and is_even and is_kept else None
+        is_by_channel = source.category == "activation" and len(source.producers) == 1
+        if not evidence.flow.is_kept_for(source, reader) or (source.op != "aten::clone" and not is_by_channel):
             return None
         reader, read, source = source, source.signature.inputs[0], evidence.flow.source(source)
         at = at if read.shape == made.shape else None
