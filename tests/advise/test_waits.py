@@ -122,3 +122,18 @@ def test_a_model_that_sends_values_is_not_captured_in_a_graph(made: str, is_sent
     found = analyze(model.eval(), inputs=(x(4, 32),), on="h200", progress=False).advice
 
     assert ("launch-bound" in {row["rule"] for row in found}) is not is_sent
+
+
+def test_a_table_that_is_kept_is_sent_before_a_graph_is_captured(tmp_path: Path) -> None:
+    code = """
+import torch
+
+def forward(self, h):
+    if not hasattr(self, "table"):
+        self.table = torch.tensor([1.0, 2.0], device=h.device)
+    return self.layers(h) * self.table.sum()
+"""
+    model = Does(imported(tmp_path, code).forward, layers=nn.Sequential(*(nn.Linear(32, 32) for _ in range(20))))
+    found = analyze(model.eval(), inputs=(x(4, 32),), on="h200", progress=False).advice
+
+    assert "launch-bound" in {row["rule"] for row in found}

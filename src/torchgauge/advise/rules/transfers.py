@@ -278,7 +278,8 @@ def host_waits(evidence: Evidence) -> bool:
     """Whether the host waits for values in the middle of a run, or sends some: no graph of it can be captured."""
     if any(_other_device(evidence, op) is not None for op in evidence.flow.named("aten::_to_copy")):
         return True
-    if evidence.is_cuda and any(_is_sent(evidence, op) for op in evidence.forward):
+    # A table that the model keeps is sent in its first call, before a graph is captured.
+    if evidence.is_cuda and any(_is_sent(evidence, op) and not evidence.is_kept(op) for op in evidence.forward):
         return True
     reads, on_host = _waiting_reads(evidence)
     return bool(reads) or any(_remedy(evidence, op, on_host) is not None for op in evidence.forward)
