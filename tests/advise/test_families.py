@@ -23,7 +23,7 @@ FAMILIES = {
     "linear-act": ("linear-activation",),
     "norm-linear": ("norm-linear-fusion",),
     "pointwise chains": ("pointwise-chain", "gelu-by-hand", "silu-by-hand", "activation-by-hand", "norm-by-hand"),
-    "instance norm": ("instance-norm",),
+    "norms without vector code": ("instance-norm", "norm-across-rows"),
     "large pools": ("large-max-pool",),
     "attention by hand": ("attention-by-hand", "attention-fast-path"),
     "channels_last": ("channels-last",),

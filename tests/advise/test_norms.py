@@ -311,3 +311,48 @@ def test_parameters_that_torch_repeats_inside_an_instance_norm_are_not_reported(
     model = behind(nn.InstanceNorm1d(512, affine=True))
 
     assert "recomputed-weight" not in {advice.rule for advice in said(seen(model, inputs=(x(8, 512, 4),)))}
+
+
+def across(model: nn.Module, *inputs: Tensor) -> list[Advice]:
+    return [advice for advice in said(seen(model, inputs=inputs)) if advice.rule == "norm-across-rows"]
+
+
+def by_channel(_: Any, h: Tensor) -> Tensor:
+    return nn.functional.normalize(h, dim=1)
+
+
+def of_two(_: Any, h: Tensor) -> Tensor:
+    return torch.norm(torch.stack([h.sin(), h.cos()]), dim=0)
+
+
+def of_planes(_: Any, h: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(h, dim=(0, 1))
+
+
+@pytest.mark.parametrize("forward", [by_channel, of_two, of_planes])
+def test_a_norm_across_rows_is_named(forward: Any) -> None:
+    (found,) = across(Does(forward), x(4, 64, 20, 20))
+
+    assert gain_of(found).low > 0.3
+    assert found.where.source is not None
+
+
+def along_rows(_: Any, h: Tensor) -> Tensor:
+    return nn.functional.normalize(h, dim=-1)
+
+
+def of_sums(_: Any, h: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(h, ord=1, dim=1)
+
+
+def in_other_order(_: Any, h: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(h.to(memory_format=torch.channels_last), dim=1)
+
+
+def of_weights(self: Any, h: Tensor) -> Tensor:
+    return h @ nn.functional.normalize(self.weight, dim=0)
+
+
+@pytest.mark.parametrize("forward", [along_rows, of_sums, in_other_order, of_weights])
+def test_other_norms_stay(forward: Any) -> None:
+    assert across(Does(forward, weight=nn.Parameter(x(20, 400))), x(4, 64, 20, 20)) == []

@@ -387,10 +387,10 @@ def _rows(op: OpRecord, name: str) -> float:
         return 0.0
     if name == "_weight_norm_interface":  # by the first dimension a row is all of a norm's elements
         return 0.0 if _joined_dim(op, first) == 0 else each * first.numel / first.shape[-1]
-    if name == "linalg_vector_norm" and not _is_over_last(op):
+    if name == "linalg_vector_norm" and not is_over_last(op):
         return _NS_PER_NORM_ACROSS * made.numel
     if op.category == "reduction":  # over other dimensions than the last, whole rows are added up
-        return each * made.numel if made.numel < first.numel and _is_over_last(op) else 0.0
+        return each * made.numel if made.numel < first.numel and is_over_last(op) else 0.0
     if name in _SCATTERS:
         return each * signature.inputs[-1].numel / max(signature.inputs[-1].shape[-1:] or (1,))
     if op.category in ("softmax", "normalization"):
@@ -516,7 +516,7 @@ def _steps(spec: TensorSpec, rank: int) -> list[int]:
     return [0] * (rank - len(own)) + own
 
 
-def _is_over_last(op: OpRecord) -> bool:
+def is_over_last(op: OpRecord) -> bool:
     """Whether an op works along the last dimension, which lies in one piece."""
     dim, dims = op.signature.attributes.get("dim"), len(op.signature.inputs[0].shape)
     chosen = dim if isinstance(dim, list | tuple) else [dim]
@@ -529,7 +529,7 @@ def _by_dimension(op: OpRecord, name: str) -> float | None:
     if not inputs or not outputs or not inputs[0].shape:
         return None
     shape = inputs[0].shape
-    is_last = _is_over_last(op)
+    is_last = is_over_last(op)
     if op.category == "softmax":
         if min(shape[-1], _VECTOR) < _VECTOR:
             return _NS_SHORT_SOFTMAX if is_last else _NS_SOFTMAX_ACROSS * 2.5
