@@ -356,3 +356,12 @@ def of_weights(self: Any, h: Tensor) -> Tensor:
 @pytest.mark.parametrize("forward", [along_rows, of_sums, in_other_order, of_weights])
 def test_other_norms_stay(forward: Any) -> None:
     assert across(Does(forward, weight=nn.Parameter(x(20, 400))), x(4, 64, 20, 20)) == []
+
+
+@pytest.mark.parametrize(("samples", "has_bias", "is_said"), [(1, False, False), (1, True, True), (2, False, True)])
+def test_a_small_volume_gets_no_bias_from_a_norm(samples: int, has_bias: bool, is_said: bool) -> None:
+    """Without oneDNN, which torch calls for larger volumes and batches, a bias costs as much as the norm."""
+    model = nn.Sequential(nn.Conv3d(4, 4, 3, padding=1, bias=has_bias), nn.BatchNorm3d(4))
+    found = {advice.rule for advice in said(seen(model, inputs=(x(samples, 4, 12, 32, 64),)))}
+
+    assert ("conv-bn-fusion" in found) is is_said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from textwrap import dedent
 
 from torchgauge.advise.code import Patch
@@ -45,6 +46,9 @@ INTO_LAYER_BEHIND = f"""\
 """
 _HOW = "the batch norm's pass over its input and output"
 _RISK = "for inference only; rounding differs in the last digits"
+# Of a volume, samples × channels × depth × height up to which torch does not call oneDNN for one sample (`use_mkldnn` in
+# aten/src/ATen/native/Convolution.cpp).
+_MOST_WITHOUT_ONEDNN = 20_480
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,8 @@ def _advice(
         # of the norm goes away all the same.
         weights = [evidence.params[name].spec for name in pair.layer.weights if name in evidence.params]
         has_bias = any(len(spec.shape) == 1 for spec in weights)
+        if not has_bias and not evidence.is_cuda and _copies_bias(pair.layer):
+            continue
         adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not has_bias
         # On a processor the norm reads what the layer has just written, from the nearest cache.
         low, high = (0.6, 0.85) if adds_bias else (0.8, 1.0) if evidence.is_cuda else (0.7, 0.9)
@@ -144,6 +150,13 @@ def _advice(
             risk=_RISK,
             confidence="high",
         )
+
+
+def _copies_bias(layer: OpRecord) -> bool:
+    """Whether it is a convolution of one small volume, which torch computes without oneDNN on a CPU: a bias is first
+    copied to each element of the result, which takes about as long as the norm (1 to 7 % of the convolution)."""
+    image = layer.signature.inputs[0].shape
+    return len(image) == 5 and image[0] == 1 and prod(image[:4]) <= _MOST_WITHOUT_ONEDNN
 
 
 def _inference_norms(evidence: Evidence) -> Iterator[OpRecord]:
