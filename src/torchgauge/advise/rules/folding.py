@@ -46,7 +46,7 @@ INTO_LAYER_BEHIND = f"""\
 """
 _HOW = "the batch norm's pass over its input and output"
 _RISK = "for inference only; rounding differs in the last digits"
-# Of a volume, samples × channels × depth × height up to which torch does not call oneDNN for one sample (`use_mkldnn` in
+# Samples × channels × depth × height up to which torch does not call oneDNN for one volume (`use_mkldnn` in
 # aten/src/ATen/native/Convolution.cpp).
 _MOST_WITHOUT_ONEDNN = 20_480
 
