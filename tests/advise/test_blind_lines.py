@@ -619,3 +619,50 @@ def test_what_comes_from_a_parameter_on_a_line_with_live_ops_is_not_a_constant()
     found = {advice.rule for advice in said(seen(Sampled(), inputs=(x(4, 256),)))}
     assert "recomputed-weight" in found
     assert "recomputed-constant" not in found
+
+
+def test_statistics_in_plain_attributes_are_state_and_not_constants() -> None:
+    class OwnNorm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.spread = torch.rand(64, 1, 1) + 0.5  # written in training, neither parameter nor buffer
+
+        def forward(self, h: Tensor) -> Tensor:
+            return h * self.spread.repeat(h.shape[0], 1, h.shape[2], h.shape[3]).rsqrt()
+
+    found = {advice.rule for advice in said(seen(OwnNorm(), inputs=(x(2, 64, 20, 20),)))}
+    assert "recomputed-constant" not in found
+
+
+@pytest.mark.parametrize(("is_scaled", "is_named"), [(False, True), (True, False)])
+def test_attention_whose_weights_are_multiplied_with_a_tensor_is_not_fused(is_scaled: bool, is_named: bool) -> None:
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("near", torch.rand(200, 200))
+
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            weights = torch.softmax(q @ k.transpose(-2, -1) / 8, -1)
+            return (weights * self.near if is_scaled else weights * 0.5) @ v
+
+    found = {advice.rule for advice in said(seen(Graph(), inputs=(x(2, 8, 200, 64),) * 3))}
+    assert ("attention-by-hand" in found) is is_named
+
+
+def test_matrices_that_a_loop_makes_from_round_to_round_are_not_batched() -> None:
+    class Evolving(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.start, self.mix = nn.Parameter(x(16, 16)), nn.Parameter(x(16, 16))
+            self.score = nn.Parameter(x(16, 16))
+
+        def forward(self, h: Tensor) -> Tensor:
+            weight, out = self.start, []
+            for each in h.unbind(0):
+                chosen = torch.tanh(each @ self.score)
+                weight = torch.sigmoid(self.mix @ chosen.t() @ chosen + self.mix @ weight)
+                out.append(torch.relu(each @ weight))
+            return torch.stack(out)
+
+    found = said(seen(Evolving(), inputs=(x(12, 8, 16),)))
+    assert not [advice for advice in found if "torch.bmm" in advice.recommendation]

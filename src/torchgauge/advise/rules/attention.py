@@ -27,6 +27,7 @@ _MOST_BETWEEN = 8
 _MOST_COPIED = 128
 # Methods that the scores may go through on their way.
 _CASTS = {"to", "type_as", "float", "half", "type", "contiguous"}
+_ARITHMETIC = {"aten::mul", "aten::div", "aten::add", "aten::sub"}
 _MASKS = {"aten::masked_fill", "aten::where", "aten::add"}
 # Libraries that have both forms, the attribute of a module that says so, and whether it must be true: in transformers a
 # class without a fused form takes the setting and goes on as before.
@@ -382,6 +383,10 @@ def _walk(
         specs = op.signature.outputs if direction < 0 else op.signature.inputs
         if op.op in _PRODUCTS and not op.weights and any(spec.numel == elements for spec in specs):
             return [op]
+        # A fused kernel cannot multiply its weights with a tensor, or add one to them.
+        is_scaled = direction > 0 and op.op.rstrip("_") in _ARITHMETIC
+        if is_scaled and sum(spec.numel > 1 for spec in op.signature.inputs) > 1:
+            continue
         if op.category in _BETWEEN and left:
             further = _walk(evidence, op, direction, elements, left - 1)
             if further:

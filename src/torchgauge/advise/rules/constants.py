@@ -242,10 +242,12 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
 
 
 def _from_weights(evidence: Evidence) -> frozenset[int]:
-    """Ops that are computed from a parameter or buffer, perhaps from inputs too."""
-    found = set[int]()
+    """Ops that are computed from a parameter, a buffer or another tensor that a module holds, perhaps from inputs
+    too."""
+    found, inputs = set[int](), evidence.dataflow.input_reads
     for op in evidence.forward:
-        if op.weights or not found.isdisjoint(op.producers):
+        is_held = any(source is None and (op.index, at) not in inputs for at, source in enumerate(op.producers))
+        if op.weights or is_held or not found.isdisjoint(op.producers):
             found.add(op.index)
     return frozenset(found)
 

@@ -122,9 +122,10 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None
     part of a tensor: inputs joined along the batch would all meet one weight. None where that gains nothing."""
     made = {op.index for op in loop.body if op.status != FREE}
     constants = evidence.dataflow.constants  # a weight made of parameters alone is the same in every round
+    apart = _side_by_side(loop)
     own = [
         op
-        for op in loop.body
+        for op in apart
         if len(op.producers) > (at := _WEIGHT_AT.get(op.op, 1))
         and (
             (op.producers[at] in made and op.producers[at] not in constants)
@@ -132,6 +133,10 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None
             or (op.weights and _takes_part_of_weight(evidence, op))
         )
     ]
+    # Where rounds need the one before, which matrices can be had at once is not known.
+    inside = {op.index for op in apart}
+    if own and any(op.cost.macs and op.index not in inside for op in loop.body):
+        return None
     convolutions = [op for op in own if op.category == "convolution"]
     if convolutions:
         windows = [op.cost.macs // max(op.signature.inputs[1].shape[0], 1) for op in convolutions]
