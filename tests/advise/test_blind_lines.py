@@ -637,6 +637,8 @@ def test_statistics_in_plain_attributes_are_state_and_not_constants() -> None:
 @pytest.mark.parametrize(("is_scaled", "is_named"), [(False, True), (True, False)])
 def test_attention_whose_weights_are_multiplied_with_a_tensor_is_not_fused(is_scaled: bool, is_named: bool) -> None:
     class Graph(nn.Module):
+        near: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("near", torch.rand(200, 200))
@@ -657,7 +659,8 @@ def test_matrices_that_a_loop_makes_from_round_to_round_are_not_batched() -> Non
             self.score = nn.Parameter(x(16, 16))
 
         def forward(self, h: Tensor) -> Tensor:
-            weight, out = self.start, []
+            weight: Tensor = self.start
+            out = []
             for each in h.unbind(0):
                 chosen = torch.tanh(each @ self.score)
                 weight = torch.sigmoid(self.mix @ chosen.t() @ chosen + self.mix @ weight)
