@@ -256,10 +256,9 @@ def _recurrent_seconds(capture: Capture, rows: Mapping[int, PredictedRow]) -> di
     """Host time of the ops of recurrent layers. This machine may run a layer step by step; the device runs it in one
     call, whose time is that of one of these ops. Its kernels run while the host launches more: the host's time is what
     they do not cover."""
-    owners = {param.name.rpartition(".")[0] for param in capture.params if param.name.endswith("weight_hh_l0")}
-    found = dict[int, float]()
+    layers, found = capture.recurrent_layers, dict[int, float]()
     for op in capture.ops if rows else ():
-        if op.module in owners:
+        if op.module in layers:
             row = rows.get(op.index)
             found[op.index] = 0.0 if row is None else max(row["predicted_time_s"] - row["predicted_device_s"], 0.0)
     return found

@@ -159,6 +159,12 @@ class Capture:
         return self.run.mode is not None
 
     @property
+    def recurrent_layers(self) -> frozenset[str]:
+        """The paths of layers with the weights of torch's LSTM, GRU and RNN, subclasses included."""
+        names = (param.name.rpartition(".") for param in self.params)
+        return frozenset(path for path, _, own in names if own == "weight_hh_l0")
+
+    @property
     def execution(self) -> str:
         return EAGER if self.compiled is None else COMPILED
 

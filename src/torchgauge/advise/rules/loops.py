@@ -255,8 +255,7 @@ def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
 
 def _recurrent_layers(evidence: Evidence) -> frozenset[str]:
     named = [record.path for record in evidence.capture.modules if record.type in RECURRENT_LAYERS]
-    weights = [name.rpartition(".") for name in evidence.params]
-    return frozenset((*named, *(path for path, _, own in weights if own == "weight_hh_l0")))
+    return evidence.capture.recurrent_layers.union(named)
 
 
 @lru_cache(maxsize=1 << 14)

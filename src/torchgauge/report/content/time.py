@@ -245,8 +245,8 @@ def _predicted_times(view: View, options: Options) -> Iterator[Section]:
     rows, first = view.capture.predicted.ops, view.capture.forecast[0]
     whole = first["predicted_time_s"]
     # This machine may run a recurrent layer step by step, where the device runs one kernel for the layer.
-    owners = {param.name.rpartition(".")[0] for param in view.capture.params if param.name.endswith("weight_hh_l0")}
-    layers = {record.path: record for record in view.capture.modules if record.path in owners}
+    recurrent = view.capture.recurrent_layers
+    layers = {record.path: record for record in view.capture.modules if record.path in recurrent}
     ranked = []
     for calls in equal_calls(op for op in view.capture.ops if rows.get(op.index)):
         found = [rows[op.index] for op in calls]
