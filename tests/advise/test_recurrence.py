@@ -383,16 +383,14 @@ class Memory(nn.Module):
 
     def __init__(self, is_gated: bool) -> None:
         super().__init__()
-        self.is_gated, self.cell = is_gated, nn.GRUCell(WIDTH, WIDTH)
-        self.look, self.gate = nn.Linear(WIDTH, WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.is_gated, self.cell, self.look = is_gated, nn.GRUCell(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, h: Tensor) -> Tensor:
         state, memory = zeros(), zeros()
         for each in h:
             state = self.cell(each, state)
             seen_now = torch.relu(self.look(state))
-            gate = torch.sigmoid(self.gate(torch.cat([seen_now, memory], -1))) if self.is_gated else 1.0
-            memory = gate * memory + seen_now if self.is_gated else memory + seen_now
+            memory = (torch.sigmoid(seen_now) * memory if self.is_gated else memory) + seen_now
         return memory
 
 
