@@ -25,12 +25,18 @@ _MOST_OPS = 16
 @dataclass(frozen=True, slots=True)
 class Function:
     """A function of one number that torch has a kernel for: its name in torch.nn.functional with the arguments behind
-    the tensor, and the module. `value` computes it."""
+    the tensor, and the module. `value` computes it; `other_kernel` is the op, if it has another name.
+    """
 
     name: str
     module: str
     value: Callable[[float], float]
     arguments: str = ""
+    other_kernel: str = ""
+
+    @property
+    def kernel(self) -> str:
+        return self.other_kernel or self.name
 
     def call(self, tensor: str) -> str:
         return f"{self.name}({tensor}{self.arguments})"
@@ -54,13 +60,13 @@ def _elu(x: float, alpha: float = 1.0) -> float:
 
 FUNCTIONS = (
     Function("gelu", "GELU('none')", lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))), ", approximate='none'"),
-    Function("gelu", "GELU('tanh')", _gelu_tanh, ", approximate='tanh'"),
+    Function("gelu", "GELU('tanh')", _gelu_tanh, ", approximate='tanh'", "gelu_tanh"),
     Function("silu", "SiLU()", lambda x: x * _sigmoid(x)),
     Function("mish", "Mish()", lambda x: x * math.tanh(_softplus(x))),
     Function("hardswish", "Hardswish()", lambda x: x * min(max(x + 3, 0), 6) / 6),
     Function("hardsigmoid", "Hardsigmoid()", lambda x: min(max(x + 3, 0), 6) / 6),
     Function("softplus", "Softplus()", _softplus),
-    Function("logsigmoid", "LogSigmoid()", lambda x: -_softplus(-x)),
+    Function("logsigmoid", "LogSigmoid()", lambda x: -_softplus(-x), "", "log_sigmoid_forward"),
     Function("elu", "ELU()", _elu),
     Function("selu", "SELU()", lambda x: 1.0507009873554805 * _elu(x, 1.6732632423543772)),
     Function("leaky_relu", "LeakyReLU()", lambda x: max(x, 0.01 * x)),

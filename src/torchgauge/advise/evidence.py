@@ -23,7 +23,7 @@ from torchgauge.advise.op_time import (
     fresh_memory,
     predicted_times,
 )
-from torchgauge.advise.processor import call_pace, gelu_seconds
+from torchgauge.advise.processor import call_pace, function_seconds
 from torchgauge.advise.record import Gain
 from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, TensorSpec, View
 from torchgauge.facts.experts import Mixture
@@ -341,11 +341,13 @@ class Evidence:
         found = predicted_times([op], self.peaks, self.device, ran.threads, self.least_time, ran.cpu_cores)
         return found[op.index]
 
-    def gelu_s(self, elements: int) -> float:
-        """Seconds of torch's GELU by tanh on a processor; 0 where op times were measured, and on other devices."""
+    def function_s(self, name: str, elements: int) -> float:
+        """Seconds of torch's kernel for an activation function on a processor; 0 where op times were measured, and on
+        other devices."""
         if self.device != "cpu" or self.op_times or self._predicted:
             return 0.0
-        return gelu_seconds(elements, self.peaks.pace if self.peaks else None, self.capture.environment.threads)
+        pace = self.peaks.pace if self.peaks else None
+        return function_seconds(name, elements, pace, self.capture.environment.threads)
 
     def share(self, ops: Iterable[OpRecord]) -> Share:
         chosen, times = {op.index: op for op in ops}, self.times

@@ -75,7 +75,7 @@ _NS_PER_ELEMENT = {
 _NS_BY_CATEGORY = {"softmax": 1.25, "resize": 2.5}
 # Of these, functions that torch takes from MKL, which is fast on processors of Intel; the others are torch's own vector
 # code, as that of its GELU. And kernels without vector code.
-_OF_MKL = {"tanh", "exp", "log", "sin", "cos", "erf", "tan", "asin", "acos", "atan", "sinh", "cosh", "expm1", "log1p"}
+_OF_MKL = {"tanh", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "expm1"}
 _WITHOUT_VECTORS = {
     "_weight_norm_interface", "pow", "any", "all", "isnan", "isinf", "var", "std", "var_mean", "tril", "triu",
     "cumsum", "where", "masked_fill",
@@ -303,9 +303,12 @@ def call_pace(pace: Pace | None) -> float:
     return (pace or REFERENCE).call_s / REFERENCE.call_s
 
 
-def gelu_seconds(elements: int, pace: Pace | None, threads: int) -> float:
-    """Of torch's GELU by tanh on a processor."""
-    return elements * (pace or REFERENCE).gelu_s / min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
+def function_seconds(name: str, elements: int, pace: Pace | None, threads: int) -> float:
+    """Of torch's kernel for an activation function on a processor; 0 where memory takes longer than the function."""
+    pace = pace or REFERENCE
+    speed = pace.std_s / REFERENCE.std_s if name in _WITHOUT_VECTORS else _speed(name, pace)
+    each_s = pace.gelu_s if name == "gelu_tanh" else _NS_PER_ELEMENT.get(name, 0.0) * 1e-9 * speed
+    return elements * each_s / min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
 
 
 def attention_seconds(

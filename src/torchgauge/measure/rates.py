@@ -30,8 +30,9 @@ PACE = (CALL, DEPTHWISE, TANH, GELU, STD, *PASSES)
 _LONG_ENOUGH_S = 0.03
 _SMALLEST, _LARGE_ENOUGH, _LARGEST = 256, 1024, 8192
 _REPEAT_S = 0.4
-# Seconds for each part of the pace. An op of some microseconds is timed this many times at once.
-_PACE_S, _AT_ONCE = 0.06, 20
+# Seconds for each part of the pace, and for the calls that are timed at once: reading the clock of a process takes
+# 0.4 to 0.7 µs, as long as a small op.
+_PACE_S, _GROUP_S = 0.06, 1e-3
 _TIMED_LAUNCHES = 4
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _MEBI = 2**20
@@ -100,7 +101,7 @@ def copy_rate(device: torch.device) -> float:
 
 def op_rate(part: str, device: torch.device) -> float:
     """The rate of one part of `PACE`."""
-    done, at_once = 1, _AT_ONCE
+    done = 1
     if part == CALL:
         one = torch.ones(1, device=device)
         run = partial(torch.add, one, one)
@@ -113,15 +114,18 @@ def op_rate(part: str, device: torch.device) -> float:
         run = {TANH: partial(torch.tanh, rows), GELU: gelu, STD: partial(torch.std, rows, -1)}[part]
         done = rows.numel()
     else:
-        done, at_once = PASSES[part], 1
+        done = PASSES[part]
         a, b, result = torch.ones(3, done // 12, device=device)
         run = partial(torch.add, a, b, out=result)
 
     def several() -> None:
-        for _ in range(at_once):
+        for _ in range(calls):
             run()
 
-    return done * at_once / best_time(several, device, _PACE_S)
+    calls = 1
+    while best_time(several, device, 0.0) < _GROUP_S:
+        calls *= 2
+    return done * calls / best_time(several, device, _PACE_S)
 
 
 def buffer_bytes(device: torch.device) -> int:

@@ -53,12 +53,13 @@ def _written_out(evidence: Evidence, rule_name: str, is_wanted: Callable[[str], 
             recommendation=f"use torch's {function.module.partition('(')[0]}: as separate ops it reads and writes "
             "memory once per op",
             change=_torch_function(evidence, path, written, in_module[path]),
+            # Not every kernel is faster than the ops: Mish has no vector code, and MKL's tanh is faster on Intel's
+            # processors than the one inside torch's GELU.
             expected_gain=_one_pass(
                 evidence,
                 chain,
                 _GELU_OF_ERF if function.module == "GELU('none')" else 1.0,
-                # Of tanh MKL has a faster one than the kernel of torch's GELU on processors of Intel.
-                evidence.gelu_s(chain[-1].signature.outputs[0].numel) if function.module == "GELU('tanh')" else 0.0,
+                evidence.function_s(function.kernel, chain[-1].signature.outputs[0].numel),
             ),
             risk="rounding differs in the last digits",
             confidence="high",
@@ -115,9 +116,8 @@ def _bytes(chain: Sequence[OpRecord]) -> int:
 
 
 def _one_pass(evidence: Evidence, chain: Sequence[OpRecord], function: float = 1.0, kernel_s: float = 0.0) -> Gain:
-    """One kernel still reads what comes from outside, computes the longest function (or `function` of its time), and
-    writes what is read there; `kernel_s` is what it takes where that is known. (In a GELU written out for a CPU tanh is
-    60 % of the time, and torch's own takes about as long for it.)"""
+    """One kernel still reads what comes from outside, computes for `kernel_s`, or as long as the longest function (or
+    `function` of its time) where that is not known, and writes what is read there."""
     members, flow = {op.index for op in chain}, evidence.flow
     read = {
         (source, spec)
@@ -129,6 +129,6 @@ def _one_pass(evidence: Evidence, chain: Sequence[OpRecord], function: float = 1
     wanted = [op for op in chain if flow.is_result(op) or not members.issuperset(user.index for user in flow.users(op))]
     needed += sum(op.signature.outputs[0].nbytes for op in wanted)
     work = [seconds * (1 - evidence.share([op]).calls) for op in chain if (seconds := evidence.times.seconds[op.index])]
-    least_s = max(function * max(work, default=0.0), kernel_s)
+    least_s = kernel_s or function * max(work, default=0.0)
     left = max(needed / max(_bytes(chain), 1), least_s / sum(work) if any(work) else 0.0)
     return evidence.share(chain).one_pass(max(1 - left, 0.0), len(chain))
