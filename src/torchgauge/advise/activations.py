@@ -126,7 +126,9 @@ def written_activations(flow: Flow, dataflow: Dataflow) -> list[Written]:
             key = cone.key()
             if key not in known:
                 known[key] = cone.function()
-            if (function := known[key]) is not None:
+            function = known[key]
+            # The function itself and ops that change nothing, as the addition of zeros: it is called already.
+            if function is not None and function.kernel not in map(_name, cone.ops):
                 made = (op.producers[place] for op in cone.ops for place in range(len(op.producers)))
                 numbers = [op for index in made if index is not None and (op := flow.op(index)) not in cone.ops]
                 own = [op for op in numbers if op is not None and op.signature.outputs[0].numel == 1]

@@ -63,6 +63,15 @@ class Dataflow:
                 needed.update(op.producers)
         return frozenset(found)
 
+    @cached_property
+    def reaching(self) -> frozenset[int]:
+        """Ops that a result of the model depends on."""
+        found: set[int | None] = set(self._flow.results)
+        for op in reversed(self._ops):
+            if op.index in found:
+                found.update(op.producers)
+        return frozenset(index for index in found if index is not None)
+
     def _constants(self, readers: frozenset[str]) -> frozenset[int]:
         """The same, where the modules `readers` bring values of tensors to the host: such a module may use them in
         whatever it computes next, and arrays of numpy have no producer."""
@@ -76,8 +85,7 @@ class Dataflow:
             is_from_values = is_from_values or (has_arrays and self._reads_unnamed(op))
             if RANDOM in op.signature.tags or is_from_values:
                 continue
-            takes_shape_alone = op.op.endswith("_like") or "::new_" in op.op  # or type, or device; not the values
-            if takes_shape_alone or self._reads_constants_alone(op, held):
+            if takes_shape_alone(op) or self._reads_constants_alone(op, held):
                 held.add(op.index)
         return frozenset(held)
 
@@ -283,6 +291,11 @@ class Dataflow:
                     seen.add(source.index)
                     todo.append(source)
                     yield source
+
+
+def takes_shape_alone(op: OpRecord) -> bool:
+    """Of the tensor that it is given, or its type or device: not the values."""
+    return op.op.endswith("_like") or "::new_" in op.op
 
 
 def same_axis(axis: int, of: TensorSpec, other: TensorSpec) -> int | None:

@@ -386,7 +386,8 @@ def _rows(op: OpRecord, name: str) -> float:
     if name in ("cat", "stack"):
         return _NS_PER_ROW["copy"] * _joined_runs(op)
     each = _NS_PER_ROW_OF.get(name) or _NS_PER_ROW.get(op.category)
-    if each is None or not made.numel:
+    # Tensors without elements, as the rows that a mask chooses where it is false everywhere, have no rows.
+    if each is None or not all(spec.numel for spec in (first, signature.inputs[-1], made)):
         return 0.0
     if name == "_weight_norm_interface":  # by the first dimension a row is all of a norm's elements
         return 0.0 if _joined_dim(op, first) == 0 else each * first.numel / first.shape[-1]

@@ -59,6 +59,10 @@ class Spec:
         self.nbytes = self.record.distinct_bytes
 
 
+def meta_tensor(spec: Spec) -> torch.Tensor:
+    return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="meta")
+
+
 class Specs:
     """The specs of one run, interned."""
 

@@ -15,7 +15,7 @@ from typing import cast
 import torch
 
 from torchgauge.capture.argument_checks import INDEXING
-from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, dtype_name
+from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, dtype_name, meta_tensor
 from torchgauge.capture.op_call import Arguments, FakeCall, Op, OpCall, OpInfo, Relation, Return, SomeTensor
 from torchgauge.capture.shape_rules import find_rule
 from torchgauge.capture.structure import map_tensors, tensors_in
@@ -256,10 +256,6 @@ def infer(func: Op, args: tuple[object, ...], kwargs: Arguments) -> object:
         # the model's own frames: garbage is not collected during a capture.
         if len(sys.modules) != modules:
             gc.collect(0)
-
-
-def meta_tensor(spec: Spec) -> torch.Tensor:
-    return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=_META)
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import torch
 
-from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name
+from torchgauge.capture.fake_tensor import FakeTensor, Spec, Specs, dtype_name, meta_tensor
 from torchgauge.capture.op_call import Arguments
 from torchgauge.facts.tensor import contiguous_stride, is_contiguous
 from torchgauge.registry import Registry
@@ -410,7 +410,11 @@ def where(arguments: Arguments, specs: Specs) -> Spec | None:
     if len(chosen) < 3:
         return None
     condition, left, right = chosen
-    return _broadcast([condition, left, right], specs, left.dtype) if left.dtype is right.dtype else None
+    spec = _broadcast(chosen, specs, left.dtype) if left.dtype is right.dtype else None
+    if spec is None and condition.dtype is torch.uint8:  # which torch's kernel takes, and its own shape rule does not
+        as_bool = specs.get(condition.shape, condition.stride, torch.bool, condition.device)
+        return specs.of(torch.where(meta_tensor(as_bool), meta_tensor(left), meta_tensor(right)), left.device)
+    return spec
 
 
 @shape_rule("aten::hardswish")  # elementwise, though its schema does not say so

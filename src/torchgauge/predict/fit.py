@@ -358,7 +358,7 @@ class Prediction:
 
     def _required_span(self, allocated: Bounds) -> Bounds:
         """Scaled like the bounds of the allocated memory."""
-        ratio = self.required_bytes / self.allocated_bytes
+        ratio = self.required_bytes / max(self.allocated_bytes, 1)
         return Bounds(int(allocated.low * ratio), int(allocated.high * ratio))
 
     def _around(self, name: str, margin: float, least: int) -> Bounds:

@@ -161,8 +161,11 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         return
     for op in evidence.forward:
         attributes = op.signature.attributes
+        # A mask that is drawn and not used changes no result.
+        if evidence.flow.results and op.index not in evidence.dataflow.reaching:
+            continue
         is_dropout = (
-            op.op in _DROPOUTS
+            (op.op in _DROPOUTS and not _is_sample(evidence, op))
             or (op.category == "attention" and bool(attributes.get("dropout_p")))
             or (op.category == "recurrent" and bool(attributes.get("dropout")) and bool(attributes.get("train")))
         )
@@ -184,6 +187,13 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             "none, unless the randomness is intended (Monte Carlo dropout)",
             line,
         )
+
+
+def _is_sample(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the probabilities are computed from the data: states of a Boltzmann machine, an action."""
+    probability = None if "bernoulli" not in op.op else 1 if op.op.endswith("_") else 0
+    is_given = probability is not None and probability < len(op.producers)
+    return is_given and not evidence.dataflow.is_constant_input(op, probability or 0)
 
 
 def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchgauge.advise.code import Patch
+from torchgauge.advise.dataflow import takes_shape_alone
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import LEAST_PREDICTED_TIME_OF_WEIGHTS, rule
@@ -247,7 +248,8 @@ def _from_weights(evidence: Evidence) -> frozenset[int]:
     found, inputs = set[int](), evidence.dataflow.input_reads
     for op in evidence.forward:
         is_held = any(source is None and (op.index, at) not in inputs for at, source in enumerate(op.producers))
-        if op.weights or is_held or not found.isdisjoint(op.producers):
+        is_held = is_held and op.op != "aten::lift_fresh"  # a tensor that the call makes of Python's numbers
+        if not takes_shape_alone(op) and (op.weights or is_held or not found.isdisjoint(op.producers)):
             found.add(op.index)
     return frozenset(found)
 

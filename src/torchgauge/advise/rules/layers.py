@@ -128,12 +128,17 @@ def _affine(evidence: Evidence, layer: OpRecord) -> list[OpRecord]:
     return chain
 
 
+def is_resampling(op: OpRecord) -> bool:
+    """Whether each result is a weighted mean of pixels of one channel: not a padding, a fold or a shuffle."""
+    return op.category == "resize" and "upsample_" in op.op
+
+
 @rule("resample-before-pointwise", family="order")
 def resample_before_pointwise(evidence: Evidence) -> Iterator[Advice]:
     """An image that is enlarged and then goes through a 1×1 convolution, which could work on the small one."""
     for op in evidence.flow.of_category("convolution"):
         before, given = evidence.flow.source(op), op.signature.attributes
-        if before is None or before.category != "resize" or not evidence.flow.is_kept_for(before, op):
+        if before is None or not is_resampling(before) or not evidence.flow.is_kept_for(before, op):
             continue
         kernel = next((spec.shape for spec in op.signature.inputs[1:] if len(spec.shape) == 4), ())
         is_plain = not given.get("transposed") and not any(given.get("padding") or ())

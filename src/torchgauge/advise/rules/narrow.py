@@ -10,6 +10,7 @@ from torchgauge.advise.processor import REFERENCE, pass_seconds
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
+from torchgauge.advise.rules.layers import is_resampling
 from torchgauge.facts import Cost, OpRecord, TensorSpec
 
 _AVERAGES = {f"aten::{name}" for name in ("avg_pool1d", "avg_pool2d", "avg_pool3d")}
@@ -31,7 +32,7 @@ def pointwise_before_pooling(evidence: Evidence) -> Iterator[Advice]:
         large, given = conv.signature.outputs[0], pool.signature.attributes
         # Each result must be a weighted mean of pixels. Padding with zeros would count where the bias does.
         averages = pool.op in _AVERAGES and not any(given.get("padding") or ()) and not given.get("divisor_override")
-        averages = averages or pool.category == "resize" or pool.op in _ADAPTIVE
+        averages = averages or is_resampling(pool) or pool.op in _ADAPTIVE
         if pool.op == "aten::mean":
             dims, rank = given.get("dim"), len(large.shape)
             averages = isinstance(dims, list | tuple) and bool(dims) and all(int(dim) % rank > 1 for dim in dims)

@@ -1,0 +1,166 @@
+"""Lines that blind judges found wrong on public models (docs/advice-corpus.md, twelfth set), as classes and on other
+models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.planted import said, seen
+from torchgauge import analyze
+
+
+def rules(model: nn.Module, *inputs: Tensor) -> set[str]:
+    return {advice.rule for advice in said(seen(model.eval(), inputs=inputs))}
+
+
+# --- tensors without elements, and masks of bytes
+
+
+def small_angles(self: Any, a: Tensor) -> Tensor:
+    h = self.layer(a)
+    rare = h > 1e6  # nothing
+    scaled = torch.zeros_like(h)
+    scaled[rare] = h[rare] * 2
+    return h + scaled
+
+
+def test_a_mask_that_chooses_nothing_is_analyzed() -> None:
+    model = Does(small_angles, layer=nn.Linear(32, 32))
+
+    assert analyze(model, inputs=(x(8, 32),), progress=False).advice is not None
+
+
+def test_a_model_whose_tensors_are_all_empty_is_predicted() -> None:
+    assert analyze(nn.ReLU(), inputs=(torch.zeros(0, 8),), on=["h200"], progress=False).totals.macs == 0
+
+
+def imputed(self: Any, a: Tensor, known: Tensor) -> Tensor:
+    steps = [torch.where(known[..., t], a[..., t], self.layer(a[..., t])) for t in range(a.shape[-1])]
+    return torch.stack(steps, -1)
+
+
+@pytest.mark.filterwarnings("ignore:where received a uint8 condition")
+def test_a_mask_of_bytes_that_lies_apart_chooses_as_in_eager_mode() -> None:
+    model, known = Does(imputed, layer=nn.Linear(6, 6)), (x(2, 3, 6, 4) > 0).byte()
+
+    found = analyze(model, inputs=(x(2, 3, 6, 4), known), progress=False)
+
+    assert found.capture.ops[-1].signature.outputs[0].shape == (2, 3, 6, 4)
+
+
+# --- ops of the category `resize` that do not average pixels
+
+
+def overlap_add(self: Any, frames: Tensor) -> Tensor:
+    return F.fold(self.layer(frames), (1, 128 + 3 * 32), (1, 128), stride=(1, 32))
+
+
+def shrunk(self: Any, image: Tensor) -> Tensor:
+    return F.interpolate(self.layer(image), scale_factor=0.25)
+
+
+def test_a_convolution_stays_before_a_fold_and_moves_behind_a_resampling() -> None:
+    folded = Does(overlap_add, layer=nn.Conv1d(128, 128, 1))
+    resampled = Does(shrunk, layer=nn.Conv2d(16, 64, 1))
+
+    assert "pointwise-before-pooling" not in rules(folded, x(2, 128, 4))
+    assert "pointwise-before-pooling" in rules(resampled, x(1, 16, 64, 64))
+
+
+# --- a function with an op that changes nothing
+
+
+def gate_of_zeros(self: Any, a: Tensor) -> Tensor:
+    nothing = torch.zeros_like(a)
+    return torch.sigmoid(nothing + self.layer(a))
+
+
+def gate_by_hand(self: Any, a: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-self.layer(a)))
+
+
+def test_a_function_that_is_called_already_is_not_asked_for() -> None:
+    assert "activation-by-hand" not in rules(Does(gate_of_zeros, layer=nn.Linear(64, 64)), x(256, 64))
+    assert "activation-by-hand" in rules(Does(gate_by_hand, layer=nn.Linear(64, 64)), x(256, 64))
+
+
+# --- random numbers that change no result, or are meant
+
+
+def kept_for_training(self: Any, a: Tensor) -> Tensor:
+    self.keep = a.new_empty(a.shape[:2]).bernoulli_(0.8) / 0.8
+    return self.layer(a * self.keep[..., None]) if self.training else self.layer(a)
+
+
+def always_kept(self: Any, a: Tensor) -> Tensor:
+    self.keep = a.new_empty(a.shape[:2]).bernoulli_(0.8) / 0.8
+    return self.layer(a * self.keep[..., None])
+
+
+def hidden_units(self: Any, a: Tensor) -> Tensor:
+    return torch.bernoulli(torch.sigmoid(self.layer(a)))
+
+
+def hidden_units_in_place(self: Any, a: Tensor) -> Tensor:
+    chances = torch.sigmoid(self.layer(a))
+    return torch.empty_like(chances).bernoulli_(chances)
+
+
+def channels_at_random(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a * torch.bernoulli(torch.full((a.shape[0], 1, 1), 0.9)))
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_wrong"),
+    [
+        (kept_for_training, False),
+        (always_kept, True),
+        (hidden_units, False),
+        (hidden_units_in_place, False),
+        (channels_at_random, True),
+    ],
+)
+def test_random_numbers_are_dropout_only_where_they_scale_a_result(
+    forward: Callable[..., Tensor], is_wrong: bool
+) -> None:
+    assert ("dropout-in-evaluation" in rules(Does(forward, layer=nn.Linear(16, 16)), x(4, 9, 16))) == is_wrong
+
+
+# --- tables of Python's numbers, and zeros like a layer's result
+
+
+def window_mask(self: Any, image: Tensor) -> Tensor:
+    regions = torch.zeros(1, 64, 64, 1)
+    for number, rows in enumerate((slice(0, -8), slice(-8, -4), slice(-4, None))):
+        regions[:, rows, :, :] = number
+    windows = regions.view(64, 64).flatten()[None, :1024]
+    return self.layer(image) + (windows - windows.transpose(0, 1)).abs().sum(0)
+
+
+def filled_later(self: Any, a: Tensor) -> Tensor:
+    h = self.layer(a)
+    result = torch.zeros_like(h)
+    result[:, ::2] = h[:, 1::2]
+    return result
+
+
+def test_a_table_of_numbers_depends_on_shapes_and_not_on_parameters() -> None:
+    (advice,) = [
+        each
+        for each in said(seen(Does(window_mask, layer=nn.Linear(8, 1024)).eval(), inputs=(x(1, 8),)))
+        if each.rule.startswith("recomputed-")
+    ]
+
+    assert advice.rule == "recomputed-constant"
+    assert "only on shapes" in advice.recommendation
+
+
+def test_zeros_like_the_result_of_a_layer_are_no_weight() -> None:
+    assert not rules(Does(filled_later, layer=nn.Linear(8, 64)), x(4, 8)) & {"recomputed-weight", "recomputed-constant"}
