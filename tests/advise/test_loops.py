@@ -274,3 +274,70 @@ def test_products_that_get_more_rows_gain_more_than_those_that_become_more() -> 
         gains.append(gain_of(found))
 
     assert gains[0].low > gains[1].low
+
+
+# --- rounds that cannot be done at once
+
+
+def attended(self: Any, h: Tensor) -> Tensor:
+    found = []
+    for part in h.split(self.sizes):
+        part = self.fc(part)
+        found.append(torch.softmax(part @ part.T, -1) @ part)
+    return torch.cat(found)
+
+
+def test_parts_of_different_sizes_are_joined_for_the_layer_alone() -> None:
+    even = Does(attended, fc=nn.Linear(16, 16), sizes=[8] * 6)
+    uneven = Does(attended, fc=nn.Linear(16, 16), sizes=[5, 9, 12, 6, 7, 9])
+
+    [found] = advised(even, x(48, 16), rule="loop-over-samples")
+    assert "torch.bmm" in found.recommendation
+    [other] = advised(uneven, x(48, 16), rule="loop-over-samples")
+    assert other.recommendation.startswith("do this once for the whole tensor")
+    assert gain_of(other).high < gain_of(found).high / 2
+
+
+def test_rounds_with_statistics_of_their_own_stay_apart() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return torch.stack([self.norm(self.fc(each)) for each in h])
+
+    model = Does(forward, fc=nn.Linear(16, 16), norm=nn.BatchNorm1d(16))
+    rules = {
+        mode: {each.rule for each in said(seen(model, inputs=(x(8, 12, 16),), mode=mode))}
+        for mode in ("inference", "train")
+    }
+
+    assert "loop-over-samples" in rules["inference"]
+    assert "loop-over-samples" not in rules["train"]
+
+
+def test_a_value_may_choose_another_layer_for_a_sample() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return torch.stack([self.fc(each) if each.sum() > -1e9 else self.other(each) for each in h])
+
+    model = Does(forward, fc=nn.Linear(16, 16), other=nn.Linear(16, 16))
+
+    assert not advised(model, x(8, 12, 16), rule="loop-over-samples")
+
+
+def test_tiles_of_an_image_have_borders() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return torch.cat([self.conv(tile) for tile in h.chunk(4, self.axis)], self.axis)
+
+    tiles, samples = (Does(forward, conv=nn.Conv2d(3, 4, 3, padding=1), axis=axis) for axis in (2, 0))
+
+    [found] = advised(tiles, x(4, 3, 16, 16), rule="loop-over-samples")
+    assert "joined along the batch" in found.recommendation
+    [other] = advised(samples, x(4, 3, 16, 16), rule="loop-over-samples")
+    assert "the whole tensor" in other.recommendation
+
+
+def test_convolutions_of_parts_become_one_with_groups() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return torch.cat([conv(part) for conv, part in zip(self.convs, h.chunk(4, 1), strict=True)], 1)
+
+    model = Does(forward, convs=nn.ModuleList(nn.Conv1d(8, 8, 3, padding=1) for _ in range(4)))
+    [found] = advised(model, x(4, 32, 24), rule="parallel-linears")
+
+    assert "groups=4" in found.recommendation

@@ -608,3 +608,110 @@ def test_a_loop_over_lstm_cells_of_large_products_gains_less() -> None:
     assert parts[0].low < 0.7 < parts[0].high
     assert parts[1].low < 0.35 < parts[1].high
     assert parts[1].high < parts[0].high
+
+
+# --- near misses of torch's cells
+
+
+def residual(self: Any, h: Tensor) -> Tensor:
+    state, out = zeros(), []
+    for each in h:
+        state = state + torch.tanh(self.of_input(each) + self.of_state(state))
+        out.append(state)
+    return torch.stack(out)
+
+
+def highway(self: Any, h: Tensor) -> Tensor:
+    """A GRU without the part of the update gate that forgets."""
+    state = zeros()
+    for each in h:
+        of_input, of_state = self.of_input(each).chunk(3, -1), self.of_state(state).chunk(3, -1)
+        reset, update = (torch.sigmoid(of_input[at] + of_state[at]) for at in (0, 1))
+        state = state + update * torch.tanh(of_input[2] + reset * of_state[2])
+    return state
+
+
+def by_difference(self: Any, h: Tensor) -> Tensor:
+    """A GRU, with its update gate written once."""
+    state = zeros()
+    for each in h:
+        of_input, of_state = self.of_input(each).chunk(3, -1), self.of_state(state).chunk(3, -1)
+        reset, update = (torch.sigmoid(of_input[at] + of_state[at]) for at in (0, 1))
+        new = torch.tanh(of_input[2] + reset * of_state[2])
+        state = state + update * (new - state)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("forward", "gates", "layer"), [(residual, 1, ""), (highway, 3, ""), (by_difference, 3, "GRU")]
+)
+def test_a_state_that_each_step_adds_to_is_not_that_of_a_cell(
+    forward: Callable[..., Tensor], gates: int, layer: str
+) -> None:
+    model = Does(forward, of_input=nn.Linear(WIDTH, gates * WIDTH), of_state=nn.Linear(WIDTH, gates * WIDTH))
+
+    found = [line for line in words(advised(model)) if "torch.nn." in line]
+
+    assert [f"torch.nn.{layer} " in line for line in found] == ([True] if layer else [])
+
+
+def test_a_layer_gives_the_state_of_the_cell_of_its_last_step_only() -> None:
+    def steps(self: Any, h: Tensor, *, of_cell: bool) -> Tensor:
+        state, out = (torch.zeros(1, BATCH, WIDTH),) * 2, []
+        for each in h:
+            output, state = self.layer(each[None], state)
+            out.append(state[1][0] if of_cell else output[0])
+        return torch.cat((torch.stack(out), state[1]))
+
+    for of_cell in (False, True):
+        model = Does(lambda self, h, of_cell=of_cell: steps(self, h, of_cell=of_cell), layer=nn.LSTM(WIDTH, WIDTH))
+        assert bool(advised(model)) is not of_cell
+
+
+def test_a_cell_of_torch_is_not_split() -> None:
+    def normed(self: Any, h: Tensor) -> Tensor:
+        state, memory = zeros(), zeros()
+        for each in h:
+            state, memory = self.cell(each, (state, memory))
+            state = self.norm(state)
+        return state
+
+    assert not advised(Does(normed, cell=nn.LSTMCell(WIDTH, WIDTH), norm=nn.LayerNorm(WIDTH)))
+
+
+def test_a_batch_that_gets_smaller_is_not_one_call() -> None:
+    def shrinking(self: Any, h: Tensor) -> Tensor:
+        state, out = zeros(), []
+        for at, each in enumerate(h):
+            rows = BATCH - at // 8
+            state = self.cell(each[:rows], state[:rows])
+            out.append(state.sum(0))
+        return torch.stack(out)
+
+    assert not advised(Does(shrinking, cell=nn.GRUCell(WIDTH, WIDTH)))
+
+
+def overlapping(self: Any, h: Tensor) -> Tensor:
+    out = torch.zeros(BATCH, 4 * STEPS + WIDTH)
+    for at, frame in enumerate(h):
+        out[:, 4 * at : 4 * at + WIDTH] += frame
+    return out
+
+
+def weighted(self: Any, h: Tensor) -> Tensor:
+    out = zeros()
+    for at, frame in enumerate(h):
+        out = torch.add(out, frame, alpha=0.5**at)
+    return out
+
+
+def plain(self: Any, h: Tensor) -> Tensor:
+    out = zeros()
+    for frame in h:
+        out = out + frame
+    return out
+
+
+@pytest.mark.parametrize(("forward", "is_said"), [(overlapping, False), (weighted, False), (plain, True)])
+def test_only_plain_terms_at_one_place_are_a_sum(forward: Callable[..., Tensor], is_said: bool) -> None:
+    assert bool(advised(Does(forward), rule="scan-in-python")) is is_said

@@ -15,6 +15,7 @@ from torchgauge.advise.activations import Written, written_activations
 from torchgauge.advise.code import Source, SourceEdit
 from torchgauge.advise.dataflow import Dataflow
 from torchgauge.advise.flow import Chain, Flow, pointwise_chains
+from torchgauge.advise.masks import Triangle
 from torchgauge.advise.op_time import (
     LeastTime,
     OpTimes,
@@ -91,14 +92,14 @@ class Machine:
 
 
 class LiveModel(Protocol):
-    """What can be asked of a model in memory: whether a buffer holds a triangle of ones (a causal mask), whether a
+    """What can be asked of a model in memory: of which triangle the elements of a buffer are not zero, whether a
     module or one that it is in has an attribute, whether pairs of parameters hold equal values, whether all rows of one
     are equal, whether a module is a script, the channels of an instance norm, the hook of torch's that computes a
     weight of a module (what removes the hook, and the name of the weight), the line that makes a module or parameter,
     whether other methods or arguments lead to it, the line that puts a module in training mode, and the text of a
     file."""
 
-    def is_triangle(self, name: str) -> bool: ...
+    def triangle(self, name: str) -> Triangle | None: ...
     def has(self, path: str, attribute: str, *, is_set: bool = False) -> bool: ...
     def are_equal(self, pairs: Sequence[tuple[str, str]]) -> bool: ...
     def has_equal_rows(self, name: str) -> bool: ...

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from torchgauge.advise import Advice, Evidence
+    from torchgauge.advise.masks import Triangle
     from torchgauge.capture import Request, Trace
     from torchgauge.facts import Capture, OpRecord
     from torchgauge.facts.document_types import Advice as AdviceRow
@@ -68,21 +69,22 @@ class ModelInMemory:
         """The model, the modules that a module is in, and the module; None where the model has none of the name."""
         return [self._modules.get(each) for each in enclosing_paths(path)]
 
-    def is_triangle(self, name: str) -> bool:
-        """Whether it is a causal mask: true, 1 or 0.0 up to the diagonal, beyond false, 0 or -inf; or the opposite, of
-        what is hidden."""
+    def triangle(self, name: str) -> Triangle | None:
+        """Of a causal mask, the triangle of its elements that are not zero: true or 1 up to the diagonal, or beyond it
+        -inf, or true or 1 for what is hidden."""
         import torch
+
+        from torchgauge.advise.masks import HIDDEN, SEEN
 
         try:
             mask = self._model.get_buffer(name).detach()
         except (AttributeError, RuntimeError):  # a script answers no such question
-            return False
+            return None
         if mask.is_meta or mask.dim() < 2 or not 1 < mask.shape[-1] ** 2 == mask.numel() <= _MOST_MASK:
-            return False
-        square = mask.reshape(mask.shape[-2:])
-        lower = torch.ones_like(square, dtype=torch.bool).tril()
-        is_seen = square == 0 if square.is_floating_point() and bool((square < 0).any()) else square != 0
-        return bool(torch.equal(is_seen, lower) or torch.equal(~is_seen, lower))
+            return None
+        given = mask.reshape(mask.shape[-2:]) != 0
+        lower = torch.ones_like(given).tril()
+        return SEEN if torch.equal(given, lower) else HIDDEN if torch.equal(given, ~lower) else None
 
     def has(self, path: str, attribute: str, *, is_set: bool = False) -> bool:
         """Whether the module or one that it is in has it; `is_set`: and it is true there."""

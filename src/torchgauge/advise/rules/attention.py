@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from math import isclose, prod
@@ -11,6 +11,7 @@ from math import isclose, prod
 from torchgauge.advise.code import Patch, Source, SourceEdit, Span, called, receiver
 from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.masks import HIDDEN, SEEN, fill_value, is_hiding, triangle
 from torchgauge.advise.processor import attention_seconds
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
@@ -27,7 +28,8 @@ _MOST_BETWEEN = 8
 _MOST_COPIED = 128
 # Methods that the scores may go through on their way.
 _CASTS = {"to", "type_as", "float", "half", "type", "contiguous"}
-_ARITHMETIC = {"aten::mul", "aten::div", "aten::add", "aten::sub"}
+_COPIES = {"aten::clone", "aten::_to_copy", "aten::copy"}
+_DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout", "aten::dropout"}
 _MASKS = {"aten::masked_fill", "aten::where", "aten::add"}
 # Libraries that have both forms, the attribute of a module that says so, and whether it must be true: in transformers a
 # class without a fused form takes the setting and goes on as before.
@@ -196,6 +198,8 @@ def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRe
         if not head or not tail or not _is_over_keys(softmax, axis, head, tail):
             continue
         ops, inner = [*reversed(head), softmax, *tail], _inner_size(head[-1])
+        if not all(_is_fusable(evidence, op, ops, at) for at, op in enumerate(ops)):
+            continue
         # A module that keeps its scores or weights in an attribute has them to show; a fused kernel has none to keep.
         # Freed, their memory goes back to Linux, to be cleared again: a model with 12 such layers got 8 % slower.
         if not kept.isdisjoint(op.index for op in ops[:-1]):
@@ -228,6 +232,8 @@ def _saved_on_cpu(
             continue  # a CPU's fused kernel takes heads of one size; LeViT, with two, got 9 % slower
         if _joins_masks(ops):
             continue  # a triangular attention of 64 tokens with two biases got 6 to 17 % slower
+        if evidence.is_train and _trains_unfused(evidence, ops):
+            continue  # of 128 tokens: 12 % slower with dropout, 26 % with a bias that is trained
         whole, products = evidence.share([*copies, *ops]), evidence.share([ops[0], ops[-1]])
         before_s, products_s = (share.value * (1 - share.calls) * evidence.times.total for share in (whole, products))
         if not evidence.op_times:
@@ -261,6 +267,26 @@ def _joins_masks(ops: Sequence[OpRecord]) -> bool:
                 sizes.append(tuple(size if step else 1 for size, step in zip(spec.shape, steps, strict=True))[::-1])
     joined = prod(max(each) for each in zip_longest(*sizes, fillvalue=1))
     return len(sizes) > 1 and 2 * joined >= ops[0].signature.outputs[0].numel
+
+
+def _trains_unfused(evidence: Evidence, ops: Sequence[OpRecord]) -> bool:
+    """Whether weights are dropped, or a term of the scores has a gradient: a CPU's fused kernel takes neither, and the
+    function runs one op after the other."""
+    inside, dataflow = {op.index for op in ops}, evidence.dataflow
+    has_dropout = any(op.op in _DROPOUTS for op in ops)
+    names = {name for op in ops[1:-1] for name in op.weights} & evidence.params.keys()
+    return (
+        has_dropout
+        or any(evidence.params[name].trainable for name in names)
+        or any(
+            source not in inside
+            and (op.index, at) not in dataflow.input_reads
+            and not dataflow.is_constant_input(op, at)
+            for op in ops[1:-1]
+            if op.op.rstrip("_") in _MASKS
+            for at, source in enumerate(op.producers)
+        )
+    )
 
 
 def _calls_on_cpu(ops: Sequence[OpRecord]) -> int:
@@ -372,7 +398,8 @@ def _walk(
     flow = evidence.flow
     # Scores that are read elsewhere, or given back, have to be computed; those that are thrown away need not be.
     if direction > 0:
-        neighbours = [user for user in flow.users(near) if not flow.is_dead(user)]
+        kept = evidence.capture.run.kept_ops
+        neighbours = [user for user in flow.users(near) if not flow.is_dead(user) or user.index in kept]
         if len(neighbours) != 1 or flow.is_result(near):
             return []
     else:
@@ -383,15 +410,52 @@ def _walk(
         specs = op.signature.outputs if direction < 0 else op.signature.inputs
         if op.op in _PRODUCTS and not op.weights and any(spec.numel == elements for spec in specs):
             return [op]
-        # A fused kernel cannot multiply its weights with a tensor, or add one to them.
-        is_scaled = direction > 0 and op.op.rstrip("_") in _ARITHMETIC
-        if is_scaled and sum(spec.numel > 1 for spec in op.signature.inputs) > 1:
-            continue
         if op.category in _BETWEEN and left:
             further = _walk(evidence, op, direction, elements, left - 1)
             if further:
                 return [op, *further]
     return []
+
+
+def _is_fusable(evidence: Evidence, op: OpRecord, ops: Sequence[OpRecord], at: int) -> bool:
+    """Whether a fused kernel can do what op `at` of an attention does to the scores or weights that it gets from the op
+    before it: scale and mask the scores, drop weights."""
+    name, given, values = op.op.rstrip("_"), op.signature.inputs, op.signature.attributes
+    if not at or name == "aten::_softmax":
+        return True
+    before = ops[at - 1].index
+    if op.producers.count(before) != 1:
+        return False  # squared, or multiplied by its own transpose
+    place, others = op.producers.index(before), [n for n, source in enumerate(op.producers) if source != before]
+    is_scaled = name in ("aten::mul", "aten::div") and (place == 0 or name == "aten::mul")
+    if op is ops[-1] or (name in _COPIES and place == len(given) - 1):
+        return True
+    softmax_at = next(n for n, each in enumerate(ops) if each.op == "aten::_softmax")
+    if at > softmax_at:
+        # The output can be scaled in place of the weights. What is hidden before the softmax is 0 behind it.
+        masks = {each.producers[1] for each in ops[:softmax_at] if each.op.rstrip("_") == "aten::masked_fill"}
+        is_hidden = name == "aten::masked_fill" and op.producers[1] in masks and values.get("value") == 0
+        is_number = all(given[n].numel == 1 for n in others)
+        return is_hidden or (is_scaled and is_number) or name in (*_DROPOUTS, "aten::nan_to_num")
+    if name == "aten::masked_fill":
+        return place == 0 and is_hiding(values.get("value"))
+    if name == "aten::where":
+        fill = next((n for n in others if n), 0)
+        is_constant = given[fill].numel == 1 or evidence.dataflow.is_constant_input(op, fill)
+        return place > 0 and is_constant and is_hiding(fill_value(evidence.flow.source(op, fill)))
+    if name in ("aten::add", "aten::sub"):
+        return place == 0 or name == "aten::add"
+    # A factor that is the same for all keys can scale the queries.
+    axis = int(ops[softmax_at].signature.attributes.get("dim") or 0)
+    from_end = axis - len(ops[softmax_at].signature.outputs[0].shape) if axis >= 0 else axis
+    return is_scaled and all(_size(given[n], from_end) == 1 for n in others)
+
+
+def _size(spec: TensorSpec, from_end: int) -> int:
+    """Of a dimension of a tensor that is broadcast: 1 where its elements are repeated."""
+    if len(spec.shape) < -from_end:
+        return 1
+    return 1 if spec.stride is not None and not spec.stride[from_end] else spec.shape[from_end]
 
 
 def _change(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]) -> Patch | SourceEdit | None:
@@ -412,11 +476,7 @@ def _change(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]) -> P
     if softmax.signature.attributes.get("dim") not in (-1, len(softmax.signature.outputs[0].shape) - 1):
         return None
     masks = [each for each in ops if each.op.rstrip("_") in _MASKS and len(each.signature.inputs) > 1]
-    near = [near for each in masks for near in (each, *evidence.dataflow.ancestors(each, _MOST_BETWEEN, ops[0]))]
-    buffers = {name for each in near for name in each.weights}
-    is_causal = any(each.op.rstrip("_") in ("aten::tril", "aten::triu") for each in near) or (
-        evidence.model is not None and bool(buffers) and any(map(evidence.model.is_triangle, buffers))
-    )
+    is_causal = len(masks) == 1 and _hides_later(evidence, masks[0], {op.index for op in ops})
     *_, queries, keys = ops[0].signature.outputs[0].shape
     scale = _scale(ops, softmax)
     if scale is None:
@@ -425,8 +485,13 @@ def _change(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]) -> P
     # Only tensors with a dimension for heads, and rows in order, have fused kernels.
     has_heads = len(softmax.signature.outputs[0].shape) > 3
     mask_ranks = {len(spec.shape) for each in masks for spec in each.signature.inputs[1:]}
+    prefix = f"{ops[0].module}.".removeprefix(".")
+    layers = {
+        path.removeprefix(prefix): each.type for path, each in evidence.modules.items() if path.startswith(prefix)
+    }
     written = _WrittenAttention(
         first[0],
+        layers,
         scale=scale,
         has_default=has_default,
         is_causal=is_causal and queries == keys,
@@ -435,6 +500,14 @@ def _change(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]) -> P
         mask_taken="[:, None]" if not has_heads and 3 in mask_ranks else "",
     )
     return written.edit(first[1], last[1])
+
+
+def _hides_later(evidence: Evidence, masked: OpRecord, scores: set[int]) -> bool:
+    """Whether an op hides the scores of the keys behind each query, and no others."""
+    place = next(at for at, source in enumerate(masked.producers) if source in scores)
+    if masked.op == "aten::where":
+        return triangle(evidence, masked, 0) == (SEEN if place == 1 else HIDDEN)
+    return triangle(evidence, masked, 1 - place) == HIDDEN
 
 
 def _scale(ops: Sequence[OpRecord], softmax: OpRecord) -> float | None:
@@ -512,12 +585,14 @@ def is_fixed_mask(source: Source, node: ast.AST | None) -> bool:
 @dataclass
 class _WrittenAttention:
     """Attention written out in somebody's forward, to be rewritten as one call of scaled_dot_product_attention. Follows
-    the scores from the first product to the second, through the expressions and statements of one block. `scale`: what
-    they are multiplied with, in this run, which may have the function's default, one over the root of the head's size;
-    `factors`: the same as it is written; `taken` and `given`: what is done to queries, keys and values, and to the
-    result, for a dimension of heads that the code does without."""
+    the scores from the first product to the second, through the expressions and statements of one block. `layers`: the
+    types of the layers of the module, by name; `scale`: what the scores are multiplied with, in this run, which may
+    have the function's default, one over the root of the head's size; `factors`: the same as it is written; `taken` and
+    `given`: what is done to queries, keys and values, and to the result, for a dimension of heads that the code does
+    without."""
 
     source: Source
+    layers: Mapping[str, str]
     scale: float
     has_default: bool
     is_causal: bool
@@ -531,6 +606,7 @@ class _WrittenAttention:
     is_softmax_seen: bool = False
     factors: list[tuple[ast.operator, ast.expr]] = field(default_factory=list)
     gone: list[Span] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
 
     def edit(self, first: int, last: int) -> SourceEdit | None:
         """None where the scores are used elsewhere, or the code has a form that says too little."""
@@ -542,6 +618,8 @@ class _WrittenAttention:
         end = self._follow(start)
         factors, ends = source.product(start), None if end is None else source.product(end)
         if factors is None or end is None or ends is None or not end.lineno <= last <= (end.end_lineno or 0):
+            return None
+        if any(self._is_read_later(name, end) for name in self.names):
             return None
         tensors = [self._operand(factors[0]), self._key(factors[1]), self._operand(ends[1])]
         arguments = [", ".join(f"{tensor}{self.taken}" for tensor in tensors)]
@@ -631,7 +709,8 @@ class _WrittenAttention:
             return True
         if "drop" in name and self.is_softmax_seen:
             if isinstance(step.func, ast.Attribute) and self.source.text(step.func.value) == "self":
-                self.dropout = f"self.{name}.p"
+                # Stochastic depth and an identity in place of a dropout have no p.
+                self.dropout = f"self.{name}.p" if self.layers.get(name) == "Dropout" else None
             else:
                 given = [*step.args[1:2], *(keyword.value for keyword in step.keywords if keyword.arg == "p")]
                 self.dropout = self.source.operand(given[0]) if given else None
@@ -682,6 +761,7 @@ class _WrittenAttention:
         if len(targets) != 1 or not isinstance(targets[0], ast.Name):
             return None
         name, gone = targets[0].id, self.source.deleted(statement)
+        self.names.add(name)
         following, reads = self._first_read(statement, name)
         while isinstance(following, ast.If) and gone and self._is_optional(following, name):
             gone += self.source.deleted(following)
@@ -694,6 +774,16 @@ class _WrittenAttention:
             return reads[0] if self._combines(following.op, following.value) else None
         is_written = isinstance(following, ast.Assign) and bool(_names(following.targets[0], name, ast.Store))
         return reads[0] if is_written or self._first_read(following, name)[0] is None else None
+
+    def _is_read_later(self, name: str, end: ast.expr) -> bool:
+        """Whether a statement behind the second product reads a variable of the scores before it is assigned again:
+        also one behind the block, for which the variable may have had another value before."""
+        function, last = self.source.enclosing(end, ast.FunctionDef), end.end_lineno or end.lineno
+        reads, stores = (
+            [] if function is None else [each.lineno for each in _names(function, name, context) if each.lineno > last]
+            for context in (ast.Load, ast.Store)
+        )
+        return bool(reads) and (not stores or min(reads) <= min(stores))
 
     def _first_read(self, statement: ast.stmt, name: str) -> tuple[ast.stmt | None, list[ast.Name]]:
         """The first statement behind one in its block that reads a variable, and where it does."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from torchgauge.advise.code import Patch, Source, SourceEdit, receiver
 from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.masks import HIDDEN, SEEN, triangle
 from torchgauge.advise.op_time import UNSURE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -16,7 +17,6 @@ from torchgauge.facts import FREE, OpRecord
 
 _SCALES = {"aten::mul", "aten::mul_", "aten::div", "aten::div_"}
 _SHIFTS = {"aten::add", "aten::add_", "aten::sub", "aten::sub_"}
-_COMPARISONS = {"aten::ge", "aten::gt", "aten::le", "aten::lt"}
 _TRIANGLES = {"aten::tril", "aten::triu", "aten::tril_", "aten::triu_"}
 _LOOKUPS = {"aten::embedding", "aten::index", "aten::index_select", "aten::gather", "aten::take"}
 _POINTWISE = ("elementwise", "activation")
@@ -280,6 +280,9 @@ def expanded_mask(evidence: Evidence) -> Iterator[Advice]:
             near = evidence.flow.source(near) if len(read) == 1 else None
         if near is None or mask is None or not made or made[-1].op in _TRIANGLES:
             continue
+        # What is written into a part of a matrix does not spread over it.
+        if near.op.endswith("_") and near is not made[-1]:
+            continue
         yield Advice(
             rule="expanded-mask",
             where=Where(op.module, (*(each.index for each in reversed(made)), op.index)),
@@ -304,21 +307,8 @@ def _mask_place(op: OpRecord) -> int | None:
 
 
 def _is_causal(evidence: Evidence, op: OpRecord, at: int) -> bool:
-    source = evidence.flow.source(op, at)
-    near = [] if source is None else [source, *evidence.dataflow.ancestors(source, _MOST_BETWEEN)]
-    # A buffer, a part of one, or what attention itself makes of it.
-    names = {name for each in near or [op] for name in each.weights}
-    buffers = [name for name in names if len(_size(evidence, name)) >= 2]
-    if evidence.model is not None and buffers:
-        return all(map(evidence.model.is_triangle, buffers))
-    triangles = [each for each in near if each.op in _TRIANGLES]
-    positions = []
-    for each in near:
-        sources = [source.op for source in evidence.flow.sources(each)]
-        if each.op in _COMPARISONS and sources and set(sources) == {"aten::arange"}:
-            positions.append(each)
-    diagonals = [int(each.signature.attributes.get("diagonal") or 0) for each in triangles]
-    return len(triangles) + len(positions) == 1 and all(diagonal in (0, 1) for diagonal in diagonals)
+    """Whether a mask of booleans shows, or one of numbers hides, what a causal one does."""
+    return triangle(evidence, op, at) == (SEEN if op.signature.inputs[at].dtype == "bool" else HIDDEN)
 
 
 @rule("repeated-keys", family="attention")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import compress
 
+from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -40,6 +41,7 @@ LEAST_AT_ONCE = 0.65
 _GATE_RATIO = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
 _WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}
+_JOINED = "call this once on its inputs joined along the batch, not on each in turn"
 _GROUPED = "use one convolution with groups=batch: the loop runs one per sample, each with its own weights"
 # Measured with one thread: a convolution in groups takes as long as the loop (0.8 to 1.2 of it), windows and a product
 # half of it; from about 60,000 elements of windows a sample on, their copies take as long as the loop.
@@ -90,9 +92,15 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
             if len(sizes) > 1 or evidence.dataflow.constants.issuperset(op.index for op in loop.products):
                 continue
             words = "stack the weights of these layers and use torch.bmm: each reads one part of a tensor"
+            if loop.products[0].category == "convolution":
+                words = (
+                    f"use one convolution with groups={loop.rounds} for these layers: each reads one part of a tensor"
+                )
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
             continue
         words = "do this once for the whole tensor: its parts (samples, steps, heads) are computed one by one"
+        if _are_tiles(evidence, loop.products[0]):
+            words = _JOINED
         if _reduces_selected(evidence, loop):
             words = "use index_add or scatter_reduce for all samples: the loop selects the rows of each in turn"
         if (advice := _samples_advice(evidence, loop, words)) is not None:
@@ -111,15 +119,24 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
             continue
         covered |= {op.index for op in loop.body}
         is_large = not _is_of_small_ops(evidence, loop) and _weights_again(evidence, loop) < _LEAST_READ_SHARE
-        if not is_large and _is_worth_joining(evidence, loop):
-            words = "call this once on its inputs joined along the batch, not on each in turn"
-            if (advice := _samples_advice(evidence, loop, words)) is not None:
-                yield advice
+        advice = None if is_large else _samples_advice(evidence, loop, _JOINED)
+        if advice is not None and _is_worth_joining(evidence, loop):
+            yield advice
 
 
 def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None:
     """With other words where each round has a convolution or product with a weight for it alone, made in the round or a
     part of a tensor: inputs joined along the batch would all meet one weight. None where that gains nothing."""
+    # Each round has its own statistics, or a value decides what it does.
+    has_statistics = any("batch_norm" in op.op and op.signature.attributes.get("training") for op in loop.body)
+    if has_statistics or any(op.op in VALUE_READS for op in loop.body):
+        return None
+    sizes = {tuple(spec.shape for spec in op.signature.inputs) for op in loop.products}
+    if len(sizes) > 1:
+        # Parts of different sizes can be joined for a product, and for nothing that goes across their rows.
+        if loop.products[0].category != "matmul":
+            return None
+        loop = Loop(loop.products, loop.products)
     made = {op.index for op in loop.body if op.status != FREE}
     constants = evidence.dataflow.constants  # a weight made of parameters alone is the same in every round
     apart = _side_by_side(loop)
@@ -146,6 +163,12 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None
     elif any(op.op in _WEIGHT_AT for op in own):
         words = "use torch.bmm for all of them at once: the loop multiplies each by a different matrix"
     return loop_advice(evidence, "loop-over-samples", loop, words, batched(evidence, loop))
+
+
+def _are_tiles(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether a convolution reads a tile of each image: on whole images it has other borders."""
+    base, shape = evidence.dataflow.base(op, 0), op.signature.inputs[0].shape
+    return op.category == "convolution" and base is not None and base[1].shape[:2] == shape[:2]
 
 
 def _is_of_small_ops(evidence: Evidence, loop: Loop) -> bool:

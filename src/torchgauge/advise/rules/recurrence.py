@@ -31,7 +31,7 @@ from torchgauge.advise.rules.loops import (
     saved_at_once,
     with_body,
 )
-from torchgauge.facts import Cost, OpRecord, TensorSpec
+from torchgauge.facts import FREE, Cost, OpRecord, TensorSpec
 
 _CELLS = ("LSTMCell", "GRUCell", "RNNCell")
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::linear", "aten::matmul"}
@@ -47,6 +47,7 @@ _COPIES = {f"aten::{name}" for name in ("cat", "stack", "clone", "copy", "_to_co
 _COLLECTS = {*_COPIES, "aten::add"}
 _FROM_GATES = {*_COPIES, "aten::sub", "aten::rsub"}
 _POINTWISE = ("elementwise", "activation", "copy")
+_LSTM = "aten::mkldnn_rnn_layer"
 _NOT_FED_BACK = "not where a result is fed back, as in generation"
 _OTHER_RESET = "torch's GRU applies its reset gate after the product: train again"
 # Of the time of a loop over an LSTM's cells, the least that one call is said to save.
@@ -122,7 +123,9 @@ def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
             for op in through
             if f"{prefix}weight_ih_l0" in op.weights
         )
-        if through and all(op.module == path for op in through) and not reads_state and not _asks_python(loop):
+        if not through or any(op.module != path for op in through) or reads_state or _asks_python(loop):
+            continue
+        if not _hands_out_cell(evidence, loop, through):
             yield Loop(loop.products, own)
 
 
@@ -133,6 +136,14 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
     # What is fed back in some of the steps is a part of them too.
     if any(kind_of(op) not in kinds for op in between(evidence, loop)) or _hands_out_cell(evidence, loop, through):
         return None
+    # Steps of other sizes, as of a batch that gets smaller, hand their state to these, or get it from them.
+    first, last = loop.products[0], loop.products[-1]
+    same = [op for op in evidence.flow.steps if kind_of(op) == kind_of(first)]
+    behind = next((op for op in same if op.index > last.index), None)
+    for op, others in ((first, {op.index for op in same} - {first.index}), (behind, {last.index})):
+        near = [] if op is None else evidence.dataflow.ancestors(op, 2 * len(loop.body) // loop.rounds)
+        if any(each.index in others for each in near):
+            return None
     record = evidence.modules.get(path)
     if record is not None and record.type in _CELLS:
         is_fed_back = any(name.endswith("_ih") for op in through for name in op.weights)
@@ -143,6 +154,8 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
     scales = [op for op, name in zip(through, names, strict=True) if name == "aten::mul"]
     # A product of a product is a longer chain than a cell's, and a scale with a weight is a peephole.
     if not set(names) <= _OF_CELLS or any(op.weights for op in scales) or _multiplies_twice(through):
+        return None
+    if _adds_to_state(loop, through):
         return None
     elements = {
         name: sum(op.signature.outputs[0].numel for op, own in zip(through, names, strict=True) if own == name)
@@ -164,6 +177,12 @@ def _hands_out_cell(evidence: Evidence, loop: Loop, through: Sequence[OpRecord])
     """Whether code outside the cell reads more of a step than its output: torch's layers return that of every step, and
     the state of the cell of the last one only."""
     by_index = {op.index: op for op in through}
+    # A step of oneDNN's takes the state of the cell last.
+    cells = {op.producers[-1] for op in through if op.op == _LSTM and op.producers}
+    if cells:
+        return any(
+            user.index not in by_index for at in cells & by_index.keys() for user in evidence.flow.users(by_index[at])
+        )
     todo = [op for op in through if op.op in _PRODUCTS]
     outputs: set[Kind] = set()  # what the next step multiplies, and the copies of it
     while todo:
@@ -175,6 +194,22 @@ def _hands_out_cell(evidence: Evidence, loop: Loop, through: Sequence[OpRecord])
     last = loop.products[-1].index
     inner = [op for op in through if op.index < last and kind_of(op) not in outputs and op.op not in _PRODUCTS]
     return any(user.index not in by_index for op in inner for user in evidence.flow.users(op))
+
+
+def _adds_to_state(loop: Loop, through: Sequence[OpRecord]) -> bool:
+    """Whether a state is handed from step to step without a product or a gate: one to which each step adds. A GRU may
+    be written as the state and a gated difference to it."""
+    by_index, length = {op.index: op for op in through}, dict[int, int]()
+    for op in through:
+        sources = [by_index[index] for index in op.producers if index is not None and index in by_index]
+        scaled = [source for source in sources if source.op.rstrip("_") == "aten::mul"]
+        differences = [
+            each for scale in scaled for at in scale.producers if (each := by_index.get(at or -1)) is not None
+        ]
+        is_difference = any(each.op.rstrip("_") in ("aten::sub", "aten::rsub") for each in differences)
+        ends = op.op in _PRODUCTS or op.op.rstrip("_") == "aten::mul" or (is_difference and len(sources) > 1)
+        length[op.index] = 0 if ends else 1 + max((length[source.index] for source in sources), default=0)
+    return max(length.values(), default=0) > 1 + len(through) // loop.rounds
 
 
 def _is_gated(scale: OpRecord, through: Sequence[OpRecord]) -> bool:
@@ -251,6 +286,9 @@ def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tu
         ):
             units: dict[str, list[OpRecord]] = {}
             for op in ops:
+                record = evidence.modules.get(op.module)
+                if record is not None and record.type in _CELLS:
+                    continue  # a cell of torch's cannot be called without its state
                 units.setdefault(evidence.loop_line([op]) or op.source or "", []).append(op)
             for unit in units.values():
                 products = [op for op in unit if op.weights and op.cost.macs]
@@ -298,8 +336,8 @@ def _lstm(loop: Loop) -> OpRecord | None:
     given = TensorSpec((loop.rounds, rows, held[0].shape[0]), first.inputs[0].dtype)
     macs, flops = sum(op.cost.macs for op in products), sum(op.cost.flops for op in products)
     cost = Cost(macs, flops, given.nbytes + sum(spec.nbytes for spec in held), given.nbytes)
-    name, inputs = "aten::mkldnn_rnn_layer", (given, *held)
-    signature = replace(first, op=name, category="recurrent", inputs=inputs, outputs=(given,), cost=cost)
+    inputs = (given, *held)
+    signature = replace(first, op=_LSTM, category="recurrent", inputs=inputs, outputs=(given,), cost=cost)
     return replace(products[0], signature=signature)
 
 
@@ -308,6 +346,13 @@ def _adds_one_by_one(evidence: Evidence, loop: Loop) -> bool:
     computes without the round before are to be computed at once, and then added up by the op that does so: other rules
     cover them."""
     sums = {op.index for op in loop.products}
+    if any(op.signature.attributes.get("alpha", 1) != 1 for op in loop.products):
+        return False  # weighted
+    # Frames that are added to a place that moves on overlap; a place for each round of a loop around this one does not.
+    written = sums | {op.index for op in loop.body if op.op == "aten::copy_"}
+    views = [op for op in loop.body if op.status == FREE and op.producers and op.producers[0] in written]
+    if 2 * len({repr(op.signature.attributes) for op in views}) > loop.rounds:
+        return False
     copies = {op.index: op.producers for op in loop.body if op.op.rstrip("_") in _COPIES}
     for before, op in zip(loop.products, loop.products[1:], strict=False):
         # `total[i] += term` copies the sum back into its place.
