@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.advise.fault_classes import x
+from tests.advise.fault_classes import Does, x
 from tests.advise.planted import said, seen
 from torchgauge.advise import Advice
 
@@ -247,3 +247,33 @@ def test_a_module_is_replaced_only_by_one_that_takes_its_place() -> None:
 
     assert rules["gelu-by-hand"].code_kind == "edit"
     assert rules["silu-by-hand"].code is None
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_gate_that_is_transposed_is_not_that_of_its_own_place(is_turned: bool) -> None:
+    def gated(m: Any, scores: Tensor) -> Tensor:
+        scores = torch.tanh(scores)
+        gate = torch.sigmoid(scores)
+        return scores * (gate.transpose(1, 2) if is_turned else gate)
+
+    rules = {advice.rule for advice in said(seen(Does(gated), inputs=(x(4, 100, 100),)))}
+    assert ("silu-by-hand" in rules) is not is_turned
+
+
+class Width(nn.Module):
+    """A GELU whose width is a number of the code, a learned one, or one that the model keeps."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.kept, self.learned = kind, torch.tensor(0.3), nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, y: Tensor) -> Tensor:
+        y = functional.hardtanh(y)
+        widths = {"code": torch.sqrt(torch.tensor(2.0)), "kept": self.kept.abs(), "learned": self.learned.exp()}
+        return 0.5 * y * (1 + torch.erf(y / widths[self.kind]))
+
+
+@pytest.mark.parametrize(("kind", "is_gelu"), [("code", True), ("kept", False), ("learned", False)])
+def test_a_number_that_the_model_keeps_or_learns_is_not_guessed(kind: str, is_gelu: bool) -> None:
+    rules = {advice.rule for advice in said(seen(Width(kind), inputs=(x(64, 1000),)))}
+    assert ("gelu-by-hand" in rules) is is_gelu

@@ -454,3 +454,49 @@ def test_all_pairs_that_several_layers_read_are_split() -> None:
     assert gain_of(found).low > 0.3
     others = said(seen(Does(one_is_kept, **layers), inputs=(x(80, 32),)))
     assert not [advice for advice in others if advice.rule == "repeated-input"]
+
+
+def joined_windows(self: Any, series: Tensor) -> Tensor:
+    windows = series.unfold(1, 8, 1)
+    joined: Tensor = self.layer(torch.cat([windows, windows.cumsum(-1)], -1))
+    return joined
+
+
+def tapered_windows(_: Any, series: Tensor) -> Tensor:
+    return series.unfold(1, 8, 1).contiguous() * torch.hann_window(8)
+
+
+def kernels_by_position(_: Any, series: Tensor) -> Tensor:
+    kernels = torch.tanh(series.unsqueeze(-1) * torch.arange(8.0))
+    return (series.unfold(1, 8, 1) * kernels[:, 7:]).sum(-1)
+
+
+def test_overlapping_windows_are_no_repeated_tensor() -> None:
+    assert of_rule(Does(joined_windows, layer=nn.Linear(16, 64)), "repeated-input", x(16, 512)) == []
+    assert of_rule(Does(tapered_windows), "repeated-operand", x(64, 4096)) == []
+    assert of_rule(Does(kernels_by_position), "product-then-sum", x(64, 17_000)) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_products_of_whole_numbers_are_no_matmul(dtype: torch.dtype) -> None:
+    given = [(x(4, 64, 32) > 0).to(dtype) for _ in range(2)]
+    assert of_rule(Does(lambda _, a, b: (a.unsqueeze(2) * b.unsqueeze(1)).sum(-1)), "product-then-sum", *given) == []
+
+
+def test_a_weighted_sum_is_a_matmul_in_one_type() -> None:
+    def pooled(_: Any, frames: Tensor, valid: Tensor) -> Tensor:
+        return (torch.tanh(frames) * valid.unsqueeze(-1)).sum(1)
+
+    frames, valid = x(8, 1200, 1024), x(8, 1200) > 0
+    (found,) = of_rule(Does(pooled), "product-then-sum", frames, valid)
+
+    assert found.recommendation.startswith("use matmul with both factors in one type")  # einsum takes longer
+    together = (valid.float().unsqueeze(1) @ torch.tanh(frames)).squeeze(1)
+    torch.testing.assert_close(together, pooled(None, frames, valid), atol=1e-3, rtol=1e-3)
+
+
+def test_sums_for_each_element_of_an_inner_dimension_stay() -> None:
+    def by_head(_: Any, frames: Tensor, weights: Tensor) -> Tensor:
+        return (torch.tanh(frames) * weights.unsqueeze(-1)).sum(1)
+
+    assert of_rule(Does(by_head), "product-then-sum", x(8, 500, 32, 80), x(8, 500, 32)) == []

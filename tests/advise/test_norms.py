@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.pasting import check_code
-from tests.advise.planted import gain_of, said, seen
+from tests.advise.planted import gain_of, on_cuda, said, seen
 from tests.advise.trying import advised, apart, bench, changed, lively
 from torchgauge import analyze
 from torchgauge.advise import Advice
@@ -51,8 +51,8 @@ def behind(norm: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Hardtanh(), norm, nn.ReLU())
 
 
-def norms(model: nn.Module, given: Tensor) -> list[Advice]:
-    return [advice for advice in said(seen(model, inputs=(given,))) if advice.rule == "norm-by-hand"]
+def norms(model: nn.Module, *given: Tensor) -> list[Advice]:
+    return [advice for advice in said(seen(model, inputs=given)) if advice.rule == "norm-by-hand"]
 
 
 @pytest.mark.parametrize(
@@ -365,3 +365,49 @@ def test_a_small_volume_gets_no_bias_from_a_norm(samples: int, has_bias: bool, i
     found = {advice.rule for advice in said(seen(model, inputs=(x(samples, 4, 12, 32, 64),)))}
 
     assert ("conv-bn-fusion" in found) is is_said
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize("kind", ["variance", "squares", "mean"])
+def test_a_tensor_that_takes_mean_or_spread_from_another_is_not_normalised(kind: str, is_own: bool) -> None:
+    def forward(m: Any, content: Tensor, style: Tensor) -> Tensor:
+        content, style = torch.tanh(content), torch.tanh(style)
+        other = content if is_own else style
+        if kind == "variance":
+            spread = other.var(-1, keepdim=True, correction=0)
+            return (content - content.mean(-1, keepdim=True)) / torch.sqrt(spread + 1e-5)
+        centred = content - (other if kind == "mean" else content).mean(-1, keepdim=True)
+        squares = (centred if is_own or kind == "mean" else style - style.mean(-1, keepdim=True)) ** 2
+        return centred * torch.rsqrt(squares.mean(-1, keepdim=True) + 1e-5)
+
+    assert bool(norms(Does(forward), x(8, 200, 64), x(8, 200, 64))) is is_own
+
+
+@pytest.mark.parametrize(
+    ("scale", "keepdim", "is_norm"),
+    [
+        (lambda y, root: y / root, True, True),
+        (lambda y, root: y * root, True, False),
+        (lambda y, root: root / y, True, False),
+        (lambda y, root: y / root, False, False),
+    ],
+)
+def test_a_norm_divides_by_the_spread_of_each_row(scale: Any, keepdim: bool, is_norm: bool) -> None:
+    def forward(m: Any, y: Tensor) -> Tensor:
+        y = torch.tanh(y)
+        spread = y.var(-1, keepdim=keepdim, correction=0)
+        scaled: Tensor = scale(y - y.mean(-1, keepdim=keepdim), torch.sqrt(spread + 1e-5))
+        return scaled
+
+    assert bool(norms(Does(forward), x(300, 300))) is is_norm
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_rows_that_are_scaled_by_the_squares_of_others_are_not_normalised(is_own: bool) -> None:
+    def forward(m: Any, keys: Tensor, queries: Tensor) -> Tensor:
+        keys, queries = torch.tanh(keys), torch.tanh(queries)
+        squares = (keys if is_own else queries).float().pow(2).mean(-1, keepdim=True)
+        return keys * torch.rsqrt(squares + 1e-6)
+
+    found = said(on_cuda(seen(Does(forward), inputs=(x(4, 200, 64), x(4, 200, 64)))))
+    assert ("norm-by-hand" in {advice.rule for advice in found}) is is_own

@@ -222,6 +222,23 @@ def test_other_sums_of_differences_stay(forward: Any, inputs: tuple[Tensor, ...]
     assert of_rule(Does(forward), "weighted-differences", *inputs) == []
 
 
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (lambda h, centres: h - centres, "matmul(weight, x) - weight.sum() * centre"),
+        (lambda h, centres: h + centres, "matmul(weight, x) + weight.sum() * centre"),
+        (lambda h, centres: centres - h, "weight.sum() * centre - matmul(weight, x)"),
+    ],
+)
+def test_the_signs_of_weighted_terms_are_those_of_the_model(terms: Any, words: str) -> None:
+    def forward(m: Any, h: Tensor) -> Tensor:
+        return (terms(h.unsqueeze(2), m.centres) * m.assign(h).softmax(-1).unsqueeze(-1)).sum(1)
+
+    parts = {"assign": nn.Linear(64, 16), "centres": nn.Parameter(x(16, 64))}
+    (found,) = of_rule(Does(forward, **parts), "weighted-differences", x(4, 200, 64))
+    assert words in found.recommendation
+
+
 # --- table-from-list
 
 

@@ -140,3 +140,75 @@ def forward(self, h):
     found = analyze(model.eval(), inputs=(x(4, 32),), on="h200", progress=False).advice
 
     assert "launch-bound" in {row["rule"] for row in found}
+
+
+class Levels(nn.Module):
+    """A number that is stored; a variable of the same name is tested in another method."""
+
+    level: float
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, h: Tensor) -> Tensor:
+        h = self.layer(h)
+        level = h.abs().mean().item()
+        self.level = level
+        return h
+
+    def checked(self, level: float) -> float:
+        if level > 3:
+            raise ValueError("too loud")
+        return level
+
+
+def test_a_variable_of_another_method_is_another_one() -> None:
+    found = [each.recommendation for each in said(seen(Levels(), inputs=(x(4, 32),))) if each.rule == "host-wait"]
+    assert len(found) == 1
+    assert "check" not in found[0]
+
+
+def routed(self: Any, h: Tensor) -> Tensor:
+    h = self.short(h) if h.mean() > 0 else self.long(h)
+    return h
+
+
+def of_those(self: Any, h: Tensor, valid: Tensor) -> Tensor:
+    h = self.short(h)
+    if valid.sum() == 0:
+        h = h * 0
+    else:
+        chosen = h[valid]
+        h = chosen.mean(0)
+    return h
+
+
+def logged(self: Any, h: Tensor) -> Tensor:
+    h = self.short(h)
+    print("level", h.mean().item())
+    return h
+
+
+def test_layers_and_parts_of_tensors_are_not_chosen_by_where() -> None:
+    parts: dict[str, nn.Module] = {"short": nn.Linear(8, 8), "long": nn.Sequential(nn.Linear(8, 99), nn.Linear(99, 8))}
+    assert not [words for words in host_waits(routed, x(4, 8), **parts) if "torch.where" in words]
+    assert not [words for words in host_waits(of_those, x(4, 8), x(4) > 0, **parts) if "torch.where" in words]
+
+
+def test_a_number_that_is_printed_is_printed_outside() -> None:
+    (words,) = host_waits(logged, x(4, 8), short=nn.Linear(8, 8))
+    assert words.startswith("print outside forward")
+
+
+def scaled_down(self: Any, h: Tensor) -> Tensor:
+    h = self.short(h)
+    scale = h.std().item()
+    if scale > 1:
+        h = h / scale
+    return h
+
+
+def test_the_line_that_reads_a_value_is_not_called_an_if() -> None:
+    (words,) = host_waits(scaled_down, x(4, 8), short=nn.Linear(8, 8))
+    assert words.startswith("keep this value on the device")

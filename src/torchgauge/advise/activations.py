@@ -95,6 +95,7 @@ _FILLED = {"zeros_like": 0.0, "ones_like": 1.0, "zeros": 0.0, "ones": 1.0, "scal
 # A number that was made as a tensor has no known value; those that the formulas of GELU need are tried.
 _CONSTANTS = (math.sqrt(2 / math.pi), math.sqrt(2), math.sqrt(0.5))
 _MOST_UNKNOWN = 2
+_FROM_NUMBERS = "aten::lift_fresh"  # of torch.tensor
 _LINEAR = {"neg", "mul", "div", "_to_copy", *_SUMS}
 
 Values = list[float]
@@ -267,9 +268,18 @@ def _cones(flow: Flow, dataflow: Dataflow, last: OpRecord, covered: set[int]) ->
 
 
 def _joins(flow: Flow, op: OpRecord, members: Mapping[int, OpRecord], covered: set[int], size: int) -> bool:
-    is_inner = not flow.is_result(op) and all(user.index in members or flow.is_dead(user) for user in flow.users(op))
+    users, made = flow.users(op), op.signature.outputs[0]
+    is_inner = not flow.is_result(op) and all(user.index in members or flow.is_dead(user) for user in users)
     is_free = op.index not in covered and op.index not in members
-    return is_inner and is_free and _is_pointwise(op) and op.signature.outputs[0].numel == size
+    # A transposed view of it puts other numbers at a place.
+    reads = [
+        spec
+        for user in users
+        for source, spec in zip(user.producers, user.signature.inputs, strict=False)
+        if source == op.index
+    ]
+    is_in_place = all((spec.shape, spec.stride) == (made.shape, made.stride) for spec in reads)
+    return is_inner and is_free and _is_pointwise(op) and made.numel == size and is_in_place
 
 
 def _closed(
@@ -290,7 +300,10 @@ def _closed(
             given = made.signature.attributes
             constants[op.index, place] = own if own is not None else given.get("s", given.get("fill_value"))
         elif spec.numel == 1 and size > 1:
-            if not dataflow.is_constant_input(op, place):
+            # A tensor that the code makes of numbers, not one that is kept or learned.
+            near = () if made is None else (made, *dataflow.ancestors(made, _MOST_OPS))
+            is_kept = any(each.weights or (None in each.producers and each.op != _FROM_NUMBERS) for each in near)
+            if not near or is_kept or not dataflow.is_constant_input(op, place):
                 return None
             constants[op.index, place] = None
         elif spec.numel != size or not spec.is_floating:

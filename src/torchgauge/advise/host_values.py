@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from torchgauge.advise.code import Source, called
@@ -42,7 +42,8 @@ class HostUse(Enum):
     BRANCH = "which of two values a variable gets"
     ARGUMENT_CHECK = "whether the arguments of a distribution are valid"
     OPERAND = "a number that is computed with"
-    RECORD = "a number that is only stored, logged or returned"
+    REPORT = "a number that is printed or logged"
+    RECORD = "a number that is only stored or returned"
 
 
 def host_uses(source: Source, line: int) -> set[HostUse]:
@@ -50,8 +51,10 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
     empty where that is not certain."""
     # `a if bool(x.any()) else b` gives one of two values.
     choices = [each for each in source.expressions(line) if isinstance(each, ast.IfExp)]
-    if any(isinstance(each, ast.Call) for choice in choices for each in ast.walk(choice.test)):
-        return {HostUse.BRANCH}
+    asking = [choice for choice in choices if any(isinstance(each, ast.Call) for each in ast.walk(choice.test))]
+    if asking:
+        are_light = all(_are_light([choice.body, choice.orelse]) for choice in asking)
+        return {HostUse.BRANCH} if are_light else set()
     statement = source.statement(line)
     function = source.enclosing(statement, ast.FunctionDef, ast.AsyncFunctionDef)
     if statement is None or function is None:
@@ -65,6 +68,12 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
         return {HostUse.ARGUMENT_CHECK}
     elif not reads:
         found = _sizes_at(here, source, line)
+    elif (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and called(statement.value) in _REPORTS
+    ):
+        found = {HostUse.REPORT}
     elif all(_is_recorded(source, call) for call in reads):
         found = {HostUse.RECORD}
     todo: list[tuple[ast.AST, ast.stmt | None, set[str]]] = [(function, statement, set())]
@@ -75,18 +84,29 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
             continue
         seen.add(inside)
         values, on_host = _followed(source, inside, start, names), _followed(source, inside, start, names, _ON_HOST)
-        # Attributes are read by the other methods of the file.
-        whole = source.tree if any(name.startswith(".") for name in values) else inside
-        found |= _sizes(source, whole, values, reads)
-        for each in ast.walk(whole):
-            if isinstance(each, ast.If | ast.While | ast.Assert) and _tests(source, each.test, on_host):
-                found |= _uses_of_test(source, each)
-            elif isinstance(each, ast.BinOp) and any(
-                side in reads or not on_host.isdisjoint(_named(side)) for side in (each.left, each.right)
-            ):
-                found.add(HostUse.OPERAND)
-            elif isinstance(each, ast.Return) and each.value is not None and isinstance(inside, ast.FunctionDef):
+        # Attributes are read by the other methods of the file; a variable of the same name there is another one.
+        kept = {name for name in values if name.startswith(".")}
+        scopes = [(inside, values, on_host), *([(source.tree, kept, on_host & kept)] if kept else [])]
+        for scope, reached, numbers in scopes:
+            found |= _sizes(source, scope, reached, reads) | _other_uses(source, scope, numbers, reads)
+        for each in ast.walk(inside):
+            if isinstance(each, ast.Return) and each.value is not None and isinstance(inside, ast.FunctionDef):
                 todo += _callers(source, inside.name, each.value, values)
+    return found
+
+
+def _other_uses(source: Source, scope: ast.AST, numbers: set[str], reads: list[ast.Call]) -> set[HostUse]:
+    """What is tested and computed with numbers that are on the host."""
+    found: set[HostUse] = set()
+    for each in ast.walk(scope):
+        if isinstance(each, ast.If | ast.While | ast.Assert) and _tests(source, each.test, numbers):
+            uses = _uses_of_test(source, each)
+            # The value is read elsewhere, so that is the line to change, not the `if`.
+            found |= {HostUse.OPERAND if use is HostUse.BRANCH else use for use in uses}
+        elif isinstance(each, ast.BinOp) and any(
+            side in reads or not numbers.isdisjoint(_named(side)) for side in (each.left, each.right)
+        ):
+            found.add(HostUse.OPERAND)
     return found
 
 
@@ -173,7 +193,32 @@ def _uses_of_test(source: Source, statement: ast.If | ast.While | ast.Assert) ->
     sides = [*statement.body, *statement.orelse]
     targets = [target for each in sides if isinstance(each, ast.Assign) for target in each.targets]
     is_choice = all(isinstance(each, ast.Assign) for each in sides) and all(isinstance(t, ast.Name) for t in targets)
-    return {HostUse.BRANCH} if is_choice else set()
+    return {HostUse.BRANCH} if is_choice and _are_light(sides) else set()
+
+
+def _are_light(sides: Sequence[ast.AST]) -> bool:
+    """Whether both sides can be computed: no layers, which may take longer than the wait, and no parts of tensors, which
+    may have another shape."""
+    nodes = [node for each in sides for node in ast.walk(each)]
+    takes_part = any(isinstance(node, ast.Subscript) and _takes_part(node) for node in nodes)
+    return not takes_part and not any(isinstance(node, ast.Call) and _may_be_layer(node.func) for node in nodes)
+
+
+def _takes_part(node: ast.Subscript) -> bool:
+    """Whether an index does more than to add dimensions, as `mask[..., None]` does."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    is_new = [isinstance(part, ast.Constant) and part.value in (None, ...) for part in parts]
+    is_all = [isinstance(part, ast.Slice) and ast.unparse(part) == ":" for part in parts]
+    return not all(map(max, zip(is_new, is_all, strict=True)))
+
+
+def _may_be_layer(function: ast.expr) -> bool:
+    """`self.block(…)`, `layer(…)`; methods of tensors and functions of torch are not."""
+    if isinstance(function, ast.Name):
+        return function.id not in _ON_HOST
+    while isinstance(function, ast.Attribute):
+        function = function.value
+    return isinstance(function, ast.Name) and function.id == "self"
 
 
 def _is_recorded(source: Source, call: ast.Call) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from torchgauge.advise.dataflow import RANDOM, same_axis
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
@@ -15,7 +16,7 @@ from torchgauge.facts import OpRecord, TensorSpec, contiguous_stride
 _PRODUCTS = {"aten::bmm", "aten::baddbmm"}
 _REPEATING = {"aten::repeat", "aten::expand_copy", "aten::clone", "aten::repeat_interleave"}
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like", "aten::full", "aten::new_full"}
-_DIFFERENCES = {f"aten::{name}" for name in ("sub", "sub_", "rsub", "add", "add_")}
+_DIFFERENCES = {f"aten::{name}" for name in ("sub", "sub_", "add", "add_")}
 # How many times a part must be repeated, and its least share of a layer's product, to be worth a separate call.
 _LEAST_TIMES, _LEAST_SAVED = 4, 0.2
 # Sums over one tensor at once, from which on a product reads it once in place of each time.
@@ -84,7 +85,7 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
                 "repeated_channels": sum(found.channels[at] for at in repeated),
                 "times": min(repeated.values()),
             },
-            recommendation="split this layer's weight: multiply the repeated vector once, before it is repeated",
+            recommendation="split this layer's weight: multiply the repeated vector once, then add it in place",
             change=None,
             # The result for the repeated part is added to the rest, which is another pass over the output.
             expected_gain=both.gain(
@@ -220,7 +221,7 @@ def _times_repeated(evidence: Evidence, joined: _Joined, at: int) -> float:
     """How often each element of an input is there, where it is repeated along other dimensions than the channels."""
     spec, source, along = joined.cat.signature.inputs[at], evidence.flow.source(joined.cat, at), joined.along
     if spec.stride is not None and spec.stride[along] and spec.shape[along] > 1:
-        times = spec.numel / max(spec.distinct_numel, 1)
+        times = spec.numel / max(_unrepeated(spec), 1)
         if times > 1:
             return times
     if source is None or source.op not in _REPEATING:
@@ -233,7 +234,7 @@ def _times_repeated(evidence: Evidence, joined: _Joined, at: int) -> float:
     from_last = len(made.shape) - axis
     has_channels = len(read.shape) >= from_last and read.shape[-from_last] == spec.shape[along]
     is_spread = has_channels and (read.stride is None or bool(read.stride[-from_last]))
-    return spec.numel / max(read.distinct_numel, 1) if is_spread else 1.0
+    return spec.numel / max(_unrepeated(read), 1) if is_spread else 1.0
 
 
 @rule("broadcast-matmul", family="copies")
@@ -270,7 +271,7 @@ def _copied_operands(evidence: Evidence) -> Iterator[tuple[OpRecord, OpRecord, f
             continue
         if (product.source, product.module) != (copy.source, copy.module) or copy.source is None:
             continue  # somebody's own copy, as of keys for the heads that share them
-        times = copy.signature.outputs[0].numel / max(copy.signature.inputs[0].distinct_numel, 1)
+        times = copy.signature.outputs[0].numel / max(_unrepeated(copy.signature.inputs[0]), 1)
         if times >= _LEAST_TIMES:
             yield copy, product, times
 
@@ -292,7 +293,7 @@ def repeated_operand(evidence: Evidence) -> Iterator[Advice]:
     """A tensor that is repeated in memory for ops that broadcast it by themselves."""
     for copy in evidence.flow.named("aten::repeat", "aten::expand_copy", "aten::clone"):
         read, made = copy.signature.inputs[0], copy.signature.outputs[0]
-        times, small = made.numel / max(read.distinct_numel, 1), _before_repeating(copy)
+        times, small = made.numel / max(_unrepeated(read), 1), _before_repeating(copy)
         # `recomputed-weight` and `recomputed-constant` cover what does not depend on the inputs or on their number.
         is_constant = copy.index in evidence.dataflow.constants
         if (
@@ -385,29 +386,33 @@ def product_then_sum(evidence: Evidence) -> Iterator[Advice]:
         dims = total.signature.attributes.get("dim")
         rank = len(made.shape)
         summed = {int(dim) % rank for dim in dims} if isinstance(dims, list | tuple) and dims else set[int]()
-        # Rows times rows, one by one, are not a matrix product: one factor must be the same along some dimension.
-        times = made.numel / max(spec.distinct_numel for spec in factors)
-        is_broadcast = _LEAST_TIMES * min(spec.distinct_numel for spec in factors) <= made.numel
-        if not summed or not is_broadcast or total.signature.inputs[0].shape != made.shape:
+        # Rows times rows, one by one, are not a matrix product: one factor must be the same along some dimension. Whole
+        # numbers have no fast product.
+        held = [_unrepeated(spec) for spec in factors]
+        times, is_broadcast = made.numel / max(held), _LEAST_TIMES * min(held) <= made.numel
+        if not summed or not is_broadcast or not made.is_floating or total.signature.inputs[0].shape != made.shape:
             continue
         if not all(_has_whole(spec, made, dim) for spec in factors for dim in summed):
             continue
-        if _is_batch(factors, made, summed):
+        # `weighted-differences` says more about the same passes.
+        if _is_batch(factors, made, summed) or op.index in evidence.once(_weighted_differences):
             continue
-        # einsum makes a weighted sum a product of a matrix and a vector per sample: slower than two passes as long as
-        # these stay in memory that is there already.
-        if times < _LEAST_SUMS and made.nbytes < _FRESH_BYTES:
+        # Two passes over memory that is there already hardly take longer than a product per sample.
+        is_weighted_sum = times < _LEAST_SUMS
+        if is_weighted_sum and (made.nbytes < _FRESH_BYTES or _has_inner_batch(factors, made, summed)):
             continue
+        # einsum turns the larger factor of a weighted sum around: 9 of 13 took longer than the two passes, 6 of them
+        # twice as long and more. A product of a vector and a matrix per sample took 41 to 98 % less.
+        how = "matmul" if is_weighted_sum else "torch.einsum or matmul"
+        how += "" if len({spec.dtype for spec in factors}) == 1 else " with both factors in one type"
         yield Advice(
             rule="product-then-sum",
             where=Where(op.module, (op.index, total.index)),
             evidence={"shape": list(made.shape), "written_bytes": made.nbytes},
-            recommendation="use torch.einsum or matmul: this writes out all products before it adds them",
+            recommendation=f"use {how}: this writes out all products before it adds them",
             change=None,
-            # A weighted sum still reads the larger factor: with one thread einsum took 38 to 64 % less for 64 and
-            # 100 MB, and longer for 39 of 42 smaller ones. Of two sums at once the least was 65 % less.
             expected_gain=evidence.share([op, total]).gain(
-                *((0.5, 0.95) if times >= _LEAST_SUMS else (0.2, 0.7)), "the passes over the products of all pairs"
+                0.4 if is_weighted_sum else 0.5, 0.95, "the passes over the products"
             ),
             risk="rounding differs in the last digits; on a GPU the product may use TF32",
             confidence="high",
@@ -418,6 +423,28 @@ def product_then_sum(evidence: Evidence) -> Iterator[Advice]:
 def weighted_differences(evidence: Evidence) -> Iterator[Advice]:
     """`((x - centre) * weight).sum(axis)`, where centre and weight are broadcast: the residuals of a codebook. The sum
     of the products with x is a matrix product, that with the centre needs the sum of the weights alone."""
+    for ops in evidence.once(_weighted_differences).values():
+        difference, scaled, _ = ops
+        terms = difference.signature.inputs
+        product, shift = "matmul(weight, x)", "weight.sum() * centre"
+        is_sum, is_reversed = difference.op.startswith("aten::add"), _unrepeated(terms[0]) < _unrepeated(terms[1])
+        words = f"{product} + {shift}" if is_sum else f"{shift} - {product}" if is_reversed else f"{product} - {shift}"
+        made = scaled.signature.outputs[0]
+        yield Advice(
+            rule="weighted-differences",
+            where=Where(scaled.module, tuple(op.index for op in ops)),
+            evidence={"shape": list(made.shape), "written_bytes": 2 * made.nbytes},
+            recommendation=f"use {words}: this writes out all {'sums' if is_sum else 'differences'}",
+            change=None,
+            expected_gain=evidence.share(ops).gain(0.5, 0.95, "the passes over the differences and products"),
+            risk="digits are lost where the differences are much smaller than the tensors",
+            confidence="high",
+        )
+
+
+def _weighted_differences(evidence: Evidence) -> dict[int, tuple[OpRecord, OpRecord, OpRecord]]:
+    """By the op that multiplies with the weights: the difference, this op and the sum."""
+    found: dict[int, tuple[OpRecord, OpRecord, OpRecord]] = {}
     for scaled in evidence.flow.named("aten::mul", "aten::mul_"):
         total = evidence.flow.only_reader(scaled)
         if total is None or total.op != "aten::sum" or len(scaled.producers) != 2:
@@ -428,7 +455,7 @@ def weighted_differences(evidence: Evidence) -> Iterator[Advice]:
             continue
         weight, rank = scaled.signature.inputs[1 - at], len(made.shape)
         summed = [int(dim) % rank for dim in dims]
-        is_repeated = made.numel >= _LEAST_TIMES * weight.distinct_numel
+        is_repeated = made.numel >= _LEAST_TIMES * _unrepeated(weight)
         if not summed or not is_repeated or not all(_has_whole(weight, made, dim) for dim in summed):
             continue
         if _is_batch((weight,), made, set(summed)):
@@ -436,20 +463,11 @@ def weighted_differences(evidence: Evidence) -> Iterator[Advice]:
         difference = evidence.flow.source(scaled, at)
         # A centre that varies along a dimension which is summed up needs a sum of products of its own.
         terms = difference.signature.inputs if difference is not None else ()
-        centre = min(terms, key=lambda spec: spec.distinct_numel, default=None)
-        if centre is None or any(_has_whole(centre, made, dim) for dim in summed):
+        centre = min(terms, key=_unrepeated, default=None)
+        if difference is None or centre is None or any(_has_whole(centre, made, dim) for dim in summed):
             continue
-        ops = [op for op in (difference, scaled, total) if op is not None]
-        yield Advice(
-            rule="weighted-differences",
-            where=Where(scaled.module, tuple(op.index for op in ops)),
-            evidence={"shape": list(made.shape), "written_bytes": 2 * made.nbytes},
-            recommendation="use matmul(weight, x) - weight.sum() * centre: this writes out all differences",
-            change=None,
-            expected_gain=evidence.share(ops).gain(0.5, 0.95, "the passes over the differences and products"),
-            risk="digits are lost where the differences are much smaller than the tensors",
-            confidence="high",
-        )
+        found[scaled.index] = (difference, scaled, total)
+    return found
 
 
 def _is_difference(evidence: Evidence, scaled: OpRecord, at: int) -> bool:
@@ -458,10 +476,10 @@ def _is_difference(evidence: Evidence, scaled: OpRecord, at: int) -> bool:
     source, made = evidence.flow.source(scaled, at), scaled.signature.outputs[0]
     if source is None or source.op not in _DIFFERENCES or not evidence.flow.is_kept_for(source, scaled):
         return False
-    terms = source.signature.inputs
+    terms, is_plain = source.signature.inputs, source.signature.attributes.get("alpha", 1) == 1
     is_whole = source.signature.outputs[0].shape == made.shape == scaled.signature.inputs[at].shape
-    smallest = min((spec.distinct_numel for spec in terms), default=made.numel)
-    return len(terms) == 2 and is_whole and 1 < smallest <= made.numel / _LEAST_TIMES
+    smallest = min(map(_unrepeated, terms), default=made.numel)
+    return len(terms) == 2 and is_plain and is_whole and 1 < smallest <= made.numel / _LEAST_TIMES
 
 
 def _is_batch(factors: Sequence[TensorSpec], made: TensorSpec, summed: set[int]) -> bool:
@@ -469,6 +487,19 @@ def _is_batch(factors: Sequence[TensorSpec], made: TensorSpec, summed: set[int])
     einsum copies the factors into another order. 28 % slower for 16 × 128 × 200 × 82, summed over 200."""
     last = len(made.shape) - 1
     return last not in summed and all(_has_whole(spec, made, last) for spec in factors)
+
+
+def _has_inner_batch(factors: Sequence[TensorSpec], made: TensorSpec, summed: set[int]) -> bool:
+    """Whether a dimension that all factors share and that stays lies behind one that is summed up: products for each of
+    its elements need the factors in another order. 15 % slower for 8 × 512 × 32 × 64, summed over 512."""
+    shared = {dim for dim in range(len(made.shape)) if all(_has_whole(spec, made, dim) for spec in factors)}
+    return any(dim > min(summed) for dim in shared - summed)
+
+
+def _unrepeated(spec: TensorSpec) -> int:
+    """Elements without those along dimensions that repeat them. Of overlapping windows, each position has others."""
+    steps = spec.stride or contiguous_stride(spec.shape)
+    return prod(size for size, step in zip(spec.shape, steps, strict=True) if step or size == 1)
 
 
 def _has_whole(spec: TensorSpec, made: TensorSpec, dim: int) -> bool:

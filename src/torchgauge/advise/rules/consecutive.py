@@ -11,7 +11,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import REWRITTEN, rule
 from torchgauge.advise.rules.broadcast import CLOSED
-from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
+from torchgauge.advise.rules.folding import LINEAR_OPS, are_alone, is_pointwise_convolution
 from torchgauge.facts import OpRecord
 
 _PRODUCTS = {"aten::mm", "aten::bmm"}
@@ -67,6 +67,9 @@ def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
             continue
         found = _merged_from(first, second, place)
         if found is None:
+            continue
+        calls = [op for op in evidence.flow.steps if op.module in (first.module, second.module)]
+        if not are_alone(evidence, calls):
             continue
         # Multiply-adds and weight change alike. Of layers of few rows the weight is what takes time.
         kept, factor = found

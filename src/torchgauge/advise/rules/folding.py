@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from textwrap import dedent
 
 from torchgauge.advise.code import Patch
+from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord
+from torchgauge.facts import OpRecord, TensorSpec
 
 LINEAR_OPS = {"aten::addmm", "aten::mm", "aten::linear"}
 _NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"}
@@ -181,6 +182,8 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
             calls.setdefault((layer.module, norm.module), []).append((layer, norm))
     found = []
     for paths, pairs in calls.items():
+        if not are_alone(evidence, [layer for layer, _ in pairs]):
+            continue
         counts = {evidence.modules[path].calls for path in paths if path}
         if "" in paths and len(pairs) > 1:
             found += [Pair(layer, norm) for layer, norm in pairs]
@@ -230,6 +233,13 @@ def _holds_weight(layer: OpRecord) -> bool:
     return bool(layer.weights) and sum(source is not None for source in layer.producers) <= 1
 
 
+def are_alone(evidence: Evidence, layers: Sequence[OpRecord]) -> bool:
+    """Whether no other op reads the weights of these, as the decoder of a tied autoencoder does: it needs them as they
+    are."""
+    own, users = {op.index for op in layers}, evidence.weight_users
+    return all(user.index in own for op in layers for name in op.weights for user in users.get(name, ()))
+
+
 def is_pointwise_convolution(op: OpRecord) -> bool:
     """A 1×1 convolution that computes each pixel from all channels of that pixel: a linear layer over the channels."""
     given = op.signature.attributes
@@ -239,8 +249,14 @@ def is_pointwise_convolution(op: OpRecord) -> bool:
     return is_plain and set(op.signature.inputs[1].shape[2:]) == {1}
 
 
-def _is_convolution(layer: OpRecord, _: OpRecord) -> bool:
-    return layer.category == "convolution"
+def _is_convolution(layer: OpRecord, norm: OpRecord) -> bool:
+    """The channels of both are the same: a view between them may have split them, or made positions of them."""
+    made, read = layer.signature.outputs[0], norm.signature.inputs[0]
+    return layer.category == "convolution" and _has_same_channels(made, read)
+
+
+def _has_same_channels(made: TensorSpec, read: TensorSpec) -> bool:
+    return made == read or (made.numel == read.numel and same_axis(1, read, made) == 1)
 
 
 def _is_linear_by_channel(layer: OpRecord, norm: OpRecord) -> bool:
@@ -254,14 +270,15 @@ def _is_linear_by_channel(layer: OpRecord, norm: OpRecord) -> bool:
 
 def _takes_norm(evidence: Evidence, norm: OpRecord, layer: OpRecord) -> bool:
     made = norm.signature.outputs[0]
-    if not _holds_weight(layer) or not _runs_once(evidence, layer) or len(made.shape) < 2:
+    is_own = _holds_weight(layer) and _runs_once(evidence, layer) and are_alone(evidence, [layer])
+    if not is_own or len(made.shape) < 2:
         return False
     if layer.op in LINEAR_OPS:
         inner = layer.cost.macs // max(layer.signature.outputs[0].numel, 1)
         return inner == made.shape[1] and made.numel == made.shape[0] * made.shape[1]
     known = layer.signature.attributes
     is_plain = not known.get("transposed") and known.get("groups") == 1 and not any(known.get("padding") or ())
-    return layer.category == "convolution" and is_plain
+    return layer.category == "convolution" and is_plain and _has_same_channels(made, layer.signature.inputs[0])
 
 
 def _is_plain(evidence: Evidence, pair: Pair, kind: str) -> bool:

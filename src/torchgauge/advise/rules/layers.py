@@ -6,13 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from torchgauge.advise.code import Patch, Source, SourceEdit, receiver
+from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.masks import HIDDEN, SEEN, triangle
 from torchgauge.advise.op_time import UNSURE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.attention import is_fixed_mask
-from torchgauge.advise.rules.folding import LINEAR_OPS
+from torchgauge.advise.rules.folding import LINEAR_OPS, are_alone
 from torchgauge.facts import FREE, OpRecord
 
 _SCALES = {"aten::mul", "aten::mul_", "aten::div", "aten::div_"}
@@ -63,7 +64,7 @@ def affine_after_layer(evidence: Evidence) -> Iterator[Advice]:
         return
     for layer in evidence.flow.steps:
         is_layer = layer.category == "convolution" or layer.op in LINEAR_OPS
-        if not is_layer or not layer.weights or not _runs_once(evidence, layer):
+        if not is_layer or not layer.weights or not _runs_once(evidence, layer) or not are_alone(evidence, [layer]):
             continue
         chain = _affine(evidence, layer)
         if not any(op.op in _SCALES for op in chain):
@@ -445,9 +446,12 @@ def bias_before_norm(evidence: Evidence) -> Iterator[Advice]:
         if layer is None or not is_layer or not evidence.flow.is_kept_for(layer, norm):
             continue
         # Instance norm is a batch norm over one sample whose channels are those of all samples.
-        channels = layer.signature.outputs[0].shape[1 if layer.category == "convolution" else -1]
-        groups = norm.signature.attributes.get("group")
-        if norm.signature.inputs[0].shape[1] % channels or groups not in (None, channels):
+        made, read = layer.signature.outputs[0], norm.signature.inputs[0]
+        axis = 1 if layer.category == "convolution" else len(made.shape) - 1
+        channels, groups = made.shape[axis], norm.signature.attributes.get("group")
+        is_instance = axis == 1 and read.shape[:2] == (1, made.shape[0] * channels)
+        is_by_channel = is_instance or (axis == 1 and made == read) or same_axis(1, read, made) == axis
+        if not is_by_channel or groups not in (None, channels):
             continue
         vectors = [name for name in layer.weights if _size(evidence, name) == (channels,)]
         if not vectors or vectors[0] in reported:

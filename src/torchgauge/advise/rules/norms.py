@@ -160,7 +160,7 @@ def _channels(layer: ModuleRecord) -> int | None:
 def written_norms(evidence: Evidence) -> list[Norm]:
     """Those that torch has in one pass. On the CPU it has no such RMS norm, and its other norms copy what is not in
     order first."""
-    found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence.flow, op))]
+    found = [norm for op in evidence.flow.named(*_ROOTS) if (norm := _norm(evidence, op))]
     # Of a weight that is standardised in each call all can be computed before: `recomputed-weight`.
     found = [norm for norm in found if norm.ops[0].index not in evidence.dataflow.constants]
     return [norm for norm in found if evidence.is_cuda or (norm.kind != "RMS" and norm.is_in_order)]
@@ -193,8 +193,9 @@ def _torch_norm(evidence: Evidence, norm: Norm, same: Sequence[Norm]) -> Patch |
     return Patch("\n".join([*lines, "model.set_submodule(path, new)"]), ("path",), ((path,),))
 
 
-def _norm(flow: Flow, root: OpRecord) -> Norm | None:
+def _norm(evidence: Evidence, root: OpRecord) -> Norm | None:
     """The ops of one normalisation, each reading what the one before made."""
+    flow = evidence.flow
     if root.op == "aten::pow" and root.signature.attributes.get("exponent") not in _ROOT_EXPONENTS:
         return None
     eps = flow.source(root)
@@ -202,6 +203,8 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
     kind = _kind(spreads)
     scaled = next((op for op in flow.users(root) if op.op in _SCALES), None)
     if eps is None or kind is None or scaled is None or spreads[0].op not in _SPREADS:
+        return None
+    if not _divides(scaled, root, kind):
         return None
     # Torch's norms divide by the number of elements, not by one less.
     if any(op.signature.attributes.get("correction", 1) for op in spreads if op.op in _VARIANCES):
@@ -220,6 +223,8 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
         centred = _centred(flow, inner[0], kind) if len(inner) == 1 else []
     # A norm over the variance always takes the mean away, and one over all positions is that of torch with it.
     if not centred and (square is None or kind == "group"):
+        return None
+    if not _is_of_one_tensor(evidence, centred, square or spreads[0], scaled, root, kind):
         return None
     if centred and square is not None:
         # The difference may be written out twice.
@@ -240,6 +245,46 @@ def _norm(flow: Flow, root: OpRecord) -> Norm | None:
     if any(flow.is_result(op) or not found.keys() >= {user.index for user in flow.users(op)} for op in within):
         return None
     return Norm(tuple(ops), kind if centred else "RMS")
+
+
+def _divides(scaled: OpRecord, root: OpRecord, kind: str) -> bool:
+    """Whether an op divides by the root of the spread, and each element by that of its sample."""
+    is_inverse = root.op == "aten::rsqrt" or root.signature.attributes.get("exponent") == -0.5
+    at = scaled.producers.index(root.index)
+    is_division = scaled.op.startswith("aten::div")
+    return is_division is not is_inverse and (at == 1 or is_inverse) and _is_by_sample(scaled, at, kind)
+
+
+def _is_by_sample(op: OpRecord, at: int, kind: str) -> bool:
+    """Whether it is given one number for all that a norm takes together."""
+    shape = op.signature.outputs[0].shape
+    kept = 1 if kind == "group" else len(shape) - 1
+    return op.signature.inputs[at].shape == (*shape[:kept], *(1 for _ in shape[kept:]))
+
+
+def _is_of_one_tensor(
+    evidence: Evidence, centred: Sequence[OpRecord], spread: OpRecord, scaled: OpRecord, root: OpRecord, kind: str
+) -> bool:
+    """Whether a tensor is scaled by its own spread, and its own mean taken away, not those of another."""
+    if not centred:
+        at = next(at for at, source in enumerate(scaled.producers) if source == root.index)
+        whole = _read(evidence, scaled, 1 - at) if len(scaled.producers) == 2 else None
+        return whole is not None and whole == _read(evidence, spread, 0)
+    *means, difference = centred
+    if difference.producers[1:] != (means[-1].index,) or not _is_by_sample(difference, 1, kind):
+        return False
+    whole, given = _read(evidence, difference, 0), _read(evidence, spread, 0)
+    is_own = given == whole or evidence.flow.source(spread) is difference or spread.op not in _VARIANCES
+    return whole is not None and whole == _read(evidence, means[0], 0) and is_own
+
+
+def _read(evidence: Evidence, op: OpRecord, at: int) -> object | None:
+    """A key for what an op reads, before it is cast: equal for one tensor in one shape; None where it is not known."""
+    read = op.signature.inputs[at]
+    while (source := evidence.flow.source(op, at)) is not None and source.op == "aten::_to_copy":
+        op, at = source, 0
+    origin = evidence.dataflow.input_reads.get((op.index, at)) if source is None else (source.index,)
+    return None if origin is None else (origin, read.shape, read.stride)
 
 
 def _centred(flow: Flow, scaled: OpRecord, kind: str) -> list[OpRecord]:

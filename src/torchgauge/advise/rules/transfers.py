@@ -140,6 +140,7 @@ _BY_USE = {
     HostUse.CHECK: _CHECKING,
     HostUse.BRANCH: _CHOOSING,
     HostUse.OPERAND: _READING,
+    HostUse.REPORT: _PRINTING,
     HostUse.RECORD: _RECORDING,
 }
 # Of a device that waits for launches; the second where the waits alone bring less than `_LEAST_ALONE` of the time.

@@ -1,0 +1,92 @@
+"""Norms and scales are folded into a layer only where the layer has their channels, and its weight for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.advise.fault_classes import Does, ids, x
+from tests.advise.planted import said, seen
+
+_FOLDING = {"conv-bn-fusion", "linear-bn-fusion", "norm-linear-fusion", "consecutive-layers", "affine-after-layer"}
+
+
+def folded(forward: Any, *given: Tensor, **parts: nn.Module | Tensor) -> set[str]:
+    found = {advice.rule for advice in said(seen(Does(forward, **parts), inputs=given))}
+    return found & _FOLDING
+
+
+@pytest.mark.parametrize(("channels", "is_folded"), [(64, True), (16, False)])
+def test_a_norm_of_channels_that_a_view_has_split_stays(channels: int, is_folded: bool) -> None:
+    def forward(m: Any, clip: Tensor) -> Tensor:
+        made = m.conv(clip)
+        frames = made.view(made.shape[0], channels, -1, *made.shape[2:])
+        return torch.relu(m.norm(frames))
+
+    parts = {"conv": nn.Conv2d(8, 64, 3), "norm": nn.BatchNorm3d(channels)}
+    assert ("conv-bn-fusion" in folded(forward, x(2, 8, 20, 20), **parts)) is is_folded
+
+
+def test_a_norm_of_joints_and_coordinates_is_not_folded_into_a_convolution_over_coordinates() -> None:
+    def forward(m: Any, poses: Tensor) -> Tensor:
+        samples, coordinates, frames, joints = poses.shape
+        rows = poses.permute(0, 3, 1, 2).reshape(samples, joints * coordinates, frames)
+        normed = m.norm(rows).view(samples, joints, coordinates, frames).permute(0, 2, 3, 1)
+        return torch.relu(m.conv(normed))
+
+    parts = {"norm": nn.BatchNorm1d(51), "conv": nn.Conv2d(3, 8, 1)}
+    assert folded(forward, x(4, 3, 60, 17), **parts) == set()
+
+
+def test_a_norm_of_pixels_in_a_row_is_folded_into_the_convolution_behind_it() -> None:
+    def forward(m: Any, image: Tensor) -> Tensor:
+        return torch.relu(m.conv(m.norm(image).flatten(2)))
+
+    parts = {"norm": nn.BatchNorm2d(16), "conv": nn.Conv1d(16, 8, 1)}
+    assert folded(forward, x(2, 16, 30, 30), **parts) == {"norm-linear-fusion"}
+
+
+@pytest.mark.parametrize(("is_tied", "found"), [(False, {"linear-bn-fusion"}), (True, set())])
+def test_the_weight_that_a_decoder_shares_with_its_encoder_is_not_changed(is_tied: bool, found: set[str]) -> None:
+    def forward(m: Any, spectrum: Tensor) -> Tensor:
+        code = torch.relu(m.norm(m.encoder(spectrum)))
+        return functional.linear(code, m.encoder.weight.t() if is_tied else m.decoder.t())
+
+    parts = {"encoder": nn.Linear(300, 80), "norm": nn.BatchNorm1d(80), "decoder": nn.Parameter(x(80, 300))}
+    assert folded(forward, x(256, 300), **parts) == found
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_layers_whose_weights_another_op_reads_are_not_merged(is_tied: bool) -> None:
+    def forward(m: Any, rows: Tensor) -> Tensor:
+        code = torch.tanh(m.down(m.up(rows)))
+        return code @ (m.down.weight if is_tied else m.other)
+
+    parts = {"up": nn.Linear(64, 256), "down": nn.Linear(256, 32), "other": nn.Parameter(x(32, 256))}
+    assert ("consecutive-layers" in folded(forward, x(128, 64), **parts)) is not is_tied
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_scale_is_not_folded_into_a_table_that_words_are_looked_up_in(is_tied: bool) -> None:
+    class Temperature(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.rand(400))
+
+        def forward(self, logits: Tensor) -> Tensor:
+            return logits * self.scale
+
+    words, head = nn.Embedding(400, 32), nn.Linear(32, 400, bias=False)
+    if is_tied:
+        head.weight = words.weight
+
+    def forward(m: Any, tokens: Tensor) -> Tensor:
+        logits: Tensor = m.scale(m.head(torch.tanh(m.words(tokens))))
+        return logits
+
+    found = folded(forward, ids(4, 50), words=words, head=head, scale=Temperature())
+    assert ("affine-after-layer" in found) is not is_tied
