@@ -164,3 +164,35 @@ def test_a_table_of_numbers_depends_on_shapes_and_not_on_parameters() -> None:
 
 def test_zeros_like_the_result_of_a_layer_are_no_weight() -> None:
     assert not rules(Does(filled_later, layer=nn.Linear(8, 64)), x(4, 8)) & {"recomputed-weight", "recomputed-constant"}
+
+
+# --- rounds that need each other through ops of some rounds only
+
+
+class Heads(nn.Module):
+    """Eight heads that look at a memory one after the other; with `writes`, every second one changes it."""
+
+    def __init__(self, writes: bool) -> None:
+        super().__init__()
+        self.writes = writes
+        self.keys = nn.ModuleList(nn.Linear(32, 16) for _ in range(8))
+        self.memory: Tensor = torch.randn(64, 16)
+
+    def forward(self, state: Tensor) -> Tensor:
+        memory, read = self.memory * 1.0, []
+        for number, layer in enumerate(self.keys):
+            key = layer(state)
+            weights = torch.softmax(torch.tanh(key) @ memory.T * 0.25, -1)
+            if self.writes and number % 2:
+                memory = memory + weights.T @ key
+            read.append(torch.sigmoid(weights @ memory))
+        return torch.cat(read, -1)
+
+
+def test_ops_that_need_what_an_earlier_round_wrote_are_not_counted() -> None:
+    def most(writes: bool) -> float:
+        (advice,) = [each for each in said(seen(Heads(writes), inputs=(x(2, 32),))) if each.rule == "parallel-linears"]
+        assert advice.expected_gain is not None
+        return advice.expected_gain.high
+
+    assert most(writes=True) < 0.5 < most(writes=False)

@@ -54,10 +54,12 @@ _SIZED_BY_VALUE = {"aten::nonzero", "aten::argwhere", "aten::_unique2"}
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Products of one line of code, one for each round, and all the ops of the rounds."""
+    """Products of one line of code, one for each round, and the ops that run in all rounds. `near` are those too that
+    run in some rounds, or once: a round may need the one before through them."""
 
     products: tuple[OpRecord, ...]
     body: tuple[OpRecord, ...]
+    near: tuple[OpRecord, ...] = ()
 
     @property
     def rounds(self) -> int:
@@ -398,7 +400,7 @@ def with_body(evidence: Evidence, products: Sequence[OpRecord]) -> Loop:
     # A line before or behind the loop may run as often as it, as that of query, key and value.
     count = Counter((op.source, op.op) for op in near if begin <= op.index <= end)
     body = [op for op in near if count[op.source, op.op] >= len(products) - 1 and op.source is not None]
-    return Loop(tuple(products), tuple(body))
+    return Loop(tuple(products), tuple(body), tuple(near))
 
 
 Kind = tuple[str | None, str, str, tuple[str, ...]]
@@ -484,11 +486,11 @@ def _path_and_parents(path: str) -> Iterator[str]:
 def _side_by_side(loop: Loop) -> list[OpRecord]:
     """The ops of the body that one batched op could do: those that need nothing of an earlier round. Blocks that are
     called one after the other share such products (a projection of the same condition), and nothing else."""
-    starts = _round_starts(loop)
-    round_of = {op.index: bisect_right(starts, op.index) for op in loop.body}
+    starts, ops = _round_starts(loop), loop.near or loop.body
+    round_of = {op.index: bisect_right(starts, op.index) for op in ops}
     waiting: set[int] = set()
     kinds: set[tuple[str | None, str]] = set()  # the first round has none before it
-    for op in loop.body:
+    for op in ops:
         before = [source for source in op.producers if source in round_of]
         # What runs before the first round is not of the loop.
         if any(source in waiting or 0 < round_of[source] < round_of[op.index] for source in before):
