@@ -268,18 +268,20 @@ def _cones(flow: Flow, dataflow: Dataflow, last: OpRecord, covered: set[int]) ->
 
 
 def _joins(flow: Flow, op: OpRecord, members: Mapping[int, OpRecord], covered: set[int], size: int) -> bool:
-    users, made = flow.users(op), op.signature.outputs[0]
-    is_inner = not flow.is_result(op) and all(user.index in members or flow.is_dead(user) for user in users)
-    is_free = op.index not in covered and op.index not in members
+    users = flow.users(op)
+    is_free = op.index not in covered and op.index not in members and not flow.is_result(op)
+    if not is_free or not _is_pointwise(op) or op.signature.outputs[0].numel != size:
+        return False
+    if not all(user.index in members or flow.is_dead(user) for user in users):
+        return False
     # A transposed view of it puts other numbers at a place.
-    reads = [
-        spec
+    made = op.signature.outputs[0]
+    return all(
+        (spec.shape, spec.stride) == (made.shape, made.stride)
         for user in users
         for source, spec in zip(user.producers, user.signature.inputs, strict=False)
         if source == op.index
-    ]
-    is_in_place = all((spec.shape, spec.stride) == (made.shape, made.stride) for spec in reads)
-    return is_inner and is_free and _is_pointwise(op) and made.numel == size and is_in_place
+    )
 
 
 def _closed(
