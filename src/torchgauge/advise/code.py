@@ -158,6 +158,31 @@ def merged_changes(found: Sequence[Patch | SourceEdit | None], left: Sequence[st
 
 
 _CACHES = {"lru_cache", "cache", "cached_property"}
+_GROWING = {"append", "extend", "insert", "pop", "clear", "update"}
+# Parts of the names of methods that an object is prepared with before its first call.
+_PREPARING = ("init", "reset_parameters", "build", "load", "register")
+
+
+def _changed_by(node: ast.AST) -> Iterator[ast.expr]:
+    """What a statement assigns, or a call changes in place: `x.add_(1)`, `x.append(1)`."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        yield node.target
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        if name in _GROWING or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_"):
+            yield node.func.value
+
+
+def _own_attribute(node: ast.expr, own: str) -> str | None:
+    """`x` of `self.x`, `self.x[0]` and `self.x.data`, where the object is called `own`."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
+            return node.attr
+        node = node.value
+    return None
 
 
 class Source:
@@ -169,6 +194,7 @@ class Source:
         # A model runs one line in many layers.
         self._by_line: dict[int, ast.stmt | None] = {}
         self._edits: dict[tuple[Span, ...], SourceEdit | None] = {}
+        self._changed_in: dict[ast.ClassDef, frozenset[str | None]] = {}
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -279,6 +305,49 @@ class Source:
                     return True
             node = self.parents.get(node)
         return False
+
+    def reads_state(self, line: int) -> bool:
+        """Whether a line reads an attribute of its object that a method beside the constructor changes, there or under
+        a name of the function, or a number that callers of `forward` may give."""
+        statement = self.statement(line)
+        function = self.enclosing(statement, ast.FunctionDef)
+        owner = self.enclosing(function, ast.ClassDef)
+        if statement is None or function is None or owner is None or not function.args.args:
+            return False
+        names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
+        defaults = function.args.args[len(function.args.args) - len(function.args.defaults) :]
+        options = {
+            given.arg
+            for given, value in zip(defaults, function.args.defaults, strict=True)
+            if isinstance(value, ast.Constant) and isinstance(value.value, int | float)
+        }
+        if function.name == "forward" and not names.isdisjoint(options):
+            return True
+        # `h, c = self.state`
+        given = [
+            each.value
+            for each in ast.walk(function)
+            if isinstance(each, ast.Assign)
+            and any(isinstance(at, ast.Name) and at.id in names for target in each.targets for at in ast.walk(target))
+            and isinstance(each.value, ast.Attribute | ast.Subscript)
+        ]
+        found = [each for root in (statement, *given) for each in ast.walk(root) if isinstance(each, ast.Attribute)]
+        read = [each for each in found if isinstance(each.ctx, ast.Load)]
+        own = function.args.args[0].arg
+        return not self._changed(owner).isdisjoint(_own_attribute(each, own) for each in read)
+
+    def _changed(self, owner: ast.ClassDef) -> frozenset[str | None]:
+        """The attributes that methods of a class assign or change; those that prepare an object do not count."""
+        if owner not in self._changed_in:
+            methods = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.args.args]
+            self._changed_in[owner] = frozenset(
+                _own_attribute(target, method.args.args[0].arg)
+                for method in methods
+                if not any(word in method.name for word in _PREPARING)
+                for node in ast.walk(method)
+                for target in _changed_by(node)
+            ) - {None}
+        return self._changed_in[owner]
 
     def expressions(self, line: int) -> list[ast.expr]:
         """What the line computes, in the order in which it does."""
