@@ -31,7 +31,9 @@ def pointwise_before_pooling(evidence: Evidence) -> Iterator[Advice]:
         large, given = conv.signature.outputs[0], pool.signature.attributes
         # Each result must be a weighted mean of pixels. Padding with zeros would count where the bias does.
         averages = pool.op in _AVERAGES and not any(given.get("padding") or ()) and not given.get("divisor_override")
-        averages = averages or pool.category == "resize" or pool.op in _ADAPTIVE
+        # A grid may have points outside of the image, which get zeros and no bias.
+        is_resize = pool.category == "resize" and "grid" not in pool.op
+        averages = averages or is_resize or pool.op in _ADAPTIVE
         if pool.op == "aten::mean":
             dims, rank = given.get("dim"), len(large.shape)
             averages = isinstance(dims, list | tuple) and bool(dims) and all(int(dim) % rank > 1 for dim in dims)
