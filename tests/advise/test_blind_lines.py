@@ -792,3 +792,33 @@ def test_samples_of_dropout_are_not_repeated_work() -> None:
     assert "in training dropout may make the two differ" in found.risk
     [other] = of_rule(Does(twice, encoder=nn.Linear(64, 64)), "repeated-work", x(64, 64))
     assert "dropout" not in other.risk
+
+
+def test_a_list_that_a_function_is_given_may_be_shuffled() -> None:
+    class Ordered(nn.Module):
+        def __init__(self, shuffle: Callable[[list[int]], None] | None) -> None:
+            super().__init__()
+            self.shuffle = shuffle
+
+        def forward(self, h: Tensor) -> Tensor:
+            order = list(range(64))
+            return torch.tanh(h)[:, torch.tensor(order)]
+
+    class Shuffled(Ordered):
+        def forward(self, h: Tensor) -> Tensor:
+            order = list(range(64))
+            self.shuffle(order)
+            return torch.tanh(h)[:, torch.tensor(order)]
+
+    assert of_rule(Ordered(None), "table-from-list", x(8, 64))
+    assert of_rule(Shuffled(numpy.random.default_rng(0).shuffle), "table-from-list", x(8, 64)) == []
+
+
+def test_a_table_of_numbers_is_not_computed_from_parameters() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return self.layer(h) * torch.tensor([0.5, 1.0] * 32).exp()
+
+    model = Does(forward, layer=nn.Linear(64, 64))
+
+    assert of_rule(model, "recomputed-weight", x(8, 64)) == []
+    assert of_rule(model, "recomputed-constant", x(8, 64))

@@ -267,7 +267,10 @@ def _from_weights(evidence: Evidence) -> frozenset[int]:
     too."""
     found, inputs = set[int](), evidence.dataflow.input_reads
     for op in evidence.forward:
-        is_held = any(source is None and (op.index, at) not in inputs for at, source in enumerate(op.producers))
+        # Numbers of Python that a call makes a tensor of are not held.
+        is_made = op.op == "aten::lift_fresh"
+        unmade = [at for at, source in enumerate(op.producers) if source is None and not is_made]
+        is_held = any((op.index, at) not in inputs for at in unmade)
         if op.weights or is_held or not found.isdisjoint(op.producers):
             found.add(op.index)
     return frozenset(found)
