@@ -694,7 +694,7 @@ class Queue(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(64, 64)
-        self.register_buffer("keys", torch.rand(256, 64))
+        self.keys = nn.Buffer(torch.rand(256, 64))
 
     def put(self, keys: Tensor) -> None:
         self.keys[: len(keys)] = keys
@@ -719,10 +719,10 @@ class Counts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.rand(64, 64))
-        self.register_buffer("calls", torch.zeros(()))
+        self.calls = nn.Buffer(torch.zeros(()))
 
     def forward(self, h: Tensor) -> Tensor:
-        self.calls += 1
+        self.calls.add_(1)
         return h @ (self.weight * torch.sigmoid(self.calls))
 
 
@@ -796,7 +796,7 @@ def test_samples_of_dropout_are_not_repeated_work() -> None:
 
 def test_a_list_that_a_function_is_given_may_be_shuffled() -> None:
     class Ordered(nn.Module):
-        def __init__(self, shuffle: Callable[[list[int]], None] | None) -> None:
+        def __init__(self, shuffle: Callable[..., Any] = len) -> None:
             super().__init__()
             self.shuffle = shuffle
 
@@ -810,7 +810,7 @@ def test_a_list_that_a_function_is_given_may_be_shuffled() -> None:
             self.shuffle(order)
             return torch.tanh(h)[:, torch.tensor(order)]
 
-    assert of_rule(Ordered(None), "table-from-list", x(8, 64))
+    assert of_rule(Ordered(), "table-from-list", x(8, 64))
     assert of_rule(Shuffled(numpy.random.default_rng(0).shuffle), "table-from-list", x(8, 64)) == []
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.advise.fault_classes import x
+from tests.advise.fault_classes import Does, x
 from tests.advise.planted import said, seen
 from torchgauge.advise import advise
 
@@ -261,10 +262,10 @@ INF = float("-inf")
 
 
 class Masked(nn.Module):
-    def __init__(self, mask: Callable[[int], Tensor], held: Tensor | None = None) -> None:
+    def __init__(self, mask: Callable[[Any], Tensor], held: Tensor | None = None) -> None:
         super().__init__()
         self.qkv, self.mask = nn.Linear(32, 96), mask
-        self.register_buffer("held", held)
+        self.held = None if held is None else nn.Buffer(held)
 
     def forward(self, h: Tensor) -> Tensor:
         q, k, v = self.qkv(h).view(*h.shape[:2], 3, 2, 16).permute(2, 0, 3, 1, 4)
@@ -445,16 +446,14 @@ def test_attention_that_is_written_out_shares_the_same_heads(repeat: Repeats, is
 
 
 def test_the_shape_of_a_mask_is_named_where_it_is_that_of_keys() -> None:
-    class Expanded(Grouped):
-        def forward(self, h: Tensor, keep: Tensor) -> Tensor:
-            q = self.q(h).view(*h.shape[:2], 4, 16).transpose(1, 2)
-            mask = (keep[:, None, None] if self.shared == 1 else keep[:, None, :, None]).expand(-1, 4, 64, 64)
-            return nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask.contiguous())
+    def forward(self: Any, h: Tensor, keep: Tensor) -> Tensor:
+        q = self.q(h).view(*h.shape[:2], 4, 16).transpose(1, 2)
+        mask = (keep[:, None, None] if self.by_key else keep[:, None, :, None]).expand(-1, 4, 64, 64)
+        return nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask.contiguous())
 
-    keep = torch.ones(4, 64, dtype=torch.bool)
-    words = []
-    for shared in (1, 2):
-        evidence = seen(Expanded(in_turn, shared), inputs=(x(4, 64, 64), keep))
+    keep, words = torch.ones(4, 64, dtype=torch.bool), []
+    for by_key in (True, False):
+        evidence = seen(Does(forward, q=nn.Linear(64, 64), by_key=by_key), inputs=(x(4, 64, 64), keep))
         words += [each.recommendation for each in said(evidence) if each.rule == "expanded-mask"]
 
     assert ["(batch, 1, 1, keys)" in line for line in words] == [True, False]

@@ -289,10 +289,10 @@ def _looked_up(evidence: Evidence, made: list[OpRecord], product: OpRecord) -> S
             lookup = f"{source.functional}.embedding({source.text(call.args[0])}, {source.text(factors[1])})"
             return source.edit(source.replaced(around, lookup))
         record = evidence.modules.get(product.module)
-        is_layer = record is not None and record.type == "Linear" and isinstance(around, ast.Call)
+        is_layer = record is not None and record.type == "Linear" and node in getattr(around, "args", ())
         # A module around the layer has no weight to look up.
-        is_layer = is_layer and called(around) == product.module.rpartition(".")[2]
-        if isinstance(around, ast.Call) and is_layer and node in around.args and call.args:
+        name = product.module.rpartition(".")[2]
+        if isinstance(around, ast.Call) and is_layer and called(around) == name and call.args:
             layer = source.text(around.func)
             bias = f" + {layer}.bias" if len(product.weights) == 2 else ""
             lookup = f"{source.functional}.embedding({source.text(call.args[0])}, {layer}.weight.T){bias}"
