@@ -822,3 +822,83 @@ def test_a_table_of_numbers_is_not_computed_from_parameters() -> None:
 
     assert of_rule(model, "recomputed-weight", x(8, 64)) == []
     assert of_rule(model, "recomputed-constant", x(8, 64))
+
+
+class Rate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.rate = nn.Parameter(torch.eye(64)), 1.0
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h @ torch.softmax(self.weight * self.rate, -1)
+
+
+class Scheduled(nn.Module):
+    """Sets a number of its layers from outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Rate()
+
+    def step(self, rate: float) -> None:
+        layer = self.layer
+        layer.rate = rate
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.layer(h)
+
+
+class Drawn(Rate):
+    def forward(self, h: Tensor) -> Tensor:
+        scale = numpy.random.default_rng().random()
+        return h @ torch.softmax(self.weight * scale, -1)
+
+
+class Conditional(Rate):
+    def forward(self, h: Tensor, condition: Tensor | None = None) -> Tensor:
+        given = self.weight if condition is None else condition
+        return h @ torch.softmax(given, -1)
+
+
+class Placed(Rate):
+    """A parameter says where tensors are, and nothing else."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h @ torch.softmax(self.weight.to(next(self.parameters()).device), -1)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_said"), [(Scheduled(), False), (Drawn(), False), (Conditional(), False), (Placed(), True)]
+)
+def test_numbers_of_the_host_may_be_others_in_the_next_call(model: nn.Module, is_said: bool) -> None:
+    assert bool(of_rule(model, "recomputed-weight", x(8, 64, 64))) is is_said
+
+
+class Kept(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.kept = nn.ModuleList(nn.Linear(64, 64) for _ in range(12)), list[Tensor]()
+
+    def forward(self, h: Tensor) -> Tensor:
+        self.kept = []
+        for layer in self.layers:
+            h = torch.relu(layer(h))
+            self.kept.append(h)
+        return h
+
+
+class Penalised(Kept):
+    def penalty(self) -> Tensor:
+        return torch.stack([each.abs().mean() for each in self.kept]).sum()
+
+    def forward(self, h: Tensor) -> Tensor:
+        self.kept = []
+        for layer in self.layers:
+            h = torch.relu(layer(h))
+            self.kept.append(h)
+        return h
+
+
+@pytest.mark.parametrize(("model", "is_said"), [(Kept(), True), (Penalised(), False)])
+def test_activations_that_a_loss_reads_are_held_for_it(model: nn.Module, is_said: bool) -> None:
+    assert bool(of_rule(model, "held-activations", x(64, 128, 64))) is is_said

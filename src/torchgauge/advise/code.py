@@ -158,6 +158,10 @@ def merged_changes(found: Sequence[Patch | SourceEdit | None], left: Sequence[st
 
 
 _CACHES = {"lru_cache", "cache", "cached_property"}
+# Parts of the names of functions that give another number each time.
+_DRAWING = {"random", "rng", "time", "now", "randint", "randrange", "choice", "choices", "shuffle", "permutation"}
+# Expressions that give what they read another name.
+_NAMED = (ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp)
 _GROWING = {"append", "extend", "insert", "pop", "clear", "update"}
 # Parts of the names of methods that an object is prepared with before its first call.
 _PREPARING = ("init", "reset_parameters", "build", "load", "register")
@@ -307,34 +311,60 @@ class Source:
         return False
 
     def reads_state(self, line: int) -> bool:
-        """Whether a line reads an attribute of its object that a method beside the constructor changes, there or under
-        a name of the function, or a number that callers of `forward` may give."""
+        """Whether what a line computes may differ in the next call: it reads an attribute that other code changes, an
+        argument of `forward` that callers may leave out, a clock, or a random number of the host. Also under a name
+        that the function gives it."""
         statement = self.statement(line)
         function = self.enclosing(statement, ast.FunctionDef)
-        owner = self.enclosing(function, ast.ClassDef)
-        if statement is None or function is None or owner is None or not function.args.args:
+        if statement is None or function is None:
             return False
-        names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
-        defaults = function.args.args[len(function.args.args) - len(function.args.defaults) :]
-        options = {
-            given.arg
-            for given, value in zip(defaults, function.args.defaults, strict=True)
-            if isinstance(value, ast.Constant) and isinstance(value.value, int | float)
-        }
-        if function.name == "forward" and not names.isdisjoint(options):
-            return True
-        # `h, c = self.state`
-        given = [
+        headers = [getattr(statement, part) for part in ("test", "iter") if hasattr(statement, part)]
+        roots = headers or [statement]
+        names = {each.id for root in roots for each in ast.walk(root) if isinstance(each, ast.Name)}
+        assigned = [
             each.value
             for each in ast.walk(function)
             if isinstance(each, ast.Assign)
             and any(isinstance(at, ast.Name) and at.id in names for target in each.targets for at in ast.walk(target))
-            and isinstance(each.value, ast.Attribute | ast.Subscript)
         ]
-        found = [each for root in (statement, *given) for each in ast.walk(root) if isinstance(each, ast.Attribute)]
-        read = [each for each in found if isinstance(each.ctx, ast.Load)]
-        own = function.args.args[0].arg
-        return not self._changed(owner).isdisjoint(_own_attribute(each, own) for each in read)
+        if any(self._is_drawn(each) for root in (*roots, *assigned) for each in ast.walk(root)):
+            return True
+        owner = self.enclosing(function, ast.ClassDef)
+        if owner is None or not function.args.args:
+            return False
+        # `h, c = self.state`, `given or self.empty`
+        roots += [value for value in assigned if isinstance(value, _NAMED)]
+        read = [each for root in roots for each in ast.walk(root) if isinstance(getattr(each, "ctx", None), ast.Load)]
+        left_out = function.args.args[len(function.args.args) - len(function.args.defaults) :]
+        options = {each.arg for each in left_out} if function.name == "forward" else set[str]()
+        if any(isinstance(each, ast.Name) and each.id in options for each in read):
+            return True
+        own, changed = function.args.args[0].arg, self._changed(owner) | self._set_from_outside
+        # A layer that is called has code that says what it reads.
+        layers = {node.func for root in roots for node in ast.walk(root) if isinstance(node, ast.Call)}
+        values = [each for each in read if isinstance(each, ast.Attribute) and each not in layers]
+        return any(_own_attribute(each, own) in changed for each in values)
+
+    def _is_drawn(self, node: ast.AST) -> bool:
+        """Whether it is a call that has another result each time: `random.random()`, `time.time()`, `next(steps)`."""
+        if not isinstance(node, ast.Call) or "torch." in self.text(node.func):
+            return False
+        if called(node) == "next":
+            return not any(word in self.text(node) for word in ("parameters", "buffers"))
+        return not _DRAWING.isdisjoint(self.text(node.func).split("."))
+
+    @cached_property
+    def _set_from_outside(self) -> frozenset[str]:
+        """Attributes that the file sets on other objects than `self`: `layer.rate = rate`."""
+        found = set[str]()
+        for node in ast.walk(self.tree):
+            function = self.enclosing(node, ast.FunctionDef) if isinstance(node, ast.Assign | ast.AugAssign) else None
+            if function is None or any(word in function.name for word in _PREPARING):
+                continue
+            own = [given.arg for given in function.args.args[:1]]
+            targets = [target for target in _changed_by(node) if isinstance(target, ast.Attribute)]
+            found |= {target.attr for target in targets if self.text(target.value) not in own}
+        return frozenset(found)
 
     def _changed(self, owner: ast.ClassDef) -> frozenset[str | None]:
         """The attributes that methods of a class assign or change; those that prepare an object do not count."""

@@ -479,7 +479,7 @@ def _change(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]) -> P
     is_causal = len(masks) == 1 and _hides_later(evidence, masks[0], {op.index for op in ops})
     *_, queries, keys = ops[0].signature.outputs[0].shape
     scale = _scale(ops, softmax)
-    if scale is None:
+    if scale is None or ops[0].signature.dtype != ops[-1].signature.dtype:
         return None
     has_default = isclose(scale, _inner_size(ops[0]) ** -0.5, rel_tol=1e-3)
     # Only tensors with a dimension for heads, and rows in order, have fused kernels.

@@ -267,8 +267,10 @@ def _from_weights(evidence: Evidence) -> frozenset[int]:
     too."""
     found, inputs = set[int](), evidence.dataflow.input_reads
     for op in evidence.forward:
-        # Numbers of Python that a call makes a tensor of are not held.
+        # Numbers of Python that a call makes a tensor of are not held, and `zeros_like` takes a shape alone.
         is_made = op.op == "aten::lift_fresh"
+        if op.op.endswith("_like") or "::new_" in op.op:
+            continue
         unmade = [at for at, source in enumerate(op.producers) if source is None and not is_made]
         is_held = any((op.index, at) not in inputs for at in unmade)
         if op.weights or is_held or not found.isdisjoint(op.producers):

@@ -128,7 +128,8 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         dead = [op for op in ops if op.index in known]
         # What runs scripted functions here keeps tensors that a run would free, also those of the file's other code.
         place = evidence.code_at(dead[0]) if dead else None
-        if len(dead) >= _LEAST_HELD - 1 and not (place is not None and place[0].scripted):
+        is_scripted = place is not None and bool(place[0].scripted)
+        if len(dead) >= _LEAST_HELD - 1 and not is_scripted and not _is_for_others(evidence, dead):
             found = max(found, (1 - _peak_without(evidence, dead) / peak, dead), key=lambda each: each[0])
     share, dead = found
     if share < _LEAST_EXCESS:
@@ -147,6 +148,24 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         risk="code outside forward may read what an attribute holds",
         confidence="high",
     )
+
+
+def _is_for_others(evidence: Evidence, dead: list[OpRecord]) -> bool:
+    """Whether an attribute still holds them after the call, and code beside `forward` reads an attribute that `forward`
+    fills: a loss of activations, a method that returns the maps."""
+    place = evidence.code_at(dead[0])
+    if place is None or {op.index for op in dead}.isdisjoint(evidence.capture.run.kept_ops):
+        return False
+    source, line = place
+    owner = source.enclosing(source.statement(line), ast.ClassDef)
+    functions = [node for node in ast.walk(owner or ast.Pass()) if isinstance(node, ast.FunctionDef)]
+    filled, read = set[str](), set[str]()
+    for function in functions:
+        attributes = [node for node in ast.walk(function) if isinstance(node, ast.Attribute)]
+        stored = {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+        filled |= stored if function.name == "forward" else set()
+        read |= set() if function.name in ("forward", "__init__") else {node.attr for node in attributes} - stored
+    return not filled.isdisjoint(read)
 
 
 def _peak_without(evidence: Evidence, dead: list[OpRecord]) -> int:
