@@ -669,3 +669,236 @@ def test_matrices_that_a_loop_makes_from_round_to_round_are_not_batched() -> Non
 
     found = said(seen(Evolving(), inputs=(x(12, 8, 16),)))
     assert not [advice for advice in found if "torch.bmm" in advice.recommendation]
+
+
+# --- state that other calls change
+
+
+class Annealed(nn.Module):
+    """A temperature that a scheduler lowers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.mix, self.heat = nn.Linear(64, 64), torch.eye(64), 1.0
+
+    def cool(self) -> None:
+        self.heat *= 0.9
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.layer(h) @ torch.softmax(self.mix / self.heat, -1)
+
+
+class Queue(nn.Module):
+    """Keys of earlier batches, which another method puts there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.keys = nn.Buffer(torch.rand(256, 64))
+
+    def put(self, keys: Tensor) -> None:
+        self.keys[: len(keys)] = keys
+
+    def forward(self, h: Tensor) -> Tensor:
+        keys = self.keys
+        return self.layer(h) @ F.normalize(keys, dim=-1).T
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.memory = nn.Linear(64, 64), [torch.zeros(32, 64)]
+
+    def forward(self, h: Tensor) -> Tensor:
+        read = torch.softmax(h @ torch.tanh(self.memory[0]).T, -1) @ self.layer(h[0, :32])
+        self.memory[0] = self.layer(h[0, :32])
+        return read
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(64, 64))
+        self.calls = nn.Buffer(torch.zeros(()))
+
+    def forward(self, h: Tensor) -> Tensor:
+        self.calls.add_(1)
+        return h @ (self.weight * torch.sigmoid(self.calls))
+
+
+class OfTask(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Embedding(4, 64), nn.Linear(64, 64)
+
+    def forward(self, h: Tensor, task: int = 2) -> Tensor:
+        return h * self.layer(self.table.weight[task].tanh())
+
+
+class Prepared(nn.Module):
+    """Nothing changes what `build` made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.build()
+
+    def build(self) -> None:
+        self.mix = nn.Parameter(torch.eye(64))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.layer(h) @ torch.softmax(self.mix, -1)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_said"),
+    [
+        (Annealed(), False),
+        (Queue(), False),
+        (Remembers(), False),
+        (Counts(), False),
+        (OfTask(), False),
+        (Prepared(), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_other_calls_change_is_not_a_constant(model: nn.Module, is_said: bool) -> None:
+    found = {advice.rule for advice in said(seen(model, inputs=(x(8, 64, 64),)))}
+
+    assert ("recomputed-weight" in found) is is_said
+    assert "recomputed-constant" not in found
+
+
+def test_one_tensor_that_is_given_twice_is_two_inputs() -> None:
+    def forward(self: Any, a: Tensor, b: Tensor) -> Tensor:
+        return torch.tanh(self.layer(a)) - torch.tanh(self.layer(b))
+
+    given, model = x(64, 64), Does(forward, layer=nn.Linear(64, 64))
+
+    assert of_rule(model, "repeated-work", given, given) == []
+
+
+def test_samples_of_dropout_are_not_repeated_work() -> None:
+    def samples(self: Any, h: Tensor) -> Tensor:
+        return torch.stack([self.layer(dropout(h)) for dropout in self.dropouts]).mean(0)
+
+    def twice(self: Any, h: Tensor) -> Tensor:
+        return self.encoder(h) - self.encoder(h).tanh()
+
+    dropouts = nn.ModuleList(nn.Dropout(0.1 * at) for at in range(5))
+    assert of_rule(Does(samples, layer=nn.Linear(64, 64), dropouts=dropouts), "repeated-work", x(64, 64)) == []
+    encoder = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.1))
+    [found] = of_rule(Does(twice, encoder=encoder), "repeated-work", x(64, 64))
+    assert "in training dropout may make the two differ" in found.risk
+    [other] = of_rule(Does(twice, encoder=nn.Linear(64, 64)), "repeated-work", x(64, 64))
+    assert "dropout" not in other.risk
+
+
+def test_a_list_that_a_function_is_given_may_be_shuffled() -> None:
+    class Ordered(nn.Module):
+        def __init__(self, shuffle: Callable[..., Any] = len) -> None:
+            super().__init__()
+            self.shuffle = shuffle
+
+        def forward(self, h: Tensor) -> Tensor:
+            order = list(range(64))
+            return torch.tanh(h)[:, torch.tensor(order)]
+
+    class Shuffled(Ordered):
+        def forward(self, h: Tensor) -> Tensor:
+            order = list(range(64))
+            self.shuffle(order)
+            return torch.tanh(h)[:, torch.tensor(order)]
+
+    assert of_rule(Ordered(), "table-from-list", x(8, 64))
+    assert of_rule(Shuffled(numpy.random.default_rng(0).shuffle), "table-from-list", x(8, 64)) == []
+
+
+def test_a_table_of_numbers_is_not_computed_from_parameters() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return self.layer(h) * torch.tensor([0.5, 1.0] * 32).exp()
+
+    model = Does(forward, layer=nn.Linear(64, 64))
+
+    assert of_rule(model, "recomputed-weight", x(8, 64)) == []
+    assert of_rule(model, "recomputed-constant", x(8, 64))
+
+
+class Rate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.rate = nn.Parameter(torch.eye(64)), 1.0
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h @ torch.softmax(self.weight * self.rate, -1)
+
+
+class Scheduled(nn.Module):
+    """Sets a number of its layers from outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Rate()
+
+    def step(self, rate: float) -> None:
+        layer = self.layer
+        layer.rate = rate
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.layer(h)
+
+
+class Drawn(Rate):
+    def forward(self, h: Tensor) -> Tensor:
+        scale = numpy.random.default_rng().random()
+        return h @ torch.softmax(self.weight * scale, -1)
+
+
+class Conditional(Rate):
+    def forward(self, h: Tensor, condition: Tensor | None = None) -> Tensor:
+        given = self.weight if condition is None else condition
+        return h @ torch.softmax(given, -1)
+
+
+class Placed(Rate):
+    """A parameter says where tensors are, and nothing else."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h @ torch.softmax(self.weight.to(next(self.parameters()).device), -1)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_said"), [(Scheduled(), False), (Drawn(), False), (Conditional(), False), (Placed(), True)]
+)
+def test_numbers_of_the_host_may_be_others_in_the_next_call(model: nn.Module, is_said: bool) -> None:
+    assert bool(of_rule(model, "recomputed-weight", x(8, 64, 64))) is is_said
+
+
+class Kept(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.kept = nn.ModuleList(nn.Linear(64, 64) for _ in range(12)), list[Tensor]()
+
+    def forward(self, h: Tensor) -> Tensor:
+        self.kept = []
+        for layer in self.layers:
+            h = torch.relu(layer(h))
+            self.kept.append(h)
+        return h
+
+
+class Penalised(Kept):
+    def penalty(self) -> Tensor:
+        return torch.stack([each.abs().mean() for each in self.kept]).sum()
+
+    def forward(self, h: Tensor) -> Tensor:
+        self.kept = []
+        for layer in self.layers:
+            h = torch.relu(layer(h))
+            self.kept.append(h)
+        return h
+
+
+@pytest.mark.parametrize(("model", "is_said"), [(Kept(), True), (Penalised(), False)])
+def test_activations_that_a_loss_reads_are_held_for_it(model: nn.Module, is_said: bool) -> None:
+    assert bool(of_rule(model, "held-activations", x(64, 128, 64))) is is_said

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.advise.fault_classes import x
+from tests.advise.fault_classes import Does, x
 from tests.advise.planted import said, seen
 from torchgauge.advise import advise
 
@@ -261,10 +262,10 @@ INF = float("-inf")
 
 
 class Masked(nn.Module):
-    def __init__(self, mask: Callable[[int], Tensor], held: Tensor | None = None) -> None:
+    def __init__(self, mask: Callable[[Any], Tensor], held: Tensor | None = None) -> None:
         super().__init__()
         self.qkv, self.mask = nn.Linear(32, 96), mask
-        self.register_buffer("held", held)
+        self.held = None if held is None else nn.Buffer(held)
 
     def forward(self, h: Tensor) -> Tensor:
         q, k, v = self.qkv(h).view(*h.shape[:2], 3, 2, 16).permute(2, 0, 3, 1, 4)
@@ -387,3 +388,72 @@ def test_an_edit_takes_the_mask_as_it_is() -> None:
 @pytest.mark.parametrize("model", [Skips(), Shows(4, 16)], ids=["identity", "shown later"])
 def test_no_edit_where_it_would_break_another_call(model: nn.Module) -> None:
     assert edit_of(model) is None
+
+
+# --- keys that heads share
+
+Repeats = Callable[[Tensor], Tensor]
+
+
+class Grouped(nn.Module):
+    def __init__(self, repeat: Repeats, shared: int = 2, *, is_fused: bool = True) -> None:
+        super().__init__()
+        self.repeat, self.shared, self.is_fused = repeat, shared, is_fused
+        self.q, self.kv = nn.Linear(64, 64), nn.Linear(64, 2 * shared * 16)
+
+    def forward(self, h: Tensor) -> Tensor:
+        q = self.q(h).view(*h.shape[:2], 4, 16).transpose(1, 2)
+        k, v = self.kv(h).view(*h.shape[:2], 2, self.shared, 16).permute(2, 0, 3, 1, 4)
+        k, v = self.repeat(k), self.repeat(v)
+        if self.is_fused:
+            return nn.functional.scaled_dot_product_attention(q, k, v)
+        return (q @ k.transpose(-2, -1) / 4).softmax(-1) @ v
+
+
+def in_turn(k: Tensor) -> Tensor:
+    """The first head, the second, the first again: attention shares them in another order."""
+    return k[:, None].expand(-1, 2, -1, -1, -1).reshape(len(k), 4, *k.shape[2:])
+
+
+@pytest.mark.parametrize(
+    ("repeat", "shared", "is_said"),
+    [
+        (lambda k: k.repeat_interleave(2, 1), 2, True),
+        (lambda k: k[:, :, None].expand(-1, -1, 2, -1, -1).reshape(len(k), 4, *k.shape[2:]), 2, True),
+        (lambda k: k.repeat(1, 4, 1, 1), 1, True),
+        (lambda k: k.repeat(1, 2, 1, 1), 2, False),
+        (in_turn, 2, False),
+        (lambda k: k[:1].repeat(len(k), 1, 1, 1), 4, False),
+        (lambda k: k[:, :, ::4].repeat_interleave(4, 2), 4, False),
+    ],
+    ids=["interleaved", "expanded", "one", "repeated", "in turn", "samples", "tokens"],
+)
+def test_only_heads_that_lie_next_to_each_other_are_shared(repeat: Repeats, shared: int, is_said: bool) -> None:
+    found = {each.rule for each in said(seen(Grouped(repeat, shared), inputs=(x(4, 64, 64),)))}
+
+    assert ("repeated-keys" in found) == is_said
+
+
+@pytest.mark.parametrize(("repeat", "is_said"), [(lambda k: k.repeat_interleave(2, 1), True), (in_turn, False)])
+def test_attention_that_is_written_out_shares_the_same_heads(repeat: Repeats, is_said: bool) -> None:
+    (found,) = [
+        each
+        for each in said(seen(Grouped(repeat, is_fused=False), inputs=(x(4, 64, 64),)))
+        if each.rule == "attention-by-hand"
+    ]
+
+    assert ("enable_gqa" in found.recommendation) == is_said
+
+
+def test_the_shape_of_a_mask_is_named_where_it_is_that_of_keys() -> None:
+    def forward(self: Any, h: Tensor, keep: Tensor) -> Tensor:
+        q = self.q(h).view(*h.shape[:2], 4, 16).transpose(1, 2)
+        mask = (keep[:, None, None] if self.by_key else keep[:, None, :, None]).expand(-1, 4, 64, 64)
+        return nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask.contiguous())
+
+    keep, words = torch.ones(4, 64, dtype=torch.bool), []
+    for by_key in (True, False):
+        evidence = seen(Does(forward, q=nn.Linear(64, 64), by_key=by_key), inputs=(x(4, 64, 64), keep))
+        words += [each.recommendation for each in said(evidence) if each.rule == "expanded-mask"]
+
+    assert ["(batch, 1, 1, keys)" in line for line in words] == [True, False]

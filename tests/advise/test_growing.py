@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.advise.fault_classes import Does, x
+from tests.advise.fault_classes import Does, ids, x
 from tests.advise.planted import said, seen
 from torchgauge.advise import Advice
 
@@ -149,3 +149,55 @@ def test_a_cache_that_is_given_and_given_back_is_read_by_attention() -> None:
 
     assert found.recommendation.startswith("write into a cache")
     assert not advised(Does(convolves, c=nn.Conv1d(32, 8, 3)), *given)
+
+
+# --- one-hot rows
+
+
+def looks_up(self: Any, i: Tensor) -> Tensor:
+    return self.layer(F.one_hot(i, 50).float())
+
+
+def compares(self: Any, i: Tensor) -> Tensor:
+    return self.layer((i[:, None] == torch.arange(50)).float())
+
+
+def sums_classes(self: Any, i: Tensor) -> Tensor:
+    """Rows of the table by class: a sum, not a lookup."""
+    return F.one_hot(i, 50).float().T @ self.table
+
+
+def marks_several(self: Any, i: Tensor) -> Tensor:
+    return self.layer(torch.zeros(32, 50).scatter_(1, i.view(32, 4), 1.0))
+
+
+def in_function(self: Any, i: Tensor) -> Tensor:
+    return F.linear(F.one_hot(i, 50).float(), self.layer.weight, self.layer.bias)
+
+
+def in_network(self: Any, i: Tensor) -> Tensor:
+    return self.network(F.one_hot(i, 50).float())
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_said", "has_code"),
+    [
+        (looks_up, True, True),
+        (compares, True, False),
+        (sums_classes, False, False),
+        (marks_several, False, False),
+        (in_function, True, False),
+        (in_network, True, False),
+    ],
+)
+def test_a_lookup_replaces_products_over_one_class_in_each_row(
+    forward: Callable[..., Tensor], is_said: bool, has_code: bool
+) -> None:
+    layer = nn.Linear(50, 64)
+    model = Does(forward, layer=layer, network=nn.Sequential(layer, nn.ReLU()), table=x(128, 64))
+
+    found = [each for each in said(seen(model, inputs=(ids(128, high=50),))) if each.rule == "one-hot-product"]
+
+    assert len(found) == is_said
+    assert [each.code is not None for each in found] == ([has_code] if is_said else [])
+    assert [each.risk != "none" for each in found] == ([forward is compares] if is_said else [])

@@ -108,3 +108,10 @@ def test_wide_products_gain_less_by_being_joined_than_narrow_ones() -> None:
 
     assert parts[0].low > 3 * parts[1].low
     assert parts[1].high < 0.3
+
+
+def test_points_outside_of_the_image_have_no_bias() -> None:
+    grid = 3 * torch.rand(2, 8, 8, 2) - 1.5
+    model = shrinking(lambda h: F.grid_sample(h, grid, align_corners=False))
+
+    assert "pointwise-before-pooling" not in rules_of(model, x(*IMAGE))

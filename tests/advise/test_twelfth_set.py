@@ -196,3 +196,22 @@ def test_ops_that_need_what_an_earlier_round_wrote_are_not_counted() -> None:
         return advice.expected_gain.high
 
     assert most(writes=True) < 0.5 < most(writes=False)
+
+
+# --- parts of a tensor that lies in another order
+
+
+def blocks_of(self: Any, a: Tensor, *, turned: bool) -> Tensor:
+    h = self.layer(a)  # 4 × 256 × 32, or the same size turned around
+    h = h.transpose(1, 2).reshape(4, 256, 32).transpose(1, 2) if turned else h.transpose(1, 2).contiguous()
+    blocks = torch.stack(torch.split(h, 16, dim=2), dim=2)
+    return blocks.square().sum(-1)
+
+
+def test_parts_are_joined_by_a_reshape_only_where_it_leaves_them_in_order() -> None:
+    layer = nn.Linear(8, 32)
+    plain = Does(lambda self, a: blocks_of(self, a, turned=False), layer=layer)
+    turned = Does(lambda self, a: blocks_of(self, a, turned=True), layer=layer)
+
+    assert "joined-parts" in rules(plain, x(4, 256, 8))
+    assert "joined-parts" not in rules(turned, x(4, 256, 8))

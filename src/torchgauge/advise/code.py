@@ -158,6 +158,35 @@ def merged_changes(found: Sequence[Patch | SourceEdit | None], left: Sequence[st
 
 
 _CACHES = {"lru_cache", "cache", "cached_property"}
+# Parts of the names of functions that give another number each time.
+_DRAWING = {"random", "rng", "time", "now", "randint", "randrange", "choice", "choices", "shuffle", "permutation"}
+# Expressions that give what they read another name.
+_NAMED = (ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp)
+_GROWING = {"append", "extend", "insert", "pop", "clear", "update"}
+# Parts of the names of methods that an object is prepared with before its first call.
+_PREPARING = ("init", "reset_parameters", "build", "load", "register")
+
+
+def _changed_by(node: ast.AST) -> Iterator[ast.expr]:
+    """What a statement assigns, or a call changes in place: `x.add_(1)`, `x.append(1)`."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        yield node.target
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        if name in _GROWING or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_"):
+            yield node.func.value
+
+
+def _own_attribute(node: ast.expr, own: str) -> str | None:
+    """`x` of `self.x`, `self.x[0]` and `self.x.data`, where the object is called `own`."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
+            return node.attr
+        node = node.value
+    return None
 
 
 class Source:
@@ -169,6 +198,7 @@ class Source:
         # A model runs one line in many layers.
         self._by_line: dict[int, ast.stmt | None] = {}
         self._edits: dict[tuple[Span, ...], SourceEdit | None] = {}
+        self._changed_in: dict[ast.ClassDef, frozenset[str | None]] = {}
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -279,6 +309,75 @@ class Source:
                     return True
             node = self.parents.get(node)
         return False
+
+    def reads_state(self, line: int) -> bool:
+        """Whether what a line computes may differ in the next call: it reads an attribute that other code changes, an
+        argument of `forward` that callers may leave out, a clock, or a random number of the host. Also under a name
+        that the function gives it."""
+        statement = self.statement(line)
+        function = self.enclosing(statement, ast.FunctionDef)
+        if statement is None or function is None:
+            return False
+        headers = [getattr(statement, part) for part in ("test", "iter") if hasattr(statement, part)]
+        roots = headers or [statement]
+        names = {each.id for root in roots for each in ast.walk(root) if isinstance(each, ast.Name)}
+        assigned = [
+            each.value
+            for each in ast.walk(function)
+            if isinstance(each, ast.Assign)
+            and any(isinstance(at, ast.Name) and at.id in names for target in each.targets for at in ast.walk(target))
+        ]
+        if any(self._is_drawn(each) for root in (*roots, *assigned) for each in ast.walk(root)):
+            return True
+        owner = self.enclosing(function, ast.ClassDef)
+        if owner is None or not function.args.args:
+            return False
+        # `h, c = self.state`, `given or self.empty`
+        roots += [value for value in assigned if isinstance(value, _NAMED)]
+        read = [each for root in roots for each in ast.walk(root) if isinstance(getattr(each, "ctx", None), ast.Load)]
+        left_out = function.args.args[len(function.args.args) - len(function.args.defaults) :]
+        options = {each.arg for each in left_out} if function.name == "forward" else set[str]()
+        if any(isinstance(each, ast.Name) and each.id in options for each in read):
+            return True
+        own, changed = function.args.args[0].arg, self._changed(owner) | self._set_from_outside
+        # A layer that is called has code that says what it reads.
+        layers = {node.func for root in roots for node in ast.walk(root) if isinstance(node, ast.Call)}
+        values = [each for each in read if isinstance(each, ast.Attribute) and each not in layers]
+        return any(_own_attribute(each, own) in changed for each in values)
+
+    def _is_drawn(self, node: ast.AST) -> bool:
+        """Whether it is a call that has another result each time: `random.random()`, `time.time()`, `next(steps)`."""
+        if not isinstance(node, ast.Call) or "torch." in self.text(node.func):
+            return False
+        if called(node) == "next":
+            return not any(word in self.text(node) for word in ("parameters", "buffers"))
+        return not _DRAWING.isdisjoint(self.text(node.func).split("."))
+
+    @cached_property
+    def _set_from_outside(self) -> frozenset[str]:
+        """Attributes that the file sets on other objects than `self`: `layer.rate = rate`."""
+        found = set[str]()
+        for node in ast.walk(self.tree):
+            function = self.enclosing(node, ast.FunctionDef) if isinstance(node, ast.Assign | ast.AugAssign) else None
+            if function is None or any(word in function.name for word in _PREPARING):
+                continue
+            own = [given.arg for given in function.args.args[:1]]
+            targets = [target for target in _changed_by(node) if isinstance(target, ast.Attribute)]
+            found |= {target.attr for target in targets if self.text(target.value) not in own}
+        return frozenset(found)
+
+    def _changed(self, owner: ast.ClassDef) -> frozenset[str | None]:
+        """The attributes that methods of a class assign or change; those that prepare an object do not count."""
+        if owner not in self._changed_in:
+            methods = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.args.args]
+            self._changed_in[owner] = frozenset(
+                _own_attribute(target, method.args.args[0].arg)
+                for method in methods
+                if not any(word in method.name for word in _PREPARING)
+                for node in ast.walk(method)
+                for target in _changed_by(node)
+            ) - {None}
+        return self._changed_in[owner]
 
     def expressions(self, line: int) -> list[ast.expr]:
         """What the line computes, in the order in which it does."""

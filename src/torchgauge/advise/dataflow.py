@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from torchgauge.advise.flow import Flow
@@ -17,10 +18,13 @@ _MASKS = frozenset({"bool", "uint8"})
 
 
 class Dataflow:
-    """The data flow of the forward pass; empty for files of versions that did not record the readers of inputs."""
+    """The data flow of the forward pass; empty for files of versions that did not record the readers of inputs.
+    `reads_state`: whether the code of an op reads what other calls change."""
 
-    def __init__(self, capture: Capture, ops: Sequence[OpRecord], flow: Flow) -> None:
-        self._capture, self._ops, self._flow = capture, ops, flow
+    def __init__(
+        self, capture: Capture, ops: Sequence[OpRecord], flow: Flow, reads_state: Callable[[OpRecord], bool]
+    ) -> None:
+        self._capture, self._ops, self._flow, self._reads_state = capture, ops, flow, reads_state
         self._by_index = {op.index: op for op in ops}
         self._trained = {param.name for param in capture.params if param.trainable}
         self._numel_of = {param.name: param.spec.numel for param in capture.params}
@@ -33,6 +37,12 @@ class Dataflow:
             for at in given.readers or ():
                 reads[at[0], at[1]] = number
         return reads
+
+    @cached_property
+    def _ambiguous_reads(self) -> frozenset[tuple[int, int]]:
+        """Reads of a tensor that was given for several inputs: another call has different ones."""
+        places = Counter((at[0], at[1]) for given in self._capture.inputs for at in given.readers or ())
+        return frozenset(place for place, count in places.items() if count > 1)
 
     @property
     def is_known(self) -> bool:
@@ -85,7 +95,7 @@ class Dataflow:
             is_from_values = is_from_values or (has_arrays and self._reads_unnamed(op))
             if RANDOM in op.signature.tags or is_from_values:
                 continue
-            if takes_shape_alone(op) or self._reads_constants_alone(op, held):
+            if (takes_shape_alone(op) or self._reads_constants_alone(op, held)) and not self._reads_state(op):
                 held.add(op.index)
         return frozenset(held)
 
@@ -103,9 +113,24 @@ class Dataflow:
     def _reads_constants_alone(self, op: OpRecord, held: set[int]) -> bool:
         if self._capture.run.train and not self._trained.isdisjoint(op.weights):
             return False
+        if not self._updated.isdisjoint(op.weights):
+            return False
         return all(
             source in held if source is not None else (op.index, place) not in self.input_reads
             for place, source in enumerate(op.producers)
+        )
+
+    @cached_property
+    def _updated(self) -> frozenset[str]:
+        """Parameters and buffers that the forward pass writes to."""
+        return frozenset(
+            name
+            for op in self._ops
+            if op.op.endswith("_")
+            and op.producers
+            and op.producers[0] is None
+            and (op.index, 0) not in self.input_reads
+            for name in op.weights
         )
 
     def is_constant_input(self, op: OpRecord, place: int) -> bool:
@@ -215,6 +240,8 @@ class Dataflow:
             return self.call_number(op), (self.call_number(split), whole), op.weights
         for place in range(len(signature.inputs)):
             source = op.producers[place]
+            if (op.index, place) in self._ambiguous_reads:
+                return None
             if source is None and (op.index, place) not in self.input_reads:
                 # A constant without a name, or a part of a parameter, and nothing says which.
                 if not any(signature.inputs[place].numel == self._numel_of.get(name) for name in op.weights):

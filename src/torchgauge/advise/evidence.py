@@ -134,6 +134,7 @@ class Evidence:
         self.on, self._idle = on, idle
         self.model = model
         self._sources: dict[str, Source | None] = {}
+        self._state_lines: dict[tuple[Source, int], bool] = {}
         self._derived: dict[Callable[[Evidence], Any], Any] = {}
         self.failures: list[str] = []  # of rules that raised, in sentences
         self._predicted = predicted
@@ -176,7 +177,7 @@ class Evidence:
 
     @cached_property
     def dataflow(self) -> Dataflow:
-        return Dataflow(self.capture, self.forward, self.flow)
+        return Dataflow(self.capture, self.forward, self.flow, self._reads_state)
 
     @cached_property
     def kept(self) -> frozenset[int]:
@@ -414,6 +415,14 @@ class Evidence:
             return True
         place = self.code_at(op)
         return place is not None and place[0].is_kept(place[1])
+
+    def _reads_state(self, op: OpRecord) -> bool:
+        place = self.any_code_at(op)
+        if place is None:
+            return False
+        if place not in self._state_lines:
+            self._state_lines[place] = place[0].reads_state(place[1])
+        return self._state_lines[place]
 
     def call_of(self, op: OpRecord, names: Sequence[str]) -> tuple[Source, ast.Call] | None:
         """The call in the model's code that an op comes from, by its name; of several on a line, that in its place."""

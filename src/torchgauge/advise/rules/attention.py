@@ -29,6 +29,8 @@ _MOST_COPIED = 128
 # Methods that the scores may go through on their way.
 _CASTS = {"to", "type_as", "float", "half", "type", "contiguous"}
 _COPIES = {"aten::clone", "aten::_to_copy", "aten::copy"}
+_REPEATS = {f"aten::{name}" for name in ("clone", "repeat", "repeat_interleave", "expand_copy")}
+_HEADS_RANK = 4  # batch, heads, tokens, features
 _DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout", "aten::dropout"}
 _MASKS = {"aten::masked_fill", "aten::where", "aten::add"}
 # Libraries that have both forms, the attribute of a module that says so, and whether it must be true: in transformers a
@@ -96,10 +98,8 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
         # The products stay, in the same kernel: of the work, what is between them goes away, and so do the copies.
         # Of CUDA's kernels those that share keys take 16 bits.
         is_able = not evidence.is_cuda or op.signature.dtype in ("float16", "bfloat16")
-        # Copies that hold each element of what they read several times: keys that several heads share.
-        repeated = [
-            copy for copy in copies if 2 * copy.signature.inputs[0].distinct_numel <= copy.signature.outputs[0].numel
-        ]
+        read = (ops[0].signature.inputs[-1], ops[-1].signature.inputs[-1])
+        repeated = [copy for copy in copies if any(repeats_heads(copy, spec) for spec in read)]
         shares_keys = is_able and len(repeated) >= 2
         is_turned = _reads_turned(evidence, ops[0], ops[-1])
         whole, between = evidence.share([*copies, *ops]), evidence.share([*copies, *ops[1:-1]])
@@ -479,7 +479,7 @@ def _change(evidence: Evidence, softmax: OpRecord, ops: Sequence[OpRecord]) -> P
     is_causal = len(masks) == 1 and _hides_later(evidence, masks[0], {op.index for op in ops})
     *_, queries, keys = ops[0].signature.outputs[0].shape
     scale = _scale(ops, softmax)
-    if scale is None:
+    if scale is None or ops[0].signature.dtype != ops[-1].signature.dtype:
         return None
     has_default = isclose(scale, _inner_size(ops[0]) ** -0.5, rel_tol=1e-3)
     # Only tensors with a dimension for heads, and rows in order, have fused kernels.
@@ -553,6 +553,27 @@ def _reads_turned(evidence: Evidence, first: OpRecord, second: OpRecord) -> bool
         elif features == -2 if spec.stride is None else spec.stride[features] != 1:
             return True
     return False
+
+
+def repeats_heads(copy: OpRecord, keys: TensorSpec) -> bool:
+    """Whether it writes each head of keys or values several times in a row, as attention can share them: not samples or
+    tokens, and not all heads after all heads. `keys`: what attention reads, tokens and features in any order."""
+    if copy.op not in _REPEATS or not copy.signature.inputs or not copy.signature.outputs:
+        return False
+    read, made, last = copy.signature.inputs[0], copy.signature.outputs[0], keys.shape[-2:]
+    if copy.op == "aten::clone":
+        steps = read.stride or contiguous_stride(read.shape)
+        again = [at for at, (size, step) in enumerate(zip(read.shape, steps, strict=True)) if size > 1 and not step]
+        if len(again) != 1 or not again[0]:
+            return False
+        # Behind the heads, with tokens and features behind them, or with tokens before the heads.
+        before, behind = read.shape[: again[0]], read.shape[again[0] + 1 :]
+        return behind in (last, last[::-1]) or (len(before) > 1 and sorted((before[1], *behind)) == sorted(last))
+    if copy.op == "aten::repeat_interleave":
+        return copy.signature.attributes.get("dim") in (1, -3)
+    # In which order others take several heads is not known; a single one has no order.
+    is_single = len(read.shape) == len(made.shape) == _HEADS_RANK and read.shape[1] == 1 < made.shape[1]
+    return is_single and (read.shape[0], *read.shape[2:]) == (made.shape[0], *made.shape[2:])
 
 
 def is_fixed_mask(source: Source, node: ast.AST | None) -> bool:

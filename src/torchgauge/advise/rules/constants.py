@@ -30,6 +30,7 @@ _ADDING = {"aten::addmm", "aten::baddbmm", "aten::_sparse_addmm", "aten::addmv",
 _ARRAYS = {"cpu", "numpy", "tolist"}
 # Layers of torch that make indices for themselves.
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
+_DIFFERENT = "in training dropout may make the two differ; the result is kept in memory"
 # Of a recurrent layer, what the input and the first state are multiplied with.
 _FIRST_WEIGHTS = ("weight_ih_l0", "weight_hh_l0")
 
@@ -141,6 +142,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             and op.index not in evidence.dataflow.asked_for
             and written.isdisjoint((op.index, evidence.dataflow.first_runs[op.index]))
             and not _is_chance(evidence, op)
+            and not _has_dropout(evidence, op)
         ):
             # A layer or a reshape that needs its input in order copies it first, and the next one does so again.
             is_copy = op.op == "aten::clone" and op.signature.inputs[0].stride is not None
@@ -161,9 +163,28 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=replace(
                 evidence.share(ops).gain(0.9, 1.0, "the second computation goes away"), keeps_results=True
             ),
-            risk="the result is kept in memory until its last use",
+            risk=_DIFFERENT if _is_dropped(evidence, module) else "the result is kept in memory until its last use",
             confidence="high",
         )
+
+
+def _has_dropout(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the code of an op, or the loop around it, has dropout, which evaluation does not run: several samples of
+    it, whose results training takes the mean of."""
+    place = None if evidence.is_train else evidence.code_at(op)
+    statement = None if place is None else place[0].statement(place[1])
+    if place is None or statement is None:
+        return False
+    loop = place[0].enclosing(statement, ast.For, ast.FunctionDef)
+    return "drop" in place[0].text(loop if isinstance(loop, ast.For) else statement).lower()
+
+
+def _is_dropped(evidence: Evidence, module: str) -> bool:
+    """Whether dropout runs several times next to a module in training."""
+    around = module.rpartition(".")[0]
+    prefix = f"{around}." if around else ""
+    dropouts = [each for path, each in evidence.modules.items() if path.startswith(prefix) and "Dropout" in each.type]
+    return not evidence.is_train and sum(each.calls for each in dropouts) > 1
 
 
 def _repeated_calls(evidence: Evidence) -> Iterator[tuple[str, list[OpRecord]]]:

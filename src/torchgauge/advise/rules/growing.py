@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from torchgauge.advise.code import SourceEdit, called
+from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -127,7 +128,8 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         dead = [op for op in ops if op.index in known]
         # What runs scripted functions here keeps tensors that a run would free, also those of the file's other code.
         place = evidence.code_at(dead[0]) if dead else None
-        if len(dead) >= _LEAST_HELD - 1 and not (place is not None and place[0].scripted):
+        is_scripted = place is not None and bool(place[0].scripted)
+        if len(dead) >= _LEAST_HELD - 1 and not is_scripted and not _is_for_others(evidence, dead):
             found = max(found, (1 - _peak_without(evidence, dead) / peak, dead), key=lambda each: each[0])
     share, dead = found
     if share < _LEAST_EXCESS:
@@ -146,6 +148,24 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         risk="code outside forward may read what an attribute holds",
         confidence="high",
     )
+
+
+def _is_for_others(evidence: Evidence, dead: list[OpRecord]) -> bool:
+    """Whether an attribute still holds them after the call, and code beside `forward` reads an attribute that `forward`
+    fills: a loss of activations, a method that returns the maps."""
+    place = evidence.code_at(dead[0])
+    if place is None or {op.index for op in dead}.isdisjoint(evidence.capture.run.kept_ops):
+        return False
+    source, line = place
+    owner = source.enclosing(source.statement(line), ast.ClassDef)
+    functions = [node for node in ast.walk(owner or ast.Pass()) if isinstance(node, ast.FunctionDef)]
+    filled, read = set[str](), set[str]()
+    for function in functions:
+        attributes = [node for node in ast.walk(function) if isinstance(node, ast.Attribute)]
+        stored = {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+        filled |= stored if function.name == "forward" else set()
+        read |= set() if function.name in ("forward", "__init__") else {node.attr for node in attributes} - stored
+    return not filled.isdisjoint(read)
 
 
 def _peak_without(evidence: Evidence, dead: list[OpRecord]) -> int:
@@ -226,9 +246,15 @@ def one_hot_product(evidence: Evidence) -> Iterator[Advice]:
     """A product with rows of which one element is 1: a lookup."""
     for op in (*evidence.flow.named(*_PRODUCTS), *evidence.flow.of_category("recurrent")):
         made = next((chain for source in evidence.flow.sources(op) if (chain := _one_hot(evidence, source))), None)
-        if made is None:
+        if made is None or not _adds_classes(op, made[-1]):
             continue
-        touched, words = [*made, op], "look the rows up: a product with one-hot rows multiplies with zeros"
+        # Rows that something else reads stay.
+        made = made if all(evidence.flow.only_reader(each) for each in made) else made[-1:]
+        is_read = evidence.flow.only_reader(made[-1]) is None
+        touched, words = (
+            [op] if is_read else [*made, op],
+            "look the rows up: a product with one-hot rows multiplies with zeros",
+        )
         low, high, how = 0.8, 1.0, "the one-hot rows and the product become a lookup"
         if is_recurrent_layer(evidence, op.module):
             words = "give this layer an embedding in place of one-hot rows: most of its product is with zeros"
@@ -238,14 +264,31 @@ def one_hot_product(evidence: Evidence) -> Iterator[Advice]:
                 how = "the product with the one-hot rows becomes a lookup"
         yield Advice(
             rule="one-hot-product",
-            where=Where(op.module, tuple(each.index for each in touched), op.weights[0] if op.weights else None),
+            where=Where(op.module, tuple(each.index for each in touched), op.weights[-1] if op.weights else None),
             evidence={"one_hot_shape": list(made[-1].signature.outputs[0].shape), "macs": op.cost.macs},
             recommendation=words,
             change=_looked_up(evidence, made, op),
             expected_gain=evidence.share(touched).gain(low, high, how),
-            risk="none",
+            risk="none" if _is_checked(evidence, made) else "a lookup raises for indices that now give rows of zeros",
             confidence="high",
         )
+
+
+def _adds_classes(product: OpRecord, rows: OpRecord) -> bool:
+    """Whether a product adds up over the classes. Over the rows, with the one-hot matrix turned, it sums the rows of
+    each class."""
+    made, place = rows.signature.outputs[0], product.producers.index(rows.index)
+    axis = same_axis(len(made.shape) - 1, made, product.signature.inputs[place])
+    is_second = product.op in _PRODUCTS and place == len(product.producers) - 1
+    read = len(product.signature.inputs[place].shape)
+    return axis == read - (2 if is_second else 1)
+
+
+def _is_checked(evidence: Evidence, made: list[OpRecord]) -> bool:
+    """Whether the indices are in range: a comparison with all numbers that is written out takes any."""
+    places = [place for op in made if (place := evidence.code_at(op)) is not None]
+    is_compared = any(op.op == "aten::eq" for op in made)
+    return not is_compared or any(source.calls(line, "one_hot") for source, line in places)
 
 
 def _looked_up(evidence: Evidence, made: list[OpRecord], product: OpRecord) -> SourceEdit | None:
@@ -261,10 +304,14 @@ def _looked_up(evidence: Evidence, made: list[OpRecord], product: OpRecord) -> S
                 break
             node = around
         factors = source.product(around)
-        if factors is not None and factors[0] is node and call.args:
+        if factors is not None and factors[0] is node and call.args and product.op != "aten::bmm":
             lookup = f"{source.functional}.embedding({source.text(call.args[0])}, {source.text(factors[1])})"
             return source.edit(source.replaced(around, lookup))
-        if isinstance(around, ast.Call) and node in around.args and len(product.weights) <= 2 and call.args:
+        record = evidence.modules.get(product.module)
+        is_layer = record is not None and record.type == "Linear" and node in getattr(around, "args", ())
+        # A module around the layer has no weight to look up.
+        name = product.module.rpartition(".")[2]
+        if isinstance(around, ast.Call) and is_layer and called(around) == name and call.args:
             layer = source.text(around.func)
             bias = f" + {layer}.bias" if len(product.weights) == 2 else ""
             lookup = f"{source.functional}.embedding({source.text(call.args[0])}, {layer}.weight.T){bias}"
@@ -286,6 +333,8 @@ def _one_hot(evidence: Evidence, op: OpRecord) -> list[OpRecord] | None:
         first.op.startswith("aten::scatter")
         and bool(sources & _ZEROS)
         and (first.signature.attributes.get("value") == 1 or bool(sources & _ONES))
+        # Several in a row are several ones.
+        and first.signature.inputs[1].shape[int(first.signature.attributes.get("dim") or 0)] == 1
     )
     is_identity = first.op in ("aten::index", "aten::index_select", "aten::embedding") and "aten::eye" in sources
     is_one_hot = first.op == "aten::one_hot" or is_comparison or is_scattered or is_identity

@@ -12,23 +12,15 @@ from torchgauge.advise.masks import HIDDEN, SEEN, triangle
 from torchgauge.advise.op_time import UNSURE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.advise.rules.attention import is_fixed_mask
+from torchgauge.advise.rules.attention import is_fixed_mask, repeats_heads
 from torchgauge.advise.rules.folding import LINEAR_OPS, are_alone
-from torchgauge.facts import FREE, OpRecord
+from torchgauge.facts import FREE, OpRecord, TensorSpec, contiguous_stride
 
 _SCALES = {"aten::mul", "aten::mul_", "aten::div", "aten::div_"}
 _SHIFTS = {"aten::add", "aten::add_", "aten::sub", "aten::sub_"}
 _TRIANGLES = {"aten::tril", "aten::triu", "aten::tril_", "aten::triu_"}
 _LOOKUPS = {"aten::embedding", "aten::index", "aten::index_select", "aten::gather", "aten::take"}
 _POINTWISE = ("elementwise", "activation")
-_REPEATS = {
-    "aten::clone",
-    "aten::repeat",
-    "aten::repeat_interleave",
-    "aten::index_select",
-    "aten::index",
-    "aten::expand_copy",
-}
 _MOST_BETWEEN = 12
 # torch's fast path: a layer in one op, with a mask for every head and sample.
 _WHOLE_LAYERS = {"aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"}
@@ -284,16 +276,26 @@ def expanded_mask(evidence: Evidence) -> Iterator[Advice]:
         # What is written into a part of a matrix does not spread over it.
         if near.op.endswith("_") and near is not made[-1]:
             continue
+        # Where it differs by query, as the one that hides whole rows does, its shape is another.
+        rows = [spec for spec in made[-1].signature.inputs if spec.numel > 1]
+        varies = [
+            at for spec in rows for at, size in enumerate(spec.shape[::-1]) if size > 1 and _steps(spec)[::-1][at]
+        ]
+        of_keys = ", (batch, 1, 1, keys)" if 0 in varies and 1 not in varies else ""
         yield Advice(
             rule="expanded-mask",
             where=Where(op.module, (*(each.index for each in reversed(made)), op.index)),
             evidence={"mask_shape": list(mask.shape), "mask_bytes": mask.nbytes},
-            recommendation="pass the mask unexpanded, (batch, 1, 1, keys): attention broadcasts it",
+            recommendation=f"pass the mask unexpanded{of_keys}: attention broadcasts it",
             change=None,
             expected_gain=evidence.share(made).gain(0.8, 1.0, "the passes that write the mask out"),
             risk="none",
             confidence="high",
         )
+
+
+def _steps(spec: TensorSpec) -> tuple[int, ...]:
+    return spec.stride or contiguous_stride(spec.shape)
 
 
 def _mask_place(op: OpRecord) -> int | None:
@@ -320,17 +322,12 @@ def repeated_keys(evidence: Evidence) -> Iterator[Advice]:
         # to plain products (measured on an H200: 1.7 times the time).
         if evidence.is_cuda and op.signature.dtype not in ("float16", "bfloat16"):
             continue
-        copies: list[OpRecord] = []
-        for source in (evidence.flow.source(op, at) for at in (1, 2)):  # a mask that is repeated has its own advice
-            if source is None or source in copies or source.op not in _REPEATS or not source.signature.inputs:
-                continue
-            # Each element several times, in a tensor of batch, heads, tokens and features.
-            read, made = source.signature.inputs[0], source.signature.outputs[0]
-            times = made.numel // max(read.distinct_numel, 1)
-            if len(made.shape) >= 4 and times >= 2 and read.distinct_numel * times == made.numel:
-                copies.append(source)
-        if not copies:
-            continue
+        # A mask that is repeated has its own advice.
+        both = dict.fromkeys(op.producers[1:3])
+        sources = [evidence.flow.op(index) for index in both if index is not None]
+        copies = [source for source in sources if source is not None and repeats_heads(source, op.signature.inputs[1])]
+        if len(copies) < len(both):
+            continue  # attention shares keys and values, or neither
         yield Advice(
             rule="repeated-keys",
             where=Where(op.module, (*(copy.index for copy in copies), op.index)),

@@ -66,6 +66,9 @@ def joined_parts(evidence: Evidence) -> Iterator[Advice]:
         is_sliding = len(known) == 1 and _are_windows(near[-len(bases) :], joined)
         if whole != joined.signature.outputs[0].numel and not is_sliding:
             continue
+        # A join also puts parts in order whose elements lie apart; a reshape leaves them so for the ops behind it.
+        if any(spec.stride is not None and spec.stride[-1] != 1 for spec in joined.signature.inputs):
+            continue
         yield _advice(evidence, joined, [*near, joined], len(bases), _WINDOWS if is_sliding else _PARTS)
     for (_, module), writes in _writes(evidence).items():
         parts = [evidence.dataflow.reads_part(op, 1) for op in writes]

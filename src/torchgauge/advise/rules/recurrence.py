@@ -178,7 +178,7 @@ def _hands_out_cell(evidence: Evidence, loop: Loop, through: Sequence[OpRecord])
     the state of the cell of the last one only."""
     by_index = {op.index: op for op in through}
     # A step of oneDNN's takes the state of the cell last.
-    cells = {op.producers[-1] for op in through if op.op == _LSTM and op.producers}
+    cells = {at for op in through if op.op == _LSTM for at in op.producers[-1:] if at is not None}
     if cells:
         return any(
             user.index not in by_index for at in cells & by_index.keys() for user in evidence.flow.users(by_index[at])

@@ -120,6 +120,8 @@ def _values(source: Source, function: ast.FunctionDef, name: str) -> Iterator[as
                 yield around.iter
             else:
                 yield around.value if isinstance(around, ast.Assign | ast.AugAssign | ast.AnnAssign) else None
+        elif isinstance(around, ast.Call) and node in around.args and called(around) not in (*_PURE, *_MAKERS):
+            yield None  # `shuffle(order)`
         elif isinstance(around, ast.Subscript) and around.value is node and not isinstance(around.ctx, ast.Load):
             yield None
         elif isinstance(around, ast.Attribute) and around.attr not in _OF_SHAPES:
