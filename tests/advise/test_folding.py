@@ -15,7 +15,7 @@ from tests.advise.planted import said, seen
 _FOLDING = {"conv-bn-fusion", "linear-bn-fusion", "norm-linear-fusion", "consecutive-layers", "affine-after-layer"}
 
 
-def folded(forward: Any, *given: Tensor, **parts: nn.Module | Tensor) -> set[str]:
+def folded(forward: Any, *given: Tensor, **parts: Any) -> set[str]:
     found = {advice.rule for advice in said(seen(Does(forward, **parts), inputs=given))}
     return found & _FOLDING
 
