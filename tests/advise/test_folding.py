@@ -90,3 +90,16 @@ def test_a_scale_is_not_folded_into_a_table_that_words_are_looked_up_in(is_tied:
 
     found = folded(forward, ids(4, 50), words=words, head=head, scale=Temperature())
     assert ("affine-after-layer" in found) is not is_tied
+
+
+@pytest.mark.parametrize("is_resized", [True, False])
+def test_samples_beside_an_image_are_taken_before_the_bias_is_added(is_resized: bool) -> None:
+    def forward(m: Any, image: Tensor, grid: Tensor) -> Tensor:
+        image = torch.relu(image)
+        sampled = functional.grid_sample(image, grid, align_corners=False)
+        large = functional.interpolate(image, scale_factor=4) if is_resized else sampled
+        return torch.relu(m.narrow(large))
+
+    given = x(1, 32, 12, 12), x(1, 48, 48, 2)
+    found = {advice.rule for advice in said(seen(Does(forward, narrow=nn.Conv2d(32, 4, 1)), inputs=given))}
+    assert ("resample-before-pointwise" in found) is is_resized

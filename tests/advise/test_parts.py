@@ -104,3 +104,13 @@ def test_a_table_is_not_copied_for_each_sample(forward: Callable[..., Tensor], i
     model = Does(forward, table=nn.Parameter(x(500, 16)))
 
     assert ("repeated-table" in rules_of(model, torch.randint(0, 500, (8, 4)))) == is_found
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_parts_whose_lengths_are_read_from_data_are_not_one_reshape(is_read: bool) -> None:
+    def packed(_: Any, rows: Tensor, lengths: Tensor) -> Tensor:
+        counts = lengths.tolist() if is_read else [rows.shape[1]] * rows.shape[0]
+        return torch.relu(torch.cat([rows[at, :count] for at, count in enumerate(counts)]))
+
+    found = said(seen(Does(packed), inputs=(x(12, 16, 32), torch.full((12,), 16))))
+    assert ("joined-parts" in {advice.rule for advice in found}) is not is_read

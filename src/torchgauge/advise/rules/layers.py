@@ -134,7 +134,8 @@ def resample_before_pointwise(evidence: Evidence) -> Iterator[Advice]:
     """An image that is enlarged and then goes through a 1×1 convolution, which could work on the small one."""
     for op in evidence.flow.of_category("convolution"):
         before, given = evidence.flow.source(op), op.signature.attributes
-        if before is None or before.category != "resize" or not evidence.flow.is_kept_for(before, op):
+        # Samples beside the image (`grid_sample`) are zeros, which the bias is added to as well.
+        if before is None or "upsample" not in before.op or not evidence.flow.is_kept_for(before, op):
             continue
         kernel = next((spec.shape for spec in op.signature.inputs[1:] if len(spec.shape) == 4), ())
         is_plain = not given.get("transposed") and not any(given.get("padding") or ())

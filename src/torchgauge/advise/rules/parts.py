@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
@@ -54,7 +55,12 @@ def joined_parts(evidence: Evidence) -> Iterator[Advice]:
     for op in evidence.forward:
         if op.status == FREE and op.producers:
             views.setdefault(op.producers[0], []).append(op)
+    # Lengths that are read from data may be others in the next call.
+    readers = {op.module for op in evidence.forward if op.op in VALUE_READS}
+    readers |= {read.module for read in evidence.capture.run.host_reads}
     for joined in evidence.flow.named("aten::cat", "aten::stack"):
+        if joined.module in readers:
+            continue
         bases = [evidence.dataflow.base(joined, at) for at in range(len(joined.signature.inputs))]
         known = Counter(base[0] for base in bases if base is not None)
         is_of_parts = len(bases) >= _LEAST_PARTS and sum(known.values()) == len(bases)
@@ -72,6 +78,7 @@ def joined_parts(evidence: Evidence) -> Iterator[Advice]:
         written = sum(op.signature.outputs[0].numel for op in writes)
         target = evidence.dataflow.base(writes[0], 0)
         is_whole = target is not None and written >= _WRITTEN_SHARE * target[1].numel
+        is_whole = is_whole and module not in readers
         if len(writes) >= _LEAST_PARTS and None not in parts and len(set(parts)) <= _MOST_TENSORS and is_whole:
             yield _advice(evidence, writes[0], writes, len(writes), _PARTS, module)
 
