@@ -103,3 +103,13 @@ def test_samples_beside_an_image_are_taken_before_the_bias_is_added(is_resized: 
     given = x(1, 32, 12, 12), x(1, 48, 48, 2)
     found = {advice.rule for advice in said(seen(Does(forward, narrow=nn.Conv2d(32, 4, 1)), inputs=given))}
     assert ("resample-before-pointwise" in found) is is_resized
+
+
+@pytest.mark.parametrize(("is_turned", "is_by_channel"), [(False, True), (True, False)])
+def test_a_scale_by_position_is_not_one_by_channel(is_turned: bool, is_by_channel: bool) -> None:
+    def forward(m: Any, rows: Tensor) -> Tensor:
+        made = m.layer(rows)
+        return torch.relu((made.transpose(1, 2) if is_turned else made) * m.scale)
+
+    parts = {"layer": nn.Linear(24, 40), "scale": nn.Parameter(x(40))}
+    assert ("affine-after-layer" in folded(forward, x(16, 40, 24), **parts)) is is_by_channel

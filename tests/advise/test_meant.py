@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import said, seen
@@ -146,3 +147,28 @@ def last_frames(m: Any, h: Tensor) -> Tensor:
 def test_a_state_that_goes_from_call_to_call_is_no_statistic(forward: Any, is_statistic: bool) -> None:
     parts = {"layer": nn.Linear(32, 32), "cell": nn.GRUCell(32, 32), "state": torch.zeros(4, 32)}
     assert ("state-written-in-evaluation" in rules(forward, x(4, 32), **parts)) is is_statistic
+
+
+# --- statistics of the batch
+
+
+def of_batch(m: Any, image: Tensor) -> Tensor:
+    return functional.batch_norm(image, m.mean, m.var, training=True)
+
+
+def of_batch_without_others(_: Any, image: Tensor) -> Tensor:
+    return functional.batch_norm(image, None, None, training=True)
+
+
+def by_sample(m: Any, image: Tensor) -> Tensor:
+    """The channels of all samples are those of one: each sample has statistics of its own."""
+    normed: Tensor = m.norm(image.reshape(1, -1, 6, 6))
+    return normed.reshape(image.shape)
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_bug"), [(of_batch, True), (of_batch_without_others, False), (by_sample, False)]
+)
+def test_statistics_of_the_input_that_are_meant_are_no_bug(forward: Any, is_bug: bool) -> None:
+    parts = {"mean": torch.zeros(8), "var": torch.ones(8), "norm": nn.BatchNorm2d(32, track_running_stats=False)}
+    assert ("batch-statistics-in-evaluation" in rules(forward, x(4, 8, 6, 6), **parts)) is is_bug
