@@ -28,7 +28,6 @@ _MASKING = {"aten::mul", "aten::masked_fill", "aten::where"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
 # Where these functions take `training` without its name.
 _TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_norm": 5}
-_STATISTICS = ("running_mean", "running_var")
 # Usual are 1e-12 to 1e-3, and RecVAE has 0.1 on purpose. What is passed by mistake is larger: a momentum as 0.8 or 0.9,
 # a number of channels, True.
 _LARGE_EPS = 0.5
@@ -237,11 +236,8 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             source, call = found
             function = source.enclosing(call, ast.FunctionDef)
             names = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} if function else set()
-            # The function's caller chooses the statistics, as meta-learning does those of an episode; or the code has
-            # none on purpose.
-            given = [*call.args[1:3], *(each.value for each in call.keywords if each.arg in _STATISTICS)]
-            has_none = len(given) == 2 and all(isinstance(each, ast.Constant) and each.value is None for each in given)
-            if has_none or any(isinstance(each, ast.Name) and each.id in names for each in _given_mode(call)):
+            # The function's caller chooses the statistics, as meta-learning does those of an episode.
+            if any(isinstance(each, ast.Name) and each.id in names for each in _given_mode(call)):
                 continue
         cause, line = _mode_set_at(evidence, op)
         if kind.startswith("BatchNorm") and not _buffers(evidence, op):

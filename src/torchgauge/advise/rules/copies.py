@@ -33,7 +33,9 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
     cancelled |= {op.index for _, _, copies in written_attentions(evidence) for op in copies}
     for op in evidence.flow.named(_CLONE):
         why = _why_needless(evidence, op)
-        if why is None or op.index in cancelled or op.index in evidence.capture.run.kept_ops:
+        # The caller may write to an input of which the model keeps a copy.
+        is_kept = op.index in evidence.capture.run.kept_ops and evidence.flow.source(op) is None
+        if why is None or op.index in cancelled or is_kept:
             continue
         reason, recommendation, confidence, copies = why
         names = _COPYING if len(copies) == 1 else (*_COPYING, *_RESHAPING)

@@ -158,7 +158,7 @@ def norm_across_rows(evidence: Evidence) -> Iterator[Advice]:
                 *(_SPARED_ACROSS if read.nbytes < _FRESH_BYTES else _SPARED_ACROSS_FRESH),
                 "measured for norms of such shapes",
             ),
-            risk="rounding differs; large squares become infinite; gradients at zero are NaN",
+            risk="rounding differs; large squares overflow; gradients at zero are NaN",
             confidence="high",
         )
 
