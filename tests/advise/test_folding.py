@@ -113,3 +113,24 @@ def test_a_scale_by_position_is_not_one_by_channel(is_turned: bool, is_by_channe
 
     parts = {"layer": nn.Linear(24, 40), "scale": nn.Parameter(x(40))}
     assert ("affine-after-layer" in folded(forward, x(16, 40, 24), **parts)) is is_by_channel
+
+
+class Features(nn.Module):
+    """What a convolution makes is kept for others to look at, or not."""
+
+    def __init__(self, is_kept: bool) -> None:
+        super().__init__()
+        self.is_kept, self.features = is_kept, x(1)
+        self.conv, self.norm = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
+
+    def forward(self, image: Tensor) -> Tensor:
+        made = self.conv(image)
+        if self.is_kept:
+            self.features = made
+        return torch.relu(self.norm(made))
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_result_that_the_model_keeps_is_not_folded_away(is_kept: bool) -> None:
+    found = {advice.rule for advice in said(seen(Features(is_kept), inputs=(x(2, 3, 20, 20),)))}
+    assert ("conv-bn-fusion" in found) is not is_kept

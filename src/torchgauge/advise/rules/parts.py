@@ -10,6 +10,7 @@ from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.broadcast import before_repeating
 from torchgauge.facts import FREE, OpRecord
 
 _GATHERS = ("aten::gather", "aten::index_select", "aten::index")
@@ -35,11 +36,15 @@ def repeated_table(evidence: Evidence) -> Iterator[Advice]:
         # A gather of most of the rows reads them all anyway.
         if times < _LEAST_TIMES or gather.signature.outputs[0].numel > read.distinct_numel:
             continue
+        if gather.op == "aten::gather" and before_repeating(copy) is None:
+            continue
+        # An index of rows does not do where each element of the result has its own.
+        how = "expand the table" if gather.op == "aten::gather" else "index the table itself, table[indices]"
         yield Advice(
             rule="repeated-table",
             where=Where(gather.module, (copy.index, gather.index), source=evidence.line_of(copy.index)),
             evidence={"copied_bytes": made.nbytes, "times": times},
-            recommendation="index the table itself, table[indices]: now it is copied for every sample first",
+            recommendation=f"{how}: now it is copied for every sample first",
             change=None,
             expected_gain=evidence.share([copy]).gain(0.9, 1.0, "the copies of the table"),
             risk="none",
