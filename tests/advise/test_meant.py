@@ -166,3 +166,18 @@ def by_sample(m: Any, image: Tensor) -> Tensor:
 def test_statistics_of_the_input_that_are_meant_are_no_bug(forward: Any, is_bug: bool) -> None:
     parts = {"mean": torch.zeros(8), "var": torch.ones(8), "norm": nn.BatchNorm2d(32, track_running_stats=False)}
     assert ("batch-statistics-in-evaluation" in rules(forward, x(4, 8, 6, 6), **parts)) is is_bug
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_line_that_needs_one_of_its_copies_stays(is_written: bool) -> None:
+    def forward(_: Any, h: Tensor) -> Tensor:
+        h, taken = torch.tanh(h), []
+        for at in range(4):
+            if is_written:
+                h[:, at] = 0
+            else:
+                h = torch.tanh(h)
+            taken.append(h.clone())
+        return torch.stack(taken)
+
+    assert ("needless-copy" in rules(forward, x(64, 80))) is not is_written

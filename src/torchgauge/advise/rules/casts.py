@@ -186,7 +186,7 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (op.index,)),
             evidence={"from": narrow.dtype, "to": wide.dtype, "op": op.op, "ops_after_in_wide_type": len(after)},
             recommendation="create the smaller operand in the type of the larger one: it widens the result",
-            change=_kept(evidence, op.weights[0], narrow.dtype) if len(op.weights) == 1 else None,
+            change=_kept(evidence, op.weights[0], narrow.dtype) if _is_only_promoted(evidence, op) else None,
             expected_gain=all_of_them.gain(
                 spared * alone / max(all_of_them.value, 1e-12),
                 spared,
@@ -195,6 +195,11 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
             risk="the wider type may be intended: sums and norms often need it",
             confidence="medium",
         )
+
+
+def _is_only_promoted(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether an op reads one parameter, which is nowhere needed in its wider type."""
+    return len(op.weights) == 1 and all(map(_promoted, evidence.weight_users[op.weights[0]]))
 
 
 def _widened(evidence: Evidence, op: OpRecord, dtype: str) -> list[OpRecord]:

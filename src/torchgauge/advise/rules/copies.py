@@ -31,8 +31,11 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
     # `cancelling-permutes` and `attention-by-hand` cover these.
     cancelled = {op.index for there, _, back in cancelling_copies(evidence) for op in (there, back)}
     cancelled |= {op.index for _, _, copies in written_attentions(evidence) for op in copies}
+    needless = {op.index: _why_needless(evidence, op) for op in evidence.flow.named(_CLONE)}
     for op in evidence.flow.named(_CLONE):
-        why = _why_needless(evidence, op)
+        # A line in a loop must need none of its copies: the last one of snapshots alone is not written to any more.
+        rounds = evidence.same_calls(op) if op.source is not None else ()
+        why = needless[op.index] if all(needless.get(index) for index in rounds) else None
         # The caller may write to an input of which the model keeps a copy.
         is_kept = op.index in evidence.capture.run.kept_ops and evidence.flow.source(op) is None
         if why is None or op.index in cancelled or is_kept:
