@@ -107,11 +107,30 @@ def masked_tokens(m: Any, h: Tensor) -> Tensor:
     return hidden
 
 
+def mixed_samples(m: Any, h: Tensor) -> Tensor:
+    mask = (torch.rand(h.shape[0], 1) < 0.5).float()
+    mixed: Tensor = m.layer(h * mask + h.roll(1, 0) * (1 - mask))
+    return mixed
+
+
+def turned_samples(m: Any, h: Tensor) -> Tensor:
+    turned: Tensor = m.layer(torch.where(torch.rand(h.shape[0], 1) < 0.5, h.flip(-1), h))
+    return turned
+
+
+def random_start(m: Any, h: Tensor) -> Tensor:
+    spins = torch.bernoulli(torch.full((8, 32), 0.5)) * 2 - 1
+    return torch.sign(m.layer(spins) * h)
+
+
 def test_samples_and_masked_tokens_are_no_dropout() -> None:
     parts = {"layer": nn.Linear(32, 32), "token": nn.Parameter(x(32))}
     assert "dropout-in-evaluation" in rules(drawn_mask, x(8, 32), **parts)
     assert "dropout-in-evaluation" not in rules(hidden_units, x(8, 32), **parts)
     assert "dropout-in-evaluation" not in rules(masked_tokens, x(8, 32), **parts)
+    assert "dropout-in-evaluation" not in rules(mixed_samples, x(8, 32), **parts)
+    assert "dropout-in-evaluation" not in rules(turned_samples, x(8, 32), **parts)
+    assert "dropout-in-evaluation" not in rules(random_start, x(8, 32), **parts)
 
 
 # --- state

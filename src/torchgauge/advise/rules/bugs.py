@@ -25,6 +25,7 @@ _DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout"}
 _DRAWS = {"aten::bernoulli", "aten::bernoulli_"}
 _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _MASKING = {"aten::mul", "aten::masked_fill", "aten::where"}
+_COMPLEMENTS = {"aten::rsub", "aten::bitwise_not", "aten::logical_not"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
 # Where these functions take `training` without its name.
 _TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_norm": 5}
@@ -199,7 +200,7 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
         return False
     near, found, from_noise, cut_names = [op], list[OpRecord](), {op.index}, set[str]()
     for _ in range(4):
-        near = [user for each in near for user in evidence.flow.users(each)]
+        near = [user for each in near if not each.cost.macs for user in evidence.flow.users(each)]
         found += near
         cuts = [each for each in near if each.op in _THRESHOLDS]
         cut_names |= {each.op for each in cuts}
@@ -208,15 +209,23 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
             others = [at for at, source in enumerate(cut.producers) if source not in from_noise]
             if not all(evidence.dataflow.is_constant_input(cut, at) for at in others):
                 return False
-    masked = [each for each in found if each.op.rstrip("_") in _MASKING]
-    return bool(masked) and bool(cut_names or op.op in _DRAWS) and not _puts_token(masked)
+    masked = [each for each in found if each.op.rstrip("_") in _MASKING and len(each.producers) > 1]
+    return bool(masked) and bool(cut_names or op.op in _DRAWS) and not _is_choice(evidence, found)
 
 
-def _puts_token(masked: Sequence[OpRecord]) -> bool:
-    """Whether what is left out is replaced by a parameter, as masked models do in order to predict it:
-    `x * (1 - mask) + token * mask`."""
-    are_of_weights = {bool(each.weights) for each in masked if each.op.startswith("aten::mul")}
-    return len(are_of_weights) == 2 or any(each.weights for each in masked if each.op == "aten::where")
+def _is_choice(evidence: Evidence, found: Sequence[OpRecord]) -> bool:
+    """Whether what a mask leaves out is replaced by something else: a token that a masked model has to predict, another
+    sample. `x * (1 - mask) + token * mask`, `torch.where(mask, token, x)`."""
+    for op in found:
+        if op.op in _COMPLEMENTS:
+            source = evidence.flow.source(op)
+            others = () if source is None else evidence.flow.users(source)
+            if any(each.op.rstrip("_") in _MASKING for each in others):
+                return True
+        values = range(1, len(op.producers)) if op.op == "aten::where" else ()
+        if len(values) == 2 and all(op.weights or not evidence.dataflow.is_constant_input(op, at) for at in values):
+            return True
+    return False
 
 
 @rule("batch-statistics-in-evaluation", family="bugs")

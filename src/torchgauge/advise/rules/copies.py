@@ -34,7 +34,8 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
     needless = {op.index: _why_needless(evidence, op) for op in evidence.flow.named(_CLONE)}
     for op in evidence.flow.named(_CLONE):
         # A line in a loop must need none of its copies: the last one of snapshots alone is not written to any more.
-        rounds = evidence.same_calls(op) if op.source is not None else ()
+        is_clone = op.signature.inputs[0] == op.signature.outputs[0] and op.source is not None
+        rounds = evidence.same_calls(op) if is_clone else ()
         why = needless[op.index] if all(needless.get(index) for index in rounds) else None
         # The caller may write to an input of which the model keeps a copy.
         is_kept = op.index in evidence.capture.run.kept_ops and evidence.flow.source(op) is None
