@@ -185,3 +185,18 @@ def test_a_training_keeps_its_weights_in_32_bits() -> None:
     rules = {advice.rule for advice in said(timed(evidence, {"latency": {"median_s": 1.0}}, ops))}
 
     assert {"autocast-bf16", "bfloat16-weights"} & rules == {"autocast-bf16"}
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "risk"),
+    [
+        (flow_models.TurnedRows(False), (8, 16, 16, 16), "takes as long as it saves"),
+        (flow_models.TurnedSum(False), (2, 4096), "takes as long as it saves"),
+        (flow_models.Skips(2), (2, 16, 64), "must be put in that order too"),
+    ],
+)
+def test_a_copy_is_no_remedy_for_reads_out_of_order(model: nn.Module, shape: tuple[int, ...], risk: str) -> None:
+    found = only(seen(model, *shape), "strided-access")
+
+    assert ".contiguous()" not in found.recommendation
+    assert risk in found.risk

@@ -15,7 +15,7 @@ from tests.advise.planted import said, seen
 _FOLDING = {"conv-bn-fusion", "linear-bn-fusion", "norm-linear-fusion", "consecutive-layers", "affine-after-layer"}
 
 
-def folded(forward: Any, *given: Tensor, **parts: nn.Module | Tensor) -> set[str]:
+def folded(forward: Any, *given: Tensor, **parts: Any) -> set[str]:
     found = {advice.rule for advice in said(seen(Does(forward, **parts), inputs=given))}
     return found & _FOLDING
 
@@ -90,3 +90,47 @@ def test_a_scale_is_not_folded_into_a_table_that_words_are_looked_up_in(is_tied:
 
     found = folded(forward, ids(4, 50), words=words, head=head, scale=Temperature())
     assert ("affine-after-layer" in found) is not is_tied
+
+
+@pytest.mark.parametrize("is_resized", [True, False])
+def test_samples_beside_an_image_are_taken_before_the_bias_is_added(is_resized: bool) -> None:
+    def forward(m: Any, image: Tensor, grid: Tensor) -> Tensor:
+        image = torch.relu(image)
+        sampled = functional.grid_sample(image, grid, align_corners=False)
+        large = functional.interpolate(image, scale_factor=4) if is_resized else sampled
+        return torch.relu(m.narrow(large))
+
+    given = x(1, 32, 12, 12), x(1, 48, 48, 2)
+    found = {advice.rule for advice in said(seen(Does(forward, narrow=nn.Conv2d(32, 4, 1)), inputs=given))}
+    assert ("resample-before-pointwise" in found) is is_resized
+
+
+@pytest.mark.parametrize(("is_turned", "is_by_channel"), [(False, True), (True, False)])
+def test_a_scale_by_position_is_not_one_by_channel(is_turned: bool, is_by_channel: bool) -> None:
+    def forward(m: Any, rows: Tensor) -> Tensor:
+        made = m.layer(rows)
+        return torch.relu((made.transpose(1, 2) if is_turned else made) * m.scale)
+
+    parts = {"layer": nn.Linear(24, 40), "scale": nn.Parameter(x(40))}
+    assert ("affine-after-layer" in folded(forward, x(16, 40, 24), **parts)) is is_by_channel
+
+
+class Features(nn.Module):
+    """What a convolution makes is kept for others to look at, or not."""
+
+    def __init__(self, is_kept: bool) -> None:
+        super().__init__()
+        self.is_kept, self.features = is_kept, x(1)
+        self.conv, self.norm = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
+
+    def forward(self, image: Tensor) -> Tensor:
+        made = self.conv(image)
+        if self.is_kept:
+            self.features = made
+        return torch.relu(self.norm(made))
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_result_that_the_model_keeps_is_not_folded_away(is_kept: bool) -> None:
+    found = {advice.rule for advice in said(seen(Features(is_kept), inputs=(x(2, 3, 20, 20),)))}
+    assert ("conv-bn-fusion" in found) is not is_kept

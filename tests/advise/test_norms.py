@@ -411,3 +411,28 @@ def test_rows_that_are_scaled_by_the_squares_of_others_are_not_normalised(is_own
 
     found = said(on_cuda(seen(Does(forward), inputs=(x(4, 200, 64), x(4, 200, 64)))))
     assert ("norm-by-hand" in {advice.rule for advice in found}) is is_own
+
+
+@pytest.mark.parametrize(
+    ("given", "is_faster"),
+    [
+        (x(4, 16, 12, 12), True),
+        (x(4, 16, 12, 12).contiguous(memory_format=torch.channels_last), False),
+        (x(4, 16, 2, 2), False),
+    ],
+    ids=["images", "channels last", "few pixels"],
+)
+def test_an_instance_norm_that_a_group_norm_would_slow_down_stays(given: Tensor, is_faster: bool) -> None:
+    rules = {advice.rule for advice in said(seen(nn.Sequential(nn.InstanceNorm2d(16), nn.Tanh()), inputs=(given,)))}
+    assert ("instance-norm" in rules) is is_faster
+
+
+@pytest.mark.parametrize(("shape", "is_across"), [((8, 64, 20, 20), True), ((8, 64, 1, 1), False)])
+def test_a_norm_over_the_last_dimension_but_ones_is_not_one_across_rows(
+    shape: tuple[int, ...], is_across: bool
+) -> None:
+    def forward(_: Any, image: Tensor) -> Tensor:
+        return torch.nn.functional.normalize(torch.tanh(image), dim=1)
+
+    rules = {advice.rule for advice in said(seen(Does(forward), inputs=(x(*shape),)))}
+    assert ("norm-across-rows" in rules) is is_across

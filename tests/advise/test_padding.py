@@ -92,3 +92,14 @@ def test_other_padding_stays(forward: Any) -> None:
     layers = {"one": nn.Conv1d(4, 4, 5), "two": nn.Conv1d(6, 4, 5), "three": nn.ConvTranspose1d(4, 4, 5)}
     layers["four"] = nn.Conv1d(4, 4, 1)
     assert not of_rule(Does(forward, **layers), x(2, 4, 200))
+
+
+@pytest.mark.parametrize("is_always_padded", [True, False])
+def test_a_convolution_that_also_gets_what_is_not_padded_stays(is_always_padded: bool) -> None:
+    def forward(m: Any, small: Tensor, large: Tensor) -> Tensor:
+        other = m.pad(small.flip(-1)) if is_always_padded else large
+        return torch.relu(m.conv(m.pad(small))) + m.conv(torch.tanh(other) if not is_always_padded else other)
+
+    model = Does(forward, pad=nn.ZeroPad2d(1), conv=nn.Conv2d(4, 4, 3))
+    found = {advice.rule for advice in said(seen(model, inputs=(x(1, 4, 30, 30), x(1, 4, 32, 32))))}
+    assert ("padding-before-convolution" in found) is is_always_padded

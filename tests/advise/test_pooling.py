@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
@@ -79,3 +80,14 @@ def test_verification_pools_by_row() -> None:
 
     assert [type(each).__name__ for each in side.subject.model.children()] == ["Conv2d", "Sequential", "Sequential"]
     assert apart(place, side) == 0
+
+
+@pytest.mark.parametrize("gives_positions", [False, True])
+def test_a_pool_that_gives_the_positions_of_its_maxima_stays(gives_positions: bool) -> None:
+    def forward(m: Any, image: Tensor) -> Any:
+        found = m.pool(torch.tanh(image))
+        return found if gives_positions else torch.relu(found)
+
+    model = Does(forward, pool=nn.MaxPool2d(9, 1, 4, return_indices=gives_positions))
+    rules = {advice.rule for advice in said(seen(model, inputs=(x(1, 8, 40, 40),)))}
+    assert ("large-max-pool" in rules) is not gives_positions

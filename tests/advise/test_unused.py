@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import ids, x
 from tests.advise.planted import said, seen
+from torchgauge import analyze
 from torchgauge.analysis import ModelInMemory, is_read_otherwise
 
 
@@ -174,3 +175,35 @@ def test_a_class_whose_source_is_unknown_says_nothing() -> None:
     made = type("Made", (nn.Module,), {"forward": lambda self, a: a})
 
     assert not is_read_otherwise(made, "layer")
+
+
+class Zeros(nn.Module):
+    """A product with zeros that is added, or that something else is made of."""
+
+    def __init__(self, use: str) -> None:
+        super().__init__()
+        self.use, self.body = use, nn.Linear(32, 32)
+        self.zeros = nn.Linear(32, 32, bias=use == "bias")
+        nn.init.zeros_(self.zeros.weight)
+
+    def forward(self, h: Tensor) -> Tensor:
+        made = self.zeros(torch.relu(self.body(h)))
+        if self.use == "scores":
+            return h + made.softmax(-1)
+        return h * made.sigmoid() if self.use == "gate" else h + torch.relu(made)
+
+
+@pytest.mark.parametrize(
+    ("use", "words"), [("branch", ["nothing"]), ("bias", ["only its bias"]), ("scores", []), ("gate", [])]
+)
+def test_zeros_of_which_something_is_made_are_not_a_branch_that_adds_nothing(use: str, words: list[str]) -> None:
+    found = analyze(Zeros(use).eval(), inputs=(x(4, 32),), weights=True, progress=False).advice
+    said_of = [row.recommendation for row in found if row.rule == "zero-parameters"]
+    assert [text.rpartition(" adds ")[2] for text in said_of] == words
+
+
+def test_a_weight_of_a_layer_is_at_the_line_that_makes_the_layer() -> None:
+    found = analyze(Zeros("branch").eval(), inputs=(x(4, 32),), weights=True, progress=False).advice
+    (place,) = [row.where["source"] for row in found if row.rule == "zero-parameters"]
+
+    assert place.startswith("test_unused.py:")

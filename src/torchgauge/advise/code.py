@@ -237,9 +237,11 @@ class Source:
 
     @cached_property
     def imported(self) -> set[str]:
-        """Names that imports bind, anywhere in the file."""
+        """Names that imports bind, anywhere in the file; of `import *`, those that torch usually has."""
         nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        return {each for node in nodes for name in node.names for each in bound(name)}
+        names = [name for node in nodes for name in node.names]
+        usual = {"torch", "nn", "F"} if any(name.name == "*" for name in names) else set[str]()
+        return usual.union(*map(bound, names))
 
     def is_of_import(self, function: ast.expr) -> bool:
         """Whether it is a name that the file imports, or an attribute of one: `F.relu`, not `self.relu` or `x.relu`."""

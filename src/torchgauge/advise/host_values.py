@@ -197,8 +197,8 @@ def _uses_of_test(source: Source, statement: ast.If | ast.While | ast.Assert) ->
 
 
 def _are_light(sides: Sequence[ast.AST]) -> bool:
-    """Whether both sides can be computed: no layers, which may take longer than the wait, and no parts of tensors, which
-    may have another shape."""
+    """Whether both sides can be computed: no layers, which may take longer than the wait, and no parts of tensors,
+    which may have another shape."""
     nodes = [node for each in sides for node in ast.walk(each)]
     takes_part = any(isinstance(node, ast.Subscript) and _takes_part(node) for node in nodes)
     return not takes_part and not any(isinstance(node, ast.Call) and _may_be_layer(node.func) for node in nodes)

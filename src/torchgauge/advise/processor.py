@@ -521,10 +521,11 @@ def _steps(spec: TensorSpec, rank: int) -> list[int]:
 
 
 def is_over_last(op: OpRecord) -> bool:
-    """Whether an op works along the last dimension, which lies in one piece."""
-    dim, dims = op.signature.attributes.get("dim"), len(op.signature.inputs[0].shape)
+    """Whether an op works along the last dimension of more than one element, which lies in one piece."""
+    dim, shape = op.signature.attributes.get("dim"), op.signature.inputs[0].shape
     chosen = dim if isinstance(dim, list | tuple) else [dim]
-    return not chosen or any(each is None or int(each) % max(dims, 1) == dims - 1 for each in chosen)
+    last = max((at for at, size in enumerate(shape) if size > 1), default=0)
+    return not chosen or any(each is None or int(each) % max(len(shape), 1) >= last for each in chosen)
 
 
 def _by_dimension(op: OpRecord, name: str) -> float | None:

@@ -153,10 +153,14 @@ class ModelInMemory:
         return source_text(file)
 
     def made_at(self, name: str) -> str | None:
-        """The line of `__init__` that assigns or registers it, as "file.py:LINE"."""
+        """The line of `__init__` that assigns or registers it, as "file.py:LINE"; of what torch's modules make for
+        themselves, the line that makes the module."""
         path, _, own = name.rpartition(".")
         try:
-            make = type(self._model.get_submodule(path)).__init__
+            kind = type(self._model.get_submodule(path))
+            if path and kind.__module__.startswith("torch."):
+                return self.made_at(path)
+            make = kind.__init__
             lines, first = inspect.getsourcelines(make)
             file = inspect.getsourcefile(make)
         except (AttributeError, RuntimeError, OSError, TypeError):

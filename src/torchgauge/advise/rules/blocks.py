@@ -12,8 +12,7 @@ from torchgauge.facts import OpRecord, TensorSpec
 _PRODUCTS = ("aten::mm", "aten::addmm")
 # Fewer blocks are hardly slower as one matrix.
 _LEAST_BLOCKS = 4
-# Ops that make the matrix before the first block is written.
-_MOST_BEFORE = 8
+_ZEROS = {"aten::zeros", "aten::zeros_like", "aten::new_zeros", "aten::zero_"}
 
 
 # Products of a dense matrix, by the place of the first factor; and ops that make equal matrices of one.
@@ -159,11 +158,9 @@ def _blocks(evidence: Evidence, product: OpRecord, at: int) -> tuple[tuple[int, 
     while op is not None and op.op == "aten::copy_" and len(op.signature.outputs[0].shape) == 2:
         writes.append(op)
         op = evidence.flow.source(op)
-    # Blocks that fill the diagonal of a matrix which is made without data leave its zeros around them.
-    made = () if op is None else (op, *evidence.dataflow.ancestors(op, _MOST_BEFORE))
-    reads = evidence.dataflow.input_reads
-    is_empty = (op is not None and op.index in evidence.dataflow.constants) or not any(
-        (each.index, place) in reads for each in made for place in range(len(each.producers))
-    )
+    # Blocks that fill the diagonal of a matrix of zeros leave these around them.
+    while op is not None and op.op in _SAME_MATRIX:
+        op = evidence.flow.source(op)
+    is_empty = op is not None and op.op in _ZEROS
     blocks = [write.signature.outputs[0] for write in writes]
     return tuple(write.index for write in writes), blocks if is_empty else []

@@ -284,7 +284,7 @@ def copies_by_sample(evidence: Evidence) -> set[int]:
 
 
 def _is_by_sample(evidence: Evidence, copy: OpRecord) -> bool:
-    small, samples = _before_repeating(copy) or (), evidence.capture.samples
+    small, samples = before_repeating(copy) or (), evidence.capture.samples
     return bool(small) and samples > 1 and small[0] == 1 and copy.signature.outputs[0].shape[0] == samples
 
 
@@ -293,7 +293,7 @@ def repeated_operand(evidence: Evidence) -> Iterator[Advice]:
     """A tensor that is repeated in memory for ops that broadcast it by themselves."""
     for copy in evidence.flow.named("aten::repeat", "aten::expand_copy", "aten::clone"):
         read, made = copy.signature.inputs[0], copy.signature.outputs[0]
-        times, small = made.numel / max(_unrepeated(read), 1), _before_repeating(copy)
+        times, small = made.numel / max(_unrepeated(read), 1), before_repeating(copy)
         # `recomputed-weight` and `recomputed-constant` cover what does not depend on the inputs or on their number.
         is_constant = copy.index in evidence.dataflow.constants
         if (
@@ -333,7 +333,7 @@ def repeated_operand(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _before_repeating(copy: OpRecord) -> tuple[int, ...] | None:
+def before_repeating(copy: OpRecord) -> tuple[int, ...] | None:
     """The shape with ones where it is repeated; None where whole rows are put behind each other, as by repeat(2, 1) of
     a matrix of several rows."""
     read, made = copy.signature.inputs[0], copy.signature.outputs[0]
@@ -367,7 +367,7 @@ def _broadcasts(evidence: Evidence, reader: OpRecord, copy: OpRecord, small: tup
     for at, spec in enumerate(inputs):
         source = evidence.flow.source(reader, at)
         is_repeated = source is not None and source.op in _REPEATING and source.signature.outputs[0] == spec
-        other = _before_repeating(source) if source is not None and is_repeated else None
+        other = before_repeating(source) if source is not None and is_repeated else None
         if at != places[0]:
             shapes.append(other or spec.shape)
     rank = len(result.shape)

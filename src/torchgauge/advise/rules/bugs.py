@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.code import Patch, SourceEdit, called
 from torchgauge.advise.evidence import Evidence
@@ -21,8 +21,11 @@ _BETWEEN = {
                  "clamp_max", "pow", "sqrt", "sum", "mean", "amax", "linalg_vector_norm", "reciprocal", "expand_copy")
 }  # fmt: skip
 _MOST_BETWEEN = 12
-_DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli", "aten::bernoulli_"}
+_DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout"}
+_DRAWS = {"aten::bernoulli", "aten::bernoulli_"}
 _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
+_MASKING = {"aten::mul", "aten::masked_fill", "aten::where"}
+_COMPLEMENTS = {"aten::rsub", "aten::bitwise_not", "aten::logical_not"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
 # Where these functions take `training` without its name.
 _TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_norm": 5}
@@ -73,7 +76,7 @@ def double_softmax(evidence: Evidence) -> Iterator[Advice]:
         yield _bug(
             "double-softmax",
             op,
-            "remove one softmax: this one gets probabilities and flattens them (cross_entropy has its own)",
+            "remove one softmax: this one gets probabilities, not scores (cross_entropy has its own)",
             change,
             "none, unless two are intended",
             first=source.module,
@@ -197,23 +200,42 @@ def _is_sample(evidence: Evidence, op: OpRecord) -> bool:
 
 
 def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
-    """Uniform numbers against a threshold that is the same in every call, and the result multiplied with data. Against
-    a threshold from the data it is a sample (a routing, a rounding)."""
-    if op.op not in _UNIFORM:
+    """Uniform numbers against a threshold that is the same in every call, or draws with such a chance, and the result
+    multiplied with data. Against a threshold from the data it is a sample (a routing, a rounding, a hidden unit)."""
+    if op.op in _DRAWS:
+        chances = range(1 if op.op.endswith("_") else 0, len(op.producers))
+        if not all(evidence.dataflow.is_constant_input(op, at) for at in chances):
+            return False
+    elif op.op not in _UNIFORM:
         return False
-    near, found, from_noise = [op], list[OpRecord](), {op.index}
+    near, found, from_noise, cut_names = [op], list[OpRecord](), {op.index}, set[str]()
     for _ in range(4):
-        near = [user for each in near for user in evidence.flow.users(each)]
+        near = [user for each in near if not each.cost.macs for user in evidence.flow.users(each)]
         found += near
         cuts = [each for each in near if each.op in _THRESHOLDS]
+        cut_names |= {each.op for each in cuts}
         from_noise |= {each.index for each in near if each not in cuts}
         for cut in cuts:
             others = [at for at, source in enumerate(cut.producers) if source not in from_noise]
             if not all(evidence.dataflow.is_constant_input(cut, at) for at in others):
                 return False
-    names = {each.op.rstrip("_") for each in found}
-    cut_names = {name.rstrip("_") for name in _THRESHOLDS}
-    return bool(names & cut_names) and bool(names & {"aten::mul", "aten::masked_fill", "aten::where"})
+    masked = [each for each in found if each.op.rstrip("_") in _MASKING and len(each.producers) > 1]
+    return bool(masked) and bool(cut_names or op.op in _DRAWS) and not _is_choice(evidence, found)
+
+
+def _is_choice(evidence: Evidence, found: Sequence[OpRecord]) -> bool:
+    """Whether what a mask leaves out is replaced by something else: a token that a masked model has to predict, another
+    sample. `x * (1 - mask) + token * mask`, `torch.where(mask, token, x)`."""
+    for op in found:
+        if op.op in _COMPLEMENTS:
+            source = evidence.flow.source(op)
+            others = () if source is None else evidence.flow.users(source)
+            if any(each.op.rstrip("_") in _MASKING for each in others):
+                return True
+        values = range(1, len(op.producers)) if op.op == "aten::where" else ()
+        if len(values) == 2 and all(op.weights or not evidence.dataflow.is_constant_input(op, at) for at in values):
+            return True
+    return False
 
 
 @rule("batch-statistics-in-evaluation", family="bugs")
@@ -225,8 +247,8 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             continue
         # Instance norm runs as a batch norm over one sample with the channels of all.
         kind = evidence.modules[op.module].type if op.module in evidence.modules else ""
-        is_batch_norm = "BatchNorm" in kind
-        if "InstanceNorm" in kind or (op.signature.inputs[0].shape[0] == 1 and not is_batch_norm):
+        has_statistics = "BatchNorm" in kind and bool(_buffers(evidence, op))
+        if "InstanceNorm" in kind or (op.signature.inputs[0].shape[0] == 1 and not has_statistics):
             continue
         found = evidence.call_of(op, ("batch_norm",))
         if found is not None:
@@ -266,8 +288,8 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         reads_data = any(not evidence.dataflow.is_constant_input(op, at) for at in range(1, len(op.signature.inputs)))
         if buffer is None or not buffer.is_buffer or not buffer.spec.is_floating or written.numel != buffer.spec.numel:
             continue
-        # Writing at indices fills a cache, which evaluation must do too.
-        if not reads_data or op.category in ("normalization", "indexing"):
+        # Writing at indices fills a cache, which evaluation must do too; so does a state go from call to call.
+        if not reads_data or op.category in ("normalization", "indexing") or not _is_statistic(evidence, op):
             continue
         reported.add(buffer.name)
         place, change = evidence.code_at(op), None
@@ -284,6 +306,24 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             change,
             "none, unless the model is meant to adapt while it is used",
         )
+
+
+def _is_statistic(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether what is written is a sum over data, perhaps scaled: hidden states, membranes and the last frames of a
+    stream are not."""
+    todo, seen = [op], {op.index}
+    while todo and len(seen) <= _MOST_BETWEEN:
+        near = todo.pop()
+        for at in range(1 if near is op else 0, len(near.producers)):
+            source = evidence.flow.source(near, at)
+            if source is None or source.index in seen or source.index in evidence.dataflow.constants:
+                continue
+            seen.add(source.index)
+            if source.category == "reduction" or (source.category == "matmul" and not source.weights):
+                return True
+            if source.category in ("elementwise", "activation", "copy"):
+                todo.append(source)
+    return False
 
 
 @rule("large-eps", family="bugs")

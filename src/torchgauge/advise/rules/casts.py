@@ -32,8 +32,9 @@ def cast_round_trip(evidence: Evidence) -> Iterator[Advice]:
         # Others may want the tensor in the type between.
         spared = [before, op] if evidence.flow.is_kept_for(before, op) else [op]
         there, back = before.signature.outputs[0], op.signature.outputs[0]
-        # To whole numbers and back is a rounding, to booleans and back a test for zero.
-        if there.dtype == "bool" or (back.is_floating and not there.is_floating):
+        # To whole numbers or 8 bits and back is a rounding, to booleans and back a test for zero.
+        is_rounding = back.is_floating and (not there.is_floating or there.itemsize < 2)
+        if there.dtype == "bool" or is_rounding:
             continue
         yield Advice(
             rule="cast-round-trip",
@@ -74,7 +75,9 @@ def _widened_before(evidence: Evidence, op: OpRecord) -> tuple[list[OpRecord], l
         return None
     narrow, between = op.signature.outputs[0].dtype, list[OpRecord]()
     near = evidence.flow.source(op)
-    while near is not None and near.category in ("elementwise", "activation") and len(between) < _MOST_POINTWISE:
+    # Between two ops a square or an exponential may be larger than float16 can hold.
+    most = 1 if narrow == "float16" else _MOST_POINTWISE
+    while near is not None and near.category in ("elementwise", "activation") and len(between) < most:
         between.insert(0, near)
         sources = [evidence.flow.source(near, at) for at in range(len(near.producers))]
         casts = [source for source in sources if source is not None and _changes_type(source)]
@@ -100,6 +103,10 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
         if not _changes_type(op) or len(op.weights) != 1 or op.index in restoring:
             continue
         to, made = op.signature.outputs[0].dtype, op.signature.outputs[0].nbytes
+        # Others may need it in its own type, as a mask or a position.
+        users = evidence.weight_users[op.weights[0]]
+        if any(not _changes_type(user) or user.signature.outputs[0].dtype != to for user in users):
+            continue
         lost, how = 0.0, "the copy at every call goes away"
         if made <= _CACHED:
             # The op behind the cast finds the copy in a cache; without the cast it reads as many bytes from memory. Of
@@ -179,7 +186,7 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
             where=Where(op.module, (op.index,)),
             evidence={"from": narrow.dtype, "to": wide.dtype, "op": op.op, "ops_after_in_wide_type": len(after)},
             recommendation="create the smaller operand in the type of the larger one: it widens the result",
-            change=_kept(evidence, op.weights[0], narrow.dtype) if len(op.weights) == 1 else None,
+            change=_kept(evidence, op.weights[0], narrow.dtype) if _is_only_promoted(evidence, op) else None,
             expected_gain=all_of_them.gain(
                 spared * alone / max(all_of_them.value, 1e-12),
                 spared,
@@ -188,6 +195,11 @@ def type_promotion(evidence: Evidence) -> Iterator[Advice]:
             risk="the wider type may be intended: sums and norms often need it",
             confidence="medium",
         )
+
+
+def _is_only_promoted(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether an op reads one parameter, which is nowhere needed in its wider type."""
+    return len(op.weights) == 1 and all(map(_promoted, evidence.weight_users[op.weights[0]]))
 
 
 def _widened(evidence: Evidence, op: OpRecord, dtype: str) -> list[OpRecord]:

@@ -12,7 +12,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.attention import written_attentions
 from torchgauge.advise.rules.layers import cancelling_copies
 from torchgauge.advise.rules.layout import innermost
-from torchgauge.facts import OpRecord, TensorSpec
+from torchgauge.facts import FREE, OpRecord, TensorSpec
 
 _CLONE = "aten::clone"
 _COPYING = ("clone", "contiguous")
@@ -21,6 +21,7 @@ _RESHAPING = ("reshape", "reshape_as", "flatten", "ravel")
 # They read any stride as fast as the copy would.
 _ANY_STRIDE = {"elementwise", "activation", "reduction"}
 _POINTWISE, _MOST_POINTWISE = ("elementwise", "activation"), 6
+_VIEWS = {"aten::view", "aten::_unsafe_view", "aten::reshape"}
 # They take a matrix as it is or transposed.
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
 
@@ -30,9 +31,15 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
     # `cancelling-permutes` and `attention-by-hand` cover these.
     cancelled = {op.index for there, _, back in cancelling_copies(evidence) for op in (there, back)}
     cancelled |= {op.index for _, _, copies in written_attentions(evidence) for op in copies}
+    needless = {op.index: _why_needless(evidence, op) for op in evidence.flow.named(_CLONE)}
     for op in evidence.flow.named(_CLONE):
-        why = _why_needless(evidence.flow, op)
-        if why is None or op.index in cancelled:
+        # A line in a loop must need none of its copies: the last one of snapshots alone is not written to any more.
+        is_clone = op.signature.inputs[0] == op.signature.outputs[0] and op.source is not None
+        rounds = evidence.same_calls(op) if is_clone else ()
+        why = needless[op.index] if all(needless.get(index) for index in rounds) else None
+        # The caller may write to an input of which the model keeps a copy.
+        is_kept = op.index in evidence.capture.run.kept_ops and evidence.flow.source(op) is None
+        if why is None or op.index in cancelled or is_kept:
             continue
         reason, recommendation, confidence, copies = why
         names = _COPYING if len(copies) == 1 else (*_COPYING, *_RESHAPING)
@@ -79,12 +86,12 @@ def _without_copy(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
     return evidence.without_calls([source], _COPYING)
 
 
-def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str, tuple[OpRecord, ...]] | None:
+def _why_needless(evidence: Evidence, op: OpRecord) -> tuple[str, str, str, tuple[OpRecord, ...]] | None:
     """The reason, what to do, how sure that is, and the copies that it is done to."""
-    read, written = op.signature.inputs[0], op.signature.outputs[0]
+    read, written, flow = op.signature.inputs[0], op.signature.outputs[0], evidence.flow
     source = flow.source(op)
     # The caller may write to a result. An op in place needs the copy, also one that writes to the original later.
-    behind = [*flow.users(op), *(flow.users(source) if source is not None else ())]
+    behind = [*flow.users(op), *(_others_of_origin(evidence, op) if source is None else flow.users(source))]
     is_written_to = any(user.op.endswith("_") for user in behind)
     if op.weights or flow.is_result(op) or not flow.users(op) or is_written_to:
         return None
@@ -92,17 +99,53 @@ def _why_needless(flow: Flow, op: OpRecord) -> tuple[str, str, str, tuple[OpReco
         words = "leave out the clone(): nothing writes to it"
         return "its input is contiguous and nothing writes to it", words, "medium", (op,)
     # Where the first copy is needless itself, it goes, and the second copies no copy.
-    if source is not None and source.op == _CLONE and flow.is_kept_for(source, op) and not _why_needless(flow, source):
+    if (
+        source is not None
+        and source.op == _CLONE
+        and flow.is_kept_for(source, op)
+        and not _why_needless(evidence, source)
+    ):
         is_turned = read.distinct_numel == source.signature.outputs[0].numel
         if is_turned:
             words = "remove the second copy: permute first, then call .contiguous() once"
             return "it copies a copy", words, "high", (source, op)
         return "it copies a copy", "leave out the first copy: only a copy reads it", "high", (source,)
     reader = flow.only_reader(op)
-    if read.stride is not None and reader is not None and _reads_as_it_is(reader, op):
+    if (
+        read.stride is not None
+        and reader is not None
+        and _reads_as_it_is(reader, op)
+        and not _is_viewed(evidence, reader)
+    ):
         words = "leave out contiguous(): the op that reads it takes any stride"
         return f"{reader.op} reads it, which takes any stride", words, "medium", (op,)
     return None
+
+
+def _others_of_origin(evidence: Evidence, op: OpRecord) -> list[OpRecord]:
+    """The ops that read the same input of the model as a copy; of a tensor that no op made, those of all such."""
+    reads = evidence.dataflow.input_reads
+    number = reads.get((op.index, 0))
+    return [
+        each
+        for each in evidence.flow.steps
+        for at, source in enumerate(each.producers)
+        if source is None and reads.get((each.index, at)) == number
+    ]
+
+
+def _is_viewed(evidence: Evidence, reader: OpRecord) -> bool:
+    """Whether a view in another shape is taken of what pointwise ops make of a tensor: in the order that it has without
+    the copy, there is no such view, or it copies."""
+    made = {reader.index} if reader.category in _POINTWISE else set[int]()
+    for op in evidence.forward if made else ():
+        if op.index <= reader.index or made.isdisjoint(op.producers):
+            continue
+        if op.op in _VIEWS:
+            return True
+        if op.category in _POINTWISE and op.status != FREE:
+            made.add(op.index)
+    return False
 
 
 def _reads_as_it_is(reader: OpRecord, op: OpRecord) -> bool:

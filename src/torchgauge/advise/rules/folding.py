@@ -234,9 +234,11 @@ def _holds_weight(layer: OpRecord) -> bool:
 
 
 def are_alone(evidence: Evidence, layers: Sequence[OpRecord]) -> bool:
-    """Whether no other op reads the weights of these, as the decoder of a tied autoencoder does: it needs them as they
-    are."""
+    """Whether no other op reads the weights of these, as the decoder of a tied autoencoder does, and the model keeps no
+    result of them: these are needed as they are."""
     own, users = {op.index for op in layers}, evidence.weight_users
+    if not own.isdisjoint(evidence.capture.run.kept_ops):
+        return False
     return all(user.index in own for op in layers for name in op.weights for user in users.get(name, ()))
 
 
@@ -270,7 +272,7 @@ def _is_linear_by_channel(layer: OpRecord, norm: OpRecord) -> bool:
 
 def _takes_norm(evidence: Evidence, norm: OpRecord, layer: OpRecord) -> bool:
     made = norm.signature.outputs[0]
-    is_own = _holds_weight(layer) and _runs_once(evidence, layer) and are_alone(evidence, [layer])
+    is_own = _holds_weight(layer) and _runs_once(evidence, layer) and are_alone(evidence, [layer, norm])
     if not is_own or len(made.shape) < 2:
         return False
     if layer.op in LINEAR_OPS:

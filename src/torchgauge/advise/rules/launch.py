@@ -8,6 +8,7 @@ from typing import Any
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
+from torchgauge.advise.graph_capture import prevents_graph
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.transfers import host_waits
@@ -38,7 +39,7 @@ def launch_bound(evidence: Evidence) -> Iterator[Advice]:
     """The device's work leaves gaps: the time of all kernels is well below that of the run."""
     whole, idle = evidence.time_s or (evidence.times.whole if evidence.on else None), evidence.idle_share
     # A run whose host waits for values cannot be captured: that comes first.
-    if not whole or not evidence.waits_for_host or host_waits(evidence):
+    if not whole or not evidence.waits_for_host or host_waits(evidence) or prevents_graph(evidence):
         return
     busy = (1 - idle) * whole
     launches = Counter(op.source for op in evidence.flow.steps if op.source is not None)
@@ -101,7 +102,7 @@ def launch_limit(evidence: Evidence) -> Iterator[Advice]:
     if evidence.waits_for_host or evidence.is_train or not whole or host is None or host < _HELD_UP_SHARE * whole:
         return
     products = [op for op in evidence.forward if op.category in TENSOR_CORES and op.signature.dtype == "float32"]
-    if evidence.share(products).value < _HELD_UP_SHARE:
+    if evidence.share(products).value < _HELD_UP_SHARE or host_waits(evidence) or prevents_graph(evidence):
         return
     change, risk = _graph(evidence)
     yield Advice(

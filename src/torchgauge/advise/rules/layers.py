@@ -105,24 +105,27 @@ def _affine(evidence: Evidence, layer: OpRecord) -> list[OpRecord]:
     """Behind the layer, each reading the one before alone."""
     chain: list[OpRecord] = []
     near, made = layer, layer.signature.outputs[0]
-    channels = made.shape[1] if layer.category == "convolution" else made.shape[-1]
     from_last = len(made.shape) - 2 if layer.category == "convolution" else 0
+    channels = made.shape[-1 - from_last]
     while (op := evidence.flow.only_reader(near)) is not None and op.op in _SCALES | _SHIFTS and len(chain) < 4:
         others = [at for at, source in enumerate(op.producers) if source != near.index]
-        if len(others) != 1 or not evidence.dataflow.is_constant_input(op, others[0]):
+        if len(others) != 1 or len(op.producers) != 2 or not evidence.dataflow.is_constant_input(op, others[0]):
             break
-        # One number for each channel, along the dimension of the channels.
-        spec = op.signature.inputs[others[0]]
+        # One number for each channel, along the dimension of the channels, which no view has moved.
+        spec, read = op.signature.inputs[others[0]], op.signature.inputs[1 - others[0]]
+        axis = same_axis(len(made.shape) - 1 - from_last, made, read)
+        is_moved = read != made and axis != len(read.shape) - 1 - from_last
         place = len(spec.shape) - 1 - from_last
-        if not spec.numel == channels > 1 or place < 0 or spec.shape[place] != channels:
+        if is_moved or not spec.numel == channels > 1 or place < 0 or spec.shape[place] != channels:
             break
         chain.append(op)
-        near = op
+        near, made = op, op.signature.outputs[0]
     return chain
 
 
 def is_resampling(op: OpRecord) -> bool:
-    """Whether each result is a weighted mean of pixels of one channel: not a padding, a fold or a shuffle."""
+    """Whether each result is a weighted mean of pixels of one channel: not a padding, a fold or a shuffle, nor
+    samples at places that may lie beside the image (`grid_sample`), which are zeros."""
     return op.category == "resize" and "upsample_" in op.op
 
 

@@ -33,6 +33,8 @@ def padding_before_convolution(evidence: Evidence) -> Iterator[Advice]:
             continue
         if not all(_pads_by_itself(pad, reader, len(edges)) for reader in readers):
             continue
+        if not all(_always_padded(evidence, reader, edges) for reader in readers):
+            continue
         yield Advice(
             rule="padding-before-convolution",
             where=Where(pad.module, (pad.index,)),
@@ -96,6 +98,16 @@ def _pads_by_itself(pad: OpRecord, reader: OpRecord, dimensions: int) -> bool:
     read, made = reader.signature.inputs[0], pad.signature.outputs[0]
     is_whole = reader.producers[0] == pad.index and read.shape == made.shape and reader.producers.count(pad.index) == 1
     return is_whole and dimensions <= len(read.shape) - 2
+
+
+def _always_padded(evidence: Evidence, reader: OpRecord, edges: tuple[int, ...]) -> bool:
+    """Whether a layer that is called several times gets its input padded alike in each call."""
+    record = evidence.modules.get(reader.module)
+    if record is None or record.type not in CONVOLUTIONS:
+        return True
+    calls = [op for op in evidence.flow.of_category("convolution") if op.module == reader.module]
+    pads = [evidence.flow.source(op) for op in calls]
+    return all(pad is not None and pad.op == _PAD and _edges(pad) == edges for pad in pads)
 
 
 def _patch(evidence: Evidence, pad: OpRecord, readers: Sequence[OpRecord], edges: tuple[int, ...]) -> Patch | None:

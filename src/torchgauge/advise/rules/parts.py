@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.broadcast import before_repeating
 from torchgauge.facts import FREE, OpRecord
 
 _GATHERS = ("aten::gather", "aten::index_select", "aten::index")
@@ -34,11 +36,15 @@ def repeated_table(evidence: Evidence) -> Iterator[Advice]:
         # A gather of most of the rows reads them all anyway.
         if times < _LEAST_TIMES or gather.signature.outputs[0].numel > read.distinct_numel:
             continue
+        if gather.op == "aten::gather" and before_repeating(copy) is None:
+            continue
+        # An index of rows does not do where each element of the result has its own.
+        how = "expand the table" if gather.op == "aten::gather" else "index the table itself, table[indices]"
         yield Advice(
             rule="repeated-table",
             where=Where(gather.module, (copy.index, gather.index), source=evidence.line_of(copy.index)),
             evidence={"copied_bytes": made.nbytes, "times": times},
-            recommendation="index the table itself, table[indices]: now it is copied for every sample first",
+            recommendation=f"{how}: now it is copied for every sample first",
             change=None,
             expected_gain=evidence.share([copy]).gain(0.9, 1.0, "the copies of the table"),
             risk="none",
@@ -54,7 +60,12 @@ def joined_parts(evidence: Evidence) -> Iterator[Advice]:
     for op in evidence.forward:
         if op.status == FREE and op.producers:
             views.setdefault(op.producers[0], []).append(op)
+    # Lengths that are read from data may be others in the next call.
+    readers = {op.module for op in evidence.forward if op.op in VALUE_READS}
+    readers |= {read.module for read in evidence.capture.run.host_reads}
     for joined in evidence.flow.named("aten::cat", "aten::stack"):
+        if joined.module in readers:
+            continue
         bases = [evidence.dataflow.base(joined, at) for at in range(len(joined.signature.inputs))]
         known = Counter(base[0] for base in bases if base is not None)
         is_of_parts = len(bases) >= _LEAST_PARTS and sum(known.values()) == len(bases)
@@ -75,6 +86,7 @@ def joined_parts(evidence: Evidence) -> Iterator[Advice]:
         written = sum(op.signature.outputs[0].numel for op in writes)
         target = evidence.dataflow.base(writes[0], 0)
         is_whole = target is not None and written >= _WRITTEN_SHARE * target[1].numel
+        is_whole = is_whole and module not in readers
         if len(writes) >= _LEAST_PARTS and None not in parts and len(set(parts)) <= _MOST_TENSORS and is_whole:
             yield _advice(evidence, writes[0], writes, len(writes), _PARTS, module)
 

@@ -71,6 +71,10 @@ def pools_by_row(op: OpRecord, layer: str | None) -> Patch | None:
 
 
 def _reads_indices(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether something reads the positions of the maxima, or the layer gives them to its caller."""
+    record = evidence.modules.get(op.module)
+    if isinstance(record.outputs if record is not None and record.type in _LAYERS else None, list):
+        return True
     return any(
         source == op.index and spec.dtype == "int64"
         for user in evidence.flow.users(op)

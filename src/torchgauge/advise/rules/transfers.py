@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torchgauge.advise.code import called
 from torchgauge.advise.dataflow import RANDOM, VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.graph_capture import prevents_graph
 from torchgauge.advise.host_values import HostUse, host_uses
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -241,8 +242,8 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
     alone = min(waits * on_gpu.middle, 1.0)
     then = None if not evidence.waits_for_host else _GRAPH_ALONE if alone < _LEAST_ALONE else _THEN_GRAPH
-    if {_SIZING, _FIXING, None}.intersection(remedies):
-        then = None  # a graph has fixed shapes
+    if {_SIZING, _FIXING, None}.intersection(remedies) or (then is not None and prevents_graph(evidence)):
+        then = None  # a graph has fixed shapes, and is replayed without Python
     # One wait for a value that may be needed is worth showing only where it prevents a graph, or where it was measured.
     is_measured = evidence.is_cuda and evidence.on is None and then is None
     unknown = sum(count for count, remedy in zip(times, remedies, strict=True) if remedy is _WAITING)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.matrices import model_name
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord, ParamRecord
+from torchgauge.facts import OpRecord, ParamRecord, Row
 
 _LEAST_SHARE = 0.005
 _CONTAINERS = {"ModuleList", "ModuleDict"}
 _SCALING = {"aten::mul", "aten::div"}
+_SUMS = {"aten::add", "aten::sub"}
+_KEEP_ZEROS = _SCALING | {
+    f"aten::{name}"
+    for name in ("relu", "gelu", "silu", "tanh", "neg", "clone", "_to_copy", "native_dropout", "mean", "sum")
+}
+# Ops between a product with zeros and the sum that it does not change.
+_MOST_BETWEEN = 8
 
 
 @rule("unused-parameters", family="unused")
@@ -93,6 +100,9 @@ def zero_parameters(evidence: Evidence) -> Iterator[Advice]:
         users = [op for op in evidence.weight_users.get(name, ()) if _multiplies(evidence, op, name)]
         if not users or len(users) != len(evidence.weight_users[name]):
             continue  # a bias, or a file without code
+        if not all(_is_added(evidence, op) for op in users):
+            continue
+        added = "nothing" if all(_makes_zeros(rows, op, name) for op in users) else "only its bias"
         # A batch norm without collected statistics is untrained, and ResNets initialise some norms with zeros.
         mean = rows.get(f"{name.rpartition('.')[0]}.running_mean")
         if mean is not None and mean.get("abs_max") == 0:
@@ -112,7 +122,7 @@ def zero_parameters(evidence: Evidence) -> Iterator[Advice]:
                 evidence.model.made_at(name) if evidence.model is not None else None,
             ),
             evidence={"parameters": sorted(names)[:8], "bytes": nbytes, "ops_without_effect": len(idle)},
-            recommendation="load or train this parameter, or remove its branch: it is zero, so the branch adds nothing",
+            recommendation=f"load or train this parameter, or remove its branch: it is zero, so that adds {added}",
             change=None,
             expected_gain=Gain("param_bytes", min(nbytes / whole, 1.0), min(nbytes / whole, 1.0), "the idle parts"),
             risk="none for this output; other code may set the parameter",
@@ -131,6 +141,25 @@ def _multiplies(evidence: Evidence, op: OpRecord, name: str) -> bool:
         ]
         return bool(vectors) and vectors[0] == name and not name.endswith("bias")
     return op.op.rstrip("_") in _SCALING
+
+
+def _makes_zeros(rows: Mapping[str, Row], op: OpRecord, name: str) -> bool:
+    """Whether no bias is added to the product with zeros."""
+    others = [rows[weight] for weight in op.weights if weight != name and weight in rows]
+    return all(row.get("abs_max") == 0 for row in others if row.role == "parameter" and len(row.shape or ()) == 1)
+
+
+def _is_added(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether zeros stay zeros until they are added to something or given back: of scores, offsets and exponents that
+    are zero something is made."""
+    for _ in range(_MOST_BETWEEN):
+        users = evidence.flow.users(op)
+        if not users or evidence.flow.is_result(op) or all(user.op.rstrip("_") in _SUMS for user in users):
+            return all(len(user.producers) == 2 for user in users)
+        if len(users) > 1 or users[0].op.rstrip("_") not in _KEEP_ZEROS:
+            return False
+        op = users[0]
+    return False
 
 
 def _without_effect(evidence: Evidence, users: list[OpRecord]) -> list[OpRecord]:
