@@ -215,3 +215,49 @@ def test_parts_are_joined_by_a_reshape_only_where_it_leaves_them_in_order() -> N
 
     assert "joined-parts" in rules(plain, x(4, 256, 8))
     assert "joined-parts" not in rules(turned, x(4, 256, 8))
+
+
+# --- loops that torch.compile cannot take as a whole, and recurrences that no scan computes
+
+
+def smoothed(self: Any, a: Tensor) -> Tensor:
+    level, levels = a[0], []
+    for value in a:
+        level = 0.3 * value + level * 0.7
+        levels.append(level)
+    return torch.stack(levels)
+
+
+def seasons(self: Any, a: Tensor) -> Tensor:
+    level, levels = a[0], []
+    for value in a:
+        level = 0.3 * value / (level + 2.0) + 0.7 * level
+        levels.append(level)
+    return torch.stack(levels)
+
+
+def cut(function: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    def forward(self: Any, a: Tensor) -> Tensor:
+        return function(self, a[: int(self.length)])
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    ("forward", "words", "is_compiled"),
+    [
+        (smoothed, "compute this recurrence as a scan, or compile its loop", True),
+        (seasons, "compile its loop", True),
+        (cut(smoothed), "compute this recurrence as a scan", False),
+        (cut(seasons), None, False),
+    ],
+)
+def test_a_loop_is_compiled_only_in_one_graph_and_a_scan_is_linear(
+    forward: Callable[..., Tensor], words: str | None, is_compiled: bool
+) -> None:
+    model = Does(forward)
+    model.register_buffer("length", torch.tensor(48))
+    found = [each for each in said(seen(model.eval(), inputs=(x(48, 4, 8),))) if each.rule == "scan-in-python"]
+
+    assert [each.recommendation.partition(": ")[0] for each in found] == ([] if words is None else [words])
+    assert all((each.code is not None) == is_compiled for each in found)

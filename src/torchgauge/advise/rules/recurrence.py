@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from torchgauge.advise.code import Patch
+from torchgauge.advise.code import Patch, called
 from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Gain, Where
@@ -47,6 +48,7 @@ _COPIES = {f"aten::{name}" for name in ("cat", "stack", "clone", "copy", "_to_co
 _COLLECTS = {*_COPIES, "aten::add"}
 _FROM_GATES = {*_COPIES, "aten::sub", "aten::rsub"}
 _POINTWISE = ("elementwise", "activation", "copy")
+_SUMS = {"add", "sub", "rsub", "neg"}
 _LSTM = "aten::mkldnn_rnn_layer"
 _NOT_FED_BACK = "not where a result is fed back, as in generation"
 _OTHER_RESET = "torch's GRU applies its reset gate after the product: train again"
@@ -372,6 +374,37 @@ def _adds_one_by_one(evidence: Evidence, loop: Loop) -> bool:
     )
 
 
+def _is_linear(through: Sequence[OpRecord]) -> bool:
+    """Whether each step adds something to its state or scales it: what a scan can compute for all steps at once."""
+    inside = {op.index for op in through}
+    for op in through:
+        states = [at for at, source in enumerate(op.producers) if source in inside]
+        name = op.op.removeprefix("aten::").removesuffix("_")
+        is_scaled = name == "mul" and len(states) < 2
+        is_scaled = is_scaled or (name == "div" and 1 not in states) or (name == "lerp" and 2 not in states)
+        if name not in _SUMS and op.op not in _COPIES and not is_scaled:
+            return False
+    return True
+
+
+def _breaks_graphs(evidence: Evidence, module: str) -> bool:
+    """Whether torch.compile would stop at a value that Python asks for, or at the `Variable` of old code: the parts of
+    a loop that it then compiles are slower than the loop."""
+
+    def is_inside(path: str) -> bool:
+        return not module or f"{path}.".startswith(f"{module}.")
+
+    own = [op for op in evidence.forward if is_inside(op.module)]
+    if any(op.op in VALUE_READS for op in own) or any(
+        is_inside(read.module) for read in evidence.capture.run.host_reads
+    ):
+        return True
+    places = [evidence.code_at(line) for line in dict.fromkeys(op.source for op in own)]
+    trees = {id(place[0]): place[0].tree for place in places if place is not None}
+    nodes = (node for tree in trees.values() for node in ast.walk(tree))
+    return any(isinstance(node, ast.Call) and called(node) == "Variable" for node in nodes)
+
+
 @rule("scan-in-python", family="loops")
 def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
     """A recurrence of pointwise ops over the steps of a sequence: a state-space model's scan, a running average."""
@@ -408,7 +441,13 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         share, record = evidence.share(inside), evidence.modules.get(module)
         # A module that is called for each step has no loop to compile.
         has_loop = record is None or LEAST_STEPS * record.calls <= len(steps)
-        words = "compute this recurrence as a scan, or compile its loop: Python runs small ops step by step"
+        is_scripted = evidence.model is not None and evidence.model.is_scripted(module)
+        can_compile = not is_scripted and not _breaks_graphs(evidence, module)
+        ways = ["compute this recurrence as a scan"] if _is_linear(between(evidence, loop)) else []
+        ways += ["compile its loop"] if can_compile else []
+        if not ways and not is_sum:
+            continue
+        words = f"{', or '.join(ways)}: Python runs small ops step by step"
         if is_sum:
             is_read = any(len(evidence.flow.users(op)) > 1 for op in through)
             words = "use torch.cumsum" if is_read else "use torch.sum along this dimension"
@@ -418,9 +457,9 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             where=Where(module, tuple(op.index for op in steps)),
             evidence={"steps": loop.rounds, "ops": len(inside), "op": steps[0].op},
             recommendation=words,
-            change=None
-            if is_sum or not has_loop or (evidence.model is not None and evidence.model.is_scripted(module))
-            else Patch("model.get_submodule(path).compile()", ("path",), ((module,),)),
+            change=Patch("model.get_submodule(path).compile()", ("path",), ((module,),))
+            if can_compile and has_loop and not is_sum
+            else None,
             expected_gain=share.gain(
                 0.5 * share.calls,
                 min(1.2 * share.calls, 0.98),
