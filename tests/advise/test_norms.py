@@ -436,3 +436,24 @@ def test_a_norm_over_the_last_dimension_but_ones_is_not_one_across_rows(
 
     rules = {advice.rule for advice in said(seen(Does(forward), inputs=(x(*shape),)))}
     assert ("norm-across-rows" in rules) is is_across
+
+
+class Reversible(nn.Module):
+    """Mean and deviation are kept to undo the norm later, or not."""
+
+    def __init__(self, is_kept: bool) -> None:
+        super().__init__()
+        self.is_kept, self.mean, self.spread = is_kept, x(1), x(1)
+
+    def forward(self, series: Tensor) -> Tensor:
+        series = torch.tanh(series)
+        mean = series.mean(-1, keepdim=True)
+        spread = torch.sqrt(series.var(-1, keepdim=True, correction=0) + 1e-5)
+        if self.is_kept:
+            self.mean, self.spread = mean, spread
+        return (series - mean) / spread
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_norm_whose_mean_is_kept_is_not_one_call(is_kept: bool) -> None:
+    assert bool(norms(Reversible(is_kept), x(8, 100, 64))) is not is_kept

@@ -254,8 +254,10 @@ def _norm(evidence: Evidence, root: OpRecord) -> Norm | None:
     squares = [square] if square is not None else []
     found = {op.index: op for op in (*centred, *squares, *spreads, eps, root, *inner, scaled, *affine)}
     *within, _ = ops = [found[index] for index in sorted(found)]
-    # A mean or deviation that is needed elsewhere is computed all the same.
-    if any(flow.is_result(op) or not found.keys() >= {user.index for user in flow.users(op)} for op in within):
+    # A mean or deviation that is needed elsewhere is computed all the same, as one that is kept to undo the norm.
+    kept = evidence.capture.run.kept_ops
+    is_needed = (flow.is_result(op) or op.index in kept for op in within)
+    if any(is_needed) or any(not found.keys() >= {user.index for user in flow.users(op)} for op in within):
         return None
     return Norm(tuple(ops), kind if centred else "RMS")
 
