@@ -184,7 +184,6 @@ def between(before: Scores = lambda scores: scores, behind: Scores = lambda weig
         "a mask": between(lambda s: s.masked_fill(~KEEP, -1e4)),
         "a choice": between(lambda s: torch.where(KEEP, s, -1e9)),
         "a bias": between(lambda s: s - torch.linspace(0, 1, 64)),
-        "hidden twice": between(lambda s: s.masked_fill(KEEP, -1e9), lambda w: w.masked_fill(KEEP, 0.0)),
         "a scale of the weights": between(behind=lambda w: w * 2),
     }.items(),
     ids=lambda item: item[0],
@@ -212,6 +211,19 @@ def test_a_fused_kernel_scales_and_masks_scores(attend: tuple[str, Attends]) -> 
 )
 def test_a_fused_kernel_cannot_do_anything_else_to_scores(attend: tuple[str, Attends]) -> None:
     assert count(attend[1]) == 0
+
+
+def test_another_mask_behind_the_softmax_hides_more() -> None:
+    class Twice(SplitHeads):
+        def forward(self, h: Tensor, first: Tensor, second: Tensor) -> Tensor:  # type: ignore[override]
+            q, k, v = self.enter(h).view(*h.shape[:2], 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
+            weights = (q @ k.transpose(-2, -1) / self.size**0.5).masked_fill(first, -1e9).softmax(-1)
+            return self.leave((weights.masked_fill(second, 0.0) @ v).transpose(1, 2).reshape(h.shape))
+
+    hidden = torch.rand(128, 128) < 0.2
+    for second, is_said in ((hidden, True), (hidden.clone(), False)):
+        found = said(seen(Twice(4, 16), inputs=(x(2, 128, 64), hidden, second)))
+        assert ("attention-by-hand" in {each.rule for each in found}) is is_said
 
 
 def test_weights_that_a_module_keeps_the_mean_of_are_needed() -> None:

@@ -162,6 +162,7 @@ _CACHES = {"lru_cache", "cache", "cached_property"}
 _DRAWING = {"random", "rng", "time", "now", "randint", "randrange", "choice", "choices", "shuffle", "permutation"}
 # Expressions that give what they read another name.
 _NAMED = (ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp)
+_TRAINING = {"training", "train", "is_training"}
 _GROWING = {"append", "extend", "insert", "pop", "clear", "update"}
 # Parts of the names of methods that an object is prepared with before its first call.
 _PREPARING = ("init", "reset_parameters", "build", "load", "register")
@@ -369,7 +370,8 @@ class Source:
         return frozenset(found)
 
     def _changed(self, owner: ast.ClassDef) -> frozenset[str | None]:
-        """The attributes that methods of a class assign or change; those that prepare an object do not count."""
+        """The attributes that methods of a class assign or change, but for those that prepare an object, and branches
+        for training alone."""
         if owner not in self._changed_in:
             methods = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.args.args]
             self._changed_in[owner] = frozenset(
@@ -378,8 +380,18 @@ class Source:
                 if not any(word in method.name for word in _PREPARING)
                 for node in ast.walk(method)
                 for target in _changed_by(node)
+                if not self._is_for_training(node)
             ) - {None}
         return self._changed_in[owner]
+
+    def _is_for_training(self, node: ast.AST) -> bool:
+        """Whether it is in a branch `if self.training:`."""
+        for around in self.around(node):
+            test = around.test if isinstance(around, ast.If) and node in around.body else None
+            if isinstance(test, ast.Attribute | ast.Name) and self.text(test).rpartition(".")[2] in _TRAINING:
+                return True
+            node = around
+        return False
 
     def expressions(self, line: int) -> list[ast.expr]:
         """What the line computes, in the order in which it does."""

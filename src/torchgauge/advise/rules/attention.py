@@ -31,6 +31,7 @@ _CASTS = {"to", "type_as", "float", "half", "type", "contiguous"}
 _COPIES = {"aten::clone", "aten::_to_copy", "aten::copy"}
 _REPEATS = {f"aten::{name}" for name in ("clone", "repeat", "repeat_interleave", "expand_copy")}
 _HEADS_RANK = 4  # batch, heads, tokens, features
+_FILLS = {"aten::masked_fill", "aten::masked_fill_"}
 _DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout", "aten::dropout"}
 _MASKS = {"aten::masked_fill", "aten::where", "aten::add"}
 # Libraries that have both forms, the attribute of a module that says so, and whether it must be true: in transformers a
@@ -433,8 +434,9 @@ def _is_fusable(evidence: Evidence, op: OpRecord, ops: Sequence[OpRecord], at: i
     softmax_at = next(n for n, each in enumerate(ops) if each.op == "aten::_softmax")
     if at > softmax_at:
         # The output can be scaled in place of the weights. What is hidden before the softmax is 0 behind it.
-        masks = {each.producers[1] for each in ops[:softmax_at] if each.op.rstrip("_") == "aten::masked_fill"}
-        is_hidden = name == "aten::masked_fill" and op.producers[1] in masks and values.get("value") == 0
+        masks = [evidence.dataflow.base(each, 1) for each in ops[:softmax_at] if each.op in _FILLS]
+        is_hidden = op.op in _FILLS and evidence.dataflow.base(op, 1) in masks and values.get("value") == 0
+        is_hidden = is_hidden and None not in masks
         is_number = all(given[n].numel == 1 for n in others)
         return is_hidden or (is_scaled and is_number) or name in (*_DROPOUTS, "aten::nan_to_num")
     if name == "aten::masked_fill":
