@@ -261,3 +261,36 @@ def test_a_loop_is_compiled_only_in_one_graph_and_a_scan_is_linear(
 
     assert [each.recommendation.partition(": ")[0] for each in found] == ([] if words is None else [words])
     assert all((each.code is not None) == is_compiled for each in found)
+
+
+# --- modules that forward uses without calling them
+
+
+class Follower(nn.Linear):
+    def follow(self, leader: nn.Linear) -> None:
+        self.weight.data = leader.weight.data
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_optional = False
+        self.leader, self.shadow = nn.Linear(64, 64), Follower(64, 64)
+
+
+class Followed(Pair):
+    def forward(self, a: Tensor) -> Tensor:
+        self.shadow.follow(self.leader)
+        return self.leader(a)
+
+
+class FollowedOnDemand(Pair):
+    def forward(self, a: Tensor) -> Tensor:
+        if self.is_optional:
+            self.shadow.follow(self.leader)
+        return self.leader(a)
+
+
+def test_a_module_whose_method_every_call_uses_is_not_left_out() -> None:
+    assert "unused-parameters" not in rules(Followed(), x(2, 64))
+    assert "unused-parameters" in rules(FollowedOnDemand(), x(2, 64))

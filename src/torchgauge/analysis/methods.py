@@ -48,6 +48,19 @@ class _Method:
             if is_there and not is_handed_out and not _is_setting(path[len(wanted) :]):
                 yield node
 
+    def uses(self, names: list[str]) -> bool:
+        """Whether every call of the method reads an attribute of what is at these names, or calls a method of it."""
+        for node in self.readings(names):
+            around: ast.AST = node
+            is_always = True
+            while is_always and around is not self.tree:
+                around = self.parents[around]
+                is_always = not isinstance(around, ast.If | ast.IfExp | ast.BoolOp | ast.Try)
+            root, *path = _names(node)
+            if is_always and len(path) > (len(names) if root == "self" else 1) and path[-1] != "forward":
+                return True
+        return False
+
     def depends_on_arguments(self, node: ast.AST) -> bool:
         """Whether it is in a branch, or behind a return, that an argument of the method decides on."""
         arguments = {each.arg for each in ast.walk(self.tree.args) if isinstance(each, ast.arg)} - {"self"}
@@ -69,13 +82,13 @@ class _Method:
 
 def is_read_otherwise(kind: type, place: str) -> bool:
     """Whether the class reads a module or parameter in a method that neither `__init__` nor `forward` runs, or where
-    other arguments lead; `place` is its path from a module of the class."""
+    other arguments lead, or uses it without calling it; `place` is its path from a module of the class."""
     names = [name for name in place.split(".") if not name.isdigit()]
     run, others = _methods(kind)
     if not names:
         return False
     return any(True for method in others for _ in method.readings(names)) or any(
-        method.depends_on_arguments(node) for method in run for node in method.readings(names)
+        method.uses(names) or any(map(method.depends_on_arguments, method.readings(names))) for method in run
     )
 
 
