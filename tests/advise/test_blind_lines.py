@@ -748,6 +748,24 @@ class Averages(nn.Module):
         return self.layer(h) @ torch.softmax(self.mean, -1)
 
 
+class Estimated(nn.Module):
+    """A norm whose estimate its caller updates in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.left = nn.Parameter(torch.eye(64)), nn.Buffer(torch.ones(64))
+
+    def normed(self, update: bool = False) -> Tensor:
+        left = self.left
+        if update:
+            left = F.normalize(self.weight.T @ left, dim=0)
+            self.left.copy_(left)
+        return self.weight / torch.dot(left, self.weight @ left)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h @ self.normed()
+
+
 class Prepared(nn.Module):
     """Nothing changes what `build` made."""
 
@@ -772,6 +790,7 @@ class Prepared(nn.Module):
         (Counts(), False),
         (OfTask(), False),
         (Averages(), True),
+        (Estimated(), True),
         (Prepared(), True),
     ],
     ids=lambda value: type(value).__name__,

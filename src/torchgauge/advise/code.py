@@ -162,7 +162,7 @@ _CACHES = {"lru_cache", "cache", "cached_property"}
 _DRAWING = {"random", "rng", "time", "now", "randint", "randrange", "choice", "choices", "shuffle", "permutation"}
 # Expressions that give what they read another name.
 _NAMED = (ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp)
-_TRAINING = {"training", "train", "is_training"}
+_TRAINING = {"training", "is_training"}
 _GROWING = {"append", "extend", "insert", "pop", "clear", "update"}
 # Parts of the names of methods that an object is prepared with before its first call.
 _PREPARING = ("init", "reset_parameters", "build", "load", "register")
@@ -385,10 +385,13 @@ class Source:
         return self._changed_in[owner]
 
     def _is_for_training(self, node: ast.AST) -> bool:
-        """Whether it is in a branch `if self.training:`."""
+        """Whether it is in a branch `if self.training:`, or in one that an argument switches on: `if update:`."""
+        function = self.enclosing(node, ast.FunctionDef)
+        given = set[str]() if function is None else {each.arg for each in function.args.args}
         for around in self.around(node):
             test = around.test if isinstance(around, ast.If) and node in around.body else None
-            if isinstance(test, ast.Attribute | ast.Name) and self.text(test).rpartition(".")[2] in _TRAINING:
+            is_switch = isinstance(test, ast.Name) and test.id in given
+            if is_switch or (isinstance(test, ast.Attribute) and test.attr in _TRAINING):
                 return True
             node = around
         return False
