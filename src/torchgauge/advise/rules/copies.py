@@ -32,11 +32,13 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
     cancelled = {op.index for there, _, back in cancelling_copies(evidence) for op in (there, back)}
     cancelled |= {op.index for _, _, copies in written_attentions(evidence) for op in copies}
     needless = {op.index: _why_needless(evidence, op) for op in evidence.flow.named(_CLONE)}
+    by_call: dict[tuple[str | None, str], list[int]] = {}
+    for op in filter(_is_in_order, evidence.flow.named(_CLONE)):
+        by_call.setdefault((op.source, op.module), []).append(op.index)
     for op in evidence.flow.named(_CLONE):
         # A line in a loop must need none of its copies: the last one of snapshots alone is not written to any more.
-        is_clone = op.signature.inputs[0] == op.signature.outputs[0] and op.source is not None
-        rounds = evidence.same_calls(op) if is_clone else ()
-        why = needless[op.index] if all(needless.get(index) for index in rounds) else None
+        rounds = by_call[op.source, op.module] if op.source is not None and _is_in_order(op) else ()
+        why = needless[op.index] if all(needless[index] for index in rounds) else None
         # The caller may write to an input of which the model keeps a copy.
         is_kept = op.index in evidence.capture.run.kept_ops and evidence.flow.source(op) is None
         if why is None or op.index in cancelled or is_kept:
@@ -59,12 +61,17 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+def _is_in_order(op: OpRecord) -> bool:
+    """Whether a copy is of a tensor in the same order, which only clone() makes."""
+    return op.signature.inputs[0] == op.signature.outputs[0]
+
+
 def _is_in_code(evidence: Evidence, op: OpRecord, names: Sequence[str]) -> bool:
     """Whether the line of a copy has a call that copies, by these names: products and layers also copy inside, which
     no edit of their line prevents."""
     place = evidence.any_code_at(op)
     if place is None:
-        return op.signature.inputs[0] == op.signature.outputs[0]  # only clone() copies a tensor in order
+        return _is_in_order(op)
     source, line = place
     calls = source.calls(line, *names)
     made = evidence.flow.source(op)
