@@ -486,16 +486,20 @@ def _path_and_parents(path: str) -> Iterator[str]:
 def _side_by_side(loop: Loop) -> list[OpRecord]:
     """The ops of the body that one batched op could do: those that need nothing of an earlier round. Blocks that are
     called one after the other share such products (a projection of the same condition), and nothing else."""
-    starts, ops = _round_starts(loop), loop.near or loop.body
-    round_of = {op.index: bisect_right(starts, op.index) for op in ops}
+    starts, body = _round_starts(loop), {op.index for op in loop.body}
+    latest: dict[int, int] = {}  # the last round whose body an op needs, or is in
     waiting: set[int] = set()
     kinds: set[tuple[str | None, str]] = set()  # the first round has none before it
-    for op in ops:
-        before = [source for source in op.producers if source in round_of]
+    for op in loop.near or loop.body:
+        before = [source for source in op.producers if source is not None and source in latest]
+        is_inside = op.index in body
+        latest[op.index] = max((latest[source] for source in before), default=0)
+        number = bisect_right(starts, op.index) if is_inside else 0
         # What runs before the first round is not of the loop.
-        if any(source in waiting or 0 < round_of[source] < round_of[op.index] for source in before):
+        if any(source in waiting or 0 < latest[source] < number for source in before):
             waiting.add(op.index)
-            kinds.add((op.source, op.op))
+            kinds.update([(op.source, op.op)] if is_inside else [])
+        latest[op.index] = number if is_inside else latest[op.index]
     return [op for op in loop.body if (op.source, op.op) not in kinds]
 
 
