@@ -384,7 +384,8 @@ class Source:
                 if method not in preparing
                 for node in ast.walk(method)
                 for target in _changed_by(node)
-                if not self._is_for_training(node)
+                # Training writes to the data of parameters: a constraint, an average.
+                if not self._is_for_training(node) and ".data" not in self.text(target)
             ) - {None}
         return self._changed_in[owner]
 
