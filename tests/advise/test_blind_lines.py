@@ -756,7 +756,7 @@ class Estimated(nn.Module):
         self.weight, self.left = nn.Parameter(torch.eye(64)), nn.Buffer(torch.ones(64))
 
     def normed(self, update: bool = False) -> Tensor:
-        left = self.left
+        left: Tensor = self.left
         if update:
             left = F.normalize(self.weight.T @ left, dim=0)
             self.left.copy_(left)
@@ -767,7 +767,7 @@ class Estimated(nn.Module):
 
 
 class Prepared(nn.Module):
-    """Nothing changes what `build` made."""
+    """Nothing changes what `build` and the method that it calls made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -776,6 +776,10 @@ class Prepared(nn.Module):
 
     def build(self) -> None:
         self.mix = nn.Parameter(torch.eye(64))
+        self.turn()
+
+    def turn(self) -> None:
+        self.mix.data.mul_(-1)
 
     def forward(self, h: Tensor) -> Tensor:
         return self.layer(h) @ torch.softmax(self.mix, -1)

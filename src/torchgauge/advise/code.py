@@ -374,13 +374,20 @@ class Source:
         for training alone."""
         if owner not in self._changed_in:
             methods = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.args.args]
+            preparing = [each for each in methods if any(word in each.name for word in _PREPARING)]
+            prepared = {each.name for each in preparing}
+            for method in preparing:  # with the methods that they call
+                calls = {called(node) for node in ast.walk(method) if isinstance(node, ast.Call)} - prepared
+                preparing += [each for each in methods if each.name in calls and each.name != "forward"]
+                prepared |= calls
             self._changed_in[owner] = frozenset(
                 _own_attribute(target, method.args.args[0].arg)
                 for method in methods
-                if not any(word in method.name for word in _PREPARING)
+                if method not in preparing
                 for node in ast.walk(method)
                 for target in _changed_by(node)
-                if not self._is_for_training(node)
+                # Training writes to the data of parameters: a constraint, an average.
+                if not self._is_for_training(node) and ".data" not in self.text(target)
             ) - {None}
         return self._changed_in[owner]
 

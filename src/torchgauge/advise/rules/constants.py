@@ -169,14 +169,15 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _has_dropout(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the code of an op, or the loop around it, has dropout, which evaluation does not run: several samples of
-    it, whose results training takes the mean of."""
+    """Whether the code of an op has dropout, or the loop around it runs over some: evaluation does not run it, and
+    training takes the mean of several samples of it."""
     place = None if evidence.is_train else evidence.code_at(op)
     statement = None if place is None else place[0].statement(place[1])
     if place is None or statement is None:
         return False
     loop = place[0].enclosing(statement, ast.For, ast.FunctionDef)
-    return "drop" in place[0].text(loop if isinstance(loop, ast.For) else statement).lower()
+    header = place[0].text(loop.iter) if isinstance(loop, ast.For) else ""
+    return "drop" in (header + place[0].text(statement)).lower()
 
 
 def _is_dropped(evidence: Evidence, module: str) -> bool:
