@@ -57,6 +57,7 @@ FAMILIES = {
     "strided access": ("strided-access", "permuted-convolution", "copies-around-convolution"),
     "memory-bound layers": ("memory-bound-layers",),
     "KV cache": ("kv-cache",),
+    "memory of the C library": ("freed-memory",),
     "experts": ("expert-imbalance", "starved-experts", "dense-experts", "idle-experts"),
     "work repeated": ("repeated-work",),
     "loops": ("loop-over-steps", "loop-over-samples", "parallel-linears", "scan-in-python", "narrow-heads"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -194,7 +195,24 @@ def long() -> Evidence:
     return trained(Blocks(), 4096, 64)
 
 
+def mapped(rows: int, platform: str = "Linux-6.1-x86_64-with-glibc2.36", **settings: object) -> Evidence:
+    """Inference on a processor with another C library, or other settings of it."""
+    capture = seen(Blocks(), rows, 64).capture
+    there = replace(capture.environment, platform=platform, settings=settings)
+    return Evidence(replace(capture, environment=there))
+
+
 CASES = [
+    case("fresh pages", "freed-memory", "", lambda: mapped(4096), lambda: mapped(4)),
+    case(
+        "kept pages",
+        "freed-memory",
+        "",
+        lambda: mapped(4096),
+        lambda: mapped(4096, MALLOC_TRIM_THRESHOLD_="2147483647"),
+    ),
+    case("jemalloc", "freed-memory", "", lambda: mapped(4096), lambda: mapped(4096, LD_PRELOAD="libjemalloc.so.2")),
+    case("another system", "freed-memory", "", lambda: mapped(4096), lambda: mapped(4096, "macOS-15.1-arm64")),
     case("vocabulary", "embedding-dominated", "table.weight", lambda: lookup(20_000, 32), lambda: lookup(100, 128)),
     case("activations", "activation-checkpointing", "blocks", long, lambda: trained(Blocks(recomputes=True), 4096, 64)),
     case("few activations", "activation-checkpointing", "blocks", long, large),

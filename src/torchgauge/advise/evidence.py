@@ -302,6 +302,11 @@ class Evidence:
         return Evidence(static, None, self.machine, self._predicted, self.on, self._idle, self.model, self.kernel_s)
 
     @cached_property
+    def fresh_s(self) -> tuple[Mapping[int, float], Mapping[int, float]]:
+        """By op on a processor, the seconds for fresh memory that every run needs, and that a run may need."""
+        return fresh_memory(self.capture.ops) if self.device == "cpu" else ({}, {})
+
+    @cached_property
     def times(self) -> OpTimes:
         """Of the ops: as a profile measured them, else as predicted for the device, or by its roofline. Ops
         of the first call alone take none."""
@@ -313,7 +318,7 @@ class Evidence:
             return OpTimes(queues.critical, "predicted", queues=queues)
         if self.op_times:
             return OpTimes(self.op_times, "measured", self.time_s)
-        always, perhaps = fresh_memory(self.capture.ops) if self.device == "cpu" else ({}, {})
+        always, perhaps = self.fresh_s
         seconds = self._predicted
         if not seconds:
             ran = self.capture.environment

@@ -164,9 +164,11 @@ def backends() -> dict[str, bool | str]:
 # Packages that shape a result; a version is read only where the package is loaded, so this costs nothing.
 _PACKAGES = ("numpy", "timm", "torchvision", "transformers")
 # Settings of OpenMP and MKL.
-_THREAD_VARIABLES = (
+# Variables of the environment that set threads, and how the C library keeps memory.
+_VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "KMP_BLOCKTIME",
-    "GOMP_CPU_AFFINITY",
+    "GOMP_CPU_AFFINITY", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_",
+    "GLIBC_TUNABLES", "LD_PRELOAD",
 )  # fmt: skip
 
 
@@ -185,7 +187,7 @@ class System:
 def collect_environment(*, import_torch: bool = True, device: str = "cpu") -> Environment:
     """Without importing torch, its version is the installed one, and the threads are the usable cores. `device` is
     where the model runs, or is assumed to run."""
-    settings: dict[str, object] = {name: os.environ[name] for name in _THREAD_VARIABLES if os.environ.get(name)}
+    settings: dict[str, object] = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
     if import_torch:
         import torch
 

@@ -55,7 +55,9 @@ _UNTRIED = {
     "it changes the file, not the model; the expected gain is exact": ("duplicate-tensors", "stored-optimizer-state"),
     "the routing of tokens to experts is learned": ("expert-imbalance", "starved-experts"),
     "it changes the results on purpose, so the two models cannot be compared": ("in-place-before-skip", "large-eps"),
-    "the switch applies to the whole process, so also to the original model": ("attention-fast-path",),
+    "the switch applies to the whole process, so also to the original model": (
+        "attention-fast-path", "freed-memory",
+    ),
     "the layers that read these outputs must shrink too, and only the forward shows which": ("dead-rows",),
     "the library decides how a layer restores its weights": ("dequantized-each-call",),
     "a narrower table needs training": ("embedding-dominated",),
