@@ -101,19 +101,33 @@ class Sampled(Stack):
         return torch.multinomial(h.softmax(-1), 1)
 
 
+class FilledByResult(Stack):
+    def behind(self, h: Tensor, chosen: Tensor) -> Tensor:
+        h = torch.relu(h)
+        h[chosen] = h.max()
+        return h
+
+
+class FilledByNumber(Stack):
+    def behind(self, h: Tensor, chosen: Tensor) -> Tensor:
+        h = torch.relu(h)
+        h[chosen] = 0.5
+        return h
+
+
 class Solved(Stack):
     def behind(self, h: Tensor, chosen: Tensor) -> Tensor:
         return torch.linalg.solve(h.mT @ h, h.mT)
 
 
-@pytest.mark.parametrize("kind", [Stack, Noise, Shown, Table])
+@pytest.mark.parametrize("kind", [Stack, Noise, Shown, Table, Sampled, FilledByNumber])
 def test_a_run_that_a_graph_replays_is_one(kind: type[Stack]) -> None:
     assert "launch-bound" in told(kind)
 
 
 @pytest.mark.parametrize(
     "kind",
-    [Recurrent, Counting, Remembering, Drawn, Sparse, Repeated, Written, Sampled, Solved],
+    [Recurrent, Counting, Remembering, Drawn, Sparse, Repeated, Written, FilledByResult, Solved],
     ids=lambda k: k.__name__,
 )
 def test_a_run_that_waits_or_depends_on_earlier_calls_is_not_captured(kind: type[Stack]) -> None:

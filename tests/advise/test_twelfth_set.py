@@ -294,3 +294,25 @@ class FollowedOnDemand(Pair):
 def test_a_module_whose_method_every_call_uses_is_not_left_out() -> None:
     assert "unused-parameters" not in rules(Followed(), x(2, 64))
     assert "unused-parameters" in rules(FollowedOnDemand(), x(2, 64))
+
+
+# --- states of lower layers
+
+
+def of_each_step(self: Any, a: Tensor, *, reads_states: bool) -> Tensor:
+    state, found = None, []
+    for step in a:
+        output, state = self.layers(step[None], state)
+        found.append(self.head(torch.cat(tuple(state[0]), -1)) if reads_states else self.head(output[0]))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize(("reads_states", "is_one_call"), [(True, False), (False, True)])
+def test_layers_whose_states_each_step_reads_are_not_called_once(reads_states: bool, is_one_call: bool) -> None:
+    layers, head = nn.LSTM(16, 32, num_layers=3), nn.Linear(96 if reads_states else 32, 4)
+    model = Does(lambda self, a: of_each_step(self, a, reads_states=reads_states), layers=layers, head=head)
+    words = [
+        each.recommendation for each in said(seen(model, inputs=(x(24, 2, 16),))) if each.rule == "loop-over-steps"
+    ]
+
+    assert any("recurrent layer once" in text for text in words) == is_one_call

@@ -9,10 +9,11 @@ from torchgauge.advise.code import Source
 from torchgauge.advise.evidence import Evidence
 from torchgauge.facts import OpRecord
 
-# CUDA kernels whose code on the host waits for a value: the size of the result, a check of the arguments, a bound.
+# CUDA kernels whose code on the host waits for a value: the size of the result, a check of the arguments, a bound. Each
+# of them could not be captured on an H200 with torch 2.11, which 30 other ops could, `multinomial` among them.
 _WAITING_INSIDE = {
-    "aten::multinomial", "aten::_linalg_check_errors", "aten::_linalg_eigh", "aten::_linalg_svd", "aten::linalg_eig",
-    "aten::linalg_lstsq", "aten::linalg_pinv", "aten::linalg_matrix_exp", "aten::_ctc_loss", "torchvision::nms",
+    "aten::_linalg_check_errors", "aten::_linalg_eigh", "aten::_linalg_svd", "aten::linalg_eig", "aten::linalg_lstsq",
+    "aten::linalg_pinv", "aten::linalg_matrix_exp", "aten::_ctc_loss", "torchvision::nms", "aten::bincount",
 }  # fmt: skip
 _WRITES_AT = {"aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 _GROWS = {"append", "extend", "insert", "appendleft", "add", "update", "pop", "popleft"}
@@ -37,9 +38,12 @@ def _waits_inside(evidence: Evidence, op: OpRecord) -> bool:
         return op.signature.overload == "Tensor" and given.get("output_size") is None
     if op.op == "aten::histc":
         return bool(given.get("min") == given.get("max"))
-    # A single number is filled in by the mask itself.
-    is_write = op.op in _WRITES_AT and inputs[-1].numel > 1
-    return is_write and any(evidence.dataflow.is_mask(op, at) for at in range(1, len(inputs) - 1))
+    if op.op not in _WRITES_AT:
+        return False
+    # A single number of Python is filled in by the mask itself; one on the device is brought to the host for that.
+    value = evidence.flow.source(op, len(inputs) - 1)
+    is_number = inputs[-1].numel == 1 and (value is None or value.op == "aten::lift_fresh")
+    return not is_number and any(evidence.dataflow.is_mask(op, at) for at in range(1, len(inputs) - 1))
 
 
 def _functions(evidence: Evidence) -> Iterator[tuple[Source, ast.AST]]:

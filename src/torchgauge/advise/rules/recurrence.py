@@ -127,7 +127,10 @@ def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
         )
         if not through or any(op.module != path for op in through) or reads_state or _asks_python(loop):
             continue
-        if not _hands_out_cell(evidence, loop, through):
+        # Of several layers one call returns the output of the last one for each step, and the states of the last step.
+        states = [op for op in own if op.op in _COPIES and f"{prefix}weight_hh_l1" in evidence.params]
+        is_read = any(user.module != path for op in states for user in evidence.flow.users(op))
+        if not is_read and not _hands_out_cell(evidence, loop, through):
             yield Loop(loop.products, own)
 
 
