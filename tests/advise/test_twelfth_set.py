@@ -316,3 +316,33 @@ def test_layers_whose_states_each_step_reads_are_not_called_once(reads_states: b
     ]
 
     assert any("recurrent layer once" in text for text in words) == is_one_call
+
+
+# --- gains that page faults may hide, and lines of several files
+
+
+def test_a_fold_that_page_faults_may_hide_says_so() -> None:
+    def folding(channels: int, side: int) -> str:
+        layers = [nn.Sequential(nn.Conv2d(channels, channels, 3), nn.BatchNorm2d(channels)) for _ in range(6)]
+        found = said(seen(nn.Sequential(*layers), 1, channels, side, side))
+        return next(each.risk for each in found if each.rule == "conv-bn-fusion")
+
+    assert "freed-memory" in folding(16, 256)
+    assert "freed-memory" not in folding(16, 16)
+
+
+def table_and_mask(self: Any, a: Tensor) -> Tensor:
+    places = torch.arange(8)
+    hidden = torch.full((512, 512), -1.0).tril().flip((0, 1))
+    return self.layer(a) + hidden + places.sum()
+
+
+def test_the_line_that_takes_longest_is_named() -> None:
+    (advice,) = [
+        each
+        for each in said(seen(Does(table_and_mask, layer=nn.Linear(16, 512)), inputs=(x(512, 16),)))
+        if each.rule == "recomputed-constant"
+    ]
+    first = table_and_mask.__code__.co_firstlineno
+
+    assert advice.where.source == f"test_twelfth_set.py:{first + 2}"

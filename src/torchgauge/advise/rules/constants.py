@@ -49,13 +49,12 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
         # A start value, not a table, where data is written into it.
         writers = [user for found in users.values() for user in found if user.op.endswith("_")]
         written = {user.producers[0] for user in writers if user.index not in evidence.dataflow.constants}
-        tables = [op.index for op in ops if op.op not in _PLAIN and op.index not in written]
+        tables = [op for op in ops if op.op not in _PLAIN and op.index not in written]
         if not tables:
             continue
-        line = next(filter(None, map(evidence.line_of, tables)), None)
         yield Advice(
             rule="recomputed-constant",
-            where=Where(module, tuple(op.index for op in ops), source=line),
+            where=Where(module, tuple(op.index for op in ops), source=_longest(evidence, tables)),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
             recommendation="compute this once, in __init__, and keep it as a buffer: it depends only on shapes",
             change=None,
@@ -63,6 +62,12 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             risk="a buffer has a fixed size: make it for the largest shape and slice it",
             confidence="high",
         )
+
+
+def _longest(evidence: Evidence, ops: Sequence[OpRecord]) -> str | None:
+    """The line of the op that takes longest of those whose line is known."""
+    known = [op for op in ops if evidence.line_of(op.index) is not None] or ops
+    return evidence.line_of(max(known, key=lambda op: evidence.times.seconds.get(op.index, 0.0)).index)
 
 
 def _views_between(evidence: Evidence, ops: Sequence[OpRecord]) -> list[OpRecord]:
@@ -98,7 +103,12 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
             continue
         yield Advice(
             rule="recomputed-weight",
-            where=Where(module, tuple(op.index for op in ops), weights[0] if len(weights) == 1 else None),
+            where=Where(
+                module,
+                tuple(op.index for op in ops),
+                weights[0] if len(weights) == 1 else None,
+                _longest(evidence, ops),
+            ),
             evidence={"ops": len(ops), "weights": weights, "bytes_moved": sum(map(moved, ops))},
             recommendation="compute this once before inference: it depends only on parameters and buffers",
             change=_settled(evidence, module),
@@ -150,13 +160,12 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
     for module, ops in _repeated_calls(evidence):
         groups[module, False] = ops
     for (module, is_copy), ops in groups.items():
-        longest = max(ops, key=lambda op: evidence.times.seconds.get(op.index, 0.0))
         words = "compute this once and pass it on: the same ops ran on the same tensors before"
         if is_copy:
             words = "call .contiguous() once on the tensor that these ops read: it is strided, so each op copies it"
         yield Advice(
             rule="repeated-work",
-            where=Where(module, tuple(op.index for op in ops), source=evidence.line_of(longest.index)),
+            where=Where(module, tuple(op.index for op in ops), source=_longest(evidence, ops)),
             evidence={"ops": len(ops), "repeated": sorted({op.op for op in ops})},
             recommendation=words,
             change=None,

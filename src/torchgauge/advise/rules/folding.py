@@ -47,6 +47,9 @@ INTO_LAYER_BEHIND = f"""\
 """
 _HOW = "the batch norm's pass over its input and output"
 _RISK = "for inference only; rounding differs in the last digits"
+# In 5 of 15 models whose page faults may take longer than their norms, folding saved nothing or lost time; with freed
+# memory kept, three of these got 1 to 4 % faster (docs/advice-gains.md).
+_RISK_OF_PAGES = "for inference only; page faults may hide it (see freed-memory)"
 # Samples × channels × depth × height up to which torch does not call oneDNN for one volume (`use_mkldnn` in
 # aten/src/ATen/native/Convolution.cpp).
 _MOST_WITHOUT_ONEDNN = 20_480
@@ -122,6 +125,8 @@ def _advice(
     if evidence.is_train or not pairs:
         return
     are_plain = [is_plain(pair) for pair in pairs]
+    norms_s = sum(evidence.times.seconds.get(op.index, 0.0) for pair in pairs for op in pair.norms or (pair.norm,))
+    is_hidden = sum(evidence.times.fresh_s.values()) > norms_s
     for pair, has_code in zip(pairs, are_plain, strict=True):
         # On CUDA a convolution adds its bias in a separate kernel; one without a bias gets one from the norm. The call
         # of the norm goes away all the same.
@@ -148,8 +153,8 @@ def _advice(
                 _HOW + (", less the bias's" if adds_bias else ""),
                 fewer_calls=1.0 if adds_bias else None,
             ),
-            risk=_RISK,
-            confidence="high",
+            risk=_RISK_OF_PAGES if is_hidden else _RISK,
+            confidence="medium" if is_hidden else "high",
         )
 
 
