@@ -346,3 +346,17 @@ def test_the_line_that_takes_longest_is_named() -> None:
     first = table_and_mask.__code__.co_firstlineno
 
     assert advice.where.source == f"test_twelfth_set.py:{first + 2}"
+
+
+@pytest.mark.filterwarnings("ignore:input's size at dim=1 does not match num_features")
+def test_an_instance_norm_of_two_widths_is_not_replaced_by_a_group_norm_of_one() -> None:
+    def both(self: Any, a: Tensor) -> Tensor:
+        return self.norm(self.second(self.norm(self.first(a))))
+
+    def code(width: int) -> str | None:
+        layers = {"first": nn.Conv2d(3, 32, 3), "second": nn.Conv2d(32, width, 3), "norm": nn.InstanceNorm2d(32)}
+        found = said(seen(Does(both, **layers), inputs=(x(4, 3, 48, 48),)))
+        return next(each.code for each in found if each.rule == "instance-norm")
+
+    assert code(32) is not None
+    assert code(16) is None

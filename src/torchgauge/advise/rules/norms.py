@@ -119,7 +119,9 @@ def instance_norm(evidence: Evidence) -> Iterator[Advice]:
             continue
         # Torch only warns of another number of channels, as of a sequence, whose length changes.
         features = None if evidence.model is None else evidence.model.norm_features(op.module)
-        is_replaced = layer is not None and features in (None, channels)
+        calls = [each for each in evidence.flow.of_category("normalization") if each.module == op.module]
+        is_one_size = len({each.signature.inputs[0].shape[1] for each in calls}) == 1
+        is_replaced = layer is not None and features in (None, channels) and is_one_size
         # Torch repeats the parameters for each sample first.
         ops = [*(source for source in evidence.flow.sources(op) if source.weights and source.op == "aten::repeat"), op]
         yield Advice(
