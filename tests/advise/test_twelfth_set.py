@@ -113,6 +113,13 @@ def hidden_units_in_place(self: Any, a: Tensor) -> Tensor:
     return torch.empty_like(chances).bernoulli_(chances)
 
 
+def neighbours_at_random(self: Any, a: Tensor) -> Tensor:
+    is_near = (a.square().sum(-1) < 20).float()
+    chosen, places = torch.topk(is_near + torch.rand_like(is_near), 4, dim=-1)
+    gathered = a.gather(1, places[..., None].expand(-1, -1, a.shape[-1]))
+    return self.layer(gathered * (chosen > 1)[..., None].float())
+
+
 def channels_at_random(self: Any, a: Tensor) -> Tensor:
     return self.layer(a * torch.bernoulli(torch.full((a.shape[0], 1, 1), 0.9)))
 
@@ -124,6 +131,7 @@ def channels_at_random(self: Any, a: Tensor) -> Tensor:
         (always_kept, True),
         (hidden_units, False),
         (hidden_units_in_place, False),
+        (neighbours_at_random, False),
         (channels_at_random, True),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,7 @@ def test_a_model_on_the_device_is_measured_there() -> None:
 
 
 def test_out_of_memory_keeps_the_static_figures_and_frees_the_device() -> None:
+    gc.collect()  # models of other tests
     before = torch.cuda.memory_allocated()
     found: Any = tg.analyze(Hungry(), input_size=(3, 4), device="cuda", inference=True, **QUICK)
     assert "ran out of memory" in found.measurements["failure"]

@@ -321,8 +321,12 @@ class Source:
         function = self.enclosing(statement, ast.FunctionDef)
         if statement is None or function is None:
             return False
-        headers = [getattr(statement, part) for part in ("test", "iter") if hasattr(statement, part)]
-        roots = headers or [statement]
+        # Of a loop or branch the line is its first one.
+        roots: list[ast.AST] = [statement]
+        if isinstance(statement, ast.If | ast.While):
+            roots = [statement.test]
+        elif isinstance(statement, ast.For):
+            roots = [statement.iter]
         names = {each.id for root in roots for each in ast.walk(root) if isinstance(each, ast.Name)}
         assigned = [
             each.value

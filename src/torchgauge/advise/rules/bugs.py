@@ -168,7 +168,7 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         if evidence.flow.results and op.index not in evidence.dataflow.reaching:
             continue
         is_dropout = (
-            (op.op in _DROPOUTS and not _is_sample(evidence, op))
+            op.op in _DROPOUTS
             or (op.category == "attention" and bool(attributes.get("dropout_p")))
             or (op.category == "recurrent" and bool(attributes.get("dropout")) and bool(attributes.get("train")))
         )
@@ -192,13 +192,6 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _is_sample(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the probabilities are computed from the data: states of a Boltzmann machine, an action."""
-    probability = None if "bernoulli" not in op.op else 1 if op.op.endswith("_") else 0
-    is_given = probability is not None and probability < len(op.producers)
-    return is_given and not evidence.dataflow.is_constant_input(op, probability or 0)
-
-
 def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
     """Uniform numbers against a threshold that is the same in every call, or draws with such a chance, and the result
     multiplied with data. Against a threshold from the data it is a sample (a routing, a rounding, a hidden unit)."""
@@ -212,6 +205,8 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
     for _ in range(4):
         near = [user for each in near if not each.cost.macs for user in evidence.flow.users(each)]
         found += near
+        if any(each.category == "sort" for each in near):
+            return False  # a random order, or a choice of so many
         cuts = [each for each in near if each.op in _THRESHOLDS]
         cut_names |= {each.op for each in cuts}
         from_noise |= {each.index for each in near if each not in cuts}
