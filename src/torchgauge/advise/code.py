@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
-from functools import cached_property
+from functools import cached_property, lru_cache
 from textwrap import indent
 from typing import TypeVar
 
@@ -188,6 +188,16 @@ def _own_attribute(node: ast.expr, own: str) -> str | None:
             return node.attr
         node = node.value
     return None
+
+
+@lru_cache(maxsize=32)
+def parsed(file: str, text: str) -> Source | None:
+    """The file, which many models of a process may share; None for code that was compiled from a part of it, as of a
+    page of docs."""
+    try:
+        return Source(file, text)
+    except (SyntaxError, ValueError):
+        return None
 
 
 class Source:

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any, Protocol, TypeVar
 
 from torchgauge.advise.activations import Written, written_activations
-from torchgauge.advise.code import Source, SourceEdit
+from torchgauge.advise.code import Source, SourceEdit, parsed
 from torchgauge.advise.dataflow import Dataflow
 from torchgauge.advise.flow import Chain, Flow, pointwise_chains
 from torchgauge.advise.masks import Triangle
@@ -406,10 +406,7 @@ class Evidence:
             return None
         if file not in self._sources:
             text = self.model.source_text(file)
-            try:
-                self._sources[file] = None if text is None else Source(file, text)
-            except (SyntaxError, ValueError):  # code that was compiled from a part of the file, as of a page of docs
-                self._sources[file] = None
+            self._sources[file] = None if text is None else parsed(file, text)
         known = self._sources[file]
         return None if known is None else (known, int(line))
 
