@@ -24,6 +24,7 @@ from tests.advise.planted import Planted, places, seen
 from tests.advise.test_families import ZOO
 from torchgauge.advise import Advice, Evidence, Gain, Patch, SourceEdit, Where, advise
 from torchgauge.advise.code import FileEdit, Source, Span, merged_changes
+from torchgauge.advise.code import parsed as parsed_file
 from torchgauge.advise.registry import merged
 
 
@@ -326,6 +327,7 @@ def test_a_file_is_parsed_as_often_for_many_layers_as_for_few(tmp_path: Path, mo
     counts = []
     for depth in (4, 24):
         parsed.clear()
+        parsed_file.cache_clear()  # the files of earlier analyses
         found = torchgauge.analyze(nn.Sequential(*(layer() for _ in range(depth))).eval(), input_size=(4, 32))
         assert "dropout-in-evaluation" in {row["rule"] for row in found.advice}
         counts.append(sum(parsed))
