@@ -19,7 +19,8 @@ distributed = pytest.importorskip("distributed")
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[Any]:
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as running:
+    # Any free port: without an address two clusters at once, one for each pytest worker, want the same one.
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as running:
         yield running
 
 
