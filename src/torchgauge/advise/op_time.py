@@ -26,7 +26,7 @@ UNSURE, UNSURE_ON_GPU = 1.65, 2.05
 SAVED_PER_REMOVED = 1.25
 # The first write to a page that the allocator got from Linux: 2 µs per 4 KiB in a virtual machine without huge pages
 # (40 to 128 MiB, torch 2.13); a tenth of that with huge pages, nothing where the process has kept the memory.
-_FRESH_S_PER_BYTE = 0.5e-9
+FRESH_S_PER_BYTE = 0.5e-9
 # glibc takes blocks from this size on from Linux at each call and gives them back (DEFAULT_MMAP_THRESHOLD_MAX of
 # malloc.c); smaller ones stay with the process until twice the size of the largest one freed, or of the second figure
 # (DEFAULT_MMAP_THRESHOLD_MIN), is unused at the end of its heap.
@@ -202,7 +202,7 @@ def fresh_memory(ops: Iterable[OpRecord]) -> tuple[dict[int, float], dict[int, f
     back. What a convolution takes for itself is free again behind it."""
     made = [(op, (op.signature.activation_bytes, *workspace(op))) for op in ops]
     large = {op.index: sum(each for each in blocks if each >= _NEVER_KEPT) for op, blocks in made}
-    always = {index: nbytes * _FRESH_S_PER_BYTE for index, nbytes in large.items() if nbytes}
+    always = {index: nbytes * FRESH_S_PER_BYTE for index, nbytes in large.items() if nbytes}
     largest = max((blocks[0] for _, blocks in made if blocks[0] < _NEVER_KEPT), default=0)
     most_unused, heap, top = 2 * max(largest, _LEAST_KEPT), 0, 0
     given = max(made[0][0].live_bytes - made[0][1][0], 0) if made else 0  # the inputs, which live between runs
@@ -215,7 +215,7 @@ def fresh_memory(ops: Iterable[OpRecord]) -> tuple[dict[int, float], dict[int, f
             # Pages of a workspace may serve the results behind it, or not: both may need new ones.
             grown = max(live - heap, 0) + max(most - max(top, live), 0)
             if blocks[0] < _NEVER_KEPT and grown:
-                perhaps[op.index] = grown * _FRESH_S_PER_BYTE
+                perhaps[op.index] = grown * FRESH_S_PER_BYTE
             heap, top = max(heap, live), max(top, most)
             if top - live > most_unused:
                 heap = top = live

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.op_time import FRESH_S_PER_BYTE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 
@@ -14,7 +15,6 @@ _PAGE = 4096
 # Of the predicted time of page faults, what was saved: 0.25 to 1.4 for 21 of 26 models (docs/advice-gains.md). Whether
 # a heap can shrink depends on what the process has allocated before.
 _LEAST, _MOST = 0.25, 1.4
-_SECONDS_PER_PAGE = 2e-6
 # No model saved more (51 %).
 _MOST_SAVED = 0.6
 
@@ -34,7 +34,7 @@ def freed_memory(evidence: Evidence) -> Iterator[Advice]:
     yield Advice(
         rule="freed-memory",
         where=Where(""),
-        evidence={"page_faults": round((always + perhaps) / _SECONDS_PER_PAGE), "page_bytes": _PAGE},
+        evidence={"page_faults": round((always + perhaps) / (_PAGE * FRESH_S_PER_BYTE)), "page_bytes": _PAGE},
         recommendation="keep freed memory: start Python with MALLOC_TRIM_THRESHOLD_=2147483647 MALLOC_MMAP_MAX_=0",
         change=None,
         expected_gain=Gain(

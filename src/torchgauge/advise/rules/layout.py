@@ -240,7 +240,7 @@ def _access(op: OpRecord) -> Access | None:
         read = op.signature.inputs[0]
         if read.stride is None or read.distinct_numel < read.numel:
             return None
-        words = "make this tensor in the order that is read: the kernel copies others at every call"
+        words = "store this tensor in the order in which it is read: the kernel copies any other at each call"
         return Access(read, words, 2 * read.nbytes / (moved(op) + 2 * read.nbytes))
     if all(spec.stride is None for spec in op.signature.inputs):
         return None

@@ -122,7 +122,7 @@ def zero_parameters(evidence: Evidence) -> Iterator[Advice]:
                 evidence.model.made_at(name) if evidence.model is not None else None,
             ),
             evidence={"parameters": sorted(names)[:8], "bytes": nbytes, "ops_without_effect": len(idle)},
-            recommendation=f"load or train this parameter, or remove its branch: it is zero, so that adds {added}",
+            recommendation=f"load or train this parameter, or remove its branch: it is zero and adds {added}",
             change=None,
             expected_gain=Gain("param_bytes", min(nbytes / whole, 1.0), min(nbytes / whole, 1.0), "the idle parts"),
             risk="none for this output; other code may set the parameter",
