@@ -928,14 +928,57 @@ class Penalised(Kept):
     def penalty(self) -> Tensor:
         return torch.stack([each.abs().mean() for each in self.kept]).sum()
 
+
+class Shown(Kept):
+    def maps(self) -> list[Tensor]:
+        return self.kept
+
+
+class Emptied(Kept):
+    def forget(self) -> None:
+        self.kept.clear()
+
+
+class Asked(nn.Module):
+    """A model that reads what a part of it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Kept()
+
+    def styles(self) -> list[Tensor]:
+        return [each.mean(1) for each in self.body.kept]
+
     def forward(self, h: Tensor) -> Tensor:
-        self.kept = []
+        h = self.body(h)
+        return h * 2
+
+
+class Hooked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.maps = nn.ModuleList(nn.Linear(64, 64) for _ in range(12)), dict[int, Tensor]()
+        for number, layer in enumerate(self.layers):
+            layer.register_forward_hook(self.hook(number))
+
+    def hook(self, number: int) -> Any:
+        def keep(module: nn.Module, given: Any, made: Tensor) -> None:
+            self.maps[number] = made
+
+        return keep
+
+    def similarity(self) -> Tensor:
+        return torch.stack([each.mean() for each in self.maps.values()])
+
+    def forward(self, h: Tensor) -> Tensor:
         for layer in self.layers:
             h = torch.relu(layer(h))
-            self.kept.append(h)
         return h
 
 
-@pytest.mark.parametrize(("model", "is_said"), [(Kept(), True), (Penalised(), False)])
-def test_activations_that_a_loss_reads_are_held_for_it(model: nn.Module, is_said: bool) -> None:
+@pytest.mark.parametrize(
+    ("model", "is_said"),
+    [(Kept(), True), (Emptied(), True), (Penalised(), False), (Shown(), False), (Asked(), False), (Hooked(), False)],
+)
+def test_activations_that_other_methods_read_are_held_for_them(model: nn.Module, is_said: bool) -> None:
     assert bool(of_rule(model, "held-activations", x(64, 128, 64))) is is_said

@@ -180,6 +180,16 @@ class ModelInMemory:
             if (module := self._modules.get(path)) is not None
         )
 
+    def is_read_after_call(self, name: str) -> bool:
+        """Whether a class around it reads what a call leaves in an attribute."""
+        from torchgauge.analysis.methods import is_read_after_call
+
+        return any(
+            is_read_after_call(type(module), name.removeprefix(f"{path}." if path else ""))
+            for path in enclosing_paths(name.rpartition(".")[0])
+            if (module := self._modules.get(path)) is not None
+        )
+
     def mode_set_at(self, path: str) -> str | None:
         """The line that keeps a module in training mode after `model.eval()`: in a `train` or `eval` that a class
         around it overrides, else in a forward; the override itself where no line of it says so."""

@@ -17,6 +17,8 @@ from types import FunctionType
 _SETUP = re.compile(
     r"_*(init|reset|load|save|freeze|unfreeze|tie|copy|set_|train$|eval$|extra_repr|configure|\w*param)"
 )
+# Methods of containers that hand out nothing of what is in them.
+_FILL = ("append", "extend", "insert", "update", "setdefault", "clear")
 # The dictionaries of a module's children and parameters.
 _TABLES = ("_modules", "_parameters")
 
@@ -37,14 +39,14 @@ class _Method:
         inner = {id(node.value) for node, names in found if names and isinstance(node, ast.Attribute | ast.Subscript)}
         return [(node, names) for node, names in found if len(names) > 1 and id(node) not in inner]
 
-    def readings(self, names: list[str]) -> Iterator[ast.expr]:
+    def readings(self, names: list[str], *, handed_out: bool = False) -> Iterator[ast.expr]:
         """The expressions that read the attribute at these names from `self`, or at the last name from another
-        variable. A method that only returns it does not count."""
+        variable. A method that only returns it counts with `handed_out` alone."""
         statements = [each for each in self.tree.body if not isinstance(each, ast.Expr)]
         for node, (root, *path) in self.reads:
             wanted = names if root == "self" else names[-1:]
             is_there = len(path) >= len(wanted) and all(map(fnmatchcase, wanted, path))
-            is_handed_out = statements == [self.parents[node]]
+            is_handed_out = statements == [self.parents[node]] and not handed_out
             if is_there and not is_handed_out and not _is_setting(path[len(wanted) :]):
                 yield node
 
@@ -89,6 +91,18 @@ def is_read_otherwise(kind: type, place: str) -> bool:
         return False
     return any(True for method in others for _ in method.readings(names)) or any(
         method.uses(names) or any(map(method.depends_on_arguments, method.readings(names))) for method in run
+    )
+
+
+def is_read_after_call(kind: type, place: str) -> bool:
+    """Whether the class reads what a call leaves in an attribute: in a method that `forward` does not run, or where
+    other arguments lead. `place` is its path from a module of the class."""
+    names = [name for name in place.split(".") if not name.isdigit()]
+    run, others = _methods(kind)
+    return any(
+        _names(node)[-1] not in _FILL and (method in others or method.depends_on_arguments(node))
+        for method in (*run, *others)
+        for node in method.readings(names, handed_out=True)
     )
 
 

@@ -12,7 +12,7 @@ from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.casts import CASTS
 from torchgauge.advise.rules.loops import is_recurrent_layer, outline
-from torchgauge.facts import OpRecord
+from torchgauge.facts import OpRecord, enclosing_paths
 
 _CAT = ("aten::cat",)
 # Products of two tensors that are made in the run read a slice of a longer cache as fast as a tensor without gaps.
@@ -25,6 +25,8 @@ _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like", "aten::zero_"}
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like"}
 # Tensors of one kind that make a loop; and the least share of the peak that is worth an edit.
 _LEAST_HELD, _LEAST_EXCESS = 8, 0.1
+# Methods that put something into a list or dictionary.
+_FILL = ("append", "extend", "insert", "update", "setdefault")
 
 
 @rule("grown-by-cat", family="memory")
@@ -151,21 +153,30 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _is_for_others(evidence: Evidence, dead: list[OpRecord]) -> bool:
-    """Whether an attribute still holds them after the call, and code beside `forward` reads an attribute that `forward`
-    fills: a loss of activations, a method that returns the maps."""
+    """Whether an attribute still holds them after the call, and other code of the model reads an attribute that the
+    class fills: a loss of activations, a method that returns the maps."""
     place = evidence.code_at(dead[0])
-    if place is None or {op.index for op in dead}.isdisjoint(evidence.capture.run.kept_ops):
+    is_kept = not {op.index for op in dead}.isdisjoint(evidence.capture.run.kept_ops)
+    if evidence.model is None or place is None or not is_kept:
         return False
     source, line = place
     owner = source.enclosing(source.statement(line), ast.ClassDef)
-    functions = [node for node in ast.walk(owner or ast.Pass()) if isinstance(node, ast.FunctionDef)]
-    filled, read = set[str](), set[str]()
-    for function in functions:
-        attributes = [node for node in ast.walk(function) if isinstance(node, ast.Attribute)]
-        stored = {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
-        filled |= stored if function.name == "forward" else set()
-        read |= set() if function.name in ("forward", "__init__") else {node.attr for node in attributes} - stored
-    return not filled.isdisjoint(read)
+    functions = [node for node in ast.walk(owner or ast.Pass()) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    # A hook that `__init__` defines is a function too.
+    nodes = [node for each in functions if getattr(each, "name", "") != "__init__" for node in ast.walk(each)]
+    stored = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    containers = [
+        node.func.value
+        for node in nodes
+        if isinstance(node, ast.Call) and called(node) in _FILL and isinstance(node.func, ast.Attribute)
+    ]
+    containers += [node.value for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
+    stored |= {node.attr for node in containers if isinstance(node, ast.Attribute)}
+    return any(
+        evidence.model.is_read_after_call(f"{path}.{name}".removeprefix("."))
+        for name in stored
+        for path in enclosing_paths(dead[0].module)
+    )
 
 
 def _peak_without(evidence: Evidence, dead: list[OpRecord]) -> int:
