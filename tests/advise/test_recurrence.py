@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -715,3 +715,33 @@ def plain(self: Any, h: Tensor) -> Tensor:
 @pytest.mark.parametrize(("forward", "is_said"), [(overlapping, False), (weighted, False), (plain, True)])
 def test_only_plain_terms_at_one_place_are_a_sum(forward: Callable[..., Tensor], is_said: bool) -> None:
     assert bool(advised(Does(forward), rule="scan-in-python")) is is_said
+
+
+class Dictated(nn.Module):
+    """With a word of its own in place of a given one in each round of `own`."""
+
+    def __init__(self, own: Sequence[int]) -> None:
+        super().__init__()
+        self.own = own
+        self.words, self.given = nn.Embedding(40, 32), nn.Linear(32, 64)
+        self.cell, self.head = nn.LSTMCell(64, 64), nn.Linear(64, 40)
+
+    def forward(self, image: Tensor, words: Tensor) -> Tensor:
+        state, cell, word, scores = image, torch.zeros_like(image), words[:, 0], []
+        for step in range(1, words.shape[1]):
+            state, cell = self.cell(torch.relu(self.given(self.words(word))), (state, cell))
+            scores.append(self.head(state))
+            word = scores[-1].argmax(-1) if step in self.own else words[:, step]
+        return torch.stack(scores, 1)
+
+
+@pytest.mark.parametrize(("own", "is_said"), [((), True), ((4, 9, 10), False)])
+def test_layers_that_feed_some_rounds_stay_in_the_loop(own: Sequence[int], is_said: bool) -> None:
+    words = torch.randint(0, 40, (4, 16), generator=torch.Generator().manual_seed(0))
+    found = [
+        each.where.module
+        for each in said(seen(Dictated(own), inputs=(x(4, 64), words)))
+        if each.rule == "loop-over-steps"
+    ]
+
+    assert found == (["cell", "given", "head"] if is_said else [])

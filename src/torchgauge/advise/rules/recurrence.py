@@ -281,8 +281,10 @@ def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tu
         kept, is_collected = states | others, all(kind[1].rstrip("_") in _COLLECTS for kind in others)
         fed = states | asked | (set() if is_collected else others)
         kinds = dict.fromkeys(kind for op in loop.body if (kind := kind_of(op)) not in kept)
-        needs = {kind: not kept.isdisjoint(reached(before, kind)) for kind in kinds}
-        feeds = {kind: not fed.isdisjoint({kind, *reached(behind, kind)}) for kind in kinds}
+        # In some rounds alone a result may be fed back, as with teacher forcing now and then.
+        needing, feeding = _linked(loop, kept, fed)
+        needs = {kind: kind in needing or not kept.isdisjoint(reached(before, kind)) for kind in kinds}
+        feeds = {kind: kind in feeding or not fed.isdisjoint({kind, *reached(behind, kind)}) for kind in kinds}
         ahead = [op for op in loop.body if (kind := kind_of(op)) in needs and not needs[kind] and not is_chosen]
         after = [op for op in loop.body if (kind := kind_of(op)) in needs and needs[kind] and not feeds[kind]]
         for ops, words in (
@@ -302,6 +304,20 @@ def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tu
                 is_covered = bool(first) and first[0].source not in lines and part(evidence, first[0]) is not None
                 if len(first) >= loop.rounds - 1 and repeated.isdisjoint(op.index for op in first) and not is_covered:
                     yield Loop(tuple(first), tuple(unit)), words
+
+
+def _linked(loop: Loop, givers: set[Kind], takers: set[Kind]) -> tuple[set[Kind], set[Kind]]:
+    """The kinds of ops that need what ops of the kinds `givers` made, and those that lead to ops of the kinds `takers`,
+    also through ops that not all rounds run."""
+    needing, leading = set[int | None](), set[int | None]()
+    for op in loop.near:
+        if kind_of(op) in givers or not needing.isdisjoint(op.producers):
+            needing.add(op.index)
+    for op in reversed(loop.near):
+        if kind_of(op) in takers or op.index in leading:
+            leading.update((op.index, *op.producers))
+    kinds = [{kind_of(op) for op in loop.body if op.index in found} for found in (needing, leading)]
+    return kinds[0], kinds[1]
 
 
 def _fused(evidence: Evidence, loop: Loop) -> Gain:
