@@ -745,3 +745,25 @@ def test_layers_that_feed_some_rounds_stay_in_the_loop(own: Sequence[int], is_sa
     ]
 
     assert found == (["cell", "given", "head"] if is_said else [])
+
+
+class Trajectory(nn.Module):
+    """A solver that calls its network on one line, twice a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.field = nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, WIDTH))
+
+    def slope(self, given: Tensor, state: Tensor) -> Tensor:
+        return self.field(given + state)
+
+    def forward(self, course: Tensor) -> Tensor:
+        state = zeros()
+        for given in course:
+            half = state + 0.05 * self.slope(given, state)
+            state = state + 0.1 * self.slope(given, half)
+        return state
+
+
+def test_a_network_that_a_step_calls_again_needs_the_state() -> None:
+    assert not advised(Trajectory())

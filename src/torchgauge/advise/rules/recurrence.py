@@ -266,7 +266,8 @@ def _multiplies_twice(through: Sequence[OpRecord]) -> bool:
 def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tuple[Loop, str]]:
     """Layers that a loop over steps calls in each of them, though the state does not go through them: those that make
     its inputs, and those whose results are only collected. By line of the loop, so that each is named."""
-    states = {kind_of(op) for loop in loops for op in carried(loop)}
+    # A solver calls its network several times a step: the ops that change the state run less often than the products.
+    states = {kind_of(op) for loop in loops for op in (*carried(loop), *between(evidence, loop))}
     lines = {op.source for loop in loops for op in loop.products}
     repeated = {op.index for op in evidence.dataflow.repeated} if loops else set()  # `repeated-work` covers them
     on_host = {index for read in evidence.capture.run.host_reads for index in read.made_by or ()}
