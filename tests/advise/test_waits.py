@@ -212,3 +212,25 @@ def scaled_down(self: Any, h: Tensor) -> Tensor:
 def test_the_line_that_reads_a_value_is_not_called_an_if() -> None:
     (words,) = host_waits(scaled_down, x(4, 8), short=nn.Linear(8, 8))
     assert words.startswith("keep this value on the device")
+
+
+def walk(self: Any, scores: Tensor) -> Tensor:
+    best = scores.argmax(-1)  # steps × nodes: where to go from each node
+    path = [best[0, 0].item()]
+    for step in best[1:]:
+        path.append(step[path[-1]].item())
+    return self.layer(scores[:, 0]) + len(path)
+
+
+def walks(self: Any, scores: Tensor) -> tuple[Tensor, list[float]]:
+    chosen = []
+    for step in scores:
+        chosen.append(step.max().item())
+    return self.layer(scores[:, 0]), chosen
+
+
+def test_values_that_the_next_step_takes_are_not_only_stored() -> None:
+    on_the_way, collected = (host_waits(each, x(6, 5, 5), layer=nn.Linear(5, 5)) for each in (walk, walks))
+
+    assert not any("store the tensor" in text for text in on_the_way)
+    assert any("store the tensor" in text for text in collected)

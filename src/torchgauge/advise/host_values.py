@@ -230,8 +230,30 @@ def _is_recorded(source: Source, call: ast.Call) -> bool:
     ):
         return False
     if isinstance(statement, ast.Assign):
-        return all(isinstance(target, ast.Attribute | ast.Subscript) for target in statement.targets)
+        are_kept = all(isinstance(target, ast.Attribute | ast.Subscript) for target in statement.targets)
+        return are_kept and not any(_is_taken_from(source, target, statement) for target in statement.targets)
+    taking = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(taking, ast.Call) and isinstance(taking.func, ast.Attribute):
+        return not _is_taken_from(source, taking.func.value, statement)
     return isinstance(statement, ast.Expr | ast.Return)
+
+
+def _is_taken_from(source: Source, stored: ast.AST, statement: ast.stmt) -> bool:
+    """Whether the function takes values out of the variable or attribute that a statement stores one in, as the path of
+    a search is read at its end."""
+    while isinstance(stored, ast.Subscript):
+        stored = stored.value
+    function = source.enclosing(statement, ast.FunctionDef, ast.AsyncFunctionDef)
+    if function is None or not isinstance(stored, ast.Name | ast.Attribute):
+        return False
+    text = source.text(stored)
+    for each in ast.walk(function):
+        if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Load) and source.text(each) == text:
+            around = source.parents[each]
+            is_taken = isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load) and around.value is each
+            if is_taken or isinstance(around, ast.For | ast.comprehension | ast.BinOp | ast.Compare):
+                return True
+    return False
 
 
 def _callers(
