@@ -982,3 +982,35 @@ class Hooked(nn.Module):
 )
 def test_activations_that_other_methods_read_are_held_for_them(model: nn.Module, is_said: bool) -> None:
     assert bool(of_rule(model, "held-activations", x(64, 128, 64))) is is_said
+
+
+class Averaged(nn.Module):
+    """Keeps the mean of two weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fast, self.slow, self.mean = nn.Linear(256, 256), nn.Linear(256, 256), torch.zeros(())
+
+    def of_both(self) -> Tensor:
+        return 0.99 * self.slow.weight + 0.01 * self.fast.weight
+
+    def forward(self, h: Tensor) -> Tensor:
+        self.mean = self.of_both()
+        return h @ self.mean
+
+
+class Moved(Averaged):
+    """Moves one towards the other in every call."""
+
+    def of_both(self) -> Tensor:
+        return 0.99 * self.slow.weight + 0.01 * self.fast.weight
+
+    def forward(self, h: Tensor) -> Tensor:
+        mean = self.of_both()
+        self.slow.weight.data = mean
+        return self.slow(h)
+
+
+@pytest.mark.parametrize(("model", "is_said"), [(Averaged(), True), (Moved(), False)])
+def test_a_moving_average_of_weights_is_another_one_in_each_call(model: nn.Module, is_said: bool) -> None:
+    assert bool(of_rule(model, "recomputed-weight", x(4, 256))) is is_said

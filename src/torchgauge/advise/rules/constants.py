@@ -31,6 +31,8 @@ _ARRAYS = {"cpu", "numpy", "tolist"}
 # Layers of torch that make indices for themselves.
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
 _DIFFERENT = "in training dropout may make the two differ; the result is kept in memory"
+# So far back the ops are followed that lead to new data of a parameter.
+_MOST_ANCESTORS = 200
 # Of a recurrent layer, what the input and the first state are multiplied with.
 _FIRST_WEIGHTS = ("weight_ih_l0", "weight_hh_l0")
 
@@ -94,7 +96,7 @@ def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
         return
     restoring = {op.index for op in evidence.restoring}
     # `broadcast-matmul` and `repeated-operand` cover copies whose number is that of the samples.
-    changing = copies_by_sample(evidence) | _from_first_state(evidence)
+    changing = copies_by_sample(evidence) | _from_first_state(evidence) | _written_back(evidence)
     for module, group in _constant_groups(evidence, from_weights=True):
         ops = [op for op in group if op.index not in changing]
         weights = sorted({weight for op in ops for weight in op.weights})
@@ -130,6 +132,21 @@ def _from_first_state(evidence: Evidence) -> frozenset[int]:
             found.add(op.index)
         elif op.op in _ZEROS or (not is_written and not zeros.isdisjoint(sources)):
             (found if op.category in _PRODUCTS else zeros).add(op.index)
+    return frozenset(found)
+
+
+def _written_back(evidence: Evidence) -> frozenset[int]:
+    """What the model keeps as the data of its parameters, and the ops that lead there: `p.data = 0.9 * p.data + …` has
+    another result in each call."""
+    found = set[int]()
+    for index in evidence.dataflow.constants.intersection(evidence.capture.run.kept_ops):
+        place, op = evidence.any_code_at(evidence.source_of(index)), evidence.flow.op(index)
+        if place is None or op is None:
+            continue
+        scope = place[0].enclosing(place[0].statement(place[1]), ast.ClassDef) or place[0].tree
+        targets = [target for node in ast.walk(scope) if isinstance(node, ast.Assign) for target in node.targets]
+        if any(isinstance(target, ast.Attribute) and target.attr == "data" for target in targets):
+            found.update((index, *(near.index for near in evidence.dataflow.ancestors(op, _MOST_ANCESTORS))))
     return frozenset(found)
 
 
