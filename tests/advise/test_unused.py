@@ -207,3 +207,21 @@ def test_a_weight_of_a_layer_is_at_the_line_that_makes_the_layer() -> None:
     (place,) = [row.where["source"] for row in found if row.rule == "zero-parameters"]
 
     assert place.startswith("test_unused.py:")
+
+
+class Adapted(nn.Module):
+    """Adapters of which a setting chooses one; the spare parameters are for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.active, self.spare = "speech", nn.ParameterList([torch.randn(32, 4) for _ in range(2)])
+        self.down = nn.ParameterDict({name: torch.randn(32, 4) for name in ("speech", "music")})
+        self.up = nn.ModuleDict({name: nn.ModuleList([nn.Linear(4, 32)]) for name in ("speech", "music")})
+
+    def forward(self, a: Tensor) -> Tensor:
+        (up,) = self.up[self.active]  # type: ignore[misc]
+        return a + up(a @ self.down[self.active])
+
+
+def test_adapters_that_a_setting_chooses_are_not_idle() -> None:
+    assert unused(Adapted(), x(8, 32)) == ["spare"]

@@ -12,7 +12,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, ParamRecord, Row
 
 _LEAST_SHARE = 0.005
-_CONTAINERS = {"ModuleList", "ModuleDict"}
+_CONTAINERS = {"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"}
 _SCALING = {"aten::mul", "aten::div"}
 _SUMS = {"aten::add", "aten::sub"}
 _KEEP_ZEROS = _SCALING | {
@@ -37,7 +37,7 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
     for place, params in groups.items():
         nbytes = sum(param.spec.nbytes for param in params)
         share = min(nbytes / max(evidence.totals.param_bytes, 1), 1.0)
-        if share < _LEAST_SHARE or _is_routed(evidence, place) or _is_looked_up_outside(evidence, place):
+        if share < _LEAST_SHARE or _is_routed(evidence, place, used) or _is_looked_up_outside(evidence, place):
             continue
         if evidence.model is not None and evidence.model.is_read_otherwise(place):
             continue  # by `predict`, `generate` or the like, or with other arguments: not idle in every use
@@ -68,14 +68,22 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-def _is_routed(evidence: Evidence, place: str) -> bool:
-    """One of several equal modules among which the data choose: idle in this run, not in all."""
-    parent = evidence.modules.get(place.rpartition(".")[0]) if place in evidence.modules else None
-    if parent is None or parent.type not in _CONTAINERS:
+def _is_routed(evidence: Evidence, place: str, used: set[str]) -> bool:
+    """One of several equal modules or parameters among which the data or a setting choose: idle in this run, not in
+    all."""
+    around = evidence.modules.get(place.rpartition(".")[0])
+    if around is None or around.type not in _CONTAINERS:
         return False
+    if place not in evidence.modules:
+        shape = evidence.params[place].spec.shape
+        return any(
+            param.name in used and param.spec.shape == shape
+            for param in evidence.capture.params
+            if param.module == around.path
+        )
     kind = evidence.modules[place].type
-    siblings = (record for record in evidence.capture.modules if record.parent == parent.path)
-    return any(record.calls and record.type == kind for record in siblings)
+    siblings = [each.path for each in evidence.capture.modules if each.parent == around.path and each.type == kind]
+    return any(name.startswith(tuple(f"{path}." for path in siblings)) for name in used)
 
 
 def _is_looked_up_outside(evidence: Evidence, place: str) -> bool:
