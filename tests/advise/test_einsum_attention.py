@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
+from tests.advise.pasting import check_code
 from tests.advise.planted import said, seen
 from torchgauge.advise import advise
 
@@ -469,3 +470,52 @@ def test_the_shape_of_a_mask_is_named_where_it_is_that_of_keys() -> None:
         words += [each.recommendation for each in said(evidence) if each.rule == "expanded-mask"]
 
     assert ["(batch, 1, 1, keys)" in line for line in words] == [True, False]
+
+
+class Biased(nn.Module):
+    """Four heads with a mask or a bias that may be left out."""
+
+    def __init__(self, heads: int = 4) -> None:
+        super().__init__()
+        self.heads, self.project = heads, nn.Linear(64, 192)
+
+    def forward(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
+        parts = self.project(h).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        q, k, v = (part.transpose(1, 2) for part in parts)
+        scores = q @ k.transpose(-1, -2) * 0.25
+        if mask is not None:
+            scores = scores + mask
+        return scores.softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("shape", "taken", "words"),
+    [((4, 64, 64), "mask[None]", "4-D attn_mask"), ((64,), "mask[None, :]", ": "), ((1, 4, 64, 64), "mask", ": ")],
+)
+def test_a_mask_gets_dimensions_that_fused_kernels_take(shape: tuple[int, ...], taken: str, words: str) -> None:
+    model, inputs = Biased().eval(), (x(4, 64, 64), x(*shape))
+    (advice,) = [each for each in said(seen(model, inputs=inputs)) if each.rule == "attention-by-hand"]
+
+    assert words in advice.recommendation
+    assert advice.code is not None
+    assert f"attn_mask={taken}," in advice.code or f"attn_mask=None if mask is None else {taken}," in advice.code
+    check_code(advice, model, inputs)
+    check_code(advice, model, inputs[:1])
+
+
+def scaled_with_bias(self: Any, h: Tensor) -> Tensor:
+    return ((h @ h.transpose(-1, -2) + self.bias) * 0.25).softmax(-1) @ h
+
+
+def scaled_by_head(self: Any, h: Tensor) -> Tensor:
+    return (h @ h.transpose(-1, -2) * self.bias[0, :, :1, :1]).softmax(-1) @ h
+
+
+@pytest.mark.parametrize(
+    ("forward", "risk"), [(scaled_with_bias, "scale what is added"), (scaled_by_head, "multiply q by the factor")]
+)
+def test_what_is_done_with_biases_and_factors_is_said(forward: Callable[..., Tensor], risk: str) -> None:
+    model = Does(forward, bias=nn.Parameter(x(1, 4, 256, 256)))
+    (advice,) = [each for each in said(seen(model, inputs=(x(4, 4, 256, 16),))) if each.rule == "attention-by-hand"]
+
+    assert risk in advice.risk
