@@ -368,3 +368,29 @@ def test_an_instance_norm_of_two_widths_is_not_replaced_by_a_group_norm_of_one()
 
     assert code(32) is not None
     assert code(16) is None
+
+
+# --- samples of one tensor, and random signs
+
+
+def averaged_samples(self: Any, a: Tensor) -> Tensor:
+    h = self.layer(a)
+    return torch.stack([self.head(F.dropout(torch.relu(F.dropout(h, 0.2)), 0.2)) for _ in range(6)]).mean(0)
+
+
+def three_projections(self: Any, a: Tensor) -> Tensor:
+    q, k, v = (layer(F.dropout(a, 0.2)) for layer in (self.layer, self.head, self.other))
+    return q * k + v
+
+
+def random_signs(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a) * torch.where(torch.rand(a.shape[0], 1) < 0.5, -1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_wrong"), [(averaged_samples, False), (three_projections, True), (random_signs, False)]
+)
+def test_samples_of_one_tensor_and_random_signs_are_meant(forward: Callable[..., Tensor], is_wrong: bool) -> None:
+    model = Does(forward, layer=nn.Linear(16, 16), head=nn.Linear(16, 16), other=nn.Linear(16, 16))
+
+    assert ("dropout-in-evaluation" in rules(model, x(4, 16))) == is_wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.code import Patch, SourceEdit, called
@@ -162,6 +163,7 @@ def _given_mode(call: ast.Call) -> list[ast.expr]:
 def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     if evidence.is_train:
         return
+    found_ops = list[OpRecord]()
     for op in evidence.forward:
         attributes = op.signature.attributes
         # A mask that is drawn and not used changes no result.
@@ -172,7 +174,12 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             or (op.category == "attention" and bool(attributes.get("dropout_p")))
             or (op.category == "recurrent" and bool(attributes.get("dropout")) and bool(attributes.get("train")))
         )
-        if not is_dropout and not _is_dropout_by_hand(evidence, op):
+        if is_dropout or _is_dropout_by_hand(evidence, op):
+            found_ops.append(op)
+    samples = _samples(evidence, found_ops)
+    for op in found_ops:
+        # Several samples of one tensor are Monte Carlo dropout, and so is what each of them goes through.
+        if 1 < samples <= len(evidence.same_calls(op)):
             continue
         # An author who writes `training=True` means it: the randomness of a pre-net, Monte Carlo dropout. Left out, it
         # is true by default, and forgotten.
@@ -190,6 +197,23 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             "none, unless the randomness is intended (Monte Carlo dropout)",
             line,
         )
+
+
+def _samples(evidence: Evidence, dropouts: Sequence[OpRecord]) -> int:
+    """How often a line drops elements of the same tensor anew, for the same layers to read: the most of all lines."""
+    first, counts = evidence.dataflow.first_runs, Counter[tuple[object, ...]]()
+    for op in dropouts:
+        made = [op]
+        while made[-1].op not in _DROPOUTS | {"aten::mul"} and (users := list(evidence.flow.users(made[-1]))):
+            made.append(users[0])
+        inside = {each.index for each in made}
+        places = [at for at, source in enumerate(made[-1].producers) if source not in inside]
+        data = evidence.dataflow.reads_whole(made[-1], places[0]) if places else None
+        if data is not None:
+            readers = tuple(user.weights for user in evidence.flow.users(made[-1]))
+            data = first.get(data, data) if isinstance(data, int) else data
+            counts[op.source, op.module, op.op, data, readers] += 1
+    return max(counts.values(), default=0)
 
 
 def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
@@ -214,8 +238,17 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
             others = [at for at, source in enumerate(cut.producers) if source not in from_noise]
             if not all(evidence.dataflow.is_constant_input(cut, at) for at in others):
                 return False
+    if any(each.op == "aten::where" and _has_no_zero(evidence, each) for each in found):
+        return False  # signs, say
     masked = [each for each in found if each.op.rstrip("_") in _MASKING and len(each.producers) > 1]
     return bool(masked) and bool(cut_names or op.op in _DRAWS) and not _is_choice(evidence, found)
+
+
+def _has_no_zero(evidence: Evidence, where: OpRecord) -> bool:
+    """Whether it gives one of two numbers, neither of which is zero."""
+    sources = [evidence.flow.op(source) for source in where.producers[1:] if source is not None]
+    numbers = [each.signature.attributes.get("s") for each in sources if each is not None]
+    return len(numbers) == 2 and all(isinstance(number, int | float) and number for number in numbers)
 
 
 def _is_choice(evidence: Evidence, found: Sequence[OpRecord]) -> bool:
