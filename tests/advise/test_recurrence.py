@@ -767,3 +767,25 @@ class Trajectory(nn.Module):
 
 def test_a_network_that_a_step_calls_again_needs_the_state() -> None:
     assert not advised(Trajectory())
+
+
+class Shortcut(nn.Module):
+    """A cell of torch's, written out, whose steps may also add their input to the state."""
+
+    def __init__(self, to_state: bool) -> None:
+        super().__init__()
+        self.to_state, self.given, self.state = to_state, nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, h: Tensor) -> Tensor:
+        state, found = zeros(), []
+        for step in h:
+            state = torch.tanh(self.given(step) + self.state(state))
+            if self.to_state:
+                state = state + step
+            found.append(state)
+        return torch.stack(found)
+
+
+@pytest.mark.parametrize("to_state", [True, False])
+def test_a_cell_with_a_shortcut_is_not_one_of_torchs(to_state: bool) -> None:
+    assert ("use torch.nn.RNN" in str(words(advised(Shortcut(to_state))))) is not to_state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -160,7 +161,7 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
     # A product of a product is a longer chain than a cell's, and a scale with a weight is a peephole.
     if not set(names) <= _OF_CELLS or any(op.weights for op in scales) or _multiplies_twice(through):
         return None
-    if _adds_to_state(loop, through):
+    if _adds_to_state(loop, through) or _adds_behind_gates(through):
         return None
     elements = {
         name: sum(op.signature.outputs[0].numel for op, own in zip(through, names, strict=True) if own == name)
@@ -215,6 +216,22 @@ def _adds_to_state(loop: Loop, through: Sequence[OpRecord]) -> bool:
         ends = op.op in _PRODUCTS or op.op.rstrip("_") == "aten::mul" or (is_difference and len(sources) > 1)
         length[op.index] = 0 if ends else 1 + max((length[source.index] for source in sources), default=0)
     return max(length.values(), default=0) > 1 + len(through) // loop.rounds
+
+
+def _adds_behind_gates(through: Sequence[OpRecord]) -> bool:
+    """Whether a step adds something else than parameters to what the next one multiplies, as its input for a shortcut.
+    Cells add their inputs in front of an activation."""
+    inside, added, counts = {op.index for op in through}, set[int | None](), Counter[Kind]()
+    for op in through:
+        name = op.op.rstrip("_")
+        if name in ("aten::add", "aten::sub"):
+            others = [source for source in op.producers if source not in inside]
+            if any(source is not None for source in others) or (others and not op.weights):
+                added.add(op.index)
+        elif name in _COPIES and not added.isdisjoint(op.producers):
+            added.add(op.index)
+        counts[kind_of(op)] += op.op in _PRODUCTS and not added.isdisjoint(op.producers)
+    return max(counts.values(), default=0) > 1  # the first step has a state from before the loop
 
 
 def _is_gated(scale: OpRecord, through: Sequence[OpRecord]) -> bool:
