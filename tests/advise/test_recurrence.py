@@ -789,3 +789,24 @@ class Shortcut(nn.Module):
 @pytest.mark.parametrize("to_state", [True, False])
 def test_a_cell_with_a_shortcut_is_not_one_of_torchs(to_state: bool) -> None:
     assert ("use torch.nn.RNN" in str(words(advised(Shortcut(to_state))))) is not to_state
+
+
+class Regularised(nn.Module):
+    def __init__(self, chance: float | None) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(WIDTH, WIDTH)
+        self.rest = nn.Identity() if chance is None else nn.Dropout(chance)
+
+    def forward(self, h: Tensor) -> Tensor:
+        state, found = zeros(), []
+        for step in h:
+            state = self.rest(self.cell(step, state))
+            found.append(state)
+        return torch.stack(found)
+
+
+@pytest.mark.parametrize("chance", [None, 0.2])
+def test_dropout_of_the_state_is_a_risk_of_a_layer(chance: float | None) -> None:
+    (advice,) = advised(Regularised(chance))
+
+    assert ("dropout" in advice.risk) is (chance is not None)

@@ -238,7 +238,7 @@ def _is_recorded(source: Source, call: ast.Call) -> bool:
     return isinstance(statement, ast.Expr | ast.Return)
 
 
-def _is_taken_from(source: Source, stored: ast.AST, statement: ast.stmt) -> bool:
+def _is_taken_from(source: Source, stored: ast.AST, statement: ast.stmt | None) -> bool:
     """Whether the function takes values out of the variable or attribute that a statement stores one in, as the path of
     a search is read at its end."""
     while isinstance(stored, ast.Subscript):

@@ -52,6 +52,7 @@ _POINTWISE = ("elementwise", "activation", "copy")
 _SUMS = {"add", "sub", "rsub", "neg"}
 _LSTM = "aten::mkldnn_rnn_layer"
 _NOT_FED_BACK = "not where a result is fed back, as in generation"
+_NOT_DROPPED = "not with dropout of the state, nor where a result is fed back"
 _OTHER_RESET = "torch's GRU applies its reset gate after the product: train again"
 # Of the time of a loop over an LSTM's cells, the least that one call is said to save.
 _LEAST_BY_LAYER = 0.05
@@ -69,7 +70,7 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
         covered |= {op.index for op in loop.body}
         words = "call this recurrent layer once on the whole sequence: now it is called for every step"
         found = loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop))
-        yield replace(found, risk=_NOT_FED_BACK)
+        yield replace(found, risk=_NOT_DROPPED if _has_dropout(evidence, loop) else _NOT_FED_BACK)
     recurrent = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop)]
     loops = [loop for loop in recurrent if not _asks_python(loop)]
     for loop in loops:
@@ -84,7 +85,8 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             leaving = Loop(loop.products, (*through, *feeds))
             found = loop_advice(evidence, "loop-over-steps", leaving, words, _fused(evidence, leaving))
             resets_first = layer == "GRU" and _scales_before_products(through)
-            yield replace(found, risk=_OTHER_RESET if resets_first else _NOT_FED_BACK)
+            risk = _NOT_DROPPED if _has_dropout(evidence, loop) else _NOT_FED_BACK
+            yield replace(found, risk=_OTHER_RESET if resets_first else risk)
             covered |= {op.index for op in feeds}
     for loop, words in _outside_the_state(evidence, recurrent):
         if covered.isdisjoint(op.index for op in loop.products):
@@ -104,6 +106,26 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
 def _asks_python(loop: Loop) -> bool:
     """Whether the rounds hand values to Python, by which the next one may be chosen."""
     return any(op.op in VALUE_READS for op in loop.body)
+
+
+def _has_dropout(evidence: Evidence, loop: Loop) -> bool:
+    """Whether the steps have dropout, perhaps of the state, which evaluation does not show: as a module, or in the code
+    of the loop."""
+    lines = {evidence.loop_line(loop.products), *(evidence.line_of(op.index) for op in loop.body)} - {None}
+    for line in lines:
+        place = evidence.code_at(line)
+        around = None if place is None else place[0].enclosing(place[0].statement(place[1]), ast.For, ast.While)
+        if place is None or around is None:
+            continue
+        if "drop" in place[0].text(around).lower():
+            return True
+        inside = range(around.lineno, (around.end_lineno or around.lineno) + 1)
+        for record in evidence.capture.modules:
+            calls = [called_from.rpartition(":") for called_from in record.called_from]
+            at = [int(number) for file, _, number in calls if file == place[0].file and number.isdigit()]
+            if "Dropout" in record.type and any(number in inside for number in at):
+                return True
+    return False
 
 
 def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
