@@ -31,6 +31,8 @@ def triangle(evidence: Evidence, op: OpRecord, place: int) -> Triangle | None:
     """Where a mask that is read there is not zero, if that is a triangle; None for others. A table of biases, a window
     or a prefix that is written into a triangle makes another mask of it."""
     made, read = evidence.flow.source(op, place), op.signature.inputs[place]
+    if 1 in read.shape[-2:]:  # one row, column or element, as of an index where a slice was meant
+        return None
     if made is None:
         names = [name for name in op.weights if len(_shape(evidence, name)) > 1]
         known = None if evidence.model is None or len(names) != 1 else evidence.model.triangle(names[0])

@@ -15,8 +15,9 @@ from torchgauge.hardware import Peaks, Roof
 _MODULE_S = 1.5e-6
 # Of the peak of a GPU's data sheet.
 _REACHED_ON_GPU = 0.4
-# A core of a current server without a calibration: 16 float32 multiply-adds a cycle at 2.5 GHz; two channels of memory.
-_CORE_FLOPS_PER_S, _BYTES_PER_S = 80e9, 20e9
+# A core of a current server without a calibration: 16 float32 multiply-adds a cycle at 3.2 GHz, as that of
+# `processor.REFERENCE` has; two channels of memory.
+_CORE_FLOPS_PER_S, _BYTES_PER_S = 103e9, 20e9
 # The time of some ops relative to that of others is predicted to within this factor on a processor, and on a GPU with
 # the processor that launches its kernels. Chosen so that ranges hold about 80 % of the changes measured so far, with a
 # median width below a factor of three (docs/advice-gains.md).

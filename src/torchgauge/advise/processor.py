@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import log, log2, prod, sqrt
+from math import inf, log, log2, prod, sqrt
 
 from torchgauge.facts import FREE, OpRecord, TensorSpec, contiguous_stride
 from torchgauge.hardware import Pace
@@ -34,9 +34,15 @@ _HALF_DEPTH, _HALF_ROWS, _HALF_COLUMNS = 10.0, 8.0, 12.0
 # Of matrices with fewer multiplications than the first figure torch computes each element in a loop; others take so
 # many seconds each. Of the rate of a pass, what the reading of matrices reaches.
 _LEAST_MACS, _MATRIX_S, _MATRIX_PASS = 400, 0.15e-6, 0.4
+# Those take so many nanoseconds for each multiplication, by whether the second matrix lies row by row (8 shapes of 27
+# to 380 multiplications).
+_NS_PER_MAC, _NS_PER_TURNED_MAC = 1.2, 0.45
 # A second matrix of fewer columns that lies row by row gets no vector code: nanoseconds for each element of the first
 # (1.05 to 1.6 for 2 to 10 columns, 0.25 to 0.6 where the second is turned).
 _FEW_COLUMNS, _NS_FEW_COLUMNS = 12, 1.45
+# MKL reads the whole weight again for each of so many rows: 17 GB/s for one row, 6 to 8 for two, in models of 5 to
+# 90 MB of such weights.
+_MOST_SINGLE_ROWS = 3
 # LAPACK's factorizations and solutions reach half of the rate with matrices of so many rows and columns (12 to 200).
 _HALF_FACTORED = 250.0
 # Convolutions in groups of so many channels reach as much; with fewer than the second figure the kernel is that of
@@ -67,8 +73,8 @@ _NS_PER_ELEMENT = {
     "tril": 0.7, "triu": 0.7, "cumsum": 1.0, "where": 1.0, "masked_fill": 1.7, "constant_pad_nd": 0.4, "roll": 0.9,
     "_weight_norm_interface": 0.5, "reflection_pad1d": 1.2, "replication_pad1d": 1.7, "reflection_pad2d": 0.3,
     "replication_pad2d": 0.3, "reflection_pad3d": 0.4, "replication_pad3d": 0.4, "upsample_bicubic2d": 10.0,
-    "index": 1.2, "gather": 3.0, "scatter": 1.2, "embedding": 0.2, "topk": 8.0, "_euclidean_dist": 1.7,
-    "index_add": 0.8, "scatter_add": 0.8, "index_put": 0.8,
+    "index": 1.2, "gather": 3.0, "scatter": 1.2, "embedding": 0.4, "index_select": 0.4, "topk": 8.0,
+    "_euclidean_dist": 1.7, "index_add": 0.8, "scatter_add": 0.8, "index_put": 0.8,
     "bernoulli": 9.0, "native_dropout": 9.0, "rand": 3.7, "rand_like": 3.7, "uniform": 3.7, "randn": 4.0,
     "randn_like": 4.0, "normal": 4.0, "exponential": 6.0, "_fft_r2c": 0.9, "_fft_c2r": 1.6, "_fft_c2c": 2.0,
 }  # fmt: skip
@@ -86,6 +92,7 @@ _WITHOUT_VECTORS = {
 # The variance of a whole tensor, which torch computes in a loop written for it (0.9 for 5 shapes).
 _NS_WHOLE_VARIANCE = 1.05
 # Functions of complex numbers call the C library for each (50 to 86 for exp).
+_NS_COMPLEX_ABS = 4.2
 _FUNCTIONS, _NS_OF_COMPLEX = {"exp", "log", "sin", "cos", "tanh", "pow", "sqrt", "rsqrt", "reciprocal"}, 50.0
 # A batch norm that computes its statistics, in two loops without vector code (2.6 for a weight of 512 × 4,608).
 _NS_BATCH_STATISTICS = 2.5
@@ -109,6 +116,8 @@ _VECTOR, _NS_SHORT_SOFTMAX, _NS_SOFTMAX_ACROSS = 8, 20.0, 1.9
 # A norm over another dimension than the last, for each element and each result (85 ns for three elements, 145 for 64);
 # an index into the last dimension, and a gather of whole rows.
 _NS_NORM_ACROSS, _NS_PER_NORM_ACROSS, _NS_INDEX_LAST, _NS_GATHERED_ROWS = 2.0, 110.0, 3.5, 0.35
+# A sum over another dimension than the last, of tensors outside the nearest cache (0.22 to 0.47 for 11 shapes).
+_NS_SUM_ACROSS = 0.28
 # A sort of rows, for each element and halving; rows that fit into few vectors are sorted by insertion.
 _NS_SORT, _NS_SHORT_SORT, _SHORT_ROW = 5.5, 2.0, 64
 # torch has no vector code for these: a mask of bools as numbers, comparisons, logic of masks that are broadcast;
@@ -137,12 +146,14 @@ _EXTRA_POINTWISE_S, _EXTRA_CONVOLUTION_S, _EXTRA_DEPTHWISE_S = 10e-6, 46e-6, 130
 _EXTRA_WEIGHT_NORM_S, _EXTRA_LINEAR_S = 15e-6, 3e-6
 # `repeat` expands, unfolds and copies: 8 µs in all for 64 elements.
 _EXTRA_REPEAT_S = 5e-6
+# A sum or product with a number of Python's, which becomes a tensor: 3.1 to 3.8 µs where two tensors take 1.3.
+_EXTRA_NUMBER_S, _OF_TWO = 1.9e-6, {"add", "sub", "rsub", "mul", "div"}
 # A recurrent layer of oneDNN: what it sets up at each call, each step, and the weights that it copies into its layout.
 # From LSTMs of 16 to 256 features and 1 to 32 steps: one step of 64 features takes 126 µs, the second layer 65.
 _EXTRA_RECURRENT_S, _STEP_S, _NS_PER_RECURRENT_WEIGHT = 90e-6, 2e-6, 0.8
-# Convolutions of one small image, with a kernel of at most 3 one way, do not go to oneDNN (torch's ConvParams): the
-# patches are copied into a matrix, which is multiplied.
-_MOST_IN_PATCHES, _LARGEST_IN_PATCHES, _EXTRA_IN_PATCHES_S = 20480, 3, 8e-6
+# Convolutions of one small image or volume, with a kernel of at most 3 one way, and of float64 do not go to oneDNN
+# (torch's ConvParams): the patches are copied into a matrix, which is multiplied; those of volumes element by element.
+_MOST_IN_PATCHES, _LARGEST_IN_PATCHES, _EXTRA_IN_PATCHES_S, _NS_PER_PATCH_OF_VOLUME = 20480, 3, 8e-6, 0.55
 # Fused attention: the queries of a block by the least number of queries, and the keys of one (FlashAttentionKernel.cpp
 # of torch); its products as a part of their time with scores in memory; nanoseconds for a score, for a mask on it, for
 # each score behind the last whole vector of a row (these have no vector code), for a query and for a block. From 630
@@ -197,8 +208,10 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
     if per_group is not None:
         full = min(per_group / _FULL_GROUP, 1.0) * 0.75
         is_long = per_group == 1 and max(signature.inputs[1].shape[2:]) > _MOST_TAPS
-        reached = _REACHED_PLAIN if is_long else _REACHED_DEPTHWISE if per_group < _LEAST_GROUP else full
-        return max(cost.flops / (flops_per_s * reached), passes)
+        is_depthwise = per_group < _LEAST_GROUP
+        reached = _REACHED_PLAIN if is_long else _REACHED_DEPTHWISE if is_depthwise else full
+        # Image and result are copied into oneDNN's order and back.
+        return max(cost.flops / (flops_per_s * reached), pass_seconds(pace, 2 * nbytes) if is_depthwise else passes)
     image, weight, made = signature.inputs[0], signature.inputs[1], signature.outputs[0]
     is_transposed = bool(signature.attributes.get("transposed"))
     inside, outside = weight.shape[:2] if is_transposed else weight.shape[1::-1]
@@ -209,9 +222,12 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
     if _is_in_patches(op):
         depth, pixels = inside * prod(weight.shape[2:]), prod(made.shape[2:])
         blocks = (1 + _HALF_DEPTH / depth) * (1 + _HALF_ROWS / outside) * (1 + _HALF_COLUMNS / pixels)
-        patches = 2 * depth * pixels * image.itemsize  # written and read
+        patches = sum(workspace(op))
         product_s = cost.flops * blocks / (flops_per_s * _REACHED["matmul"])
-        return product_s + pass_seconds(pace, patches)
+        by_element = patches / image.itemsize * _NS_PER_PATCH_OF_VOLUME * 1e-9 if len(image.shape) == 5 else 0.0
+        by_element *= pace.std_s / REFERENCE.std_s
+        # The patches are written and read; the weights come from memory.
+        return product_s + by_element + pass_seconds(pace, 2 * patches) + weight.nbytes / _memory_rate(pace)
     computed = max(-(-outside // _CHANNELS) * _CHANNELS, _LEAST_OUTPUTS) / outside
     reached = _REACHED_TRANSPOSED if is_transposed else _REACHED_CONVOLUTION
     reached /= (1 + _HALF_WIDTH / max(made.shape[-1], 1)) * (1 + _HALF_TERMS / (inside * prod(weight.shape[2:])))
@@ -230,9 +246,11 @@ def is_pointwise(op: OpRecord) -> bool:
 def _is_in_patches(op: OpRecord) -> bool:
     """Whether a convolution without groups is one product with the patches of its image."""
     image, weight = op.signature.inputs[:2]
-    is_small = image.numel <= _MOST_IN_PATCHES and image.shape[0] == 1 and len(image.shape) in (3, 4)
-    kernel = weight.shape[2:] if len(image.shape) == 4 else (1, *weight.shape[2:])
-    return is_small and min(kernel) <= _LARGEST_IN_PATCHES and not op.signature.attributes.get("transposed")
+    if op.signature.attributes.get("transposed") or not 3 <= len(image.shape) <= 5:
+        return False
+    is_small = prod(image.shape[:4]) <= _MOST_IN_PATCHES and image.shape[0] == 1
+    kernel = (1, *weight.shape[2:])[-2:]
+    return image.dtype == "float64" or (is_small and min(kernel) <= _LARGEST_IN_PATCHES)
 
 
 def workspace(op: OpRecord) -> tuple[int, ...]:
@@ -243,7 +261,7 @@ def workspace(op: OpRecord) -> tuple[int, ...]:
         return ()
     image, weight, made = signature.inputs[0], signature.inputs[1], signature.outputs[0]
     if _group(op) is None and _is_in_patches(op):
-        return (prod(weight.shape[1:]) * prod(made.shape[2:]) * image.itemsize,)
+        return (prod(weight.shape[1:]) * made.numel // made.shape[1] * image.itemsize,)
     return (image.nbytes if image.shape[1] > _READ_IN_PLACE else 0, weight.nbytes, made.nbytes)
 
 
@@ -261,16 +279,25 @@ def _product(op: OpRecord, flops_per_s: float, pace: Pace) -> float:
         return max(cost.flops / (flops_per_s * _REACHED["matmul"]), passes)
     *_, rows, columns = signature.outputs[0].shape
     matrices = signature.outputs[0].numel // (rows * columns)
-    each = cost.macs / matrices
-    overhead = matrices * _MATRIX_S * pace.call_s / REFERENCE.call_s if matrices > 1 and each >= _LEAST_MACS else 0.0
+    each, second, plain = cost.macs / matrices, signature.inputs[-1], pace.std_s / REFERENCE.std_s
+    lies_in_rows = second.stride is None or second.stride[-1] == 1
+    if matrices > 1 and each < _LEAST_MACS:
+        return max(cost.macs * (_NS_PER_MAC if lies_in_rows else _NS_PER_TURNED_MAC) * 1e-9 * plain, passes)
+    # Matrices whose rows and columns both lie apart are put in order first.
+    copied = sum(spec.numel * _ns_of_copy(spec) for spec in signature.inputs if 1 not in (spec.stride or (1,))[-2:])
+    overhead = copied * 1e-9 * plain
+    overhead += matrices * _MATRIX_S * pace.call_s / REFERENCE.call_s if matrices > 1 else 0.0
+    read_s = second.nbytes / _memory_rate(pace) if op.weights and matrices == 1 else 0.0
     if min(rows, columns) == 1:  # a vector's product is bound by memory
-        return overhead + passes
+        return overhead + max(passes, read_s)
     depth = each / (rows * columns)
     blocks = (1 + _HALF_DEPTH / max(depth, 1.0)) * (1 + _HALF_ROWS / rows) * (1 + _HALF_COLUMNS / columns)
-    second = signature.inputs[-1]
-    is_narrow = columns < _FEW_COLUMNS and len(second.shape) > 1 and (second.stride is None or second.stride[-1] == 1)
-    by_element = cost.macs / columns * _NS_FEW_COLUMNS * 1e-9 * pace.std_s / REFERENCE.std_s if is_narrow else 0.0
-    return overhead + max(cost.flops * blocks / (flops_per_s * _REACHED["matmul"]), by_element, passes)
+    is_narrow = columns < _FEW_COLUMNS and len(second.shape) > 1 and lies_in_rows
+    by_element = cost.macs / columns * _NS_FEW_COLUMNS * 1e-9 * plain if is_narrow else 0.0
+    product_s = cost.flops * blocks / (flops_per_s * _REACHED["matmul"])
+    if rows <= _MOST_SINGLE_ROWS:
+        return overhead + max(product_s, by_element, passes, rows * read_s)
+    return overhead + max(product_s + read_s, by_element, passes)
 
 
 def _functions(op: OpRecord, pace: Pace, threads: int) -> float:
@@ -332,6 +359,12 @@ def pass_seconds(pace: Pace, nbytes: float) -> float:
     return nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
 
 
+def _memory_rate(pace: Pace) -> float:
+    """Bytes per second that come from memory in a model, as weights do: others have passed through the caches since
+    the last call."""
+    return _IN_A_MODEL * pass_rate(pace, inf)
+
+
 def pass_rate(pace: Pace, nbytes: float) -> float:
     """Bytes per second of an op that reads and writes so many: between the sizes that were measured, on a line of
     logarithms."""
@@ -372,6 +405,8 @@ def extra_seconds(op: OpRecord, pace: Pace | None = None) -> float:
         return calls * _EXTRA_WEIGHT_NORM_S
     if op.op == "aten::repeat":
         return calls * _EXTRA_REPEAT_S
+    if _name(op) in _OF_TWO and len(op.signature.inputs) == 1:
+        return calls * _EXTRA_NUMBER_S
     if op.category == "matmul" and op.weights:
         return calls * _EXTRA_LINEAR_S
     return calls * _EXTRA_S.get(op.category, 0.0)
@@ -445,8 +480,8 @@ def _ns_per_element(op: OpRecord, name: str) -> float:
         return _NS_BATCH_STATISTICS
     if op.category == "pooling":
         return _pooling(op, name)
-    if name in _FUNCTIONS and (made or "").startswith("complex"):
-        return _NS_OF_COMPLEX
+    if (made or "").startswith("complex") and (name in _FUNCTIONS or name == "abs"):
+        return _NS_OF_COMPLEX if name in _FUNCTIONS else _NS_COMPLEX_ABS
     if name in ("var", "std") and inputs and outputs and outputs[0].numel == 1:
         return _NS_WHOLE_VARIANCE
     special = _by_dimension(op, name)
@@ -521,11 +556,15 @@ def _steps(spec: TensorSpec, rank: int) -> list[int]:
 
 
 def is_over_last(op: OpRecord) -> bool:
-    """Whether an op works along the last dimension of more than one element, which lies in one piece."""
-    dim, shape = op.signature.attributes.get("dim"), op.signature.inputs[0].shape
+    """Whether an op works along the dimension of more than one element whose neighbours lie next to each other."""
+    dim, first = op.signature.attributes.get("dim"), op.signature.inputs[0]
     chosen = dim if isinstance(dim, list | tuple) else [dim]
-    last = max((at for at, size in enumerate(shape) if size > 1), default=0)
-    return not chosen or any(each is None or int(each) % max(len(shape), 1) >= last for each in chosen)
+    if not chosen or None in chosen:
+        return True
+    strides = first.stride or contiguous_stride(first.shape)
+    steps = [(step, -at) for at, (size, step) in enumerate(zip(first.shape, strides, strict=True)) if size > 1 and step]
+    last = -min(steps, default=(0, 0))[1]
+    return last in [int(each) % max(len(first.shape), 1) for each in chosen]
 
 
 def _by_dimension(op: OpRecord, name: str) -> float | None:
@@ -536,11 +575,16 @@ def _by_dimension(op: OpRecord, name: str) -> float | None:
     shape = inputs[0].shape
     is_last = is_over_last(op)
     if op.category == "softmax":
+        # Its input is put in order first.
+        if inputs[0].stride is not None and isinstance(dim, int):
+            is_last = all(size == 1 for size in shape[dim % len(shape) + 1 :])
         if min(shape[-1], _VECTOR) < _VECTOR:
             return _NS_SHORT_SOFTMAX if is_last else _NS_SOFTMAX_ACROSS * 2.5
         return None if is_last else _NS_SOFTMAX_ACROSS
     if name == "linalg_vector_norm":
         return None if is_last else _NS_NORM_ACROSS
+    if name in ("sum", "mean") and not is_last:
+        return _NS_SUM_ACROSS
     if name == "index" and outputs[0].shape[-1:] != shape[-1:]:
         return _NS_INDEX_LAST
     if name == "gather" and not is_last and len(inputs) > 1 and inputs[1].stride is not None:

@@ -19,6 +19,9 @@ _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like", "aten::full", "aten:
 _DIFFERENCES = {f"aten::{name}" for name in ("sub", "sub_", "add", "add_")}
 # How many times a part must be repeated, and its least share of a layer's product, to be worth a separate call.
 _LEAST_TIMES, _LEAST_SAVED = 4, 0.2
+# Of what the split saves of a product and of the joining before it, the least: the sum of both parts is another pass
+# over the result. The middle of 14 changes is all of it.
+_LEAST_OF_PRODUCT, _LEAST_OF_JOINING = 0.7, 0.8
 # Sums over one tensor at once, from which on a product reads it once in place of each time.
 _LEAST_SUMS = 2
 # Of a block that glibc takes fresh from the system each time (`op_time.py`).
@@ -89,7 +92,7 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
             change=None,
             # The result for the repeated part is added to the rest, which is another pass over the output.
             expected_gain=both.gain(
-                (0.4 * product + 0.6 * (1 - product)) * saved,
+                (_LEAST_OF_PRODUCT * product + _LEAST_OF_JOINING * (1 - product)) * saved,
                 product * saved + (1 - product),
                 "the product with channels that are equal at every position",
             ),

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from torchgauge.advise.code import Patch
+from torchgauge.advise.code import Patch, called
 from torchgauge.advise.dataflow import takes_shape_alone
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
@@ -31,6 +31,8 @@ _ARRAYS = {"cpu", "numpy", "tolist"}
 # Layers of torch that make indices for themselves.
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
 _DIFFERENT = "in training dropout may make the two differ; the result is kept in memory"
+# Functions that permute their arguments themselves.
+_TURN_INSIDE = {"einsum", "tensordot"}
 # So far back the ops are followed that lead to new data of a parameter.
 _MOST_ANCESTORS = 200
 # Of a recurrent layer, what the input and the first state are multiplied with.
@@ -173,6 +175,8 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
         ):
             # A layer or a reshape that needs its input in order copies it first, and the next one does so again.
             is_copy = op.op == "aten::clone" and op.signature.inputs[0].stride is not None
+            if is_copy and _is_turned_inside(evidence, op):
+                continue
             groups.setdefault((op.module, is_copy), []).append(op)
     for module, ops in _repeated_calls(evidence):
         groups[module, False] = ops
@@ -192,6 +196,16 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             risk=_DIFFERENT if _is_dropped(evidence, module) else "the result is kept in memory until its last use",
             confidence="high",
         )
+
+
+def _is_turned_inside(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether a copy is of a tensor that the code does not have: of a view that `einsum` makes of its argument, or of a
+    matrix that a product repeats for every sample."""
+    given, place = op.signature.inputs[0], evidence.code_at(op)
+    is_repeated = any(not step for size, step in zip(given.shape, given.stride or (), strict=False) if size > 1)
+    statement = None if place is None else place[0].statement(place[1])
+    calls = [] if statement is None else [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return is_repeated or any(called(call) in _TURN_INSIDE for call in calls)
 
 
 def _has_dropout(evidence: Evidence, op: OpRecord) -> bool:

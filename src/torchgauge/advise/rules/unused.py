@@ -27,11 +27,17 @@ _MOST_BETWEEN = 8
 def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
     used = {weight for op in evidence.capture.ops for weight in op.weights}
     idle = [p for p in evidence.capture.params if not p.is_buffer and not used & {p.name, *p.aliases}] if used else []
-    # By the largest module around a parameter that is idle as a whole, otherwise by the parameter's name.
+    # By the largest module around a parameter that is idle as a whole, otherwise by the parameter's name. A module that
+    # is called does something without the parameter.
     groups: dict[str, list[ParamRecord]] = {}
     for param in idle:
         place, path = param.name, param.module
-        while path and path in evidence.modules and not any(weight.startswith(f"{path}.") for weight in used):
+        while (
+            path
+            and path in evidence.modules
+            and not evidence.modules[path].calls
+            and not any(weight.startswith(f"{path}.") for weight in used)
+        ):
             place, path = path, path.rpartition(".")[0]
         groups.setdefault(place, []).append(param)
     for place, params in groups.items():

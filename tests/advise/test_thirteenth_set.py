@@ -1,0 +1,100 @@
+"""Lines that blind judges found wrong on public models (docs/advice-corpus.md, thirteenth set), as classes and on other
+models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.planted import said, seen
+from torchgauge.advise.code import SourceEdit
+
+
+def rules(model: nn.Module, *inputs: Tensor) -> set[str]:
+    return {advice.rule for advice in said(seen(model.eval(), inputs=inputs))}
+
+
+# --- a mask of which an index takes one element
+
+
+def masked(self: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    t = q.size(2)
+    scores = (q @ k.transpose(-2, -1)) / math.sqrt(q.size(-1))
+    scores = scores.masked_fill(self.mask[:, :, :t, :t] == 0, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+def indexed(self: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    t = q.size(2)
+    scores = (q @ k.transpose(-2, -1)) / math.sqrt(q.size(-1))
+    scores = scores.masked_fill(self.mask[:, :, t, t] == 0, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+@pytest.mark.parametrize(("forward", "is_causal"), [(masked, True), (indexed, False)])
+def test_one_element_of_a_triangle_is_not_a_causal_mask(forward: Callable[..., Tensor], is_causal: bool) -> None:
+    model = Does(forward)
+    model.register_buffer("mask", torch.tril(torch.ones(300, 300)).view(1, 1, 300, 300))
+    evidence = seen(model, inputs=tuple(x(2, 4, 256, 32) for _ in range(3)))
+
+    (advice,) = [each for each in said(evidence) if each.rule == "attention-by-hand"]
+
+    assert isinstance(advice.change, SourceEdit)
+    written = b"".join(span.new for file in advice.change.files for span in file.spans)
+    assert (b"is_causal=True" in written) is is_causal
+
+
+# --- a parameter that a module inherits, and does not read
+
+
+class Scores(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Parameter(torch.zeros(1, 64, 64))
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q @ k.transpose(-1, -2) + self.places).softmax(-1)
+
+
+class PlainScores(Scores):
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q @ k.transpose(-1, -2)).softmax(-1)
+
+
+def scored(self: Any, a: Tensor) -> Tensor:
+    return self.plain(self.layer(a), a) @ a
+
+
+def test_a_module_that_is_called_is_not_replaced_for_its_idle_parameter() -> None:
+    model = Does(scored, layer=nn.Linear(32, 32), plain=PlainScores())
+
+    (advice,) = [each for each in said(seen(model.eval(), inputs=(x(2, 64, 32),))) if each.rule == "unused-parameters"]
+
+    assert advice.where.weight == "plain.places"
+    assert advice.change is None
+
+
+# --- a tensor that a function permutes inside
+
+
+def mixed(self: Any, a: Tensor) -> Tensor:
+    near, far = (torch.einsum("ncvl,vw->ncwl", a, table) for table in (self.near, self.far))
+    return near + far
+
+
+def turned(self: Any, a: Tensor) -> Tensor:
+    b = a.transpose(2, 3)
+    return self.layer(b.reshape(-1, 48)) + self.other(b.reshape(-1, 48))
+
+
+def test_the_view_that_einsum_makes_of_its_argument_is_not_put_in_order() -> None:
+    tables = {name: nn.Parameter(torch.randn(48, 48)) for name in ("near", "far")}
+
+    assert "repeated-work" not in rules(Does(mixed, **tables), x(4, 32, 48, 12))
+    assert "repeated-work" in rules(Does(turned, layer=nn.Linear(48, 8), other=nn.Linear(48, 8)), x(4, 32, 48, 64))
