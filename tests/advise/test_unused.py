@@ -225,3 +225,38 @@ class Adapted(nn.Module):
 
 def test_adapters_that_a_setting_chooses_are_not_idle() -> None:
     assert unused(Adapted(), x(8, 32)) == ["spare"]
+
+
+class Chosen(nn.Module):
+    """One of two layers, by what `picks` makes of the input."""
+
+    def __init__(self, picks: str) -> None:
+        super().__init__()
+        self.picks, self.often, self.rare = picks, nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, a: Tensor) -> Tensor:
+        if self.picks == "a setting":
+            return self.often(a)
+        if self.picks == "chance":
+            return self.often(a) if torch.rand(()) < 2 else self.rare(a)
+        largest = a.square().max()
+        return self.rare(a) if largest > 1e6 else self.often(a)
+
+
+@pytest.mark.parametrize("picks", ["chance", "the data"])
+def test_a_layer_that_other_data_choose_is_not_idle(picks: str) -> None:
+    assert unused(Chosen(picks), x(4, 16)) == []
+
+
+class Configured(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth, self.often, self.rare = 1, nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, a: Tensor) -> Tensor:
+        deep = self.depth > 1
+        return self.rare(a) if deep else self.often(a)
+
+
+def test_a_layer_that_a_setting_leaves_out_is_idle() -> None:
+    assert unused(Configured(), x(4, 16)) == ["rare"]
