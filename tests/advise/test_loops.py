@@ -341,3 +341,17 @@ def test_convolutions_of_parts_become_one_with_groups() -> None:
     [found] = advised(model, x(4, 32, 24), rule="parallel-linears")
 
     assert "groups=4" in found.recommendation
+
+
+def test_rounds_that_the_host_decides_on_stay_a_loop() -> None:
+    def matched(self: Any, a: Tensor, targets: Tensor) -> Tensor:
+        costs, total = torch.cdist(self.layer(a), targets), torch.zeros(())
+        for sample in range(len(a)):
+            order = costs[sample].detach().cpu().numpy().min(1).argsort()
+            total = total + costs[sample][torch.as_tensor(order), 0].sum()
+        return total
+
+    model = Does(matched, layer=nn.Linear(64, 4))
+    found = {advice.rule for advice in said(seen(model, inputs=(x(4, 8, 64), x(4, 8, 4))))}
+
+    assert "loop-over-samples" not in found
