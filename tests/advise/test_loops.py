@@ -355,3 +355,15 @@ def test_rounds_that_the_host_decides_on_stay_a_loop() -> None:
     found = {advice.rule for advice in said(seen(model, inputs=(x(4, 8, 64), x(4, 8, 4))))}
 
     assert "loop-over-samples" not in found
+
+
+@pytest.mark.parametrize("chance", [0.5, None])
+def test_dropout_in_front_of_each_layer_is_a_risk_of_joining_them(chance: float | None) -> None:
+    def ensemble(self: Any, a: Tensor) -> Tensor:
+        return torch.stack([layer(self.rest(a)) for layer in self.layers]).mean(0)
+
+    rest = nn.Identity() if chance is None else nn.Dropout(chance)
+    model = Does(ensemble, rest=rest, layers=nn.ModuleList(nn.Linear(32, 8) for _ in range(6)))
+    (advice,) = [each for each in said(seen(model, inputs=(x(16, 32),))) if each.rule == "parallel-linears"]
+
+    assert ("dropout" in advice.risk) is (chance is not None)

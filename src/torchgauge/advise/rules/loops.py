@@ -343,19 +343,23 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
 
 
 def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -> Advice:
-    first = loop.products[0]
+    first, line = loop.products[0], evidence.loop_line(loop.products)
+    # Layers that read one tensor in evaluation may read different samples of it in training.
+    dropouts = [each for each in evidence.capture.modules if "Dropout" in each.type and line is not None]
+    calls = sum(each.calls for each in dropouts if any(place.endswith(str(line)) for place in each.called_from))
+    is_dropped = name == "parallel-linears" and not evidence.is_train and calls >= loop.rounds - 1
     return Advice(
         rule=name,
         where=Where(
-            first.module.rpartition(".")[0] or first.module,
-            tuple(op.index for op in loop.products),
-            source=evidence.loop_line(loop.products),
+            first.module.rpartition(".")[0] or first.module, tuple(op.index for op in loop.products), source=line
         ),
         evidence={"rounds": loop.rounds, "ops": len(loop.body), "op": first.op},
         recommendation=words,
         change=None,
         expected_gain=gain,
-        risk="one op needs the memory of all rounds at once; rounding differs",
+        risk="in training each of these layers has its own dropout; rounding differs"
+        if is_dropped
+        else "one op needs the memory of all rounds at once; rounding differs",
         confidence="medium",
     )
 
