@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -219,7 +219,7 @@ class Adapted(nn.Module):
         self.up = nn.ModuleDict({name: nn.ModuleList([nn.Linear(4, 32)]) for name in ("speech", "music")})
 
     def forward(self, a: Tensor) -> Tensor:
-        (up,) = self.up[self.active]  # type: ignore[misc]
+        up = cast(nn.ModuleList, self.up[self.active])[0]
         return a + up(a @ self.down[self.active])
 
 
