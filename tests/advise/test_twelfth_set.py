@@ -417,3 +417,23 @@ def test_a_table_is_sliced_only_where_a_slice_is_the_same(forward: Callable[...,
     (advice,) = [each for each in said(evidence) if each.rule == "recomputed-constant"]
 
     assert ("slice it" in advice.risk) is is_sliced
+
+
+# --- a loop whose first round starts with a parameter
+
+
+class Latents(nn.Module):
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self.rounds, self.start, self.ask = rounds, nn.Parameter(x(1, 32, 64)), nn.Linear(64, 64)
+
+    def forward(self, a: Tensor) -> Tensor:
+        latents = self.start.expand(len(a), -1, -1)
+        for _ in range(self.rounds):
+            latents = latents + torch.tanh(self.ask(latents)) @ a
+        return latents
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_line_of_which_the_first_round_reads_a_parameter_is_not_constant(rounds: int) -> None:
+    assert ("recomputed-weight" in rules(Latents(rounds), x(2, 64, 64))) == (rounds == 1)

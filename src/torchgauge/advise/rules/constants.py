@@ -329,6 +329,15 @@ def _always_constant(evidence: Evidence) -> list[OpRecord]:
         return []
     live = {key for op in evidence.forward if op.index not in constants for key in _runs_of_line(op)}
     found = [op for op in evidence.forward if op.index in constants and live.isdisjoint(_runs_of_line(op))]
+    # Torch calls other ops for a parameter that is expanded, with which the first round may start, than for a result.
+    products = [op for op in evidence.forward if op.weights and op.cost.macs]
+    read = {(op.module, name) for op in products if op.index not in constants for name in op.weights}
+    calls = {
+        (op.module, op.source)
+        for op in products
+        if op.index in constants and not read.isdisjoint((op.module, name) for name in op.weights)
+    }
+    found = [op for op in found if (op.module, op.source) not in calls]
     return [op for op in found if not _changes_in_while(evidence, op)]
 
 
