@@ -134,3 +134,18 @@ class Features(nn.Module):
 def test_a_result_that_the_model_keeps_is_not_folded_away(is_kept: bool) -> None:
     found = {advice.rule for advice in said(seen(Features(is_kept), inputs=(x(2, 3, 20, 20),)))}
     assert ("conv-bn-fusion" in found) is not is_kept
+
+
+class Standardised(nn.Conv2d):
+    """Divides its weight by its deviation: a scale that is folded into it would be lost."""
+
+    def forward(self, a: Tensor) -> Tensor:
+        weight = self.weight / self.weight.std((1, 2, 3), keepdim=True)
+        return nn.functional.conv2d(a, weight, self.bias)
+
+
+@pytest.mark.parametrize(("kind", "is_said"), [(Standardised, False), (nn.Conv2d, True)])
+def test_a_weight_that_is_computed_holds_no_norm(kind: type[nn.Conv2d], is_said: bool) -> None:
+    model = nn.Sequential(kind(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU())
+
+    assert any(each.rule == "conv-bn-fusion" for each in said(seen(model, 2, 8, 32, 32))) is is_said

@@ -341,3 +341,29 @@ def test_convolutions_of_parts_become_one_with_groups() -> None:
     [found] = advised(model, x(4, 32, 24), rule="parallel-linears")
 
     assert "groups=4" in found.recommendation
+
+
+def test_rounds_that_the_host_decides_on_stay_a_loop() -> None:
+    def matched(self: Any, a: Tensor, targets: Tensor) -> Tensor:
+        costs, total = torch.cdist(self.layer(a), targets), torch.zeros(())
+        for sample in range(len(a)):
+            order = costs[sample].detach().cpu().numpy().min(1).argsort()
+            total = total + costs[sample][torch.as_tensor(order), 0].sum()
+        return total
+
+    model = Does(matched, layer=nn.Linear(64, 4))
+    found = {advice.rule for advice in said(seen(model, inputs=(x(4, 8, 64), x(4, 8, 4))))}
+
+    assert "loop-over-samples" not in found
+
+
+@pytest.mark.parametrize("chance", [0.5, None])
+def test_dropout_in_front_of_each_layer_is_a_risk_of_joining_them(chance: float | None) -> None:
+    def ensemble(self: Any, a: Tensor) -> Tensor:
+        return torch.stack([layer(self.rest(a)) for layer in self.layers]).mean(0)
+
+    rest = nn.Identity() if chance is None else nn.Dropout(chance)
+    model = Does(ensemble, rest=rest, layers=nn.ModuleList(nn.Linear(32, 8) for _ in range(6)))
+    (advice,) = [each for each in said(seen(model, inputs=(x(16, 32),))) if each.rule == "parallel-linears"]
+
+    assert ("dropout" in advice.risk) is (chance is not None)

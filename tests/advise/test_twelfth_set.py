@@ -394,3 +394,46 @@ def test_samples_of_one_tensor_and_random_signs_are_meant(forward: Callable[...,
     model = Does(forward, layer=nn.Linear(16, 16), head=nn.Linear(16, 16), other=nn.Linear(16, 16))
 
     assert ("dropout-in-evaluation" in rules(model, x(4, 16))) == is_wrong
+
+
+# --- tables that are no slices of larger ones
+
+
+def by_place(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a) * torch.arange(a.shape[0]).float().exp().neg()[:, None]
+
+
+def by_share(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a) * torch.linspace(0, 1, a.shape[0]).exp().neg()[:, None]
+
+
+def by_distance_from_end(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a) * (torch.arange(a.shape[0]) - a.shape[0]).exp().neg()[:, None]
+
+
+@pytest.mark.parametrize(("forward", "is_sliced"), [(by_place, True), (by_share, False), (by_distance_from_end, False)])
+def test_a_table_is_sliced_only_where_a_slice_is_the_same(forward: Callable[..., Tensor], is_sliced: bool) -> None:
+    evidence = seen(Does(forward, layer=nn.Linear(8, 8)), inputs=(x(24, 8),))
+    (advice,) = [each for each in said(evidence) if each.rule == "recomputed-constant"]
+
+    assert ("slice it" in advice.risk) is is_sliced
+
+
+# --- a loop whose first round starts with a parameter
+
+
+class Latents(nn.Module):
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self.rounds, self.start, self.ask = rounds, nn.Parameter(x(1, 32, 64)), nn.Linear(64, 64)
+
+    def forward(self, a: Tensor) -> Tensor:
+        latents = self.start.expand(len(a), -1, -1)
+        for _ in range(self.rounds):
+            latents = latents + torch.tanh(self.ask(latents)) @ a
+        return latents
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_line_of_which_the_first_round_reads_a_parameter_is_not_constant(rounds: int) -> None:
+    assert ("recomputed-weight" in rules(Latents(rounds), x(2, 64, 64))) == (rounds == 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -219,9 +219,44 @@ class Adapted(nn.Module):
         self.up = nn.ModuleDict({name: nn.ModuleList([nn.Linear(4, 32)]) for name in ("speech", "music")})
 
     def forward(self, a: Tensor) -> Tensor:
-        (up,) = self.up[self.active]  # type: ignore[misc]
+        up = cast(nn.ModuleList, self.up[self.active])[0]
         return a + up(a @ self.down[self.active])
 
 
 def test_adapters_that_a_setting_chooses_are_not_idle() -> None:
     assert unused(Adapted(), x(8, 32)) == ["spare"]
+
+
+class Chosen(nn.Module):
+    """One of two layers, by what `picks` makes of the input."""
+
+    def __init__(self, picks: str) -> None:
+        super().__init__()
+        self.picks, self.often, self.rare = picks, nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, a: Tensor) -> Tensor:
+        if self.picks == "a setting":
+            return self.often(a)
+        if self.picks == "chance":
+            return self.often(a) if torch.rand(()) < 2 else self.rare(a)
+        largest = a.square().max()
+        return self.rare(a) if largest > 1e6 else self.often(a)
+
+
+@pytest.mark.parametrize("picks", ["chance", "the data"])
+def test_a_layer_that_other_data_choose_is_not_idle(picks: str) -> None:
+    assert unused(Chosen(picks), x(4, 16)) == []
+
+
+class Configured(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth, self.often, self.rare = 1, nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, a: Tensor) -> Tensor:
+        deep = self.depth > 1
+        return self.rare(a) if deep else self.often(a)
+
+
+def test_a_layer_that_a_setting_leaves_out_is_idle() -> None:
+    assert unused(Configured(), x(4, 16)) == ["rare"]

@@ -234,3 +234,29 @@ def test_values_that_the_next_step_takes_are_not_only_stored() -> None:
 
     assert not any("store the tensor" in text for text in on_the_way)
     assert any("store the tensor" in text for text in collected)
+
+
+def suppressed(self: Any, boxes: Tensor) -> Tensor:
+    corners, kept, left = self.layer(boxes), [], list(range(boxes.shape[0]))
+    while left:
+        kept.append(left.pop(0))
+        if not left:
+            break
+        others = torch.tensor(left)
+        apart = (corners[others] - corners[kept[-1]]).abs().sum(-1) > 1.0
+        left = others[apart].tolist()
+    return corners[kept]
+
+
+def until_small(self: Any, a: Tensor) -> Tensor:
+    size = 1.0
+    while size > 0.5:
+        a = self.layer(a) * 0.1
+        size = a.norm().item()
+    return a
+
+
+def test_a_list_that_a_loop_works_off_is_needed_for_more_than_its_end() -> None:
+    found = [host_waits(each, x(8, 4), layer=nn.Linear(4, 4)) for each in (suppressed, until_small)]
+
+    assert [any("for the end of this loop" in text for text in texts) for texts in found] == [False, True]

@@ -100,7 +100,13 @@ def _other_uses(source: Source, scope: ast.AST, numbers: set[str], reads: list[a
     found: set[HostUse] = set()
     for each in ast.walk(scope):
         if isinstance(each, ast.If | ast.While | ast.Assert) and _tests(source, each.test, numbers):
+            # A list that a loop works off is needed for more than the test.
+            loop: ast.AST | None = source.enclosing(each, ast.For, ast.While)
+            calls = {node for node in ast.walk(loop or ast.Pass()) if isinstance(node, ast.Call)}
+            calls -= set(ast.walk(each.test))
+            is_needed = any(_reads(source, argument, numbers) for call in calls for argument in call.args)
             uses = _uses_of_test(source, each)
+            uses = uses - {HostUse.STOP} if is_needed else uses
             # The value is read elsewhere, so that is the line to change, not the `if`.
             found |= {HostUse.OPERAND if use is HostUse.BRANCH else use for use in uses}
         elif isinstance(each, ast.BinOp) and any(

@@ -63,9 +63,24 @@ class _Method:
                 return True
         return False
 
+    @cached_property
+    def given(self) -> set[str]:
+        """The arguments of the method, and the variables that get what is computed from them."""
+        found = {each.arg for each in ast.walk(self.tree.args) if isinstance(each, ast.arg)} - {"self"}
+        assigned = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
+        for _ in assigned:
+            known = len(found)
+            for node in assigned:
+                if not found.isdisjoint(each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)):
+                    targets = [each for target in node.targets for each in ast.walk(target)]
+                    found |= {each.id for each in targets if isinstance(each, ast.Name)} - {"self"}
+            if len(found) == known:
+                break
+        return found
+
     def depends_on_arguments(self, node: ast.AST) -> bool:
-        """Whether it is in a branch, or behind a return, that an argument of the method decides on."""
-        arguments = {each.arg for each in ast.walk(self.tree.args) if isinstance(each, ast.arg)} - {"self"}
+        """Whether it is in a branch, or behind a return, that an argument of the method or a random number decides
+        on."""
         while node is not self.tree:
             around = self.parents[node]
             tests = [around.test] if isinstance(around, ast.If | ast.IfExp) and node is not around.test else []
@@ -75,8 +90,8 @@ class _Method:
                     returns = any(isinstance(each, ast.Return) for each in ast.walk(statement))
                     tests += [statement.test] if isinstance(statement, ast.If) and returns else []
             for test in tests:
-                read = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
-                if read & arguments and "training" not in ast.unparse(test):
+                read, text = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}, ast.unparse(test)
+                if (read & self.given or "rand" in text) and "training" not in text:
                     return True
             node = around
         return False

@@ -30,6 +30,15 @@ _ADDING = {"aten::addmm", "aten::baddbmm", "aten::_sparse_addmm", "aten::addmv",
 _ARRAYS = {"cpu", "numpy", "tolist"}
 # Layers of torch that make indices for themselves.
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
+_SLICED = "a buffer has a fixed size: make it for the largest shape and slice it"
+_OF_ONE_SIZE = "a buffer has a fixed size: keep one for each shape that occurs"
+# Ops whose elements depend on how many there are.
+_OF_SIZE = {
+    "linspace", "logspace", "cat", "flip", "hann_window", "hamming_window", "blackman_window", "bartlett_window",
+    "kaiser_window", "full", "new_full", "full_like", "sum", "mean", "amax", "cumsum", "roll", "affine_grid_generator",
+}  # fmt: skip
+# Numbers up to this are sizes by chance.
+_SMALL_SIZE = 3
 _DIFFERENT = "in training dropout may make the two differ; the result is kept in memory"
 # Functions that permute their arguments themselves.
 _TURN_INSIDE = {"einsum", "tensordot"}
@@ -63,9 +72,20 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             recommendation="compute this once, in __init__, and keep it as a buffer: it depends only on shapes",
             change=None,
             expected_gain=evidence.share([*ops, *_views_between(evidence, ops)]).gain(0.9, 1.0, "these ops go away"),
-            risk="a buffer has a fixed size: make it for the largest shape and slice it",
+            risk=_OF_ONE_SIZE if any(_depends_on_size(evidence, op) for op in ops) else _SLICED,
             confidence="high",
         )
+
+
+def _depends_on_size(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the elements of a table depend on its size or on that of an input, so that a slice of a larger one
+    differs: `linspace`, parts that are joined, `arange(n) + n`."""
+    if op.op.removeprefix("aten::") in _OF_SIZE:
+        return True
+    specs = (*op.signature.outputs, *(given.spec for given in evidence.capture.inputs))
+    sizes = {size for spec in specs for size in spec.shape if size > _SMALL_SIZE}
+    numbers = [op.signature.attributes.get(name) for name in ("other", "start", "self")]
+    return any(isinstance(number, int | float) and sizes & {abs(number), abs(number) + 1} for number in numbers)
 
 
 def _longest(evidence: Evidence, ops: Sequence[OpRecord]) -> str | None:
@@ -323,6 +343,15 @@ def _always_constant(evidence: Evidence) -> list[OpRecord]:
         return []
     live = {key for op in evidence.forward if op.index not in constants for key in _runs_of_line(op)}
     found = [op for op in evidence.forward if op.index in constants and live.isdisjoint(_runs_of_line(op))]
+    # Torch calls other ops for a parameter that is expanded, with which the first round may start, than for a result.
+    products = [op for op in evidence.forward if op.weights and op.cost.macs]
+    read = {(op.module, name) for op in products if op.index not in constants for name in op.weights}
+    calls = {
+        (op.module, op.source)
+        for op in products
+        if op.index in constants and not read.isdisjoint((op.module, name) for name in op.weights)
+    }
+    found = [op for op in found if (op.module, op.source) not in calls]
     return [op for op in found if not _changes_in_while(evidence, op)]
 
 

@@ -234,8 +234,10 @@ def _takes_behind(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> bool:
 
 
 def _holds_weight(layer: OpRecord) -> bool:
-    """Its inputs but the data are parameters as they are, not made from some."""
-    return bool(layer.weights) and sum(source is not None for source in layer.producers) <= 1
+    """Its inputs but the data are parameters as they are, not made from some: a norm of the weight would undo a
+    scale."""
+    data = 1 if layer.op == "aten::addmm" else 0
+    return bool(layer.weights) and all(source is None for at, source in enumerate(layer.producers) if at != data)
 
 
 def are_alone(evidence: Evidence, layers: Sequence[OpRecord]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -131,7 +132,7 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None
     part of a tensor: inputs joined along the batch would all meet one weight. None where that gains nothing."""
     # Each round has its own statistics, or a value decides what it does.
     has_statistics = any("batch_norm" in op.op and op.signature.attributes.get("training") for op in loop.body)
-    if has_statistics or any(op.op in VALUE_READS for op in loop.body):
+    if has_statistics or any(op.op in VALUE_READS for op in loop.body) or _reads_on_host(evidence, loop):
         return None
     sizes = {tuple(spec.shape for spec in op.signature.inputs) for op in loop.products}
     if len(sizes) > 1:
@@ -165,6 +166,20 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None
     elif any(op.op in _WEIGHT_AT for op in own):
         words = "use torch.bmm for all of them at once: the loop multiplies each by a different matrix"
     return loop_advice(evidence, "loop-over-samples", loop, words, batched(evidence, loop))
+
+
+def _reads_on_host(evidence: Evidence, loop: Loop) -> bool:
+    """Whether the code of the loop brings tensors to the host in each round, as for an assignment by SciPy: what it
+    computes there decides what the round reads."""
+    place = evidence.code_at(loop.products[0])
+    around = None if place is None else place[0].enclosing(place[0].statement(place[1]), ast.For, ast.While)
+    if place is None or around is None:
+        return False
+    for read in evidence.capture.run.host_reads:
+        file, _, line = (read.source or "").rpartition(":")
+        if file == place[0].file and around.lineno <= int(line) <= (around.end_lineno or around.lineno):
+            return True
+    return False
 
 
 def _are_tiles(evidence: Evidence, op: OpRecord) -> bool:
@@ -328,19 +343,23 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
 
 
 def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -> Advice:
-    first = loop.products[0]
+    first, line = loop.products[0], evidence.loop_line(loop.products)
+    # Layers that read one tensor in evaluation may read different samples of it in training.
+    dropouts = [each for each in evidence.capture.modules if "Dropout" in each.type and line is not None]
+    calls = sum(each.calls for each in dropouts if any(place.endswith(str(line)) for place in each.called_from))
+    is_dropped = name == "parallel-linears" and not evidence.is_train and calls >= loop.rounds - 1
     return Advice(
         rule=name,
         where=Where(
-            first.module.rpartition(".")[0] or first.module,
-            tuple(op.index for op in loop.products),
-            source=evidence.loop_line(loop.products),
+            first.module.rpartition(".")[0] or first.module, tuple(op.index for op in loop.products), source=line
         ),
         evidence={"rounds": loop.rounds, "ops": len(loop.body), "op": first.op},
         recommendation=words,
         change=None,
         expected_gain=gain,
-        risk="one op needs the memory of all rounds at once; rounding differs",
+        risk="in training each of these layers has its own dropout; rounding differs"
+        if is_dropped
+        else "one op needs the memory of all rounds at once; rounding differs",
         confidence="medium",
     )
 
