@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import said, seen
+from torchgauge import analyze
 from torchgauge.advise.code import SourceEdit
 
 
@@ -98,3 +99,32 @@ def test_the_view_that_einsum_makes_of_its_argument_is_not_put_in_order() -> Non
 
     assert "repeated-work" not in rules(Does(mixed, **tables), x(4, 32, 48, 12))
     assert "repeated-work" in rules(Does(turned, layer=nn.Linear(48, 8), other=nn.Linear(48, 8)), x(4, 32, 48, 64))
+
+
+# --- a switch for all layers of the process
+
+
+class Mixed(nn.Module):
+    """Attention of torch's over images of several sizes; `reads`: the last one's weights are used."""
+
+    def __init__(self, reads: bool = False) -> None:
+        super().__init__()
+        self.large, self.small = (nn.MultiheadAttention(32, 4, batch_first=True) for _ in range(2))
+        self.reads = reads
+
+    def forward(self, a: Tensor) -> Tensor:
+        fine, _ = self.large(a, a, a)
+        coarse = fine[:, ::4]
+        found, weights = self.small(coarse, coarse, coarse)
+        return weights @ found if self.reads else torch.relu(found)
+
+
+def test_layers_of_several_sizes_are_changed_together_where_the_switch_is_for_all() -> None:
+    (line,) = [
+        line
+        for line in analyze(Mixed().eval(), inputs=(x(1, 2048, 32),), progress=False).advice
+        if line["rule"] == "attention-fast-path"
+    ]
+
+    assert "['large', 'small']" in line["code"]
+    assert "attention-fast-path" not in rules(Mixed(reads=True), x(1, 2048, 32))

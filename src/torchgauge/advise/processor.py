@@ -43,6 +43,8 @@ _FEW_COLUMNS, _NS_FEW_COLUMNS = 12, 1.45
 # MKL reads the whole weight again for each of so many rows: 17 GB/s for one row, 6 to 8 for two, in models of 5 to
 # 90 MB of such weights.
 _MOST_SINGLE_ROWS = 3
+# Smaller weights are still in a cache, from which they come so many times as fast (0.1 to 0.5 MB in loops).
+_LEAST_FROM_MEMORY, _CACHED_WEIGHTS = 1 << 19, 2.5
 # LAPACK's factorizations and solutions reach half of the rate with matrices of so many rows and columns (12 to 200).
 _HALF_FACTORED = 250.0
 # Convolutions in groups of so many channels reach as much; with fewer than the second figure the kernel is that of
@@ -288,6 +290,7 @@ def _product(op: OpRecord, flops_per_s: float, pace: Pace) -> float:
     overhead = copied * 1e-9 * plain
     overhead += matrices * _MATRIX_S * pace.call_s / REFERENCE.call_s if matrices > 1 else 0.0
     read_s = second.nbytes / _memory_rate(pace) if op.weights and matrices == 1 else 0.0
+    read_s /= 1.0 if second.nbytes >= _LEAST_FROM_MEMORY else _CACHED_WEIGHTS
     if min(rows, columns) == 1:  # a vector's product is bound by memory
         return overhead + max(passes, read_s)
     depth = each / (rows * columns)

@@ -186,18 +186,23 @@ def _mask_taken(ops: Sequence[OpRecord], *, has_heads: bool) -> str:
 def attention_fast_path(evidence: Evidence) -> Iterator[Advice]:
     """Attention layers of torch in evaluation. Their fast path writes the scores to memory: on a CPU always, on a GPU
     where the weights are wanted, as they are unless the caller says otherwise."""
-    for op in evidence.flow.named(*_FAST_PATHS):
+    layers = [op for op in evidence.flow.named(*_FAST_PATHS) if len(op.signature.inputs[0].shape) == 3]
+    gives = {op.index: op.signature.attributes.get("need_weights") is True for op in layers}
+    longest = max((op.signature.inputs[0].shape[1] for op in layers), default=0)
+    reads = {op.index for op in layers if gives[op.index] and _reads_weights(evidence, op)}
+    # The switch on a CPU is for all layers; without the fast path those that give weights get slower.
+    is_mixed = len({op.op for op in layers}) > 1 and any(gives.values())
+    if longest < _LEAST_KEYS or (not evidence.is_cuda and (reads or is_mixed)):
+        return
+    for op in layers:
         given, heads = op.signature.inputs[0], op.signature.attributes.get(_FAST_PATHS[op.op])
-        if len(given.shape) != 3 or not isinstance(heads, int) or given.shape[1] < _LEAST_KEYS:
-            continue
         batch, keys, _ = given.shape
-        scores, gives_weights = batch * heads * keys * keys, op.signature.attributes.get("need_weights") is True
-        made = {output.shape for output in op.signature.outputs[1:]}
-        is_read = evidence.flow.is_result(op) or any(
-            spec.shape in made for user in evidence.flow.users(op) for spec in user.signature.inputs
-        )
-        if (gives_weights and is_read) or (evidence.is_cuda and not gives_weights):
+        gives_weights = gives[op.index]
+        if not isinstance(heads, int) or op.index in reads:
             continue
+        if evidence.is_cuda and (not gives_weights or keys < _LEAST_KEYS):
+            continue
+        scores = batch * heads * keys * keys
         if evidence.is_cuda:
             spared = _PASSES * scores * given.itemsize
             share = spared / (spared + moved(op))
@@ -214,12 +219,20 @@ def attention_fast_path(evidence: Evidence) -> Iterator[Advice]:
             rule="attention-fast-path",
             where=Where(op.module, (op.index,), source=evidence.call_line(op.module)),
             evidence={"op": op.op, "scores_bytes": scores * given.itemsize, "gives_weights": gives_weights},
-            recommendation=f"{' and '.join(wanted)}: {keys:,} × {keys:,} scores are written to memory",
+            recommendation=f"{' and '.join(wanted)}: {longest:,} × {longest:,} scores are written to memory",
             change=hook if evidence.is_cuda else without,
             expected_gain=evidence.share([op]).gain(low, high, "the passes over the scores go away"),
             risk="the fast path is off for every layer of this process; rounding differs",
             confidence="medium",
         )
+
+
+def _reads_weights(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the attention weights that a layer gives are used."""
+    made = {output.shape for output in op.signature.outputs[1:]}
+    return evidence.flow.is_result(op) or any(
+        spec.shape in made for user in evidence.flow.users(op) for spec in user.signature.inputs
+    )
 
 
 def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRecord], list[OpRecord]]]:
