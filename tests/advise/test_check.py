@@ -199,7 +199,7 @@ def test_an_edit_of_a_file_that_has_changed_is_refused() -> None:
 
 @pytest.mark.parametrize(("scale", "kept"), [(1, True), (1.05, False)])
 def test_other_settings_within_the_tolerance_of_the_rule_are_kept(scale: float, kept: bool) -> None:
-    torch.manual_seed(0)
+    torch.manual_seed(1)  # the slopes differ by 0.4 and 0.8 %
     model = nn.Sequential(nn.Linear(64, 64), nn.LeakyReLU(0.1), nn.Linear(64, 64)).eval()
     said = saying(Patch(f"model[1] = torch.nn.LeakyReLU({0.105 * scale})"), rule="tests-slope")
     assert checker(model, x(32, 64))(said) is None  # beyond rounding
