@@ -128,3 +128,69 @@ def test_layers_of_several_sizes_are_changed_together_where_the_switch_is_for_al
 
     assert "['large', 'small']" in line["code"]
     assert "attention-fast-path" not in rules(Mixed(reads=True), x(1, 2048, 32))
+
+
+# --- a random mask that hides nothing by zeros
+
+
+def hidden(self: Any, a: Tensor) -> tuple[Tensor, Tensor]:
+    mask = torch.rand(a.shape[0], a.shape[1], 1) < 0.5
+    return self.layer(torch.where(mask, self.token, a)), mask
+
+
+def replaced(self: Any, a: Tensor) -> Tensor:
+    return self.layer(torch.where(torch.rand(a.shape[0], a.shape[1], 1) < 0.5, self.token, a))
+
+
+def told(self: Any, a: Tensor) -> tuple[Tensor, Tensor]:
+    mask = torch.rand(a.shape[0], a.shape[1], 1) < 0.5
+    return self.layer(a * mask), mask
+
+
+def filled(self: Any, a: Tensor) -> Tensor:
+    return self.layer(a.masked_fill(torch.rand(a.shape) < 0.5, 1e3))
+
+
+def dropped(self: Any, a: Tensor) -> Tensor:
+    return self.layer(torch.where(torch.rand(a.shape) < 0.5, torch.zeros_like(a), a))
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_dropout"), [(hidden, False), (replaced, False), (told, False), (filled, False), (dropped, True)]
+)
+def test_dropout_puts_in_zeros_and_keeps_its_mask_to_itself(forward: Callable[..., Tensor], is_dropout: bool) -> None:
+    model = Does(forward, layer=nn.Linear(32, 32), token=nn.Parameter(torch.zeros(32)))
+
+    assert ("dropout-in-evaluation" in rules(model, x(4, 16, 32))) is is_dropout
+
+
+# --- a norm with statistics for each step
+
+
+class NormByStep(nn.Module):
+    def __init__(self, steps: int, has_own: bool) -> None:
+        super().__init__()
+        self.steps, self.has_own = steps, has_own
+        for step in range(steps):
+            self.register_buffer(f"mean_{step}", torch.randn(64))
+            self.register_buffer(f"var_{step}", torch.rand(64) + 0.5)
+
+    def forward(self, a: Tensor, step: int) -> Tensor:
+        at = step if self.has_own else 0
+        return nn.functional.batch_norm(a, getattr(self, f"mean_{at}"), getattr(self, f"var_{at}"))
+
+
+class Steps(nn.Module):
+    def __init__(self, has_own: bool) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(64, 64), NormByStep(6, has_own)
+
+    def forward(self, a: Tensor) -> Tensor:
+        for step in range(6):
+            a = torch.tanh(self.norm(self.layer(a), step))
+        return a
+
+
+@pytest.mark.parametrize("has_own", [False, True])
+def test_a_norm_with_statistics_for_each_step_is_not_folded_into_one_layer(has_own: bool) -> None:
+    assert ("linear-bn-fusion" in rules(Steps(has_own), x(512, 64))) is not has_own

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.code import Patch, SourceEdit, called
 from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.masks import fill_value
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord
@@ -238,17 +239,20 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
             others = [at for at, source in enumerate(cut.producers) if source not in from_noise]
             if not all(evidence.dataflow.is_constant_input(cut, at) for at in others):
                 return False
-    if any(each.op == "aten::where" and _has_no_zero(evidence, each) for each in found):
-        return False  # signs, say
+    if any(_puts_in_others(evidence, each) for each in found):
+        return False  # signs, or the token of a masked autoencoder
+    if any(each.op in _THRESHOLDS and evidence.flow.is_result(each) for each in found):
+        return False  # which elements are hidden is what a loss of the caller needs
     masked = [each for each in found if each.op.rstrip("_") in _MASKING and len(each.producers) > 1]
     return bool(masked) and bool(cut_names or op.op in _DRAWS) and not _is_choice(evidence, found)
 
 
-def _has_no_zero(evidence: Evidence, where: OpRecord) -> bool:
-    """Whether it gives one of two numbers, neither of which is zero."""
-    sources = [evidence.flow.op(source) for source in where.producers[1:] if source is not None]
-    numbers = [each.signature.attributes.get("s") for each in sources if each is not None]
-    return len(numbers) == 2 and all(isinstance(number, int | float) and number for number in numbers)
+def _puts_in_others(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether it chooses between two values neither of which is zero."""
+    if op.op.rstrip("_") == "aten::masked_fill":
+        return op.signature.attributes.get("value") not in (None, 0)
+    branches = [evidence.flow.source(op, at) for at in range(1, len(op.producers))]
+    return op.op == "aten::where" and all(fill_value(each) != 0 for each in branches)
 
 
 def _is_choice(evidence: Evidence, found: Sequence[OpRecord]) -> bool:

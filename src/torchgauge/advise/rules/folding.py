@@ -193,7 +193,12 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
             calls.setdefault((layer.module, norm.module), []).append((layer, norm))
     found = []
     for paths, pairs in calls.items():
-        if not are_alone(evidence, [layer for layer, _ in pairs]):
+        norms: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+        for layer, norm in pairs:
+            norms.setdefault(layer.weights, set()).add(norm.weights)
+        # A norm with statistics for each step of a loop would need a layer for each step.
+        is_one_to_one = all(len(each) == 1 for each in norms.values())
+        if not is_one_to_one or not are_alone(evidence, [layer for layer, _ in pairs]):
             continue
         counts = {evidence.modules[path].calls for path in paths if path}
         if "" in paths and len(pairs) > 1:
