@@ -194,3 +194,46 @@ class Steps(nn.Module):
 @pytest.mark.parametrize("has_own", [False, True])
 def test_a_norm_with_statistics_for_each_step_is_not_folded_into_one_layer(has_own: bool) -> None:
     assert ("linear-bn-fusion" in rules(Steps(has_own), x(512, 64))) is not has_own
+
+
+# --- a weight that is computed anew in each call, next to code that sets parameters once
+
+
+class Normed(nn.Module):
+    """Starts from the statistics of its first batch; keeps the weight that it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.scale = nn.Parameter(torch.randn(128, 128, 3, 3)), nn.Parameter(torch.zeros(128, 1, 1, 1))
+        self.is_ready = True
+
+    def of_unit_norm(self) -> Tensor:
+        return self.scale.exp() * self.weight / self.weight.square().sum((1, 2, 3), keepdim=True).sqrt()
+
+    def forward(self, a: Tensor) -> Tensor:
+        if not self.is_ready:
+            self.scale.data = -a.std().log() * torch.ones_like(self.scale)
+        self.normed = self.of_unit_norm()
+        return nn.functional.conv2d(a, self.normed)
+
+
+def test_a_computed_weight_is_found_next_to_code_that_sets_parameters() -> None:
+    assert "recomputed-weight" in rules(Normed(), x(1, 128, 8, 8))
+
+
+class Scaled(nn.Module):
+    """A cell that scales its recurrent weight in evaluation, as dropped connections need; the first state is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(256, 256)), nn.Parameter(torch.zeros(256))
+
+    def forward(self, a: Tensor) -> Tensor:
+        state = torch.zeros(2, 256)
+        for step in a.unbind(1):
+            state = torch.tanh(step + nn.functional.linear(state, self.weight * 0.5, self.bias))
+        return state
+
+
+def test_a_weight_that_each_round_scales_is_found_though_the_first_product_is_constant() -> None:
+    assert "recomputed-weight" in rules(Scaled(), x(2, 12, 256))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -165,9 +166,22 @@ def _written_back(evidence: Evidence) -> frozenset[int]:
         place, op = evidence.any_code_at(evidence.source_of(index)), evidence.flow.op(index)
         if place is None or op is None:
             continue
-        scope = place[0].enclosing(place[0].statement(place[1]), ast.ClassDef) or place[0].tree
-        targets = [target for node in ast.walk(scope) if isinstance(node, ast.Assign) for target in node.targets]
-        if any(isinstance(target, ast.Attribute) and target.attr == "data" for target in targets):
+        statement = place[0].statement(place[1])
+        scope = place[0].enclosing(statement, ast.ClassDef) or place[0].tree
+        function = place[0].enclosing(statement, ast.FunctionDef)
+        assigned = [node for node in ast.walk(scope) if isinstance(node, ast.Assign)]
+        written = [
+            node
+            for node in assigned
+            if any(isinstance(target, ast.Attribute) and target.attr == "data" for target in node.targets)
+        ]
+        # On this line, or by a method that is called for it, perhaps by way of a variable.
+        names = {name.id for node in written for name in ast.walk(node.value) if isinstance(name, ast.Name)} - {"self"}
+        written += [
+            node for node in assigned if any(isinstance(at, ast.Name) and at.id in names for at in node.targets)
+        ]
+        calls = [call for node in written for call in ast.walk(node.value) if isinstance(call, ast.Call)]
+        if statement in written or any(called(call) == getattr(function, "name", None) for call in calls):
             found.update((index, *(near.index for near in evidence.dataflow.ancestors(op, _MOST_ANCESTORS))))
     return frozenset(found)
 
@@ -351,7 +365,13 @@ def _always_constant(evidence: Evidence) -> list[OpRecord]:
         for op in products
         if op.index in constants and not read.isdisjoint((op.module, name) for name in op.weights)
     }
-    found = [op for op in found if (op.module, op.source) not in calls]
+    runs = Counter((op.op, op.module, op.source) for op in evidence.forward)
+    rounds = Counter((op.module, op.source) for op in products)
+    found = [
+        op
+        for op in found
+        if (place := (op.module, op.source)) not in calls or runs[op.op, op.module, op.source] >= rounds[place]
+    ]
     return [op for op in found if not _changes_in_while(evidence, op)]
 
 
