@@ -165,6 +165,10 @@ _PRODUCTS_IN_BLOCKS, _NS_PER_SCORE, _NS_PER_MASKED_SCORE, _NS_PER_ODD_SCORE = 0.
 _NS_PER_QUERY, _NS_PER_BLOCK = 28.0, 400.0
 # Of the rate of a pass that is repeated, what one in a model reaches: other tensors have passed through the caches.
 _IN_A_MODEL = 0.6
+# By how much a processor's passes and vector code are faster than the reference's, as a power, and what of it shows in
+# models: a calibration repeats an op on data in the caches (52 models on an EPYC with AVX-512: sums, copies and norms
+# took twice as long as a calibration makes of them, products and convolutions as long).
+_SHOWN = 0.5
 # Elements from which on an op is split among threads, and FLOP of a product or convolution: 10 µs, of which starting a
 # thread takes a good part.
 _ELEMENTS_PER_THREAD, _FLOP_PER_THREAD = 32768, 1e6
@@ -275,7 +279,7 @@ def _product(op: OpRecord, flops_per_s: float, pace: Pace) -> float:
         in_coordinates = sparse.index_bytes >= 2 * 8 * sparse.stored
         return (cost.macs * _NS_SPARSE + sparse.stored * _NS_COORDINATE * in_coordinates) * 1e-9
     nbytes = cost.bytes_read + cost.bytes_written
-    passes = nbytes / (_MATRIX_PASS * pass_rate(pace, nbytes))
+    passes = nbytes / (_MATRIX_PASS * _rate_in_a_model(pace, nbytes))
     is_matrix = bool(signature.outputs) and len(signature.outputs[0].shape) > 1 and signature.outputs[0].numel > 0
     if not is_matrix or op.op == "aten::_trilinear":  # whose result is smaller than the products inside
         return max(cost.flops / (flops_per_s * _REACHED["matmul"]), passes)
@@ -325,7 +329,7 @@ def _functions(op: OpRecord, pace: Pace, threads: int) -> float:
 
 def _speed(name: str, pace: Pace) -> float:
     """Of vector code, in parts of the reference's."""
-    return pace.tanh_s / REFERENCE.tanh_s if name in _OF_MKL else pace.gelu_s / REFERENCE.gelu_s
+    return pace.tanh_s / REFERENCE.tanh_s if name in _OF_MKL else (pace.gelu_s / REFERENCE.gelu_s) ** _SHOWN
 
 
 def call_pace(pace: Pace | None) -> float:
@@ -337,8 +341,8 @@ def function_seconds(name: str, elements: int, pace: Pace | None, threads: int) 
     """Of torch's kernel for an activation function on a processor; 0 where memory takes longer than the function."""
     pace = pace or REFERENCE
     speed = pace.std_s / REFERENCE.std_s if name in _WITHOUT_VECTORS else _speed(name, pace)
-    each_s = pace.gelu_s if name == "gelu_tanh" else _NS_PER_ELEMENT.get(name, 0.0) * 1e-9 * speed
-    return elements * each_s / min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
+    each_s = REFERENCE.gelu_s if name == "gelu_tanh" else _NS_PER_ELEMENT.get(name, 0.0) * 1e-9
+    return elements * each_s * speed / min(max(threads, 1), max(elements // _ELEMENTS_PER_THREAD, 1))
 
 
 def attention_seconds(
@@ -359,13 +363,19 @@ def attention_seconds(
 
 def pass_seconds(pace: Pace, nbytes: float) -> float:
     """Of reading and writing so many bytes in a model."""
-    return nbytes / (_IN_A_MODEL * pass_rate(pace, nbytes))
+    return nbytes / (_IN_A_MODEL * _rate_in_a_model(pace, nbytes))
+
+
+def _rate_in_a_model(pace: Pace, nbytes: float) -> float:
+    """Bytes per second that passes reach in a model, of which `_IN_A_MODEL` and the like are parts."""
+    usual = pass_rate(REFERENCE, nbytes)
+    return usual * (pass_rate(pace, nbytes) / usual) ** _SHOWN
 
 
 def _memory_rate(pace: Pace) -> float:
     """Bytes per second that come from memory in a model, as weights do: others have passed through the caches since
     the last call."""
-    return _IN_A_MODEL * pass_rate(pace, inf)
+    return _IN_A_MODEL * _rate_in_a_model(pace, inf)
 
 
 def pass_rate(pace: Pace, nbytes: float) -> float:
