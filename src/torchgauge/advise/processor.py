@@ -168,7 +168,7 @@ _IN_A_MODEL = 0.6
 # By how much a processor's passes and vector code are faster than the reference's, as a power, and what of it shows in
 # models: a calibration repeats an op on data in the caches (52 models on an EPYC with AVX-512: sums, copies and norms
 # took twice as long as a calibration makes of them, products and convolutions as long).
-_SHOWN = 0.5
+_SHOWN_IN_MODELS = 0.5
 # Elements from which on an op is split among threads, and FLOP of a product or convolution: 10 µs, of which starting a
 # thread takes a good part.
 _ELEMENTS_PER_THREAD, _FLOP_PER_THREAD = 32768, 1e6
@@ -225,7 +225,7 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
         pixels = max(prod(made.shape[2:]), 1)
         blocks = (1 + _HALF_INPUTS / inside) * (1 + _HALF_OUTPUTS / outside) * (1 + _HALF_PIXELS / pixels)
         return max(cost.flops * blocks / (flops_per_s * _REACHED_POINTWISE), passes)
-    if _is_in_patches(op):
+    if is_in_patches(op):
         depth, pixels = inside * prod(weight.shape[2:]), prod(made.shape[2:])
         blocks = (1 + _HALF_DEPTH / depth) * (1 + _HALF_ROWS / outside) * (1 + _HALF_COLUMNS / pixels)
         patches = sum(workspace(op))
@@ -249,7 +249,7 @@ def is_pointwise(op: OpRecord) -> bool:
     return prod(op.signature.inputs[1].shape[2:]) == 1 and step == 1
 
 
-def _is_in_patches(op: OpRecord) -> bool:
+def is_in_patches(op: OpRecord) -> bool:
     """Whether a convolution without groups is one product with the patches of its image."""
     image, weight = op.signature.inputs[:2]
     if op.signature.attributes.get("transposed") or not 3 <= len(image.shape) <= 5:
@@ -266,7 +266,7 @@ def workspace(op: OpRecord) -> tuple[int, ...]:
     if op.category != "convolution" or len(signature.inputs) < 2 or not signature.outputs or is_pointwise(op):
         return ()
     image, weight, made = signature.inputs[0], signature.inputs[1], signature.outputs[0]
-    if _group(op) is None and _is_in_patches(op):
+    if _group(op) is None and is_in_patches(op):
         return (prod(weight.shape[1:]) * made.numel // made.shape[1] * image.itemsize,)
     return (image.nbytes if image.shape[1] > _READ_IN_PLACE else 0, weight.nbytes, made.nbytes)
 
@@ -329,7 +329,7 @@ def _functions(op: OpRecord, pace: Pace, threads: int) -> float:
 
 def _speed(name: str, pace: Pace) -> float:
     """Of vector code, in parts of the reference's."""
-    return pace.tanh_s / REFERENCE.tanh_s if name in _OF_MKL else (pace.gelu_s / REFERENCE.gelu_s) ** _SHOWN
+    return pace.tanh_s / REFERENCE.tanh_s if name in _OF_MKL else (pace.gelu_s / REFERENCE.gelu_s) ** _SHOWN_IN_MODELS
 
 
 def call_pace(pace: Pace | None) -> float:
@@ -369,7 +369,7 @@ def pass_seconds(pace: Pace, nbytes: float) -> float:
 def _rate_in_a_model(pace: Pace, nbytes: float) -> float:
     """Bytes per second that passes reach in a model, of which `_IN_A_MODEL` and the like are parts."""
     usual = pass_rate(REFERENCE, nbytes)
-    return usual * (pass_rate(pace, nbytes) / usual) ** _SHOWN
+    return usual * (pass_rate(pace, nbytes) / usual) ** _SHOWN_IN_MODELS
 
 
 def _memory_rate(pace: Pace) -> float:
@@ -413,7 +413,7 @@ def extra_seconds(op: OpRecord, pace: Pace | None = None) -> float:
             return _EXTRA_DEPTHWISE_S * pace.depthwise_s / REFERENCE.depthwise_s
         if is_pointwise(op):
             return calls * _EXTRA_POINTWISE_S
-        return calls * (_EXTRA_IN_PATCHES_S if _is_in_patches(op) else _EXTRA_CONVOLUTION_S)
+        return calls * (_EXTRA_IN_PATCHES_S if is_in_patches(op) else _EXTRA_CONVOLUTION_S)
     if op.op == "aten::_weight_norm_interface":
         return calls * _EXTRA_WEIGHT_NORM_S
     if op.op == "aten::repeat":

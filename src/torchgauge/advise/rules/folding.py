@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 from textwrap import dedent
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence, moved
+from torchgauge.advise.processor import is_in_patches
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
@@ -47,14 +47,11 @@ INTO_LAYER_BEHIND = f"""\
 """
 _HOW = "the batch norm's pass over its input and output"
 _RISK = "for inference only; rounding differs in the last digits"
-# In 6 of 26 models whose page faults may take longer than their norms, folding saved nothing or lost time; with freed
-# memory kept, four of these got 1 to 4 % faster (docs/advice-gains.md). All but one have blocks from the first figure
-# on that glibc keeps (below the second), and norms below the third of the time: of such models 5 of 10 gained nothing.
+# In 6 of 25 models whose page faults may take longer than their norms, folding saved nothing or lost time; with freed
+# memory kept, the three that were tried again got 1 to 4 % faster (docs/advice-gains.md). Five of the six have blocks
+# between these sizes, which glibc keeps, and norms below this share of the time; of ten such models five gained none.
 _RISK_OF_PAGES = "for inference only; page faults may hide it (see freed-memory)"
 _LEAST_RISKY_BYTES, _MOST_RISKY_BYTES, _MOST_RISKY_SHARE = 6 << 20, 32 << 20, 0.06
-# Samples × channels × depth × height up to which torch does not call oneDNN for one volume (`use_mkldnn` in
-# aten/src/ATen/native/Convolution.cpp).
-_MOST_WITHOUT_ONEDNN = 20_480
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +127,11 @@ def _advice(
     norms_s = sum(evidence.times.seconds.get(op.index, 0.0) for pair in pairs for op in pair.norms or (pair.norm,))
     is_hidden = sum(evidence.times.fresh_s.values()) > norms_s
     largest = max(pair.norm.signature.outputs[0].nbytes for pair in pairs)
-    is_open = is_hidden and norms_s < _MOST_RISKY_SHARE * evidence.times.total
-    is_open = is_open and _LEAST_RISKY_BYTES <= largest < _MOST_RISKY_BYTES
+    is_undecided = (
+        is_hidden
+        and norms_s < _MOST_RISKY_SHARE * evidence.times.total
+        and _LEAST_RISKY_BYTES <= largest < _MOST_RISKY_BYTES
+    )
     for pair, has_code in zip(pairs, are_plain, strict=True):
         # On CUDA a convolution adds its bias in a separate kernel; one without a bias gets one from the norm. The call
         # of the norm goes away all the same.
@@ -142,7 +142,7 @@ def _advice(
         adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not has_bias
         # On a processor the norm reads what the layer has just written, from the nearest cache.
         low, high = (0.6, 0.85) if adds_bias else (0.8, 1.0) if evidence.is_cuda else (0.7, 0.9)
-        low = 0.0 if is_open else low
+        low = 0.0 if is_undecided else low
         yield Advice(
             rule=rule_name,
             where=Where(pair.norm.module, tuple(sorted((pair.layer.index, pair.norm.index)))),
@@ -160,15 +160,14 @@ def _advice(
                 fewer_calls=1.0 if adds_bias else None,
             ),
             risk=_RISK_OF_PAGES if is_hidden else _RISK,
-            confidence="low" if is_open else "medium" if is_hidden else "high",
+            confidence="low" if is_undecided else "medium" if is_hidden else "high",
         )
 
 
 def _copies_bias(layer: OpRecord) -> bool:
     """Whether it is a convolution of one small volume, which torch computes without oneDNN on a CPU: a bias is first
     copied to each element of the result, which takes about as long as the norm (1 to 7 % of the convolution)."""
-    image = layer.signature.inputs[0].shape
-    return len(image) == 5 and image[0] == 1 and prod(image[:4]) <= _MOST_WITHOUT_ONEDNN
+    return len(layer.signature.inputs[0].shape) == 5 and is_in_patches(layer)
 
 
 def _inference_norms(evidence: Evidence) -> Iterator[OpRecord]:
