@@ -934,6 +934,11 @@ class Shown(Kept):
         return self.kept
 
 
+class Saved(Kept):
+    def save_maps(self, file: Any) -> None:
+        torch.save(self.kept, file)
+
+
 class Emptied(Kept):
     def forget(self) -> None:
         self.kept.clear()
@@ -978,7 +983,15 @@ class Hooked(nn.Module):
 
 @pytest.mark.parametrize(
     ("model", "is_said"),
-    [(Kept(), True), (Emptied(), True), (Penalised(), False), (Shown(), False), (Asked(), False), (Hooked(), False)],
+    [
+        (Kept(), True),
+        (Emptied(), True),
+        (Penalised(), False),
+        (Shown(), False),
+        (Saved(), False),
+        (Asked(), False),
+        (Hooked(), False),
+    ],
 )
 def test_activations_that_other_methods_read_are_held_for_them(model: nn.Module, is_said: bool) -> None:
     assert bool(of_rule(model, "held-activations", x(64, 128, 64))) is is_said

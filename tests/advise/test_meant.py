@@ -123,6 +123,11 @@ def random_start(m: Any, h: Tensor) -> Tensor:
     return torch.sign(m.layer(spins) * h)
 
 
+def corrupted_input(m: Any, h: Tensor) -> Tensor:
+    restored: Tensor = m.layer(h * (torch.rand_like(h) > 0.3).float())
+    return restored
+
+
 def test_samples_and_masked_tokens_are_no_dropout() -> None:
     parts = {"layer": nn.Linear(32, 32), "token": nn.Parameter(x(32))}
     assert "dropout-in-evaluation" in rules(drawn_mask, x(8, 32), **parts)
@@ -131,6 +136,7 @@ def test_samples_and_masked_tokens_are_no_dropout() -> None:
     assert "dropout-in-evaluation" not in rules(mixed_samples, x(8, 32), **parts)
     assert "dropout-in-evaluation" not in rules(turned_samples, x(8, 32), **parts)
     assert "dropout-in-evaluation" not in rules(random_start, x(8, 32), **parts)
+    assert "dropout-in-evaluation" not in rules(corrupted_input, x(8, 32), **parts)
 
 
 # --- state

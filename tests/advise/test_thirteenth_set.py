@@ -152,7 +152,8 @@ def filled(self: Any, a: Tensor) -> Tensor:
 
 
 def dropped(self: Any, a: Tensor) -> Tensor:
-    return self.layer(torch.where(torch.rand(a.shape) < 0.5, torch.zeros_like(a), a))
+    hidden = self.layer(a)
+    return self.layer(torch.where(torch.rand(a.shape) < 0.5, torch.zeros_like(hidden), hidden))
 
 
 @pytest.mark.parametrize(

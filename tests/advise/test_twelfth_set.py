@@ -121,7 +121,7 @@ def neighbours_at_random(self: Any, a: Tensor) -> Tensor:
 
 
 def channels_at_random(self: Any, a: Tensor) -> Tensor:
-    return self.layer(a * torch.bernoulli(torch.full((a.shape[0], 1, 1), 0.9)))
+    return self.layer(self.layer(a) * torch.bernoulli(torch.full((a.shape[0], 1, 1), 0.9)))
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,8 @@ def is_read_otherwise(kind: type, place: str) -> bool:
     run, others = _methods(kind)
     if not names:
         return False
-    return any(True for method in others for _ in method.readings(names)) or any(
+    reading = [method for method in others if not _SETUP.match(method.tree.name)]
+    return any(True for method in reading for _ in method.readings(names)) or any(
         method.uses(names) or any(map(method.depends_on_arguments, method.readings(names))) for method in run
     )
 
@@ -145,7 +146,7 @@ def _methods(kind: type) -> tuple[list[_Method], ...]:
         return found
 
     run = reached("forward")
-    others = [name for name in known if name not in run | reached("__init__") and not _SETUP.match(name)]
+    others = [name for name in known if name not in run | reached("__init__")]
     return tuple([method for name in names for method in known.get(name, ())] for names in (run, others))
 
 

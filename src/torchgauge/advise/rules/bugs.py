@@ -27,6 +27,7 @@ _DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout"}
 _DRAWS = {"aten::bernoulli", "aten::bernoulli_"}
 _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _MASKING = {"aten::mul", "aten::masked_fill", "aten::where"}
+_SCALES = {"aten::mul", "aten::div"}
 _COMPLEMENTS = {"aten::rsub", "aten::bitwise_not", "aten::logical_not"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
 # Where these functions take `training` without its name.
@@ -244,6 +245,12 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
     if any(each.op in _THRESHOLDS and evidence.flow.is_result(each) for each in found):
         return False  # which elements are hidden is what a loss of the caller needs
     masked = [each for each in found if each.op.rstrip("_") in _MASKING and len(each.producers) > 1]
+    # A denoising autoencoder corrupts what it is given; dropout of an input scales what it leaves.
+    inputs = evidence.dataflow.input_reads
+    is_input = any((each.index, at) in inputs for each in masked for at in range(len(each.producers)))
+    scales = [each.signature.attributes.get("other") for each in found if each.op.rstrip("_") in _SCALES]
+    if is_input and not any(isinstance(number, int | float) for number in scales):
+        return False
     return bool(masked) and bool(cut_names or op.op in _DRAWS) and not _is_choice(evidence, found)
 
 
