@@ -136,16 +136,19 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
             how = " on contiguous q, k, v and a 4-D mask" if is_flat else " on contiguous q, k and v"
         else:
             how = " with a 4-D attn_mask" if is_flat else ""
+        change = None if shares_keys or rank > 4 else _change(evidence, op, ops)
+        scale = _scale(ops, op)
+        words = f"use scaled_dot_product_attention{how}: scores are not stored"
+        if shares_keys:
+            words = "use scaled_dot_product_attention with enable_gqa=True, and keys and values not repeated"
+        elif change is None and scale is not None and not isclose(scale, _inner_size(ops[0]) ** -0.5, rel_tol=1e-3):
+            words = f"use scaled_dot_product_attention with scale={scale:.4g}{how.replace(' with', ' and')}"
         yield Advice(
             rule="attention-by-hand",
             where=Where(op.module, tuple(step.index for step in ops)),
             evidence={"ops": len(ops), "scores_shape": list(scores.shape), "scores_bytes": scores.nbytes},
-            recommendation="use scaled_dot_product_attention with enable_gqa=True, and keys and values not repeated"
-            if shares_keys
-            else f"use scaled_dot_product_attention{how}: scores are not stored"
-            if how
-            else "use scaled_dot_product_attention: the scores are never written to memory",
-            change=None if shares_keys or rank > 4 else _change(evidence, op, ops),
+            recommendation=words,
+            change=change,
             expected_gain=whole.gain(
                 low,
                 high,
