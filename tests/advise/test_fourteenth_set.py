@@ -3,6 +3,7 @@ and on other models."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,3 +34,36 @@ def test_another_scale_is_named_where_no_code_is_given(scale: float, words: str 
     assert advice.change is None
     assert ("scale=" in advice.recommendation) is (words is not None)
     assert words is None or words in advice.recommendation
+
+
+# --- cells that have the gates of torch's layers, and put them together in another way
+
+
+class Cell(nn.Module):
+    def __init__(self, update: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.given, self.kept, self.update = nn.Linear(32, 192), nn.Linear(64, 192), update
+
+    def forward(self, h: Tensor) -> Tensor:
+        state, made = h.new_zeros(h.shape[0], 64), []
+        for step in h.unbind(1):
+            (a, b, c), (d, e, f) = self.given(step).chunk(3, -1), self.kept(state).chunk(3, -1)
+            reset, gate = torch.sigmoid(a + d), torch.sigmoid(b + e)
+            state = self.update(state, gate, reset, torch.tanh(c + reset * f))
+            made.append(state)
+        return torch.stack(made, 1)
+
+
+@pytest.mark.parametrize(
+    ("update", "is_gru"),
+    [
+        (lambda state, gate, reset, new: (1 - gate) * new + gate * state, True),
+        (lambda state, gate, reset, new: new + gate * (state - new), True),
+        (lambda state, gate, reset, new: gate * new + reset * state, False),
+        (lambda state, gate, reset, new: gate * new + (1 - reset) * state, False),
+    ],
+)
+def test_a_gru_has_one_gate_for_its_old_state_and_its_new_one(update: Callable[..., Tensor], is_gru: bool) -> None:
+    found = said(seen(Cell(update), inputs=(x(8, 24, 32),)))
+
+    assert any("torch.nn.GRU" in advice.recommendation for advice in found) is is_gru

@@ -198,7 +198,9 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
     # Only gates scale: a cell whose state decays, or whose candidate has a factor, is another one.
     if not all(_is_gated(op, through) for op in scales):
         return None
-    return layer if layer and not relu and abs(sigmoid / tanh / each - 1) < _ELEMENTS_TOLERANCE else None
+    if not layer or relu or abs(sigmoid / tanh / each - 1) > _ELEMENTS_TOLERANCE:
+        return None
+    return layer if _updates(through, layer) >= loop.rounds - 1 else None
 
 
 def _hands_out_cell(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> bool:
@@ -265,6 +267,37 @@ def _is_gated(scale: OpRecord, through: Sequence[OpRecord]) -> bool:
         if name == "aten::sigmoid" or is_from_gate:
             gates.add(op.index)
     return not gates.isdisjoint(scale.producers)
+
+
+def _updates(through: Sequence[OpRecord], layer: str) -> int:
+    """How often the ops of a loop make a state as this layer of torch's does: `o * tanh(f * c + i * g)` with three
+    gates, `z * h + (1 - z) * n` with one gate and what it leaves, or the same as `h + z * (n - h)`."""
+    by_index = {op.index: op for op in through}
+
+    def sources(op: OpRecord, *names: str) -> list[OpRecord]:
+        found = []
+        for index in op.producers:
+            source = by_index.get(-1 if index is None else index)
+            while source is not None and source.op.rstrip("_") in _COPIES and len(source.producers) == 1:
+                source = by_index.get(-1 if source.producers[0] is None else source.producers[0])
+            found += [source] if source is not None and source.op.removesuffix("_") in names else []
+        return found
+
+    count = 0
+    for op in through:
+        name = op.op.rstrip("_")
+        if layer == "LSTM":
+            cells = [cell for tanh in sources(op, "aten::tanh") for cell in sources(tanh, "aten::add")]
+            terms = [term for cell in cells for term in sources(cell, "aten::mul")]
+            count += name == "aten::mul" and len(terms) == 2 and any(sources(term, "aten::tanh") for term in terms)
+        elif name in ("aten::add", "aten::sub"):
+            terms = sources(op, "aten::mul")
+            gates = [gate for term in terms for gate in sources(term, "aten::sigmoid")]
+            left = [rest for term in terms for rest in sources(term, "aten::rsub", "aten::sub")]
+            is_rest = any(gate in sources(rest, "aten::sigmoid") for gate in gates for rest in left)
+            is_step = len(terms) == 1 and any(not set(op.producers).isdisjoint(rest.producers) for rest in left)
+            count += (len(terms) == 2 and is_rest) or is_step
+    return count
 
 
 def _scales_before_products(through: Sequence[OpRecord]) -> list[OpRecord]:
