@@ -67,3 +67,72 @@ def test_a_gru_has_one_gate_for_its_old_state_and_its_new_one(update: Callable[.
     found = said(seen(Cell(update), inputs=(x(8, 24, 32),)))
 
     assert any("torch.nn.GRU" in advice.recommendation for advice in found) is is_gru
+
+
+# --- a number that changes from call to call, handed to a function or a module that makes a table of it
+
+
+def waves(number: float) -> Tensor:
+    return torch.sin(torch.arange(64.0) * number).repeat(500, 20).sum(0)[:64]
+
+
+class Waves(nn.Module):
+    def forward(self, number: float) -> Tensor:
+        return torch.cos(torch.arange(64.0) * number).repeat(500, 20).sum(0)[:64]
+
+
+class Annealed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.rate, self.calls = nn.Linear(64, 64), 0.5, 0
+
+    def set_rate(self, rate: float) -> None:
+        self.rate = rate
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.layer(h) * waves(self.rate)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.waves, self.calls = nn.Linear(64, 64), Waves(), 0
+
+    def forward(self, h: Tensor) -> Tensor:
+        self.calls += 1
+        return self.layer(h) * self.waves(self.calls)
+
+
+class Still(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.rate = nn.Linear(64, 64), 0.5
+
+    def scaled(self, rate: float) -> Tensor:
+        return torch.tan(torch.arange(64.0) * rate).repeat(500, 20).sum(0)[:64]
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.layer(h) * self.scaled(self.rate)
+
+
+@pytest.mark.parametrize(("model", "is_constant"), [(Annealed(), False), (Counting(), False), (Still(), True)])
+def test_a_table_of_a_number_that_changes_is_not_a_constant(model: nn.Module, is_constant: bool) -> None:
+    assert ("recomputed-constant" in rules(model, x(8, 16, 64))) is is_constant
+
+
+# --- a table of which a slice is another table
+
+
+def test_a_mask_that_is_written_from_its_end_cannot_be_sliced() -> None:
+    def windows(self: Any, h: Tensor) -> Tensor:
+        parts = torch.zeros(h.shape[0], h.shape[0])
+        parts[-8:], parts[-4:] = 1, 2
+        return self.layer(h) * (parts[:, :1] - parts).exp()[:, -1:]
+
+    (advice,) = [
+        each
+        for each in said(seen(Does(windows, layer=nn.Linear(8, 8)), inputs=(x(24, 8),)))
+        if each.rule == "recomputed-constant"
+    ]
+
+    assert "for each shape" in advice.risk

@@ -337,6 +337,11 @@ class Source:
             roots = [statement.test]
         elif isinstance(statement, ast.For):
             roots = [statement.iter]
+        return self._is_state(roots, function, frozenset())
+
+    def _is_state(self, roots: list[ast.AST], function: ast.FunctionDef, callees: frozenset[str]) -> bool:
+        """Whether expressions of a function read what other calls change, by themselves or as arguments that it is
+        called with; `callees`: functions that were followed to their callers."""
         names = {each.id for root in roots for each in ast.walk(root) if isinstance(each, ast.Name)}
         assigned = [
             each.value
@@ -346,21 +351,47 @@ class Source:
         ]
         if any(self._is_drawn(each) for root in (*roots, *assigned) for each in ast.walk(root)):
             return True
-        owner = self.enclosing(function, ast.ClassDef)
-        if owner is None or not function.args.args:
-            return False
+        owner, parameters = self.enclosing(function, ast.ClassDef), [each.arg for each in function.args.args]
+        is_method = owner is not None and bool(parameters)
         # `h, c = self.state`, `given or self.empty`
-        roots += [value for value in assigned if isinstance(value, _NAMED)]
+        roots = [*roots, *(value for value in assigned if isinstance(value, _NAMED))]
         read = [each for root in roots for each in ast.walk(root) if isinstance(getattr(each, "ctx", None), ast.Load)]
-        left_out = function.args.args[len(function.args.args) - len(function.args.defaults) :]
-        options = {each.arg for each in left_out} if function.name == "forward" else set[str]()
-        if any(isinstance(each, ast.Name) and each.id in options for each in read):
-            return True
-        own, changed = function.args.args[0].arg, self._changed(owner) | self._set_from_outside
-        # A layer that is called has code that says what it reads.
-        layers = {node.func for root in roots for node in ast.walk(root) if isinstance(node, ast.Call)}
-        values = [each for each in read if isinstance(each, ast.Attribute) and each not in layers]
-        return any(_own_attribute(each, own) in changed for each in values)
+        if owner is not None and is_method:
+            left_out = parameters[len(parameters) - len(function.args.defaults) :] if function.name == "forward" else ()
+            if any(isinstance(each, ast.Name) and each.id in left_out for each in read):
+                return True
+            changed = self._changed(owner) | self._set_from_outside
+            # A layer that is called has code that says what it reads.
+            layers = {node.func for root in roots for node in ast.walk(root) if isinstance(node, ast.Call)}
+            values = [each for each in read if isinstance(each, ast.Attribute) and each not in layers]
+            if any(_own_attribute(each, parameters[0]) in changed for each in values):
+                return True
+        if function.name in callees or "__" in function.name:
+            return False
+        given = {each.id for each in read if isinstance(each, ast.Name)}.intersection(parameters[is_method:])
+        for call in self._calls_of(function, owner) if given else ():
+            caller = self.enclosing(call, ast.FunctionDef)
+            passed = dict(zip(parameters[is_method:], call.args, strict=False))
+            passed |= {each.arg: each.value for each in call.keywords if each.arg is not None}
+            arguments = [value for name, value in passed.items() if name in given]
+            if caller is not None and self._is_state([*arguments], caller, callees | {function.name}):
+                return True
+        return False
+
+    def _calls_of(self, function: ast.FunctionDef, owner: ast.ClassDef | None) -> list[ast.Call]:
+        """The calls of a function in its file; of `forward`, those of the attributes that an object of its class is
+        assigned to."""
+        names = {function.name}
+        if owner is not None and function.name == "forward":
+            names = {
+                target.attr
+                for node in ast.walk(self.tree)
+                if isinstance(node, ast.Assign)
+                and any(isinstance(each, ast.Call) and called(each) == owner.name for each in ast.walk(node.value))
+                for target in _changed_by(node)
+                if isinstance(target, ast.Attribute)
+            }
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and called(node) in names]
 
     def _is_drawn(self, node: ast.AST) -> bool:
         """Whether it is a call that has another result each time: `random.random()`, `time.time()`, `next(steps)`."""

@@ -33,10 +33,15 @@ _ARRAYS = {"cpu", "numpy", "tolist"}
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
 _SLICED = "a buffer has a fixed size: make it for the largest shape and slice it"
 _OF_ONE_SIZE = "a buffer has a fixed size: keep one for each shape that occurs"
-# Ops whose elements depend on how many there are.
-_OF_SIZE = {
-    "linspace", "logspace", "cat", "flip", "hann_window", "hamming_window", "blackman_window", "bartlett_window",
-    "kaiser_window", "full", "new_full", "full_like", "sum", "mean", "amax", "cumsum", "roll", "affine_grid_generator",
+# Ops that make an element from its place alone, or from elements in the same place: a slice of a large table is the
+# table of a smaller size.
+_BY_PLACE = {
+    "arange", "ones", "zeros", "new_ones", "new_zeros", "ones_like", "zeros_like", "scalar_tensor", "lift_fresh",
+    "add", "sub", "rsub", "mul", "div", "pow", "neg", "abs", "exp", "log", "log1p", "sin", "cos", "sqrt", "rsqrt",
+    "reciprocal", "floor", "remainder", "clamp", "minimum", "maximum", "eq", "ne", "lt", "le", "gt", "ge", "where",
+    "masked_fill", "bitwise_not", "bitwise_and", "bitwise_or", "logical_not", "logical_and", "logical_or", "tril",
+    "triu", "polar", "stack", "copy", "clone", "_to_copy", "expand", "unsqueeze", "squeeze", "transpose", "permute",
+    "t", "slice", "select",
 }  # fmt: skip
 # Numbers up to this are sizes by chance.
 _SMALL_SIZE = 3
@@ -66,22 +71,28 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
         tables = [op for op in ops if op.op not in _PLAIN and op.index not in written]
         if not tables:
             continue
+        views = _views_between(evidence, ops)
         yield Advice(
             rule="recomputed-constant",
             where=Where(module, tuple(op.index for op in ops), source=_longest(evidence, tables)),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
             recommendation="compute this once, in __init__, and keep it as a buffer: it depends only on shapes",
             change=None,
-            expected_gain=evidence.share([*ops, *_views_between(evidence, ops)]).gain(0.9, 1.0, "these ops go away"),
-            risk=_OF_ONE_SIZE if any(_depends_on_size(evidence, op) for op in ops) else _SLICED,
+            expected_gain=evidence.share([*ops, *views]).gain(0.9, 1.0, "these ops go away"),
+            risk=_OF_ONE_SIZE if any(_depends_on_size(evidence, op) for op in (*ops, *views)) else _SLICED,
             confidence="high",
         )
 
 
 def _depends_on_size(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the elements of a table depend on its size or on that of an input, so that a slice of a larger one
+    """Whether the elements of a table may depend on its size or on that of an input, so that a slice of a larger one
     differs: `linspace`, parts that are joined, `arange(n) + n`."""
-    if op.op.removeprefix("aten::") in _OF_SIZE:
+    name = op.op.removeprefix("aten::").removesuffix("_")
+    before, after = (
+        [[size for size in spec.shape if size > 1] for spec in specs[:1]]
+        for specs in (op.signature.inputs, op.signature.outputs)
+    )
+    if name not in _BY_PLACE and (op.status != FREE or before != after):  # a view may add dimensions of one element
         return True
     specs = (*op.signature.outputs, *(given.spec for given in evidence.capture.inputs))
     sizes = {size for spec in specs for size in spec.shape if size > _SMALL_SIZE}
