@@ -30,8 +30,12 @@ class Flow:
         self._by_index = {op.index: op for op in ops} if is_known else {}
         self._users: dict[int, list[OpRecord]] = {}
         users = self._users
-        for op in self.steps:
+        # A view reads what its base was made by. A sparse tensor is not a view: it is made without work, and read.
+        made = {source for op in self.steps for source in op.producers}
+        for op in ops if is_known else ():
             producers = op.producers
+            if op.status == FREE and op.index not in made:
+                continue
             for source in producers if len(producers) == 1 else dict.fromkeys(producers):
                 if source is not None:
                     users.setdefault(source, []).append(op)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from torchgauge.advise.dataflow import RANDOM, same_axis
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
+from torchgauge.advise.processor import REFERENCE, pass_seconds
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import REWRITTEN, rule
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
-from torchgauge.facts import OpRecord, TensorSpec, contiguous_stride
+from torchgauge.advise.rules.narrow import with_size
+from torchgauge.facts import Cost, OpRecord, TensorSpec, contiguous_stride
 
 _PRODUCTS = {"aten::bmm", "aten::baddbmm"}
 _REPEATING = {"aten::repeat", "aten::expand_copy", "aten::clone", "aten::repeat_interleave"}
@@ -80,6 +82,7 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
         gone |= {op.index for op in going}
         both, joining = evidence.share([*going, layer]), evidence.share(going).value
         product = 1 - joining / both.value if both.value else 1.0
+        of_product = min(1.0, _saved_by_split(evidence, found, saved) / (_LEAST_OF_PRODUCT * saved))
         yield Advice(
             rule="repeated-input",
             where=Where(layer.module, (cat.index, layer.index)),
@@ -92,13 +95,35 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
             change=None,
             # The result for the repeated part is added to the rest, which is another pass over the output.
             expected_gain=both.gain(
-                (_LEAST_OF_PRODUCT * product + _LEAST_OF_JOINING * (1 - product)) * saved,
-                product * saved + (1 - product),
+                (_LEAST_OF_PRODUCT * of_product * product + _LEAST_OF_JOINING * (1 - product)) * saved,
+                of_product * product * saved + (1 - product),
                 "the product with channels that are equal at every position",
             ),
             risk="rounding differs in the last digits; checkpoints need no change",
             confidence="high",
         )
+
+
+def _saved_by_split(evidence: Evidence, found: _Joined, saved: float) -> float:
+    """Of the time of a layer, what it saves with fewer channels and another pass over its result: nothing where the
+    result takes longer to write than to compute. All of it where op times were measured."""
+    layer, before_s = found.layer, evidence.times.seconds.get(found.layer.index, 0.0)
+    signature, cost = layer.signature, layer.signature.cost
+    place, axis = _data_of(evidence, layer) or (0, 1)
+    first = 1 if layer.op in ("aten::addmm", "aten::baddbmm") else 0
+    is_rowwise = layer.category == "convolution" or layer.op == "aten::linear"
+    sizes = {place: axis, (first + 1 if place == first else first): 1 if is_rowwise else -2 if place == first else -1}
+    width = max(1, round((1 - saved) * sum(found.channels)))
+    inputs = tuple(
+        with_size(spec, sizes[at], width) if at in sizes else spec for at, spec in enumerate(signature.inputs)
+    )
+    read, written = sum(spec.nbytes for spec in inputs), signature.outputs[0].nbytes
+    narrow = Cost(round((1 - saved) * cost.macs), round((1 - saved) * cost.flops), read, written)
+    rest_s = evidence.seconds_of(replace(layer, signature=replace(signature, inputs=inputs, cost=narrow)))
+    if evidence.is_cuda or rest_s is None or not before_s:
+        return saved
+    pace = (evidence.peaks.pace if evidence.peaks else None) or REFERENCE
+    return max(0.0, 1 - (rest_s + pass_seconds(pace, 2 * written)) / before_s)
 
 
 @rule("repeated-part", family="loops")

@@ -106,8 +106,8 @@ def _joined(evidence: Evidence, ops: list[OpRecord], read: TensorSpec) -> Gain:
     channels = 1 if first.category == "convolution" else -1
     width = sum(op.signature.outputs[0].shape[channels] for op in ops)
     *others, weight = first.inputs[:2] if first.category == "convolution" else first.inputs
-    weight = _with_size(weight, 0 if first.category == "convolution" else -1, width)
-    made = _with_size(first.outputs[0], channels, width)
+    weight = with_size(weight, 0 if first.category == "convolution" else -1, width)
+    made = with_size(first.outputs[0], channels, width)
     macs, flops = sum(op.cost.macs for op in ops), sum(op.cost.flops for op in ops)
     cost = Cost(macs, flops, read.nbytes + weight.nbytes, made.nbytes)
     joined = replace(ops[0], signature=replace(first, inputs=(*others, weight), outputs=(made,), cost=cost))
@@ -120,7 +120,7 @@ def _joined(evidence: Evidence, ops: list[OpRecord], read: TensorSpec) -> Gain:
     return share.gain(0.7 * saved, min(saved + reading_s / before_s, fewer), how)
 
 
-def _with_size(spec: TensorSpec, dim: int, size: int) -> TensorSpec:
+def with_size(spec: TensorSpec, dim: int, size: int) -> TensorSpec:
     shape = [*spec.shape]
     shape[dim] = size
     return replace(spec, shape=tuple(shape), stride=None)
