@@ -136,3 +136,34 @@ def test_a_mask_that_is_written_from_its_end_cannot_be_sliced() -> None:
     ]
 
     assert "for each shape" in advice.risk
+
+
+# --- the values of a sparse matrix
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_the_values_of_a_sparse_matrix_are_read(is_read: bool) -> None:
+    def attend(self: Any, h: Tensor, edges: Tensor) -> Tensor:
+        scores = self.score(torch.cat([h[edges[0]], h[edges[1]]], 1)).exp().squeeze(1)
+        values = scores if is_read else torch.ones(edges.shape[1])
+        near = torch.sparse_coo_tensor(edges, values, (h.shape[0], h.shape[0]))
+        return torch.sparse.mm(near, h)
+
+    edges = torch.arange(4000).reshape(2, 2000) % 200
+    evidence = seen(Does(attend, score=nn.Linear(128, 1)), inputs=(x(200, 64), edges))
+
+    assert ("unread-result" in {advice.rule for advice in said(evidence)}) is not is_read
+
+
+# --- a layer that takes as long to write its result as to compute it
+
+
+@pytest.mark.parametrize(("channels", "is_said"), [(128, True), (3, False)])
+def test_a_layer_with_few_channels_gains_nothing_by_a_split(channels: int, is_said: bool) -> None:
+    def near(self: Any, h: Tensor, local: Tensor) -> Tensor:
+        whole = h[..., None].repeat(1, 1, 1, local.shape[3])
+        return self.layer(torch.cat([local - whole, whole], 1)).amax(3)
+
+    model = Does(near, layer=nn.Conv2d(2 * channels, 64, 1))
+
+    assert ("repeated-input" in rules(model, x(16, channels, 15), x(16, channels, 15, 100))) is is_said

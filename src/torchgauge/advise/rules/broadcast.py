@@ -83,6 +83,9 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
         both, joining = evidence.share([*going, layer]), evidence.share(going).value
         product = 1 - joining / both.value if both.value else 1.0
         of_product = min(1.0, _saved_by_split(evidence, found, saved) / (_LEAST_OF_PRODUCT * saved))
+        most = of_product * product * saved + (1 - product)
+        if most <= 0:
+            continue
         yield Advice(
             rule="repeated-input",
             where=Where(layer.module, (cat.index, layer.index)),
@@ -95,8 +98,8 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
             change=None,
             # The result for the repeated part is added to the rest, which is another pass over the output.
             expected_gain=both.gain(
-                (_LEAST_OF_PRODUCT * of_product * product + _LEAST_OF_JOINING * (1 - product)) * saved,
-                of_product * product * saved + (1 - product),
+                max(0.0, (_LEAST_OF_PRODUCT * of_product * product + _LEAST_OF_JOINING * (1 - product)) * saved),
+                most,
                 "the product with channels that are equal at every position",
             ),
             risk="rounding differs in the last digits; checkpoints need no change",
@@ -105,8 +108,8 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _saved_by_split(evidence: Evidence, found: _Joined, saved: float) -> float:
-    """Of the time of a layer, what it saves with fewer channels and another pass over its result: nothing where the
-    result takes longer to write than to compute. All of it where op times were measured."""
+    """Of the time of a layer, what it saves with fewer channels and another pass over its result: less than nothing
+    where the result takes longer to write than to compute. All of it where op times were measured."""
     layer, before_s = found.layer, evidence.times.seconds.get(found.layer.index, 0.0)
     signature, cost = layer.signature, layer.signature.cost
     place, axis = _data_of(evidence, layer) or (0, 1)
@@ -123,7 +126,7 @@ def _saved_by_split(evidence: Evidence, found: _Joined, saved: float) -> float:
     if evidence.is_cuda or rest_s is None or not before_s:
         return saved
     pace = (evidence.peaks.pace if evidence.peaks else None) or REFERENCE
-    return max(0.0, 1 - (rest_s + pass_seconds(pace, 2 * written)) / before_s)
+    return 1 - (rest_s + pass_seconds(pace, 2 * written)) / before_s
 
 
 @rule("repeated-part", family="loops")
