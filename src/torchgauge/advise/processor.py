@@ -79,6 +79,8 @@ _NS_PER_ELEMENT = {
     "_euclidean_dist": 1.7, "index_add": 0.8, "scatter_add": 0.8, "index_put": 0.8,
     "bernoulli": 9.0, "native_dropout": 9.0, "rand": 3.7, "rand_like": 3.7, "uniform": 3.7, "randn": 4.0,
     "randn_like": 4.0, "normal": 4.0, "exponential": 6.0, "_fft_r2c": 0.9, "_fft_c2r": 1.6, "_fft_c2c": 2.0,
+    "median": 14.0, "nanmedian": 14.0, "kthvalue": 11.0, "mode": 40.0, "cumprod": 0.8, "logcumsumexp": 27.0,
+    "searchsorted": 29.0, "bucketize": 29.0, "_unique2": 90.0, "erfc": 1.9, "lgamma": 6.6, "digamma": 30.0,
 }  # fmt: skip
 _NS_BY_CATEGORY = {"softmax": 1.25, "resize": 2.5}
 # Of these, functions that torch takes from MKL, which is fast on processors of Intel; the others are torch's own vector
@@ -89,7 +91,8 @@ _WITHOUT_VECTORS = {
     "cumsum", "where", "masked_fill",
     "index", "gather", "scatter", "topk", "_euclidean_dist", "max", "min", "argmax", "argmin", "index_add",
     "scatter_add", "bernoulli", "native_dropout", "rand", "rand_like", "uniform", "randn", "randn_like", "normal",
-    "exponential", "mish", "log_sigmoid_forward",
+    "exponential", "mish", "log_sigmoid_forward", "median", "nanmedian", "kthvalue", "mode", "cumprod", "logcumsumexp",
+    "searchsorted", "bucketize", "_unique2", "lgamma", "digamma",
 }  # fmt: skip
 # The variance of a whole tensor, which torch computes in a loop written for it (0.9 for 5 shapes).
 _NS_WHOLE_VARIANCE = 1.05
