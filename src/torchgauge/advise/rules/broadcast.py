@@ -140,23 +140,19 @@ def repeated_part(evidence: Evidence) -> Iterator[Advice]:
         saved = sum(parts[at] for at in same) * (1 - 1 / len(calls))
         saved += sum(parts[at] * (1 - 1 / times) for at, times in rest.items()) if is_by_position else 0
         saved /= sum(parts)
+        joins = [call.cat for call in calls if len(evidence.flow.users(call.cat)) == 1]  # nothing else reads these
         yield Advice(
             rule="repeated-part",
             where=Where(first.layer.module, tuple(call.layer.index for call in calls)),
             evidence={"rounds": len(calls), "channels": sum(parts), "same_channels": sum(parts[at] for at in same)},
             recommendation="split this layer's weight and multiply the part that is the same in each round once",
             change=None,
-            expected_gain=evidence.share([op for call in calls for op in (*_going(evidence, call), call.layer)]).gain(
+            expected_gain=evidence.share([*joins, *(call.layer for call in calls)]).gain(
                 0.4 * saved, saved, "the product with the part that stays the same"
             ),
             risk="rounding differs in the last digits; checkpoints need no change",
             confidence="high",
         )
-
-
-def _going(evidence: Evidence, joined: _Joined) -> list[OpRecord]:
-    """The concatenation, where nothing else reads it."""
-    return [joined.cat] if len(evidence.flow.users(joined.cat)) == 1 else []
 
 
 def _same_parts(evidence: Evidence) -> list[tuple[list[_Joined], set[int]]]:
@@ -428,9 +424,12 @@ def product_then_sum(evidence: Evidence) -> Iterator[Advice]:
         # `weighted-differences` says more about the same passes.
         if _is_batch(factors, made, summed) or op.index in evidence.once(_weighted_differences):
             continue
-        # Two passes over memory that is there already hardly take longer than a product per sample.
+        # Two passes over memory that is there already hardly take longer than a product per sample. With a dimension
+        # that all factors share behind one that is summed up, the product needs them in another order: 15 % slower for
+        # 8 × 512 × 32 × 64, summed over 512.
         is_weighted_sum = times < _LEAST_SUMS
-        if is_weighted_sum and (made.nbytes < _FRESH_BYTES or _has_inner_batch(factors, made, summed)):
+        shared = {dim for dim in range(rank) if all(_has_whole(spec, made, dim) for spec in factors)} - summed
+        if is_weighted_sum and (made.nbytes < _FRESH_BYTES or any(dim > min(summed) for dim in shared)):
             continue
         # einsum turns the larger factor of a weighted sum around: 9 of 13 took longer than the two passes, 6 of them
         # twice as long and more. A product of a vector and a matrix per sample took 41 to 98 % less.
@@ -518,13 +517,6 @@ def _is_batch(factors: Sequence[TensorSpec], made: TensorSpec, summed: set[int])
     einsum copies the factors into another order. 28 % slower for 16 × 128 × 200 × 82, summed over 200."""
     last = len(made.shape) - 1
     return last not in summed and all(_has_whole(spec, made, last) for spec in factors)
-
-
-def _has_inner_batch(factors: Sequence[TensorSpec], made: TensorSpec, summed: set[int]) -> bool:
-    """Whether a dimension that all factors share and that stays lies behind one that is summed up: products for each of
-    its elements need the factors in another order. 15 % slower for 8 × 512 × 32 × 64, summed over 512."""
-    shared = {dim for dim in range(len(made.shape)) if all(_has_whole(spec, made, dim) for spec in factors)}
-    return any(dim > min(summed) for dim in shared - summed)
 
 
 def _unrepeated(spec: TensorSpec) -> int:

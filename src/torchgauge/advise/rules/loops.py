@@ -102,9 +102,14 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
             continue
         words = "do this once for the whole tensor: its parts (samples, steps, heads) are computed one by one"
-        if _are_tiles(evidence, loop.products[0]):
+        first, base = loop.products[0], evidence.dataflow.base(loop.products[0], 0)
+        # A convolution of a tile of each image: on whole images it has other borders.
+        if first.category == "convolution" and base and base[1].shape[:2] == first.signature.inputs[0].shape[:2]:
             words = _JOINED
-        if _reduces_selected(evidence, loop):
+        # To select rows alone is one gather for all rounds.
+        readers = [user for op in loop.products for user in evidence.flow.users(op)]
+        reductions = sum(user.category == "reduction" for user in readers)
+        if first.op in _SELECTIONS and reductions >= loop.rounds - 1:
             words = "use index_add or scatter_reduce for all samples: the loop selects the rows of each in turn"
         if (advice := _samples_advice(evidence, loop, words)) is not None:
             yield advice
@@ -180,12 +185,6 @@ def _reads_on_host(evidence: Evidence, loop: Loop) -> bool:
         if file == place[0].file and around.lineno <= int(line) <= (around.end_lineno or around.lineno):
             return True
     return False
-
-
-def _are_tiles(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether a convolution reads a tile of each image: on whole images it has other borders."""
-    base, shape = evidence.dataflow.base(op, 0), op.signature.inputs[0].shape
-    return op.category == "convolution" and base is not None and base[1].shape[:2] == shape[:2]
 
 
 def _is_of_small_ops(evidence: Evidence, loop: Loop) -> bool:
@@ -551,13 +550,6 @@ def _places(evidence: Evidence, op: OpRecord) -> list[int]:
 def _slice(evidence: Evidence, op: OpRecord) -> object | None:
     found = (evidence.dataflow.reads_part(op, place) for place in _places(evidence, op))
     return next((base for base in found if base is not None), None)
-
-
-def _reduces_selected(evidence: Evidence, loop: Loop) -> bool:
-    """Whether each round selects rows and takes their sum or mean; to select alone is one gather for all rounds."""
-    is_selection = loop.products[0].op in _SELECTIONS
-    readers = [user for op in loop.products for user in evidence.flow.users(op)]
-    return is_selection and sum(user.category == "reduction" for user in readers) >= loop.rounds - 1
 
 
 def _rows(evidence: Evidence, op: OpRecord) -> object | None:
