@@ -167,3 +167,18 @@ def test_a_layer_with_few_channels_gains_nothing_by_a_split(channels: int, is_sa
     model = Does(near, layer=nn.Conv2d(2 * channels, 64, 1))
 
     assert ("repeated-input" in rules(model, x(16, channels, 15), x(16, channels, 15, 100))) is is_said
+
+
+# --- torch.equal, which gives no tensor, and reads none where the sizes differ
+
+
+@pytest.mark.parametrize(("keys", "waits"), [(64, True), (32, False)])
+def test_tensors_of_two_sizes_are_compared_without_a_wait(keys: int, waits: bool) -> None:
+    def attend(self: Any, h: Tensor) -> Tensor:
+        rows = h.flatten(2).permute(2, 0, 1)
+        return self.layer(rows * 2 if torch.equal(rows, rows[:keys] + 1) else rows)
+
+    evidence = seen(Does(attend, layer=nn.Linear(256, 256)), inputs=(x(1, 256, 8, 8),))
+
+    assert ("host-wait" in {advice.rule for advice in said(evidence)}) is waits
+    assert evidence.failures == []

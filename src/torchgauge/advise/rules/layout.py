@@ -242,7 +242,7 @@ def _access(op: OpRecord) -> Access | None:
             return None
         words = "store this tensor in the order in which it is read: the kernel copies any other at each call"
         return Access(read, words, 2 * read.nbytes / (moved(op) + 2 * read.nbytes))
-    if all(spec.stride is None for spec in op.signature.inputs):
+    if all(spec.stride is None for spec in op.signature.inputs) or not op.signature.outputs:  # torch.equal has none
         return None
     elements = op.signature.outputs[0].numel
     large = [spec for spec in op.signature.inputs if spec.distinct_numel == elements > 1]  # not broadcast

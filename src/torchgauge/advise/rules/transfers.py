@@ -453,8 +453,8 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
             return _TELLING
         if source is not None and source.op == _PACK and op.signature.inputs[0].dtype == "int64":
             return None  # the batch sizes of packed sequences, which are always on the host
-        if op.op == "aten::equal" and len(op.signature.inputs) == 1:
-            return None  # both are one tensor, which torch sees without reading it (set_sync_debug_mode on an H200)
+        if op.op == "aten::equal" and len({spec.shape for spec in op.signature.inputs}) == len(op.signature.inputs):
+            return None  # one tensor, or two sizes: torch reads no element (set_sync_debug_mode on an H200)
         reads = evidence.dataflow.input_reads
         made = [source for at, source in enumerate(op.producers) if source is not None or (op.index, at) in reads]
         is_constant = not op.weights and _is_made_on_host(evidence, made)
