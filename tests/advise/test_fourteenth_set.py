@@ -182,3 +182,29 @@ def test_tensors_of_two_sizes_are_compared_without_a_wait(keys: int, waits: bool
 
     assert ("host-wait" in {advice.rule for advice in said(evidence)}) is waits
     assert evidence.failures == []
+
+
+# --- a layer of several that is chosen by a name
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head0, self.head1, self.task = nn.Linear(64, 64), nn.Linear(64, 64), 0
+
+
+class Chosen(Heads):
+    def forward(self, h: Tensor) -> Tensor:
+        made: Tensor = getattr(self, f"head{self.task}")(h)
+        return made
+
+
+class Fixed(Heads):
+    def forward(self, h: Tensor) -> Tensor:
+        made: Tensor = self.head0(h)
+        return made
+
+
+@pytest.mark.parametrize(("kind", "is_idle"), [(Chosen, False), (Fixed, True)])
+def test_a_layer_that_a_computed_name_may_choose_is_not_idle(kind: type[Heads], is_idle: bool) -> None:
+    assert ("unused-parameters" in rules(kind(), x(8, 64))) is is_idle

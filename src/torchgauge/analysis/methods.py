@@ -98,15 +98,18 @@ class _Method:
 
 
 def is_read_otherwise(kind: type, place: str) -> bool:
-    """Whether the class reads a module or parameter in a method that neither `__init__` nor `forward` runs, or where
-    other arguments lead, or uses it without calling it; `place` is its path from a module of the class."""
+    """Whether the class reads a module or parameter in a method that neither `__init__` nor `forward` runs, where other
+    arguments lead, or by a name that it computes, or uses it without calling it; `place` is its path from a module of
+    the class."""
     names = [name for name in place.split(".") if not name.isdigit()]
     run, others = _methods(kind)
     if not names:
         return False
     reading = [method for method in others if not _SETUP.match(method.tree.name)]
     return any(True for method in reading for _ in method.readings(names)) or any(
-        method.uses(names) or any(map(method.depends_on_arguments, method.readings(names))) for method in run
+        method.uses(names)
+        or any(method.depends_on_arguments(node) or "*" in "".join(_names(node)) for node in method.readings(names))
+        for method in run
     )
 
 
