@@ -377,7 +377,8 @@ def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord],
     is_constant = made_by and evidence.dataflow.constants.issuperset(op.index for op in made_by)
     if is_constant and read and read.isdisjoint(buffers) and not evidence.is_train:
         return _LOADING
-    if {HostUse.SHAPE, HostUse.LENGTH} & uses:
+    is_state = is_constant and bool(read)  # a number in a buffer, which this call does not compute
+    if {HostUse.SHAPE, HostUse.LENGTH} & uses and not is_state:
         if is_computed:
             return None if HostUse.SHAPE in uses else _FIXING
         return _SIZING
