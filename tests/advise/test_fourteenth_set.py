@@ -224,3 +224,71 @@ def test_a_number_in_a_buffer_is_not_a_length_that_the_model_computes() -> None:
     found = said(seen(model, inputs=(x(8, 64),)))
 
     assert [advice.rule for advice in found if "fixed size" in advice.recommendation] == []
+
+
+# --- what lies far apart: a decoder whose steps have hundreds of ops, a length that a deep network computes
+
+
+class Attending(nn.Module):
+    """A decoder that scores the outputs of its encoder one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.cell = nn.GRU(64, 64, batch_first=True), nn.GRU(128, 64)
+        self.out = nn.Linear(128, 64)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        rows, state = self.encoder(rows)
+        context, given, made = rows[:, 0], rows[:, 1], []
+        for _ in range(10):
+            read, state = self.cell(torch.cat([given, context], 1)[None], state)
+            scores = torch.zeros(rows.shape[1], rows.shape[0])
+            for at in range(rows.shape[1]):
+                scores[at] = read[0].mm(rows[:, at].t()).diag()
+            context = torch.bmm(scores.softmax(0).t()[:, None], rows)[:, 0]
+            given = self.out(torch.cat([read[0], context], 1))
+            made.append(given)
+        return torch.cat(made, 1)
+
+
+def test_steps_of_many_ops_need_the_one_before() -> None:
+    found = said(seen(Attending(), inputs=(x(4, 100, 64),)))
+
+    assert [advice.where.module for advice in found if advice.rule == "loop-over-samples"] == []
+
+
+@pytest.mark.parametrize("is_one", [True, False])
+def test_the_weights_of_a_cell_are_not_layers_side_by_side(is_one: bool) -> None:
+    def each(self: Any, rows: Tensor) -> Tensor:
+        cells = [self.cells[0]] * 6 if is_one else self.cells
+        return torch.stack([cell(rows[:, at + 1], rows[:, at]) for at, cell in enumerate(cells)], 1)
+
+    model = Does(each, cells=nn.ModuleList(nn.GRUCell(64, 64) for _ in range(6)))
+    found = [advice for advice in said(seen(model, inputs=(x(4, 8, 64),))) if advice.rule == "parallel-linears"]
+
+    assert bool(found) is not is_one
+
+
+@pytest.mark.parametrize("layers", [1, 120])
+def test_a_length_that_layers_compute_cannot_be_passed(layers: int) -> None:
+    def cut(self: Any, h: Tensor) -> Tensor:
+        lengths = self.first(h)
+        for _ in range(layers):
+            lengths = torch.relu(lengths + 1)
+        return h[: int(lengths.sum())]
+
+    found = said(seen(Does(cut, first=nn.Linear(8, 8)), inputs=(x(16, 8),)))
+
+    assert [advice for advice in found if "from the host" in advice.recommendation] == []
+
+
+# --- states that a recurrent layer keeps inside its call
+
+
+def test_the_steps_of_a_recurrent_layer_are_not_held_by_the_model() -> None:
+    def last(self: Any, h: Tensor) -> Tensor:
+        return self.out(self.layer(h)[0])
+
+    model = Does(last, layer=nn.GRU(16, 32, bidirectional=True), out=nn.Linear(64, 8))
+
+    assert "held-activations" not in rules(model, x(96, 4, 16))

@@ -329,7 +329,7 @@ def _settled(evidence: Evidence, module: str) -> Patch | None:
 def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tuple[str, list[OpRecord]]]:
     """By module, the ops that do not depend on the model's inputs; `from_weights`: those that come from a parameter or
     buffer, else those that come from none."""
-    weighted = evidence.once(_from_weights)
+    weighted = evidence.once(made_from_weights)
     groups: dict[str, list[OpRecord]] = {}
     for op in evidence.once(_always_constant):
         is_written = op.op.endswith("_") and bool(op.weights)  # state of the model
@@ -349,7 +349,7 @@ def _constant_groups(evidence: Evidence, *, from_weights: bool) -> Iterator[tupl
     yield from groups.items()
 
 
-def _from_weights(evidence: Evidence) -> frozenset[int]:
+def made_from_weights(evidence: Evidence) -> frozenset[int]:
     """Ops that are computed from a parameter, a buffer or another tensor that a module holds, perhaps from inputs
     too."""
     found, inputs = set[int](), evidence.dataflow.input_reads

@@ -123,6 +123,8 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     known = {held.op: held for held in evidence.capture.run.held if held.op not in gone}
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.steps if known else ():
+        if is_recurrent_layer(evidence, op.module):
+            continue  # torch keeps the states of the steps until its call ends
         kind = (op.source, op.op, op.signature.outputs[:1], outline(op.module))
         groups.setdefault(kind, []).append(op)
     peak, found = evidence.totals.peak_activation_bytes or 1, (0.0, list[OpRecord]())

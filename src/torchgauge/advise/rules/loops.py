@@ -24,8 +24,6 @@ _MOST_BETWEEN = 40
 _MOST_PER_ROUND = 24
 # Of the ops of a round, those that must not depend on the round before where rounds are longer than that.
 _LEAST_INDEPENDENT_SHARE = 0.8
-# So far back two calls are looked at for one depending on the other.
-_MOST_ANCESTORS = 500
 RECURRENT_LAYERS = {"LSTM", "GRU", "RNN", "ParametrizedLSTM", "ParametrizedGRU", "ParametrizedRNN"}
 # Of the time of a loop's ops, what their calls must take. A loop of 64 rounds over 10 MB each, where they took 4 %, got
 # 35 % slower when it was done at once, one of 8 frames, where they took 27 %, got 11 % slower.
@@ -89,10 +87,14 @@ def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
         covered |= {op.index for op in loop.body}
         if not _is_of_small_ops(evidence, loop) and _weights_again(evidence, loop) < _LEAST_READ_SHARE:
             continue
-        if len({op.weights for op in loop.products}) > 1:
+        names = {op.weights for op in loop.products}
+        if len(names) > 1:
             # A batched product takes parts of one size. Products of constants are computed once: `recomputed-weight`.
+            # The two weights of a cell that is called several times are not layers side by side.
             sizes = {tuple(spec.shape for spec in op.signature.inputs) for op in loop.products}
-            if len(sizes) > 1 or evidence.dataflow.constants.issuperset(op.index for op in loop.products):
+            is_cell = len(names) < loop.rounds and len({op.module for op in loop.products}) == 1
+            are_constant = evidence.dataflow.constants.issuperset(op.index for op in loop.products)
+            if len(sizes) > 1 or is_cell or are_constant:
                 continue
             words = "stack the weights of these layers and use torch.bmm: each reads one part of a tensor"
             if loop.products[0].category == "convolution":
@@ -279,12 +281,17 @@ def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
 
 def _are_independent(evidence: Evidence, loop: Loop) -> bool:
     """The same layer on different tensors of one shape, none of which depends on an earlier call."""
-    first = {op.index for op in loop.products}
-    is_same = len({op.producers for op in loop.products}) < loop.rounds - 1
-    return not (evidence.is_train or is_same) and all(
-        first.isdisjoint(near.index for near in evidence.dataflow.ancestors(op, _MOST_ANCESTORS))
-        for op in loop.products[1:]
-    )
+    if evidence.is_train or len({op.producers for op in loop.products}) < loop.rounds - 1:
+        return False
+    products, behind = {op.index for op in loop.products}, set[int | None]()
+    for op in evidence.forward:
+        if loop.products[0].index <= op.index <= loop.products[-1].index:
+            needs_one = not behind.isdisjoint(op.producers)
+            if needs_one and op.index in products:
+                return False
+            if needs_one or op.index in products:
+                behind.add(op.index)
+    return True
 
 
 def is_recurrent_layer(evidence: Evidence, path: str) -> bool:

@@ -14,6 +14,7 @@ from torchgauge.advise.graph_capture import prevents_graph
 from torchgauge.advise.host_values import HostUse, host_uses
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rules.constants import made_from_weights
 from torchgauge.facts import FREE, HostRead, OpRecord
 from torchgauge.units import format_count, format_seconds, format_whole_percent
 
@@ -371,7 +372,8 @@ def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord],
     be neither passed from outside nor padded."""
     near = [each for op in made_by for each in (op, *evidence.dataflow.ancestors(op, _FAR_OPS))]
     # Lengths of the inputs can be passed from the host, those that the model computes cannot.
-    is_computed = any(op.weights for op in near)
+    computed = evidence.once(made_from_weights)
+    is_computed = any(op.weights or op.index in computed for op in made_by)
     read = {name for op in near for name in op.weights}
     buffers = {param.name for param in evidence.capture.params if param.is_buffer}  # may change from call to call
     is_constant = made_by and evidence.dataflow.constants.issuperset(op.index for op in made_by)
