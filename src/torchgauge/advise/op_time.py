@@ -21,7 +21,7 @@ _CORE_FLOPS_PER_S, _BYTES_PER_S = 103e9, 20e9
 # The time of some ops relative to that of others is predicted to within this factor on a processor, and on a GPU with
 # the processor that launches its kernels. Chosen so that ranges hold about 80 % of the changes measured so far, with a
 # median width below a factor of three (docs/advice-gains.md).
-UNSURE, UNSURE_ON_GPU = 1.72, 2.05
+UNSURE, UNSURE_ON_GPU = 1.66, 2.05
 # On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
 # them. Near the median of 166 changes (docs/advice-gains.md).
 SAVED_PER_REMOVED = 1.25
