@@ -292,3 +292,39 @@ def test_the_steps_of_a_recurrent_layer_are_not_held_by_the_model() -> None:
     model = Does(last, layer=nn.GRU(16, 32, bidirectional=True), out=nn.Linear(64, 8))
 
     assert "held-activations" not in rules(model, x(96, 4, 16))
+
+
+# --- dropout that the caller asks for
+
+
+class Prenet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, h: Tensor, is_random: bool) -> Tensor:
+        h = torch.relu(self.layer(h))
+        if is_random:
+            h = nn.Dropout()(h)
+        return h
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.prenet, self.mode = Prenet(), True
+
+    def forward(self, h: Tensor) -> Tensor:
+        made: Tensor = self.prenet(h, is_random=True)
+        return made
+
+
+class Careless(Decoder):
+    def forward(self, h: Tensor) -> Tensor:
+        made: Tensor = self.prenet(h, is_random=self.mode)
+        return made
+
+
+@pytest.mark.parametrize(("model", "is_meant"), [(Decoder(), True), (Careless(), False)])
+def test_dropout_that_a_caller_asks_for_by_true_is_meant(model: nn.Module, is_meant: bool) -> None:
+    assert ("dropout-in-evaluation" in rules(model, x(8, 32))) is not is_meant

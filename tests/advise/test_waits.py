@@ -116,11 +116,12 @@ class Steps(nn.Module):
         ("torch.tensor([1.0, 2.0], device=h.device)", True),
         ("torch.tensor(2.0, device=h.device)", True),
         ("torch.tensor(2.0)", False),
+        ("torch.from_numpy(numpy.ones(2, dtype='float32')).to(h.device)", True),
         ("torch.ones(2, device=h.device)", False),
     ],
 )
 def test_a_model_that_sends_values_is_not_captured_in_a_graph(made: str, is_sent: bool, tmp_path: Path) -> None:
-    code = f"import torch\n\ndef forward(self, h):\n    return self.layers(h) * {made}.sum()\n"
+    code = f"import numpy\nimport torch\n\ndef forward(self, h):\n    return self.layers(h) * {made}.sum()\n"
     model = Does(imported(tmp_path, code).forward, layers=nn.Sequential(*(nn.Linear(32, 32) for _ in range(20))))
     found = analyze(model.eval(), inputs=(x(4, 32),), on="h200", progress=False).advice
 

@@ -379,3 +379,20 @@ class Sets(nn.Module):
 def test_a_context_variable_is_nothing_to_warn_of() -> None:
     assert tg.analyze(Sets(), inputs=torch.ones(2), advice=False).capture.run.warnings == ()
     assert CONTEXT.get() is None
+
+
+class Settings(dict[str, int]):
+    """Asked for an attribute that it does not have, it raises KeyError."""
+
+    __getattr__ = dict.__getitem__
+
+
+SETTINGS = Settings(times=2)
+
+
+def test_settings_that_raise_for_any_other_name_are_left_alone() -> None:
+    class Scaled(nn.Module):
+        def forward(self, h: Tensor) -> Tensor:
+            return h * SETTINGS.times
+
+    assert tg.analyze(Scaled(), inputs=(torch.ones(2, 3),), progress=False).totals["flops"] == 6

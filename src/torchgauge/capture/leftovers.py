@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import gc
+import inspect
 import sys
 import threading
 import types
@@ -140,8 +141,10 @@ class Reach:
         while waiting and len(seen) < _MAX_FUNCTIONS:
             function = waiting.pop()
             for name in ("__func__", "fget", "__wrapped__"):  # of a method, property or cache
-                inner = getattr(function, name, None) if type(function) is not types.FunctionType else None
-                function = function if inner is None else inner
+                # Asked without running code: a `__getattr__` of the user's may raise anything.
+                is_there = inspect.getattr_static(function, name, None) is not None
+                if is_there and type(function) is not types.FunctionType:
+                    function = getattr(function, name)
             if type(function) is not types.FunctionType or id(function) in seen:
                 continue
             if _is_library(function.__module__ or ""):

@@ -186,9 +186,8 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         # An author who writes `training=True` means it: the randomness of a pre-net, Monte Carlo dropout. Left out, it
         # is true by default, and forgotten.
         found = evidence.call_of(op, tuple(_TRAINING_PLACES))
-        if found is not None and any(
-            isinstance(each, ast.Constant) and each.value is True for each in _given_mode(found[1])
-        ):
+        modes = [] if found is None else _given_mode(found[1])
+        if any(map(_is_true, modes)) or _is_called_with_true(evidence, op, modes):
             continue
         cause, line = _mode_set_at(evidence, op)
         yield _bug(
@@ -199,6 +198,27 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             "none, unless the randomness is intended (Monte Carlo dropout)",
             line,
         )
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def _is_called_with_true(evidence: Evidence, op: OpRecord, modes: Sequence[ast.expr]) -> bool:
+    """Whether the code that calls the module, perhaps in another file, passes True for an argument that decides on the
+    dropout: as its mode, or in an `if` around it."""
+    record, place = evidence.modules.get(op.module), evidence.any_code_at(op)
+    statement = None if place is None else place[0].statement(place[1])
+    function = None if place is None else place[0].enclosing(statement, ast.FunctionDef)
+    if record is None or place is None or statement is None or function is None:
+        return False
+    tests = [around.test for around in place[0].around(statement) if isinstance(around, ast.If)]
+    names = {each.id for root in (*modes, *tests) for each in ast.walk(root) if isinstance(each, ast.Name)}
+    if names.isdisjoint(each.arg for each in function.args.args):
+        return False
+    lines = [found for line in record.called_from if (found := evidence.any_code_at(line)) is not None]
+    calls = [node for source, line in lines for node in source.expressions(line) if isinstance(node, ast.Call)]
+    return any(_is_true(each) for call in calls for each in (*call.args, *(word.value for word in call.keywords)))
 
 
 def _samples(evidence: Evidence, dropouts: Sequence[OpRecord]) -> int:

@@ -36,7 +36,10 @@ _SIZES = {
 _SELECTS = {"aten::nonzero", "aten::argwhere", "aten::masked_select"}
 _PACK = "aten::_pack_padded_sequence"
 # Calls that make a tensor of values in Python.
-_FROM_VALUES = ("tensor", "as_tensor", "new_tensor", "Tensor", "FloatTensor", "LongTensor", "IntTensor", "BoolTensor")
+_FROM_VALUES = (
+    "tensor", "as_tensor", "asarray", "from_numpy", "new_tensor", "Tensor", "FloatTensor", "LongTensor", "IntTensor",
+    "BoolTensor",
+)  # fmt: skip
 # Calls that give a number of a tensor to Python.
 _READ_CALLS = ("item", "tolist", "int", "float", "bool")
 
