@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import said, seen
+from torchgauge import analyze
 
 
 def rules(model: nn.Module, *inputs: Tensor) -> set[str]:
@@ -328,3 +329,20 @@ class Careless(Decoder):
 @pytest.mark.parametrize(("model", "is_meant"), [(Decoder(), True), (Careless(), False)])
 def test_dropout_that_a_caller_asks_for_by_true_is_meant(model: nn.Module, is_meant: bool) -> None:
     assert ("dropout-in-evaluation" in rules(model, x(8, 32))) is not is_meant
+
+
+# --- a small product whose results for all steps take more time as memory than they save
+
+
+@pytest.mark.parametrize(("width", "steps", "is_said"), [(1024, 24, True), (5, 100, False)])
+def test_a_small_product_stays_in_the_loop(width: int, steps: int, is_said: bool) -> None:
+    def scan(self: Any, h: Tensor) -> Tensor:
+        state = h.new_zeros(h.shape[0], 192)
+        for step in h.unbind(1):
+            state = torch.relu(torch.mm(step, self.given) + torch.mm(state, self.kept)) * 0.5 + state * 0.5
+        return state
+
+    model = Does(scan, given=nn.Parameter(x(width, 192)), kept=nn.Parameter(x(192, 192)))
+    found = analyze(model.eval(), inputs=(x(32, steps, width),), progress=False).advice
+
+    assert ("loop-over-steps" in {row.rule for row in found}) is is_said

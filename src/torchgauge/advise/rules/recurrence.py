@@ -10,6 +10,7 @@ from dataclasses import replace
 from torchgauge.advise.code import Patch, called
 from torchgauge.advise.dataflow import VALUE_READS
 from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.op_time import FRESH_S_PER_BYTE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.loops import (
@@ -99,6 +100,13 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             saved = None if evidence.is_cuda else saved_at_once(evidence, loop.body, loop)
             if saved is not None:
                 low, high = LEAST_AT_ONCE * saved / fewer, min(saved / fewer / LEAST_AT_ONCE, 1.0)
+                # The results of all steps may take memory that the process gets anew in each call.
+                inside = {op.index for op in loop.body}
+                handed = [op for op in loop.body if any(user.index not in inside for user in evidence.flow.users(op))]
+                fresh_s = FRESH_S_PER_BYTE * sum(op.signature.outputs[0].nbytes for op in handed if op.status != FREE)
+                before_s = sum(evidence.times.seconds.get(op.index, 0.0) for op in loop.body)
+                fresh = fresh_s / max(before_s, 1e-12)
+                low, high = max(0.0, low - fresh), max(0.0, high - fresh / 2)
             gain = share.gain(fewer * low, fewer * high, how)
             yield replace(loop_advice(evidence, "loop-over-steps", loop, words, gain), risk=_NOT_FED_BACK)
 
