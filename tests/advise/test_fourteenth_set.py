@@ -346,3 +346,28 @@ def test_a_small_product_stays_in_the_loop(width: int, steps: int, is_said: bool
     found = analyze(model.eval(), inputs=(x(32, steps, width),), progress=False).advice
 
     assert ("loop-over-steps" in {row.rule for row in found}) is is_said
+
+
+# --- a causal mask over few tokens
+
+
+@pytest.mark.parametrize(("tokens", "is_said"), [(256, True), (64, False)])
+def test_the_fast_path_is_fast_for_few_tokens(tokens: int, is_said: bool) -> None:
+    def encode(self: Any, h: Tensor) -> Tensor:
+        return self.encoder(h, mask=nn.Transformer.generate_square_subsequent_mask(h.shape[1]))
+
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    model = Does(encode, encoder=nn.TransformerEncoder(layer, 2))
+
+    assert ("causal-mask" in rules(model, x(4, tokens, 64))) is is_said
+
+
+# --- memory that a process may keep
+
+
+def test_page_faults_that_may_not_happen_are_no_sure_gain() -> None:
+    layers = nn.Sequential(*(nn.Conv2d(16, 16, 3, padding=1) for _ in range(3)))
+    found = analyze(layers.eval(), inputs=(x(8, 16, 64, 64),), progress=False, all_advice=True)
+    (option,) = [row for row in found.options if row.rule == "freed-memory"]
+
+    assert option["expected_gain"]["low"] == 0 < option["expected_gain"]["high"]
