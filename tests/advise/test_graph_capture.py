@@ -120,6 +120,15 @@ class Solved(Stack):
         return torch.linalg.solve(h.mT @ h, h.mT)
 
 
+class Packed(Stack):
+    """Sequences whose lengths are on the host."""
+
+    lengths = torch.tensor([8, 6])
+
+    def behind(self, h: Tensor, chosen: Tensor) -> Tensor:
+        return nn.utils.rnn.pack_padded_sequence(h.view(2, 8, 32), self.lengths, batch_first=True).data
+
+
 @pytest.mark.parametrize("kind", [Stack, Noise, Shown, Table, Sampled, FilledByNumber])
 def test_a_run_that_a_graph_replays_is_one(kind: type[Stack]) -> None:
     assert "launch-bound" in told(kind)
@@ -127,7 +136,7 @@ def test_a_run_that_a_graph_replays_is_one(kind: type[Stack]) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [Recurrent, Counting, Remembering, Drawn, Sparse, Repeated, Written, FilledByResult, Solved],
+    [Recurrent, Counting, Remembering, Drawn, Sparse, Repeated, Written, FilledByResult, Solved, Packed],
     ids=lambda k: k.__name__,
 )
 def test_a_run_that_waits_or_depends_on_earlier_calls_is_not_captured(kind: type[Stack]) -> None:

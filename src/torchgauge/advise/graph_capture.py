@@ -24,8 +24,8 @@ _DRAWN_BY_HOST = ("random.", "np.random.", "numpy.random.", "torch.manual_seed",
 def prevents_graph(evidence: Evidence) -> bool:
     """Whether a kernel waits for the host, also that of a sparse tensor, which may have to be put in order first, or
     whether Python does something in each call that a replay leaves out: it counts, draws numbers, or keeps a tensor
-    for the next call."""
-    if any(_waits_inside(evidence, op) for op in evidence.forward):
+    for the next call. Packed sequences have the batch sizes of the lengths that they were captured with."""
+    if any(op.op == "aten::_pack_padded_sequence" or _waits_inside(evidence, op) for op in evidence.forward):
         return True
     return any(_keeps_state(source, function) for source, function in _functions(evidence))
 
