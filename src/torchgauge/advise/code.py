@@ -381,17 +381,29 @@ class Source:
     def _calls_of(self, function: ast.FunctionDef, owner: ast.ClassDef | None) -> list[ast.Call]:
         """The calls of a function in its file; of `forward`, those of the attributes that an object of its class is
         assigned to."""
-        names = {function.name}
-        if owner is not None and function.name == "forward":
-            names = {
-                target.attr
-                for node in ast.walk(self.tree)
-                if isinstance(node, ast.Assign)
-                and any(isinstance(each, ast.Call) and called(each) == owner.name for each in ast.walk(node.value))
-                for target in _changed_by(node)
-                if isinstance(target, ast.Attribute)
-            }
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and called(node) in names]
+        is_module = owner is not None and function.name == "forward"
+        names = self._attributes_of.get(owner.name, ()) if owner is not None and is_module else {function.name}
+        return [call for name in names for call in self._calls_to.get(name, ())]
+
+    @cached_property
+    def _calls_to(self) -> dict[str, list[ast.Call]]:
+        found: dict[str, list[ast.Call]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                found.setdefault(called(node), []).append(node)
+        return found
+
+    @cached_property
+    def _attributes_of(self) -> dict[str, set[str]]:
+        """By the name of a function or class, the attributes that get what a call of it makes."""
+        found: dict[str, set[str]] = {}
+        for node in ast.walk(self.tree):
+            targets = [each for each in _changed_by(node) if isinstance(each, ast.Attribute)]
+            if isinstance(node, ast.Assign) and targets:
+                calls = [each for each in ast.walk(node.value) if isinstance(each, ast.Call)]
+                for call in calls:
+                    found.setdefault(called(call), set()).update(each.attr for each in targets)
+        return found
 
     def _is_drawn(self, node: ast.AST) -> bool:
         """Whether it is a call that has another result each time: `random.random()`, `time.time()`, `next(steps)`."""
