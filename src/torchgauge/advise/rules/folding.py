@@ -50,7 +50,7 @@ _RISK = "for inference only; rounding differs in the last digits"
 # In 6 of 25 models whose page faults may take longer than their norms, folding saved nothing or lost time; with freed
 # memory kept, the three that were tried again got 1 to 4 % faster (docs/advice-gains.md). Five of the six have blocks
 # between these sizes, which glibc keeps, and norms below this share of the time; of ten such models five gained none.
-_RISK_OF_PAGES = "for inference only; page faults may hide it (see freed-memory)"
+_RISK_OF_PAGES = "for inference only; page faults may make it slower (see freed-memory)"
 _LEAST_RISKY_BYTES, _MOST_RISKY_BYTES, _MOST_RISKY_SHARE = 6 << 20, 32 << 20, 0.06
 
 
