@@ -80,7 +80,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "hasattr(table, setter)": OWN,
     },
     "capture/leftovers.py": {
-        "getattr(function, name, None)": LIVE,
+        "getattr(function, name)": LIVE,
         "hasattr(type(owner), name)": LIVE,
         "hasattr(value, slot.__name__)": LIVE,
     },
