@@ -303,8 +303,8 @@ class Prenet(nn.Module):
         super().__init__()
         self.layer = nn.Linear(32, 32)
 
-    def forward(self, h: Tensor, is_random: bool) -> Tensor:
-        h = torch.relu(self.layer(h))
+    def forward(self, h: Tensor, is_random: bool, is_scaled: bool = False) -> Tensor:
+        h = torch.relu(self.layer(h)) * (2 if is_scaled else 1)
         if is_random:
             h = nn.Dropout()(h)
         return h
@@ -322,7 +322,7 @@ class Decoder(nn.Module):
 
 class Careless(Decoder):
     def forward(self, h: Tensor) -> Tensor:
-        made: Tensor = self.prenet(h, is_random=self.mode)
+        made: Tensor = self.prenet(h, is_random=self.mode, is_scaled=True)
         return made
 
 

@@ -381,8 +381,8 @@ class Source:
     def _calls_of(self, function: ast.FunctionDef, owner: ast.ClassDef | None) -> list[ast.Call]:
         """The calls of a function in its file; of `forward`, those of the attributes that an object of its class is
         assigned to."""
-        is_module = owner is not None and function.name == "forward"
-        names = self._attributes_of.get(owner.name, ()) if owner is not None and is_module else {function.name}
+        is_forward = owner is not None and function.name == "forward"
+        names = self._attributes_of.get(owner.name, set()) if owner is not None and is_forward else {function.name}
         return [call for name in names for call in self._calls_to.get(name, ())]
 
     @cached_property

@@ -214,11 +214,13 @@ def _is_called_with_true(evidence: Evidence, op: OpRecord, modes: Sequence[ast.e
         return False
     tests = [around.test for around in place[0].around(statement) if isinstance(around, ast.If)]
     names = {each.id for root in (*modes, *tests) for each in ast.walk(root) if isinstance(each, ast.Name)}
-    if names.isdisjoint(each.arg for each in function.args.args):
-        return False
+    parameters = [each.arg for each in function.args.args[1:]]  # without self
     lines = [found for line in record.called_from if (found := evidence.any_code_at(line)) is not None]
-    calls = [node for source, line in lines for node in source.expressions(line) if isinstance(node, ast.Call)]
-    return any(_is_true(each) for call in calls for each in (*call.args, *(word.value for word in call.keywords)))
+    for call in (node for source, line in lines for node in source.expressions(line) if isinstance(node, ast.Call)):
+        passed = [*zip(parameters, call.args, strict=False), *((word.arg, word.value) for word in call.keywords)]
+        if any(name in names and name in parameters and _is_true(value) for name, value in passed):
+            return True
+    return False
 
 
 def _samples(evidence: Evidence, dropouts: Sequence[OpRecord]) -> int:
