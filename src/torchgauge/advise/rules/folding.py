@@ -47,11 +47,13 @@ INTO_LAYER_BEHIND = f"""\
 """
 _HOW = "the batch norm's pass over its input and output"
 _RISK = "for inference only; rounding differs in the last digits"
-# In 6 of 25 models whose page faults may take longer than their norms, folding saved nothing or lost time; with freed
-# memory kept, the three that were tried again got 1 to 4 % faster (docs/advice-gains.md). Five of the six have blocks
-# between these sizes, which glibc keeps, and norms below this share of the time; of ten such models five gained none.
+# Folding changes which blocks glibc gives back to Linux, so it may add page faults: of 78 measured models five saved
+# nothing or lost time. In all five the norms take less than this part of a run, and more than so many times that part
+# where no memory is kept; 15 models like them got faster. Blocks between the two sizes, which glibc keeps, are in four
+# of the five. With freed memory kept, the three that were tried again got 1 to 4 % faster (docs/advice-gains.md).
 _RISK_OF_PAGES = "for inference only; page faults may make it slower (see freed-memory)"
-_LEAST_RISKY_BYTES, _MOST_RISKY_BYTES, _MOST_RISKY_SHARE = 6 << 20, 32 << 20, 0.06
+_MOST_RISKY_SHARE, _LEAST_RISKY_RATIO = 0.06, 2.5
+_LEAST_RISKY_BYTES, _MOST_RISKY_BYTES = 6 << 20, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +126,14 @@ def _advice(
     if evidence.is_train or not pairs:
         return
     are_plain = [is_plain(pair) for pair in pairs]
-    norms_s = sum(evidence.times.seconds.get(op.index, 0.0) for pair in pairs for op in pair.norms or (pair.norm,))
-    is_hidden = sum(evidence.times.fresh_s.values()) > norms_s
+    times, norms = evidence.times, [op.index for pair in pairs for op in pair.norms or (pair.norm,)]
+    norms_s, fresh_s = (sum(seconds.get(index, 0.0) for index in norms) for seconds in (times.seconds, times.fresh_s))
+    all_fresh_s = sum(times.fresh_s.values())
+    is_hidden = all_fresh_s > norms_s
+    ratio = times.total * (norms_s + fresh_s) / max(norms_s * (times.total + all_fresh_s), 1e-30)
     largest = max(pair.norm.signature.outputs[0].nbytes for pair in pairs)
-    is_undecided = (
-        is_hidden
-        and norms_s < _MOST_RISKY_SHARE * evidence.times.total
-        and _LEAST_RISKY_BYTES <= largest < _MOST_RISKY_BYTES
-    )
+    is_large = is_hidden and _LEAST_RISKY_BYTES <= largest < _MOST_RISKY_BYTES
+    is_undecided = norms_s < _MOST_RISKY_SHARE * times.total and (is_large or ratio > _LEAST_RISKY_RATIO)
     for pair, has_code in zip(pairs, are_plain, strict=True):
         # On CUDA a convolution adds its bias in a separate kernel; one without a bias gets one from the norm. The call
         # of the norm goes away all the same.
