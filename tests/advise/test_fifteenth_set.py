@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
@@ -29,3 +30,26 @@ def test_a_fold_that_saves_fresh_memory_rather_than_time_is_not_promised(side: i
     evidence = seen(Does(forward, layers=nn.ModuleList(layers)).eval(), inputs=(x(1, 64, side, side),))
 
     assert ("conv-bn-fusion" in {advice.rule for advice in advise(evidence)}) == is_named
+
+
+# --- a table that the first call keeps, in a model that runs for real
+
+
+def table(length: int, width: int) -> Tensor:
+    angles = torch.arange(1.0 * length)[:, None] * torch.arange(width // 2)
+    return torch.cat([angles.sin(), angles.cos()], 1)
+
+
+@pytest.mark.parametrize(("is_kept", "is_named"), [(True, False), (False, True)])
+def test_a_table_is_kept_by_a_model_whose_shapes_depend_on_values(is_kept: bool, is_named: bool) -> None:
+    def forward(self: Any, a: Tensor) -> Tensor:
+        if not is_kept or a.shape[0] not in self.tables:
+            self.tables[a.shape[0]] = table(*a.shape)
+        return self.layer((a + self.tables[a.shape[0]])[a.sum(1) > 0])
+
+    model = Does(forward, layer=nn.Linear(32, 4))
+    model.__dict__["tables"] = {}
+    evidence = seen(model.eval(), inputs=(x(4000, 32),))
+
+    assert evidence.capture.run.mode == "real"
+    assert ("recomputed-constant" in {advice.rule for advice in advise(evidence)}) == is_named

@@ -53,7 +53,8 @@ class RealRun(TorchDispatchMode):
 
     def undo(self) -> None:
         """Put back what the model wrote to its parameters, buffers, inputs, and tensors from elsewhere."""
-        for storage, content in self._before.values():
+        # The first content last: two storages may share memory (DLPack).
+        for storage, content in reversed(self._before.values()):
             storage.copy_(content, non_blocking=False)
 
     def admit(self, tensor: torch.Tensor) -> torch.Tensor:

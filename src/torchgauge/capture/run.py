@@ -221,14 +221,14 @@ def _on_fakes(
                 outcome = _outcome(output, run, request)
                 call_again = partial(call_model, replica, args, kwargs, recorder)
                 if not request.train:
-                    outcome.second = compare_calls(paths, recorder, held, output, call_again)
+                    outcome.second = compare_calls(paths, run, held, output, call_again)
             if request.train:
                 fakes = [run.adopt(owned.tensor) for owned in paths.owned if not owned.is_buffer]
                 parameters = cast("list[nn.Parameter]", fakes)  # which they say they are
                 like = partial(_fake_like, run)
                 outcome.step = train_step(run, recorder, output, parameters, like, request.optimizer)
                 with watch_modules(paths, recorder, run.adopt), run, torch.no_grad():
-                    outcome.second = compare_calls(paths, recorder, held, output, call_again)
+                    outcome.second = compare_calls(paths, run, held, output, call_again)
     return _finished(model, recorder, paths, params, inputs, candidate, request, outcome)
 
 
@@ -262,8 +262,12 @@ def trace_real(
         try:
             with real_memory_for_numpy(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
+                    held = HeldBytes(paths, recorder.ledger.live)
                     output = call_model(replica, args, kwargs, recorder, is_real=True)
-                outcome = _outcome(output, run, request, reason)
+                    outcome = _outcome(output, run, request, reason)
+                    if not request.train and observe is None:
+                        call_again = partial(call_model, replica, args, kwargs, recorder, is_real=True)
+                        outcome.second = compare_calls(paths, run, held, output, call_again)
                 if request.train:
                     parameters = list(replica.parameters())
                     ones_like = lambda root: run.admit(torch.ones_like(root))  # noqa: E731

@@ -15,9 +15,11 @@ import torch
 from torch import nn
 
 from torchgauge.capture.copier import ATOMS, is_plain
+from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.capture.recorder import Recorder, source_line
+from torchgauge.capture.real import RealRun
+from torchgauge.capture.recorder import source_line
 from torchgauge.capture.structure import tensors_within
 from torchgauge.facts import GrowingAttribute, HeldTensor, OpRecord
 from torchgauge.registry import grouped
@@ -106,16 +108,16 @@ class SecondCall:
 
 
 def compare_calls(
-    paths: ModulePaths, recorder: Recorder, before: HeldBytes, output: object, call_again: Callable[[], object]
+    paths: ModulePaths, run: FakeRun | RealRun, before: HeldBytes, output: object, call_again: Callable[[], object]
 ) -> SecondCall:
     """Call the model again where something still holds tensors that the first call made: an attribute, a dictionary of
     the module, a `functools.cache`. Nothing of the second call is recorded; what only the first one read on the host is
     forgotten, as a later call does not."""
-    candidates = before.grown()
+    candidates, recorder = before.grown(), run.recorder
     if not candidates:
         # Does anything but the output hold memory of the forward pass? The backward pass keeps some anyway.
-        returned = {id(t.storage_): t.storage_ for t in tensors_within(output) if type(t) is FakeTensor}
-        live = sum(storage.nbytes for storage in returned.values() if storage.ledger is recorder.ledger)
+        returned = dict(map(run.storage_of, tensors_within(output)))
+        live = sum(nbytes for born, nbytes in returned.values() if born >= 0)
         if recorder.phase != "forward" or recorder.ledger.live - live <= before.live_bytes:
             return SecondCall()
     modules = list(paths.modules()) if candidates else []
@@ -140,7 +142,7 @@ def compare_calls(
     once = []
     for op in reversed(first):
         key = (op.op, op.module, op.source)
-        if op.phase == "forward" and not repeated[key]:
+        if op.phase == "forward" and repeated[key] <= 0:
             once.append(op.index)
         repeated[key] -= 1
     return SecondCall(tuple(growing), tuple(reversed(once)))
