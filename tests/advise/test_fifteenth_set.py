@@ -53,3 +53,17 @@ def test_a_table_is_kept_by_a_model_whose_shapes_depend_on_values(is_kept: bool,
 
     assert evidence.capture.run.mode == "real"
     assert ("recomputed-constant" in {advice.rule for advice in advise(evidence)}) == is_named
+
+
+# --- a merged convolution of so few channels that it takes as long as the wider one
+
+
+@pytest.mark.parametrize(("channels", "made", "is_named"), [(64, 16, True), (12, 3, False)])
+def test_a_merged_layer_that_is_as_slow_as_the_wider_one_is_not_promised(
+    channels: int, made: int, is_named: bool
+) -> None:
+    narrow = [nn.Conv2d(channels, channels, 3, padding=1), nn.Conv2d(channels, made, 1)]
+    wide = [nn.Conv2d(made, 64, 7, padding=3), nn.ReLU(), nn.Conv2d(64, 8, 7)]
+    evidence = seen(nn.Sequential(*narrow, *wide).eval(), 1, channels, 96, 96)
+
+    assert ("consecutive-layers" in {advice.rule for advice in advise(evidence)}) == is_named

@@ -67,9 +67,10 @@ _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
 # range; of 395 that were predicted from 0.2 on one was a loss, of 56 from 0.15 to 0.2 six were.
 _LESS_ON_CPU, _MORE_ON_CPU, _LEAST_SAVED_ON_CPU = 0.16, 0.1, 0.2
 _CACHED_SCORES, _SCORES_S_PER_BYTE = 1 << 20, 0.09e-9
-# Of the fresh memory that the scores may need, what is counted on: they are the largest blocks of most such models, at
-# the end of the heap (17 changes were 1.5 times as large in the middle as predicted with memory that is kept).
-_FRESH_SCORES = 0.5
+# In models the scores have left all caches, and more of their memory is fresh: so many seconds for each of these bytes,
+# and of the page faults that are possible this part. With these figures, and ranges of the same width, 35 of 43
+# measured changes are in the range, without them 29 (docs/advice-gains.md).
+_SCORES_S_PER_BYTE_IN_MODELS, _FRESH_SCORES = 0.27e-9, 0.25
 _RISK = "attention weights are not returned or kept; pass a mask as attn_mask"
 _RISK_OF_MASK = "with a boolean attn_mask a query whose keys are all masked gives 0"
 _RISK_OF_SUM = "pass what is added to the scores as attn_mask; weights are not returned"
@@ -289,7 +290,10 @@ def _saved_on_cpu(
     """By the index of the softmax, the part of the work of an attention that the fused kernel saves. Left out where a
     line of code saves too little time in all of its attentions together, or loses some."""
     pace, threads = evidence.peaks.pace if evidence.peaks else None, evidence.capture.environment.threads
-    by_line: dict[str | None, list[tuple[int, float, float, float]]] = {}
+    by_line: dict[str | None, list[tuple[int, float, float]]] = {}
+    saved_s, work_s = dict[int, float](), dict[int, float]()
+    times = evidence.times
+    whole_s = times.total + _FRESH_SCORES * sum(times.fresh_s.values())
     for softmax, ops, copies in found:
         if _inner_size(ops[0]) != _value_size(ops):
             continue  # a CPU's fused kernel takes heads of one size; LeViT, with two, got 9 % slower
@@ -298,26 +302,30 @@ def _saved_on_cpu(
         if evidence.is_train and _trains_unfused(evidence, ops):
             continue  # of 128 tokens: 12 % slower with dropout, 26 % with a bias that is trained
         whole, products = evidence.share([*copies, *ops]), evidence.share([ops[0], ops[-1]])
-        before_s, products_s = (share.value * (1 - share.calls) * evidence.times.total for share in (whole, products))
-        if not evidence.op_times:
-            # Each op that is not in place writes the scores elsewhere.
-            written = [op.signature.outputs[0].nbytes for op in ops[:-1] if not op.op.endswith("_")]
-            before_s += sum(max(0, nbytes - _CACHED_SCORES) for nbytes in written) * _SCORES_S_PER_BYTE
+        ops_s, products_s = (share.value * (1 - share.calls) * times.total for share in (whole, products))
+        # Each op that is not in place writes the scores elsewhere.
+        written = [op.signature.outputs[0].nbytes for op in ops[:-1] if not op.op.endswith("_")]
+        beyond = 0 if evidence.op_times else sum(max(0, nbytes - _CACHED_SCORES) for nbytes in written)
         sizes, is_masked = _sizes(softmax, ops), _hides(ops) or _adds(ops)
         is_turned = _reads_turned(evidence, ops[0], ops[-1])
         copied = sizes[0] * (sizes[1] + 2 * sizes[2]) * _inner_size(ops[0]) if is_turned else 0
         fused_s = attention_seconds(sizes, products_s, pace, threads, is_masked=is_masked, copied=copied)
         fewer_calls = 1 - _calls_on_cpu(ops) / (len(copies) + len(ops))
-        calls_s = whole.value * whole.calls * evidence.times.total
-        total = (before_s + calls_s, fused_s + (1 - fewer_calls) * calls_s)
-        fresh_s = _FRESH_SCORES * sum(evidence.times.fresh_s.get(op.index, 0.0) for op in ops)
-        part = 1 - fused_s / max(before_s + fresh_s, 1e-12)
-        by_line.setdefault(softmax.source, []).append((softmax.index, part, *total))
+        calls_s = whole.value * whole.calls * times.total
+        before_s = ops_s + beyond * _SCORES_S_PER_BYTE + calls_s
+        by_line.setdefault(softmax.source, []).append((softmax.index, before_s, fused_s + (1 - fewer_calls) * calls_s))
+        fresh_s = _FRESH_SCORES * sum(times.fresh_s.get(op.index, 0.0) for op in ops)
+        more_s = beyond * _SCORES_S_PER_BYTE_IN_MODELS
+        saved_s[softmax.index], work_s[softmax.index] = ops_s + more_s + fresh_s - fused_s, ops_s
+        whole_s += more_s
     saved = dict[int, float]()
     for each in by_line.values():
-        before_s, fused_s = sum(before for *_, before, _ in each), sum(fused for *_, fused in each)
+        before_s, fused_s = sum(before for _, before, _ in each), sum(fused for *_, fused in each)
         if fused_s <= (1 - _LEAST_SAVED_ON_CPU) * before_s:
-            saved |= {index: part for index, part, _, _ in each}
+            saved |= {
+                index: min(saved_s[index] / whole_s * times.total / max(work_s[index], 1e-12), 1.0)
+                for index, *_ in each
+            }
     return saved
 
 

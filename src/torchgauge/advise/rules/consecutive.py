@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from torchgauge.advise.code import Patch
@@ -12,7 +13,8 @@ from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import REWRITTEN, rule
 from torchgauge.advise.rules.broadcast import CLOSED
 from torchgauge.advise.rules.folding import LINEAR_OPS, are_alone, is_pointwise_convolution
-from torchgauge.facts import OpRecord
+from torchgauge.advise.rules.narrow import with_size
+from torchgauge.facts import Cost, OpRecord
 
 _PRODUCTS = {"aten::mm", "aten::bmm"}
 CONVOLUTIONS = {"Conv1d", "Conv2d", "Conv3d"}
@@ -79,6 +81,12 @@ def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
         if both < _MANY_ROWS * sum(elements):
             saved = min(saved, 1 - _weight_elements(evidence, kept) * factor / sum(elements))
         if saved < _LEAST_SAVED:
+            continue
+        before_s = sum(evidence.times.seconds.get(op.index, 0.0) for op in (first, second))
+        after_s = None if evidence.is_cuda else evidence.seconds_of(_merged_op(first, second, kept, macs))
+        if after_s is not None and before_s:
+            saved = 1 - after_s / before_s
+        if saved <= 0:
             continue
         merged.add(second.index)
         yield Advice(
@@ -245,6 +253,26 @@ def _merged_from(first: OpRecord, second: OpRecord, place: int) -> tuple[OpRecor
         return None
     elements = first.signature.inputs[0].shape[1] * prod(kernel)
     return second, elements / (middle * prod(second.signature.inputs[1].shape[2:]))
+
+
+def _merged_op(first: OpRecord, second: OpRecord, kept: OpRecord, macs: int) -> OpRecord:
+    """The op of the merged layer: that of the first with the channels of the second, or that of the second with the
+    input of the first and the kernel of both."""
+    signature, is_convolution = kept.signature, kept.category == "convolution"
+    inputs, outputs = list(signature.inputs), signature.outputs
+    place = 2 if kept.op == "aten::addmm" else 1
+    if kept is first:
+        is_transposed = bool(signature.attributes.get("transposed"))
+        axis = int(is_transposed) if is_convolution or kept.op == "aten::linear" else -1
+        inputs[place] = with_size(inputs[place], axis, _channels(second))
+        outputs = (with_size(outputs[0], 1 if is_convolution else -1, _channels(second)), *outputs[1:])
+    else:
+        inputs[0] = first.signature.inputs[0]
+        kernel = _merged_kernel(first, second) or ()
+        inputs[place] = replace(inputs[place], shape=(_channels(second), inputs[0].shape[1], *kernel), stride=None)
+    read, written = (sum(spec.nbytes for spec in specs) for specs in (inputs, outputs))
+    cost = Cost(macs, round(signature.cost.flops * macs / max(signature.cost.macs, 1)), read, written)
+    return replace(kept, signature=replace(signature, inputs=tuple(inputs), outputs=outputs, cost=cost))
 
 
 def _merged_kernel(first: OpRecord, second: OpRecord) -> list[int] | None:
