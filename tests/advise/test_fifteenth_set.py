@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import seen
+from torchgauge import analyze
 from torchgauge.advise import advise
 
 # --- folded norms whose gain depends on which memory the process keeps
@@ -67,3 +68,18 @@ def test_a_merged_layer_that_is_as_slow_as_the_wider_one_is_not_promised(
     evidence = seen(nn.Sequential(*narrow, *wide).eval(), 1, channels, 96, 96)
 
     assert ("consecutive-layers" in {advice.rule for advice in advise(evidence)}) == is_named
+
+
+# --- code for layers that have no weights yet
+
+
+def test_a_patch_waits_for_lazy_layers() -> None:
+    model, given = nn.Sequential(nn.LazyLinear(512), nn.Linear(512, 128)).eval(), x(1, 1024)
+
+    (before,) = [row for row in analyze(model, inputs=(given,)).advice if row["rule"] == "consecutive-layers"]
+    model(given)
+    (after,) = [row for row in analyze(model, inputs=(given,)).advice if row["rule"] == "consecutive-layers"]
+
+    assert (before["code"], before["code_kind"]) == (None, None)
+    assert before["risk"].endswith("call the model once, and advice has code for it")
+    exec(str(after["code"]), {"torch": torch, "model": model})

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from torchgauge.advise import Advice, Evidence
     from torchgauge.advise.masks import Triangle
+    from torchgauge.advise.registry import Check
     from torchgauge.capture import Request, Trace
     from torchgauge.facts import Capture, OpRecord
     from torchgauge.facts.document_types import Advice as AdviceRow
@@ -60,6 +62,12 @@ class ModelInMemory:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+
+    @property
+    def is_lazy(self) -> bool:
+        from torchgauge.capture.restored_state import is_lazy
+
+        return is_lazy(self._model)
 
     @cached_property
     def _modules(self) -> Mapping[str, nn.Module]:
@@ -312,9 +320,18 @@ def _host_seconds(capture: Capture, host: Host, device_s: Mapping[int, float]) -
     return found
 
 
+def without_patch(advice: Advice) -> Advice:
+    """For a model whose lazy layers have no weights yet: a patch would read them."""
+    from torchgauge.advise import Patch
+
+    if not isinstance(advice.change, Patch):
+        return advice
+    return replace(advice, change=None, risk=f"{advice.risk}; call the model once, and advice has code for it")
+
+
 def code_check(
     evidence: Evidence, source: Source, traced: Trace | None, request: Request, on: str | Sequence[str]
-) -> Callable[[Advice], Advice | None] | None:
+) -> Check | None:
     """The check of the code that advice shows; None where there is no module to run it on. The program of a file is not
     one: its advice says how to change the source."""
     import torch

@@ -8,7 +8,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchgauge.analysis.advice import ModelInMemory, Opened, check_verify, code_check, expected_times, verify_advice
+from torchgauge.analysis.advice import (
+    ModelInMemory,
+    Opened,
+    check_verify,
+    code_check,
+    expected_times,
+    verify_advice,
+    without_patch,
+)
 from torchgauge.analysis.isolated import needs_isolation, read_analysis
 from torchgauge.analysis.measurement import complete_energy, measure_runs, measurements_asked, requested_footprint
 from torchgauge.analysis.options import (
@@ -35,6 +43,7 @@ from torchgauge.source.target_check import check_target
 if TYPE_CHECKING:
     import torch
 
+    from torchgauge.advise.registry import Check
     from torchgauge.capture import Request, Trace
     from torchgauge.source import GivenInputs, InputSpec, Source
 
@@ -313,8 +322,10 @@ def add_advice(
     with stage("looking for advice", shown=progress), collector_paused():
         live = None if source.model is None else ModelInMemory(source.model)
         evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
-        # Code runs only where the user asks for it.
-        check = code_check(evidence, source, traced, request, on) if verify else None
+        if live is not None and live.is_lazy:
+            check: Check | None = without_patch
+        else:  # code runs only where the user asks for it
+            check = code_check(evidence, source, traced, request, on) if verify else None
         rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice, check=check)]
         choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
     return found.with_remarks(warnings=tuple(dict.fromkeys(evidence.failures)), advice=rows, options=choices)
