@@ -335,8 +335,8 @@ def test_a_fold_that_page_faults_may_hide_says_so() -> None:
         found = said(seen(nn.Sequential(*layers), 1, channels, side, side))
         return next(each.risk for each in found if each.rule == "conv-bn-fusion")
 
-    assert "freed-memory" in folding(16, 256)
-    assert "freed-memory" not in folding(16, 16)
+    assert "freed memory" in folding(16, 256)
+    assert "freed memory" not in folding(16, 16)
 
 
 def table_and_mask(self: Any, a: Tensor) -> Tensor:

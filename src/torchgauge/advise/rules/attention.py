@@ -67,10 +67,10 @@ _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
 # range; of 395 that were predicted from 0.2 on one was a loss, of 56 from 0.15 to 0.2 six were.
 _LESS_ON_CPU, _MORE_ON_CPU, _LEAST_SAVED_ON_CPU = 0.16, 0.1, 0.2
 _CACHED_SCORES, _SCORES_S_PER_BYTE = 1 << 20, 0.09e-9
-# In models the scores have left all caches, and more of their memory is fresh: so many seconds for each of these bytes,
-# and of the page faults that are possible this part. With these figures, and ranges of the same width, 35 of 43
-# measured changes are in the range, without them 29 (docs/advice-gains.md).
-_SCORES_S_PER_BYTE_IN_MODELS, _FRESH_SCORES = 0.27e-9, 0.25
+# In models the scores have left all caches, and some of their memory is fresh: so many seconds for each of these bytes,
+# and of the page faults that are possible this part. With these figures 38 of 49 measured changes are in the range, six
+# above and five below it, without them 34, ten and five; the ranges are narrower (docs/advice-gains.md).
+_SCORES_S_PER_BYTE_IN_MODELS, _FRESH_SCORES = 0.18e-9, 0.25
 _RISK = "attention weights are not returned or kept; pass a mask as attn_mask"
 _RISK_OF_MASK = "with a boolean attn_mask a query whose keys are all masked gives 0"
 _RISK_OF_SUM = "pass what is added to the scores as attn_mask; weights are not returned"
