@@ -3,10 +3,12 @@ and on other models."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
@@ -83,3 +85,31 @@ def test_a_patch_waits_for_lazy_layers() -> None:
     assert (before["code"], before["code_kind"]) == (None, None)
     assert before["risk"].endswith("call the model once, and advice has code for it")
     exec(str(after["code"]), {"torch": torch, "model": model})
+
+
+# --- a resize to the size that a tensor has
+
+
+def resized(h: Tensor, **how: Any) -> Tensor:
+    return F.interpolate(h, mode="bilinear", **how)
+
+
+@pytest.mark.parametrize(
+    ("resize", "is_named"),
+    [
+        (lambda h: resized(h, size=h.shape[2:]), True),
+        (lambda h: resized(h, scale_factor=1.0), True),
+        (lambda h: resized(h, scale_factor=1.01), False),  # the same size, between the pixels
+        (lambda h: resized(h, size=(64, 48)), False),
+        (lambda h: F.pad(h, (2, -2)), False),  # the same size, moved
+        (lambda h: resized(h, size=h.shape[2:]).relu_() + h, False),
+    ],
+)
+def test_a_resize_to_the_same_size_is_a_needless_copy(resize: Callable[[Tensor], Tensor], is_named: bool) -> None:
+    def forward(self: Any, a: Tensor) -> Tensor:
+        return self.head(resize(self.layer(a)))
+
+    model = Does(forward, layer=nn.Conv2d(3, 32, 3, padding=1), head=nn.Conv2d(32, 8, 3)).eval()
+    evidence = seen(model, inputs=(x(2, 3, 64, 64),))
+
+    assert ("needless-copy" in {advice.rule for advice in advise(evidence)}) == is_named

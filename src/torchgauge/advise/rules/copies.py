@@ -10,7 +10,7 @@ from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.attention import written_attentions
-from torchgauge.advise.rules.layers import cancelling_copies
+from torchgauge.advise.rules.layers import cancelling_copies, is_resampling
 from torchgauge.advise.rules.layout import innermost
 from torchgauge.facts import FREE, OpRecord, TensorSpec
 
@@ -58,6 +58,31 @@ def needless_copy(evidence: Evidence) -> Iterator[Advice]:
             ),
             risk="code that later writes into the copy would then write into the original",
             confidence=confidence,
+        )
+
+    yield from _same_size(evidence)
+
+
+def _same_size(evidence: Evidence) -> Iterator[Advice]:
+    """Tensors that are resized to the size that they have, each element to itself."""
+    for op in filter(is_resampling, evidence.flow.of_category("resize")):
+        given, source = op.signature.attributes, evidence.flow.source(op)
+        scales = [value for name, value in given.items() if name.startswith("scale") and value is not None]
+        if op.signature.inputs[:1] != op.signature.outputs or any(scale != 1 for scale in scales):
+            continue
+        # An op in place would then write to what others read.
+        behind = [*evidence.flow.users(op), *(() if source is None else evidence.flow.users(source))]
+        if source is None or evidence.flow.is_result(op) or any(user.op.endswith("_") for user in behind):
+            continue
+        yield Advice(
+            rule="needless-copy",
+            where=Where(op.module, (op.index,)),
+            evidence={"copied_bytes": op.signature.outputs[0].nbytes, "bytes_moved": moved(op)},
+            recommendation="resize only where the sizes differ: here each element becomes itself",
+            change=None,
+            expected_gain=evidence.share([op]).gain(0.9, 1.0, "a resize that changes nothing goes away"),
+            risk="code that later writes into the result would then write into the original",
+            confidence="high",
         )
 
 
