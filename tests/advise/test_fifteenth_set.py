@@ -99,6 +99,7 @@ def resized(h: Tensor, **how: Any) -> Tensor:
     [
         (lambda h: resized(h, size=h.shape[2:]), True),
         (lambda h: resized(h, scale_factor=1.0), True),
+        (lambda h: resized(h.mT, size=h.shape[2:]), True),
         (lambda h: resized(h, scale_factor=1.01), False),  # the same size, between the pixels
         (lambda h: resized(h, size=(64, 48)), False),
         (lambda h: F.pad(h, (2, -2)), False),  # the same size, moved
