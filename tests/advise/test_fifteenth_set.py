@@ -12,9 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.planted import seen
+from tests.advise.planted import said, seen
 from torchgauge import analyze
 from torchgauge.advise import advise
+
+
+def rules(model: nn.Module, *inputs: Tensor) -> set[str]:
+    return {advice.rule for advice in said(seen(model.eval(), inputs=inputs))}
+
 
 # --- folded norms whose gain depends on which memory the process keeps
 
@@ -114,3 +119,56 @@ def test_a_resize_to_the_same_size_is_a_needless_copy(resize: Callable[[Tensor],
     evidence = seen(model, inputs=(x(2, 3, 64, 64),))
 
     assert ("needless-copy" in {advice.rule for advice in advise(evidence)}) == is_named
+
+
+# --- experts: the units of a recurrent model, and a router that is a module
+
+
+def units(self: Any, a: Tensor) -> Tensor:
+    state = a.new_zeros(len(a), 6, 256)
+    for step in a.unbind(1) if self.is_recurrent else a[:, :1].unbind(1):
+        both = torch.cat([step[:, None].expand_as(state), state], -1)
+        new = torch.bmm(both.transpose(0, 1), self.weights).transpose(0, 1).tanh()
+        best = self.router(step).topk(2).indices
+        mask = torch.zeros(len(a), 6).scatter(1, best, 1.0)[..., None]
+        state = mask * new + (1 - mask) * state
+    return state.sum(1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "is_recurrent", "is_named"), [(64, False, True), (64, True, False), (4, False, False)]
+)
+def test_units_of_a_recurrent_model_and_few_tokens_are_not_dense_experts(
+    batch: int, is_recurrent: bool, is_named: bool
+) -> None:
+    model = Does(units, router=nn.Linear(256, 6), weights=nn.Parameter(torch.randn(6, 512, 256)))
+    model.__dict__["is_recurrent"] = is_recurrent
+
+    assert ("dense-experts" in rules(model, x(batch, 5, 256))) == is_named
+
+
+class Router(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 4)
+
+    def forward(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        gates, best = self.layer(a).softmax(-1).topk(2)
+        return gates, best
+
+
+def test_the_tokens_of_experts_are_sorted_also_where_the_router_is_a_module() -> None:
+    def forward(self: Any, a: Tensor) -> Tensor:
+        gates, best = self.router(a)
+        out = torch.zeros_like(a)
+        for number, expert in enumerate(self.experts):
+            row, place = torch.where(best == number)
+            out.index_add_(0, row, expert(a[row]) * gates[row, place, None])
+        return out
+
+    experts = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+    found = said(seen(Does(forward, router=Router(), experts=experts).eval(), inputs=(x(32, 64),)))
+    words = [advice.recommendation for advice in found if advice.rule == "host-wait"]
+
+    assert any("sort tokens by expert" in text for text in words)
+    assert not any("mask the rest" in text for text in words)

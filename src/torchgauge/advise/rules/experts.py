@@ -16,6 +16,8 @@ from torchgauge.facts.experts import Choice, Mixture
 # For each expert: a comparison, its rows, their gates, the product with them, the sum back. A wait for the number of
 # rows drains the queue of a GPU.
 _GATHERING_OPS, _STALL_S = 6, 15e-6
+# Tokens from which on products take longer than to read their weights once.
+_LEAST_TOKENS = 32
 # From here on most of the memory is for experts that a token does not use.
 IDLE_SHARE = 0.5
 # The busiest expert's tokens over an equal share.
@@ -35,6 +37,11 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
         saved = sum(evidence.times.seconds.get(op.index, 0.0) for op in mixture.ops) * unchosen
         if not mixture.is_dense or not saved or not any(_is_routed(evidence, choice) for choice in mixture.choices):
             continue
+        # Few rows take as long as to read the weights, and together they choose all experts. The modules of a recurrent
+        # model read each other's states, chosen or not.
+        is_few = mixture.tokens < _LEAST_TOKENS and mixture.tokens * mixture.chosen >= mixture.experts
+        if is_few or mixture.computed > 1.5 * mixture.tokens * mixture.experts:
+            continue
         # Each expert's tokens have to be found, gathered and added back; on a GPU the host waits for their number.
         wait = _STALL_S if evidence.is_cuda else 0.0
         kept = 1 - mixture.experts * (wait + _GATHERING_OPS * DISPATCH_S) / saved
@@ -50,7 +57,7 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
                 "products_computed": round(mixture.computed),
                 "products_needed": mixture.tokens * mixture.chosen,
             },
-            recommendation="compute only the experts that a token chose: all run, and most results are thrown away",
+            recommendation="compute only the experts that a token chose: all run, and the rest is thrown away",
             change=None,
             expected_gain=evidence.share(mixture.ops).gain(
                 0.5 * kept * unchosen,

@@ -470,7 +470,9 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
         is_read = any(lengths in (read.made_by or ()) for read in evidence.capture.run.host_reads)
         return None if lengths is None or is_read or lengths in evidence.dataflow.constants else _SIZING
     if op.op in _SIZES:
-        mixture = next((mixture for mixture in evidence.mixtures if mixture.module == op.module), None)
+        near = {op.index, *(each.index for each in evidence.dataflow.ancestors(op, _NEAR_OPS))}
+        routed = (each for each in evidence.mixtures if not near.isdisjoint(choice.index for choice in each.choices))
+        mixture = next(routed, None)
         if mixture is None:
             return _SELECTING if op.op in _SELECTS else _WAITING
         asked = sum(each.op in _SIZES and each.module == op.module for each in evidence.forward)
