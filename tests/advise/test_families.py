@@ -91,6 +91,7 @@ FAMILIES = {
         "batch-statistics-in-evaluation",
         "state-written-in-evaluation",
         "large-eps",
+        "layer-in-forward",
     ),
     "files": ("duplicate-tensors", "narrower-type", "stored-optimizer-state"),
 }

@@ -4,7 +4,7 @@ and on other models."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -172,3 +172,29 @@ def test_the_tokens_of_experts_are_sorted_also_where_the_router_is_a_module() ->
 
     assert any("sort tokens by expert" in text for text in words)
     assert not any("mask the rest" in text for text in words)
+
+
+# --- a layer that every call makes
+
+
+def kept(self: Any) -> nn.Module:
+    if "made" not in self.__dict__:
+        self.__dict__["made"] = nn.Linear(64, 32)
+    return cast("nn.Module", self.__dict__["made"])
+
+
+@pytest.mark.parametrize(
+    ("make", "is_named"),
+    [
+        (lambda self: nn.Linear(64, 32), True),
+        (lambda self: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32, bias=False)), True),
+        (lambda self: kept(self), False),
+        (lambda self: nn.LayerNorm(64), False),  # ones and zeros
+        (lambda self: self.layer, False),
+    ],
+)
+def test_a_layer_that_every_call_makes_is_a_bug(make: Callable[[Any], nn.Module], is_named: bool) -> None:
+    model = Does(lambda self, a: make(self)(self.layer(a)), layer=nn.Linear(64, 64))
+    found = [each for each in said(seen(model.eval(), inputs=(x(32, 64),))) if each.rule == "layer-in-forward"]
+
+    assert [each.kind for each in found] == ["bug"] * is_named

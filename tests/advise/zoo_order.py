@@ -59,6 +59,16 @@ def codebook(forward: Any) -> nn.Module:
     return Does(forward, assign=nn.Linear(64, 32), centres=nn.Parameter(x(32, 64)))
 
 
+class Projected(nn.Module):
+    def __init__(self, is_made_once: bool) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(64, 64), nn.Linear(64, 8) if is_made_once else None
+
+    def forward(self, h: Tensor) -> Tensor:
+        head = self.head or nn.Linear(64, 8)
+        return head(self.layer(h).relu())
+
+
 FIRST, SECOND = torch.tril_indices(32, 32, -1)
 # A bug has no gain.
 BUGS = [
@@ -93,6 +103,14 @@ BUGS = [
         Wrapped(nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64, True), nn.GELU())),
         Wrapped(nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64, elementwise_affine=True), nn.GELU())),
         x(8, 32),
+    ),
+    case(
+        "a head of every call",
+        "layer-in-forward",
+        "block",
+        Wrapped(Projected(False)),
+        Wrapped(Projected(True)),
+        x(8, 64),
     ),
 ]
 

@@ -54,7 +54,9 @@ _UNTRIED = {
     ),
     "it changes the file, not the model; the expected gain is exact": ("duplicate-tensors", "stored-optimizer-state"),
     "the routing of tokens to experts is learned": ("expert-imbalance", "starved-experts"),
-    "it changes the results on purpose, so the two models cannot be compared": ("in-place-before-skip", "large-eps"),
+    "it changes the results on purpose, so the two models cannot be compared": (
+        "in-place-before-skip", "large-eps", "layer-in-forward",
+    ),
     "the switch applies to the whole process, so also to the original model": (
         "attention-fast-path", "freed-memory",
     ),

@@ -30,6 +30,12 @@ _MASKING = {"aten::mul", "aten::masked_fill", "aten::where"}
 _SCALES = {"aten::mul", "aten::div"}
 _COMPLEMENTS = {"aten::rsub", "aten::bitwise_not", "aten::logical_not"}
 _THRESHOLDS = {"aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::floor", "aten::floor_"}
+# What the layers of torch fill their weights with, and layers that do.
+_INITIALIZING = {"aten::uniform_", "aten::normal_"}
+_LAYERS = (
+    "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "RNN",
+    "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell", "Embedding", "EmbeddingBag", "MultiheadAttention",
+)  # fmt: skip
 # Where these functions take `training` without its name.
 _TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_norm": 5}
 # Usual are 1e-12 to 1e-3, and RecVAE has 0.1 on purpose. What is passed by mistake is larger: a momentum as 0.8 or 0.9,
@@ -197,6 +203,30 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             _in_training_only(evidence, op),
             "none, unless the randomness is intended (Monte Carlo dropout)",
             line,
+        )
+
+
+@rule("layer-in-forward", family="bugs")
+def layer_in_forward(evidence: Evidence) -> Iterator[Advice]:
+    """A layer that every call makes: its weights are random, and an optimizer never sees them."""
+    first_call = set(evidence.capture.run.first_call_ops)
+    seen = set[tuple[str | None, str]]()
+    for op in evidence.forward:
+        place = (op.source, op.module)
+        if op.op not in _INITIALIZING or op.index in first_call or place in seen:
+            continue
+        if evidence.flow.results and op.index not in evidence.dataflow.reaching:
+            continue
+        code = evidence.code_at(op)
+        if code is None or not code[0].calls(code[1], *_LAYERS) or evidence.is_kept(op):
+            continue
+        seen.add(place)
+        yield _bug(
+            "layer-in-forward",
+            op,
+            "make this layer in __init__: here every call draws new weights, and none is trained",
+            None,
+            "none, unless random weights are intended",
         )
 
 

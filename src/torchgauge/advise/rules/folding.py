@@ -51,7 +51,7 @@ _RISK = "for inference only; rounding differs in the last digits"
 # nothing or lost time. In all five the norms take less than this part of a run, and more than so many times that part
 # where no memory is kept; 15 models like them got faster. Blocks between the two sizes, which glibc keeps, are in four
 # of the five. With freed memory kept, the three that were tried again got 1 to 4 % faster (docs/advice-gains.md).
-_RISK_OF_PAGES = "for inference only; page faults may make it slower where freed memory is not kept"
+_RISK_OF_PAGES = "for inference only; page faults of freed memory may make it slower"
 _MOST_RISKY_SHARE, _LEAST_RISKY_RATIO = 0.06, 2.5
 _LEAST_RISKY_BYTES, _MOST_RISKY_BYTES = 6 << 20, 32 << 20
 
