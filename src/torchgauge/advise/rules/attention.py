@@ -73,6 +73,7 @@ _CACHED_SCORES, _SCORES_S_PER_BYTE = 1 << 20, 0.09e-9
 _SCORES_S_PER_BYTE_IN_MODELS, _FRESH_SCORES = 0.18e-9, 0.25
 _RISK = "attention weights are not returned or kept; pass a mask as attn_mask"
 _RISK_OF_MASK = "with a boolean attn_mask a query whose keys are all masked gives 0"
+_RISK_OF_BOTH = "pass what is added to the scores, with -inf where they are masked, as attn_mask"
 _RISK_OF_SUM = "pass what is added to the scores as attn_mask; weights are not returned"
 _RISK_OF_SCALED_SUM = "scale what is added, pass it as attn_mask; weights are not returned"
 _RISK_OF_FACTOR = "multiply q by the factor and pass scale=1.0; weights are not returned"
@@ -163,7 +164,7 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
 
 def _risk(ops: Sequence[OpRecord]) -> str:
     if _hides(ops):
-        return _RISK_OF_MASK
+        return _RISK_OF_BOTH if _adds(ops) else _RISK_OF_MASK
     names = [op.op.rstrip("_") if len(op.signature.inputs) > 1 else "" for op in ops[1:-1]]
     if _adds(ops):
         first = next(at for at, name in enumerate(names, 1) if name in ("aten::add", "aten::sub"))

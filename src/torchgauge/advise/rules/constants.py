@@ -236,9 +236,11 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             recommendation=words,
             change=None,
             expected_gain=replace(
-                evidence.share(ops).gain(0.9, 1.0, "the second computation goes away"), keeps_results=True
+                evidence.share(ops).gain(0.9, 1.0, "the repeated computations go away"), keeps_results=True
             ),
-            risk=_DIFFERENT if _is_dropped(evidence, module) else "the result is kept in memory until its last use",
+            risk=_DIFFERENT
+            if not is_copy and _is_dropped(evidence, module)
+            else "the result is kept in memory until its last use",
             confidence="high",
         )
 

@@ -31,7 +31,7 @@ _UNSURE_ODDS = 2.2
 # With gradients enabled the backward pass would be captured too, which fails for cuDNN's recurrent layers.
 _GRAPH = "with torch.no_grad():\n    model = torch.cuda.make_graphed_callables(model, inputs)"
 _GRAPH_RISK = "shapes are fixed; no branches on data and no transfers inside"
-_OTHER_VALUES_RISK = "shapes are fixed; pass and return tensors only (use_cache=False), or use torch.cuda.graph"
+_OTHER_VALUES_RISK = "shapes are fixed; pass and return tensors only, or use torch.cuda.graph"
 
 
 @rule("launch-bound", family="launch")

@@ -365,7 +365,8 @@ def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gai
         expected_gain=gain,
         risk="in training each of these layers has its own dropout; rounding differs"
         if is_dropped
-        else "one op needs the memory of all rounds at once; rounding differs",
+        else "one op needs the memory of all rounds at once"
+        + ("" if first.category == "embedding" else "; rounding differs"),
         confidence="medium",
     )
 
