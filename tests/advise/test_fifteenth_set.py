@@ -198,3 +198,15 @@ def test_a_layer_that_every_call_makes_is_a_bug(make: Callable[[Any], nn.Module]
     found = [each for each in said(seen(model.eval(), inputs=(x(32, 64),))) if each.rule == "layer-in-forward"]
 
     assert [each.kind for each in found] == ["bug"] * is_named
+
+
+# --- groups that torch computes one after the other, each with its bias
+
+
+@pytest.mark.parametrize(("kernel", "bias", "is_named"), [(3, False, True), (1, True, True), (1, False, False)])
+@pytest.mark.usefixtures("one_thread")
+def test_a_norm_is_not_folded_where_a_bias_for_each_group_takes_longer(kernel: int, bias: bool, is_named: bool) -> None:
+    layer = nn.Conv2d(64, 64, kernel, padding=kernel // 2, groups=64, bias=bias)
+    model = nn.Sequential(layer, nn.BatchNorm2d(64), nn.ReLU())
+
+    assert ("conv-bn-fusion" in rules(model, x(1, 64, 16, 16))) == is_named

@@ -53,6 +53,8 @@ _FULL_GROUP, _LEAST_GROUP, _REACHED_DEPTHWISE = 24, 8, 0.3
 # oneDNN's depthwise kernels end at 14 taps one way; with more, its plain loop runs (1-D and 2-D, 15 to 51 taps: 2 to
 # 3.7 GFLOP/s where products reach 92).
 _MOST_TAPS, _REACHED_PLAIN = 14, 0.03
+# Without oneDNN each group of a 1 × 1 convolution is a call (2.2 to 3.2 µs, with a bias 3.4 to 4.2).
+_GROUP_S, _LEAST_SAMPLES = 2.3e-6, 16
 # oneDNN computes 8 output channels at once (fewer than `_LEAST_OUTPUTS` take as long), and several neighbours in a row
 # of the image: rows of `_HALF_WIDTH` reach half of the rate, as do sums of `_HALF_TERMS`. It copies the image into that
 # order and the result back (passes over each), and the weights. 256 convolutions of one to three dimensions.
@@ -214,6 +216,9 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
     passes = pass_seconds(pace, nbytes)
     if len(signature.inputs) < 2 or not signature.outputs:
         return max(cost.flops / (flops_per_s * _REACHED_CONVOLUTION), passes)
+    if loops_over_groups(op, threads):
+        groups = int(signature.attributes.get("groups") or 1)
+        return groups * _GROUP_S * pace.call_s / REFERENCE.call_s + passes
     if per_group is not None:
         full = min(per_group / _FULL_GROUP, 1.0) * 0.75
         is_long = per_group == 1 and max(signature.inputs[1].shape[2:]) > _MOST_TAPS
@@ -250,6 +255,14 @@ def is_pointwise(op: OpRecord) -> bool:
     stride = op.signature.attributes.get("stride") or (1,)
     step = max(stride) if isinstance(stride, list | tuple) else stride
     return prod(op.signature.inputs[1].shape[2:]) == 1 and step == 1
+
+
+def loops_over_groups(op: OpRecord, threads: int) -> bool:
+    """Whether torch computes a convolution of 1 × 1 in groups without oneDNN: with one thread, for fewer than 16
+    samples, one group after the other."""
+    image = op.signature.inputs[0]
+    is_plain = _group(op) is not None and not op.signature.attributes.get("transposed") and len(image.shape) < 5
+    return is_plain and is_pointwise(op) and threads == 1 and image.shape[0] < _LEAST_SAMPLES
 
 
 def is_in_patches(op: OpRecord) -> bool:

@@ -9,7 +9,7 @@ from textwrap import dedent
 from torchgauge.advise.code import Patch
 from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence, moved
-from torchgauge.advise.processor import is_in_patches
+from torchgauge.advise.processor import is_in_patches, loops_over_groups
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
@@ -139,7 +139,11 @@ def _advice(
         # of the norm goes away all the same.
         weights = [evidence.params[name].spec for name in pair.layer.weights if name in evidence.params]
         has_bias = any(len(spec.shape) == 1 for spec in weights)
-        if not has_bias and not evidence.is_cuda and _copies_bias(pair.layer):
+        if (
+            not has_bias
+            and not evidence.is_cuda
+            and _is_slow_with_bias(pair.layer, evidence.capture.environment.threads)
+        ):
             continue
         adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not has_bias
         # On a processor the norm reads what the layer has just written, from the nearest cache.
@@ -166,10 +170,14 @@ def _advice(
         )
 
 
-def _copies_bias(layer: OpRecord) -> bool:
-    """Whether it is a convolution of one small volume, which torch computes without oneDNN on a CPU: a bias is first
-    copied to each element of the result, which takes about as long as the norm (1 to 7 % of the convolution)."""
-    return len(layer.signature.inputs[0].shape) == 5 and is_in_patches(layer)
+def _is_slow_with_bias(layer: OpRecord, threads: int) -> bool:
+    """Whether it is a convolution that torch computes without oneDNN on a CPU, and whose bias takes about as long as
+    the norm: of one small volume, where a bias is first copied to each element of the result (1 to 7 % of the
+    convolution), or in groups one after the other, where each gets its part (40 % more)."""
+    if layer.category != "convolution":
+        return False
+    is_volume = len(layer.signature.inputs[0].shape) == 5 and is_in_patches(layer)
+    return is_volume or loops_over_groups(layer, threads)
 
 
 def _inference_norms(evidence: Evidence) -> Iterator[OpRecord]:
