@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import gc
 import sys
 import threading
 from collections import OrderedDict, deque
@@ -181,6 +182,22 @@ def test_the_model_itself_kept_elsewhere_is_gone() -> None:
 
     tg.analyze(Registers(), input_size=(3, 4))
     assert MODELS == []
+
+
+def test_a_model_that_its_own_function_refers_to_keeps_nothing() -> None:
+    class Decodes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.decode: Callable[[Tensor], Tensor] = lambda h: h if self.training else h * 2
+
+        def forward(self, x: Tensor) -> Tensor:
+            gc.collect()  # the copy that is analysed is then as old as the model
+            return self.decode(self.layer(x))
+
+    found = tg.analyze(Decodes(), input_size=(3, 4))
+
+    assert found.capture.run.warnings == ()
 
 
 def test_a_hook_of_the_user_gets_nothing_fake() -> None:

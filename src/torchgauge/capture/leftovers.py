@@ -252,6 +252,8 @@ class Leftovers:
         # Made in the run, as the collector is paused; or a container that was empty until then.
         young = set(map(id, gc.get_objects(generation=0)))
         gc.collect(0)  # cycles of the run itself
+        if census.alive:  # a collection in the run has made them old
+            gc.collect()
         remarks: dict[str, None] = {}
         for _ in range(_COLLECTING_ROUNDS):
             if not census.alive:
