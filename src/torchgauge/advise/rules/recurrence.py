@@ -50,6 +50,9 @@ _COPIES = {f"aten::{name}" for name in ("cat", "stack", "clone", "copy", "_to_co
 _COLLECTS = {*_COPIES, "aten::add"}
 _FROM_GATES = {*_COPIES, "aten::sub", "aten::rsub"}
 _POINTWISE = ("elementwise", "activation", "copy")
+# Of the work of a loop of pointwise ops, what its compiled code saves (low, high): three models of public repositories
+# got 7, 30 and 77 % faster, where the calls alone were expected to save 5, 10 and 26 %.
+_LEAST_FUSED, _MOST_FUSED = 0.3, 0.8
 _SUMS = {"add", "sub", "rsub", "neg"}
 _LSTM = "aten::mkldnn_rnn_layer"
 _NOT_FED_BACK = "not where a result is fed back, as in generation"
@@ -561,12 +564,18 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             if can_compile and has_loop and not is_sum
             else None,
             expected_gain=share.gain(
+                0.5 * share.calls + _LEAST_FUSED * (1 - share.calls),
+                min(1.2 * share.calls + _MOST_FUSED * (1 - share.calls), 0.98),
+                f"the calls of {loop.rounds} steps, and what they write in between",
+            )
+            if can_compile and not is_sum
+            else share.gain(
                 0.5 * share.calls,
                 min(1.2 * share.calls, 0.98),
-                f"the calls of {loop.rounds} steps, and what they write in between",
+                f"the calls of {loop.rounds} steps",
             ),
             risk="rounding differs in the last digits"
             if is_sum
-            else "compiling unrolls the loop for each length; a scan rounds differently",
+            else "compiling may take minutes for each length; a scan rounds differently",
             confidence="medium",
         )
