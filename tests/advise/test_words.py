@@ -13,6 +13,7 @@ from torch import nn
 from tests.advise.planted import Planted, gain_of, seen
 from tests.advise.test_families import ZOO
 from torchgauge.advise import Advice, Patch
+from torchgauge.advise.record import Gain as Saved
 from torchgauge.advise.rules import transfers
 from torchgauge.facts import Capture, View
 from torchgauge.report import Options
@@ -99,3 +100,13 @@ def test_what_a_gpu_waits_for_fits_two_lines_behind_the_gain(remedy: transfers.R
     """`about 14 % faster on a GPU (930 µs of 6.57 ms; 7 to 21 %): ` takes 60 columns of the first."""
     assert len(remedy.words.replace("{}", "masked_select")) <= 92
     assert len(f"1. risk: {remedy.risk}") <= 80
+
+
+@pytest.mark.parametrize(
+    ("low", "text"),
+    [(0.0, "up to 60 % faster (6.00 ms of 10.0 ms)"), (0.2, "about 40 % faster (4.00 ms of 10.0 ms; 20 to 60 %)")],
+)
+def test_the_amount_of_a_gain_is_that_of_its_share(low: float, text: str) -> None:
+    gain = Saved("time_s", low, 0.6, "", amount=(low + 0.6) / 2 * 10e-3).member()
+
+    assert gain_text(cast("Gain", gain)) == text

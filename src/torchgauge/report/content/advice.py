@@ -88,7 +88,9 @@ def gain_text(gain: Gain | None) -> str:
     span = f"{100 * low:.{digits}f} to {100 * high:.{digits}f} %" if is_range else ""
     if gain["quantity"] == "time_s":
         seconds = gain.get("seconds")
-        amount = f"{format_seconds(seconds)} of {format_seconds(seconds / middle)}" if seconds and middle else ""
+        # The document has the amount of the middle; the text that of the share before it.
+        whole = seconds / middle if seconds and middle else 0.0
+        amount = f"{format_seconds(share * whole)} of {format_seconds(whole)}" if whole else ""
         inside = "; ".join(text for text in (amount, span) if text)
         device = gain.get("device")
         place = "" if device is None else f" on {_DEVICES.get(device, device)}"
@@ -97,7 +99,7 @@ def gain_text(gain: Gain | None) -> str:
     nbytes = gain.get("bytes")
     if nbytes is None:
         return f"{lead} {percent} {less}{f' ({span})' if span else ''}"
-    return f"{lead} {format_bytes(nbytes)} {less} ({span or percent})"
+    return f"{lead} {format_bytes(round(nbytes * share / middle) if middle else nbytes)} {less} ({span or percent})"
 
 
 def place_text(row: Advice, columns: int | None = None) -> str:
