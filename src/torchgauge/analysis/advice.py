@@ -63,12 +63,6 @@ class ModelInMemory:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
 
-    @property
-    def is_lazy(self) -> bool:
-        from torchgauge.capture.restored_state import is_lazy
-
-        return is_lazy(self._model)
-
     @cached_property
     def _modules(self) -> Mapping[str, nn.Module]:
         return dict(self._model.named_modules())
@@ -326,7 +320,7 @@ def without_patch(advice: Advice) -> Advice:
 
     if not isinstance(advice.change, Patch):
         return advice
-    return replace(advice, change=None, risk=f"{advice.risk}; call the model once, and advice has code for it")
+    return replace(advice, change=None, risk="its lazy layers have no weights yet: call the model once to get code")
 
 
 def code_check(

@@ -318,11 +318,12 @@ def add_advice(
     verify: bool,
 ) -> Analysis:
     from torchgauge.advise import Evidence, advise, list_options
+    from torchgauge.capture.restored_state import is_lazy
 
     with stage("looking for advice", shown=progress), collector_paused():
         live = None if source.model is None else ModelInMemory(source.model)
         evidence = Evidence(found.capture, found, **expected_times(found.capture, on), model=live)
-        if live is not None and live.is_lazy:
+        if source.model is not None and is_lazy(source.model):
             check: Check | None = without_patch
         else:  # code runs only where the user asks for it
             check = code_check(evidence, source, traced, request, on) if verify else None

@@ -47,10 +47,10 @@ INTO_LAYER_BEHIND = f"""\
 """
 _HOW = "the batch norm's pass over its input and output"
 _RISK = "for inference only; rounding differs in the last digits"
-# Folding changes which blocks glibc gives back to Linux, so it may add page faults: of 82 measured models six saved
-# nothing or lost time. In all six the norms take less than this part of a run, and more than so many times that part
-# where no memory is kept; 18 models like them got faster. Blocks between the two sizes, which glibc keeps, are in four
-# of the six. With freed memory kept, the three that were tried again got 1 to 4 % faster (docs/advice-gains.md).
+# Folding changes which blocks glibc gives back to Linux, so it may add page faults: of 81 measured models seven saved
+# nothing or lost time, one of which is predicted to gain less than 1 %. In the six others the norms take less than this
+# part of a run, and more than so many times that part where no memory is kept; 16 models like them got faster. Blocks
+# between the two sizes, which glibc keeps, are in four of the six (docs/advice-gains.md).
 _RISK_OF_PAGES = "for inference only; page faults of freed memory may make it slower"
 _MOST_RISKY_SHARE, _LEAST_RISKY_RATIO = 0.06, 2.3
 _LEAST_RISKY_BYTES, _MOST_RISKY_BYTES = 6 << 20, 32 << 20

@@ -550,6 +550,7 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         ways += ["compile its loop"] if can_compile else []
         if not ways and not is_sum:
             continue
+        least_fused, most_fused = (_LEAST_FUSED, _MOST_FUSED) if can_compile and not is_sum else (0.0, 0.0)
         words = f"{', or '.join(ways)}: Python runs small ops step by step"
         if is_sum:
             is_read = any(len(evidence.flow.users(op)) > 1 for op in through)
@@ -564,15 +565,9 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             if can_compile and has_loop and not is_sum
             else None,
             expected_gain=share.gain(
-                0.5 * share.calls + _LEAST_FUSED * (1 - share.calls),
-                min(1.2 * share.calls + _MOST_FUSED * (1 - share.calls), 0.98),
+                0.5 * share.calls + least_fused * (1 - share.calls),
+                min(1.2 * share.calls + most_fused * (1 - share.calls), 0.98),
                 f"the calls of {loop.rounds} steps, and what they write in between",
-            )
-            if can_compile and not is_sum
-            else share.gain(
-                0.5 * share.calls,
-                min(1.2 * share.calls, 0.98),
-                f"the calls of {loop.rounds} steps",
             ),
             risk="rounding differs in the last digits"
             if is_sum
