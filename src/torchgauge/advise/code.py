@@ -358,7 +358,10 @@ class Source:
         read = [each for root in roots for each in ast.walk(root) if isinstance(getattr(each, "ctx", None), ast.Load)]
         if owner is not None and is_method:
             left_out = parameters[len(parameters) - len(function.args.defaults) :] if function.name == "forward" else ()
-            if any(isinstance(each, ast.Name) and each.id in left_out for each in read):
+            # `h = default(given, self.start)` calls a function for what `given or self.start` does.
+            choosing = [each for each in assigned if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+            offered = [*read, *(argument for call in choosing for argument in call.args)]
+            if any(isinstance(each, ast.Name) and each.id in left_out for each in offered):
                 return True
             changed = self._changed(owner) | self._set_from_outside
             # A layer that is called has code that says what it reads.
@@ -444,11 +447,11 @@ class Source:
                 for node in ast.walk(method)
                 for target in _changed_by(node)
                 # Training writes to the data of parameters: a constraint, an average.
-                if not self._is_for_training(node) and ".data" not in self.text(target)
+                if not self.is_for_training(node) and ".data" not in self.text(target)
             ) - {None}
         return self._changed_in[owner]
 
-    def _is_for_training(self, node: ast.AST) -> bool:
+    def is_for_training(self, node: ast.AST) -> bool:
         """Whether it is in a branch `if self.training:`, or in one that an argument switches on: `if update:`."""
         function = self.enclosing(node, ast.FunctionDef)
         given = set[str]() if function is None else {each.arg for each in function.args.args}
@@ -459,6 +462,13 @@ class Source:
                 return True
             node = around
         return False
+
+    def calls_training(self, node: ast.AST) -> bool:
+        """Whether it calls a function or method of this file that asks whether the model is trained."""
+        names = {called(each) for each in ast.walk(node) if isinstance(each, ast.Call)} - {"forward"}
+        functions = [each for each in self._statements if isinstance(each, ast.FunctionDef) and each.name in names]
+        attributes = [each for found in functions for each in ast.walk(found) if isinstance(each, ast.Attribute)]
+        return any(each.attr in _TRAINING for each in attributes)
 
     def expressions(self, line: int) -> list[ast.expr]:
         """What the line computes, in the order in which it does."""

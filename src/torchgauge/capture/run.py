@@ -449,11 +449,15 @@ def mark_inputs(
 
 
 def _holds_numbers(value: object, depth: int = 3) -> bool:
-    """Whether an argument holds numbers outside of tensors: what the model makes of them is data."""
+    """Whether an argument holds numbers or text outside of tensors: what the model makes of them is data. A word alone
+    is a switch, as a mode; words of a list, and several in one string, are text."""
+    if isinstance(value, dict) and depth:
+        return any(_holds_numbers(item, depth - 1) for item in value.values())
     if isinstance(value, list | tuple | set) and depth:
-        return any(_holds_numbers(item, depth - 1) for item in value)
+        return any(isinstance(item, str) or _holds_numbers(item, depth - 1) for item in value)
     is_array = type(value).__module__.partition(".")[0] == "numpy"
-    return is_array or (isinstance(value, int | float) and not isinstance(value, bool))
+    is_text = isinstance(value, str) and len(value.split()) > 1
+    return is_array or is_text or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _named_arguments(model: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, object]:

@@ -107,7 +107,7 @@ class RunRecord:
     files of versions that did not record it. `first_call_ops` are those that a second call did not repeat: the model
     keeps their results. `kept_ops` allocated memory that is still in use after an inference call although it is not an
     output: an attribute or the caller holds it. `held` are tensors of loops that inference keeps although nothing reads
-    them again. `number_arguments` are names of arguments that hold numbers outside of tensors."""
+    them again. `number_arguments` are names of arguments that hold numbers or text outside of tensors."""
 
     mode: str | None
     reason: str | None

@@ -15,7 +15,7 @@ from torchgauge.advise.registry import LEAST_PREDICTED_TIME_OF_WEIGHTS, rule
 from torchgauge.advise.rules.broadcast import copies_by_sample
 from torchgauge.advise.rules.loops import is_recurrent_layer
 from torchgauge.advise.rules.norms import written_norms
-from torchgauge.facts import FREE, OpRecord
+from torchgauge.facts import FREE, OpRecord, enclosing_paths
 
 # On their own these are as often buffers to write to as constants.
 _PLAIN = {
@@ -217,6 +217,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             and written.isdisjoint((op.index, evidence.dataflow.first_runs[op.index]))
             and not _is_chance(evidence, op)
             and not _has_dropout(evidence, op)
+            and not _differs_in_training(evidence, op)
         ):
             # A layer or a reshape that needs its input in order copies it first, and the next one does so again.
             is_copy = op.op == "aten::clone" and op.signature.inputs[0].stride is not None
@@ -265,6 +266,41 @@ def _has_dropout(evidence: Evidence, op: OpRecord) -> bool:
     loop = place[0].enclosing(statement, ast.For, ast.FunctionDef)
     header = place[0].text(loop.iter) if isinstance(loop, ast.For) else ""
     return "drop" in (header + place[0].text(statement)).lower()
+
+
+def _differs_in_training(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the two runs read variables of different names, one of which gets what a step for training alone makes of
+    the other, as noise or an augmentation: evaluation does not run the step, and then they are the same tensor."""
+    first = evidence.flow.op(evidence.dataflow.first_runs[op.index])
+    idle = evidence.once(_calls_without_ops)
+    around = [evidence.modules[path].called_from for path in enclosing_paths(op.module) if path in evidence.modules]
+    for lines in ((op.source, None if first is None else first.source), *around):
+        places = [place for line in dict.fromkeys(lines) if (place := evidence.any_code_at(line)) is not None]
+        statements = {statement: place[0] for place in places if (statement := place[0].statement(place[1]))}
+        calls = [[node for node in ast.walk(each) if isinstance(node, ast.Call)] for each in statements]
+        read = [{arg.id for call in each for arg in call.args if isinstance(arg, ast.Name)} for each in calls]
+        names = set[str]().union(*read)
+        # One statement that calls the module twice names both variables.
+        names -= set[str].intersection(*read) if len(read) > 1 else names if len(names) < 2 else set()
+        for statement, source in statements.items():
+            function = source.enclosing(statement, ast.FunctionDef)
+            for node in ast.walk(function or statement):
+                if not isinstance(node, ast.Assign):
+                    continue
+                stored = {each.id for at in node.targets for each in ast.walk(at) if isinstance(each, ast.Name)}
+                if names.isdisjoint(stored):
+                    continue
+                if (source.file, node.lineno) in idle or source.is_for_training(node) or source.calls_training(node):
+                    return True
+    return False
+
+
+def _calls_without_ops(evidence: Evidence) -> frozenset[tuple[str, int]]:
+    """The lines that call modules which do nothing in evaluation."""
+    busy = {path for op in evidence.forward for path in enclosing_paths(op.module)}
+    idle = [each for path, each in evidence.modules.items() if path not in busy and each.type != "Identity"]
+    places = [evidence.any_code_at(line) for each in idle if not evidence.is_train for line in each.called_from]
+    return frozenset((place[0].file, place[1]) for place in places if place is not None)
 
 
 def _is_dropped(evidence: Evidence, module: str) -> bool:
