@@ -10,7 +10,7 @@ from torchgauge.advise.flow import Flow
 from torchgauge.facts import Capture, OpRecord, TensorSpec, contiguous_stride
 
 RANDOM = "nondeterministic_seeded"
-_SPLITS = frozenset({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"})
+SPLITS = frozenset({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"})
 # Ops that hand a value of a tensor to Python.
 VALUE_READS = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"})
 # Types of masks: torch takes bytes as one too.
@@ -277,7 +277,7 @@ class Dataflow:
         """By the tensor that they split."""
         found: dict[object, list[OpRecord]] = {}
         for op in self._ops:
-            if op.op in _SPLITS and op.producers:
+            if op.op in SPLITS and op.producers:
                 found.setdefault(self._tensor(op, 0), []).append(op)
         return found
 
