@@ -77,14 +77,18 @@ def grown_by_cat(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _readers_of_whole(evidence: Evidence, grown: list[OpRecord]) -> list[OpRecord]:
-    """The ops, but for these cats, that read more than half of what has grown so far: at once, or behind copies and
-    pointwise ops without a weight, as torch scales the keys of attention that it writes out."""
+    """The ops, but for these cats, that read more than half of what has grown so far, or a window of several parts: at
+    once, or behind copies and pointwise ops without a weight, as torch scales the keys of attention that it writes
+    out."""
     flow, inside, todo, found = evidence.flow, {op.index for op in grown}, list(grown), list[OpRecord]()
+    # What came before is the largest of the tensors that a cat joins.
+    largest = max((sorted(spec.numel for spec in op.signature.inputs)[-2:][0] for op in grown), default=0)
     for made in todo:
         for user in flow.users(made):
             places = [at for at, source in enumerate(user.producers) if source == made.index]
             is_cat_of_chain = user.source == made.source and user.op in _CAT
-            if is_cat_of_chain or all(evidence.dataflow.reads_part(user, at) is not None for at in places):
+            read = [user.signature.inputs[at] for at in places if evidence.dataflow.reads_part(user, at) is not None]
+            if is_cat_of_chain or (len(read) == len(places) and all(spec.numel <= largest for spec in read)):
                 continue
             is_passed_on = user.op in _CASTS or (user.category == "elementwise" and not user.weights)
             if not is_passed_on or not flow.users(user) or flow.is_result(user):
