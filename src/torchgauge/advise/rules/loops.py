@@ -354,6 +354,7 @@ def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gai
     dropouts = [each for each in evidence.capture.modules if "Dropout" in each.type and line is not None]
     calls = sum(each.calls for each in dropouts if any(place.endswith(str(line)) for place in each.called_from))
     is_dropped = name == "parallel-linears" and not evidence.is_train and calls >= loop.rounds - 1
+    has_statistics = name == "loop-over-samples" and any("batch_norm" in op.op for op in loop.body)
     return Advice(
         rule=name,
         where=Where(
@@ -365,6 +366,8 @@ def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gai
         expected_gain=gain,
         risk="in training each of these layers has its own dropout; rounding differs"
         if is_dropped
+        else "in training the batch norms then see all rounds at once; one op needs the memory of all"
+        if has_statistics
         else "one op needs the memory of all rounds at once"
         + ("" if first.category == "embedding" else "; rounding differs"),
         confidence="medium",

@@ -53,6 +53,8 @@ _POINTWISE = ("elementwise", "activation", "copy")
 # Of the work of a loop of pointwise ops, what its compiled code saves (low, high): three models of public repositories
 # got 7, 30 and 77 % faster, where the calls alone were expected to save 5, 10 and 26 %.
 _LEAST_FUSED, _MOST_FUSED = 0.3, 0.8
+# Ops of an unrolled loop that can be compiled in minutes: 600 took 45 seconds, twice as many more than twice as long.
+_MOST_COMPILED = 5_000
 _SUMS = {"add", "sub", "rsub", "neg"}
 _LSTM = "aten::mkldnn_rnn_layer"
 _NOT_FED_BACK = "not where a result is fed back, as in generation"
@@ -194,7 +196,7 @@ def _layer_of(evidence: Evidence, loop: Loop, through: Sequence[OpRecord]) -> st
     # A product of a product is a longer chain than a cell's, and a scale with a weight is a peephole.
     if not set(names) <= _OF_CELLS or any(op.weights for op in scales) or _multiplies_twice(through):
         return None
-    if _adds_to_state(loop, through) or _adds_behind_gates(through):
+    if _adds_to_state(loop, through) or _adds_behind_gates(through) or _adds_given(evidence, through):
         return None
     elements = {
         name: sum(op.signature.outputs[0].numel for op, own in zip(through, names, strict=True) if own == name)
@@ -267,6 +269,19 @@ def _adds_behind_gates(through: Sequence[OpRecord]) -> bool:
             added.add(op.index)
         counts[kind_of(op)] += op.op in _PRODUCTS and not added.isdisjoint(op.producers)
     return max(counts.values(), default=0) > 1  # the first step has a state from before the loop
+
+
+def _adds_given(evidence: Evidence, through: Sequence[OpRecord]) -> bool:
+    """Whether a step adds an input of the model or a row of a table as it is: torch's layers multiply what they are
+    given with a weight, which would be another product."""
+    reads, inside = evidence.dataflow.input_reads, {op.index for op in through}
+    for op in through:
+        if op.op.rstrip("_") in ("aten::add", "aten::sub"):
+            others = [source for source in evidence.flow.sources(op) if source.index not in inside]
+            is_given = any((op.index, at) in reads for at in range(len(op.producers)))
+            if is_given or any(source.category == "embedding" for source in others):
+                return True
+    return False
 
 
 def _is_gated(scale: OpRecord, through: Sequence[OpRecord]) -> bool:
@@ -545,7 +560,7 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         # A module that is called for each step has no loop to compile.
         has_loop = record is None or LEAST_STEPS * record.calls <= len(steps)
         is_scripted = evidence.model is not None and evidence.model.is_scripted(module)
-        can_compile = not is_scripted and not _breaks_graphs(evidence, module)
+        can_compile = not is_scripted and len(loop.body) <= _MOST_COMPILED and not _breaks_graphs(evidence, module)
         ways = ["compute this recurrence as a scan"] if _is_linear(between(evidence, loop)) else []
         ways += ["compile its loop"] if can_compile else []
         if not ways and not is_sum:
