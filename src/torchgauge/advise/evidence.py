@@ -174,7 +174,7 @@ class Evidence:
 
     @cached_property
     def flow(self) -> Flow:
-        return Flow(self.forward, self.capture.run.results)
+        return Flow(self.forward, self.capture.run.results, self.capture.run.kept_ops)
 
     @cached_property
     def dataflow(self) -> Dataflow:

@@ -21,12 +21,14 @@ Chain = list[OpRecord]
 
 
 class Flow:
-    """Sources and users of the ops; `results` are the ops that wrote what the model gives back."""
+    """Sources and users of the ops; `results` are the ops that wrote what the model gives back, `kept` those
+    that wrote what its attributes hold after the call."""
 
-    def __init__(self, ops: Sequence[OpRecord], results: Sequence[int] = ()) -> None:
+    def __init__(self, ops: Sequence[OpRecord], results: Sequence[int] = (), kept: Sequence[int] = ()) -> None:
         is_known = any(op.producers for op in ops)
         self.steps = tuple(op for op in ops if op.status != FREE) if is_known else ()
         self.results = frozenset(results)
+        self._given_away = self.results.union(kept)
         self._by_index = {op.index: op for op in ops} if is_known else {}
         self._users: dict[int, list[OpRecord]] = {}
         users = self._users
@@ -77,9 +79,10 @@ class Flow:
         return op.index in self.results
 
     def only_reader(self, op: OpRecord) -> OpRecord | None:
-        """The one op that reads what this one made, if it is the only reader; the caller of the model counts as one."""
+        """The one op that reads what this one made, if it is the only reader; the caller of the model counts as one,
+        and so does an attribute that keeps it."""
         users = self.users(op)
-        return users[0] if len(users) == 1 and op.index not in self.results else None
+        return users[0] if len(users) == 1 and op.index not in self._given_away else None
 
     def is_dead(self, op: OpRecord) -> bool:
         """Whether nothing reads what it made: a model that throws it away need not compute it."""

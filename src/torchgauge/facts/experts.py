@@ -30,6 +30,12 @@ _SORTS = frozenset(("aten::sort", "aten::argsort"))
 _COMPARISONS = frozenset(f"aten::{name}" for name in ("ge", "gt", "le", "lt", "eq", "ne"))
 _LOOKUPS = frozenset(("aten::index", "aten::index_select", "aten::gather", "aten::embedding"))
 _CHOOSING = _BEST | _SORTS | _LOOKUPS
+_PRODUCTS = frozenset(f"aten::{name}" for name in ("mm", "bmm", "matmul", "addmm", "baddbmm"))
+# Of the pairs of a token and an expert that were chosen, those that must be computed: experts of limited capacity drop
+# some, and some alternatives have no weights.
+_LEAST_COMPUTED = 0.25
+# Ops between a layer and the product with its result: views and copies aside, a bias or an activation.
+_MOST_BETWEEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,13 @@ class Mixture:
         return self.macs * self.experts / max(sum(param.spec.numel for param in self.matrices), 1)
 
     @property
+    def is_routed(self) -> bool:
+        """Whether what was chosen is computed: where edges choose among relations whose layers work on nodes, or tokens
+        among clusters whose sum a layer reads, far fewer rows are computed than were chosen."""
+        picked = sum(choice.rows * choice.chosen for choice in self.choices)
+        return not self.macs or self.computed >= _LEAST_COMPUTED * picked
+
+    @property
     def is_dense(self) -> bool:
         """Whether every expert is computed for every token."""
         read = {name for op in self.ops for name in op.weights}
@@ -164,7 +177,7 @@ def find_mixtures(capture: Capture) -> list[Mixture]:
         used = {op.index: op for param in matrices for op in readers[param.name]}
         ordered = tuple(used[index] for index in sorted(used))
         found.append(Mixture(chosen, pieces, tuple(params), tuple(matrices), ordered))
-    return sorted(found, key=lambda mixture: mixture.choices[0].index)
+    return sorted((each for each in found if each.is_routed), key=lambda mixture: mixture.choices[0].index)
 
 
 def _see_through_copies(ops: Iterable[OpRecord]) -> Iterator[OpRecord]:
@@ -277,6 +290,27 @@ class _Banks:
                     if after & bit:
                         self.in_a_row.add(bank)
 
+    def read_by_several(self, ops: Iterable[OpRecord]) -> set[tuple[int, int]]:
+        """Each op with a result that it and other modules of its bank read whole, as the sum over the neighbours in a
+        graph: this says nothing about which of the modules is chosen."""
+        made: dict[int, OpRecord] = {}
+        readers: dict[tuple[Bank, int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for op in ops:
+            made[op.index] = op
+            for bank, bit in self.members(self.read_by(op)) if op.weights else ():
+                start = len(bank.path) + 1 if bank.path else 0
+                names = [name for name in op.weights if not bank.is_tensor and self._of_param[name] & bit]
+                for spec, source in zip(op.signature.inputs, op.producers, strict=False) if names else ():
+                    if source in made and spec.numel == made[source].signature.outputs[0].numel:
+                        readers[bank, source][names[0][start : names[0].find(".", start)]].append(op.index)
+        return {
+            (index, source)
+            for (_, source), children in readers.items()
+            if len(children) > 1
+            for read in children.values()
+            for index in read
+        }
+
     def are_others(self, names: Iterable[str]) -> bool:
         """Whether a parameter is among them, not buffers alone."""
         return not self._specs.keys().isdisjoint(names)
@@ -380,6 +414,28 @@ def _link(ops: Iterable[OpRecord], choices: dict[int, Choice], banks: _Banks) ->
     known: dict[tuple[int, int, int], int] = {}
     asked = 0  # choices whose number the code has asked for
     by_number: dict[Bank, tuple[Choice, ...]] = {}
+    ops = list(ops)
+    made = {op.index: op for op in ops}
+    shared = banks.read_by_several(ops)
+
+    def is_adjacency(op: OpRecord) -> bool:
+        """Whether a product relates tokens to each other, as the edges of a graph: of what was chosen with itself, as
+        for tokens of one cluster, or with the rows that one module gave, whose own input was not selected before."""
+        if op.op not in _PRODUCTS or op.weights:
+            return False
+        given = [flows[source].selected if source in flows else 0 for source in op.producers[-2:]]
+        if given[0] and given[0] == given[-1] and op.signature.inputs[-2:][0].shape[-1] > 1:
+            return True
+        for source in op.producers:
+            layer = None if source is None else made.get(source)
+            for _ in range(_MOST_BETWEEN):
+                if layer is None or layer.weights or len(set(layer.producers)) != 1:
+                    break
+                layer = None if layer.producers[0] is None else made.get(layer.producers[0])
+            for bank, _ in banks.members(banks.read_by(layer)) if layer is not None and layer.weights else ():
+                if not bank.is_tensor and bank not in links:
+                    return True
+        return False
 
     def meet(selected: int, read: int, result: int) -> int:
         """Link the banks that are read, or whose results are, to the choices that they meet; returns these."""
@@ -405,7 +461,9 @@ def _link(ops: Iterable[OpRecord], choices: dict[int, Choice], banks: _Banks) ->
             flow = flows.get(producer)
             if flow is None:
                 continue
-            if producer not in choice_bit:
+            if (op.index, producer) in shared:
+                result |= flow.result
+            elif producer not in choice_bit:
                 selected, scores, result = selected | flow.selected, scores | flow.scores, result | flow.result
             elif op.signature.inputs[place].is_arithmetic:
                 scores |= choice_bit[producer]
@@ -433,6 +491,8 @@ def _link(ops: Iterable[OpRecord], choices: dict[int, Choice], banks: _Banks) ->
             continue
         if op.op == "aten::_local_scalar_dense":
             asked |= selected
+        if selected and is_adjacency(op):
+            selected = scores = 0
         if selected and (read or result):
             meeting = selected, read, result
             if meeting not in known:

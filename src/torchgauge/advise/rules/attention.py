@@ -77,6 +77,7 @@ _RISK_OF_BOTH = "pass what is added to the scores, with -inf where they are mask
 _RISK_OF_SUM = "pass what is added to the scores as attn_mask; weights are not returned"
 _RISK_OF_SCALED_SUM = "scale what is added, pass it as attn_mask; weights are not returned"
 _RISK_OF_FACTOR = "multiply q by the factor and pass scale=1.0; weights are not returned"
+_RISK_OF_FACTOR_AND_MASK = "multiply q by the factor, pass scale=1.0, and the mask or sum as attn_mask"
 # Shorter sequences gain nothing from scores that stay in the cache.
 _LEAST_KEYS = 1024
 # On a CPU the softmax of a score, and the passes over it, take as long as so many multiplications (low, high); measured
@@ -163,12 +164,15 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _risk(ops: Sequence[OpRecord]) -> str:
+    names = [op.op.rstrip("_") if len(op.signature.inputs) > 1 else "" for op in ops[1:-1]]
+    softmax = next(at for at, op in enumerate(ops) if op.op == "aten::_softmax")
+    first = next((at for at, name in enumerate(names, 1) if name in _MASKS), softmax)
+    # A factor that is a tensor, as a temperature for each head, is no argument of the function.
+    if first < softmax and {"aten::mul", "aten::div"}.intersection(names[: first - 1]):
+        return _RISK_OF_FACTOR_AND_MASK
     if _hides(ops):
         return _RISK_OF_BOTH if _adds(ops) else _RISK_OF_MASK
-    names = [op.op.rstrip("_") if len(op.signature.inputs) > 1 else "" for op in ops[1:-1]]
     if _adds(ops):
-        first = next(at for at, name in enumerate(names, 1) if name in ("aten::add", "aten::sub"))
-        softmax = next(at for at, op in enumerate(ops) if op.op == "aten::_softmax")
         is_scaled = any(op.op.rstrip("_") in ("aten::mul", "aten::div") for op in ops[first:softmax])
         return _RISK_OF_SCALED_SUM if is_scaled else _RISK_OF_SUM
     return _RISK_OF_FACTOR if {"aten::mul", "aten::div"}.intersection(names) else _RISK

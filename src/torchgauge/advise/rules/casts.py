@@ -73,6 +73,8 @@ def _widened_before(evidence: Evidence, op: OpRecord) -> tuple[list[OpRecord], l
     other operands in the wide type, a sum over elements."""
     if not _changes_type(op) or op.signature.outputs[0].itemsize >= op.signature.inputs[0].itemsize:
         return None
+    if not op.signature.outputs[0].is_floating:  # a rounding to the levels of an image or of a quantised tensor
+        return None
     narrow, between = op.signature.outputs[0].dtype, list[OpRecord]()
     near = evidence.flow.source(op)
     # Between two ops a square or an exponential may be larger than float16 can hold.
@@ -203,12 +205,14 @@ def _is_only_promoted(evidence: Evidence, op: OpRecord) -> bool:
 
 
 def _widened(evidence: Evidence, op: OpRecord, dtype: str) -> list[OpRecord]:
-    """The ops that are in the wide type because this one is."""
+    """The ops that are in the wide type because this one is, and not because of another operand."""
     found = {op.index: op}
     todo = [op]
     while todo:
         for user in evidence.flow.users(todo.pop()):
-            if user.index not in found and user.signature.dtype == dtype:
+            read = zip(user.signature.inputs, user.producers, strict=False)
+            is_due = all(source in found for spec, source in read if spec.dtype == dtype and spec.shape)
+            if user.index not in found and user.signature.dtype == dtype and is_due:
                 found[user.index] = user
                 todo.append(user)
     return [step for index, step in sorted(found.items()) if index != op.index]

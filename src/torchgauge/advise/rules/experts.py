@@ -42,6 +42,8 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
         is_few = mixture.tokens < _LEAST_TOKENS and mixture.tokens * mixture.chosen >= mixture.experts
         if is_few or mixture.computed > 1.5 * mixture.tokens * mixture.experts:
             continue
+        if not _is_thrown_away(evidence, mixture) or any(_reads_around(op, mixture) for op in mixture.ops):
+            continue
         # Each expert's tokens have to be found, gathered and added back; on a GPU the host waits for their number.
         wait = _STALL_S if evidence.is_cuda else 0.0
         kept = 1 - mixture.experts * (wait + _GATHERING_OPS * DISPATCH_S) / saved
@@ -67,6 +69,33 @@ def dense_experts(evidence: Evidence) -> Iterator[Advice]:
             risk="shapes then depend on data; small batches may be faster as they are",
             confidence="high",
         )
+
+
+def _is_thrown_away(evidence: Evidence, mixture: Mixture) -> bool:
+    """Whether the model neither returns nor keeps results of experts before the choice weighs or picks them, as it does
+    where it gives all hypotheses and the best one."""
+    behind: set[int | None] = {choice.index for choice in mixture.choices}
+    for op in evidence.forward:
+        if not behind.isdisjoint(op.producers):
+            behind.add(op.index)
+    needed = evidence.flow.results.union(evidence.capture.run.kept_ops)
+    todo, seen = list(mixture.ops), set[int]()
+    while todo:
+        op = todo.pop()
+        if op.index in needed:
+            return False
+        unchosen = [user for user in evidence.flow.users(op) if user.index not in behind | seen]
+        seen.update(user.index for user in unchosen)
+        todo += unchosen
+    return True
+
+
+def _reads_around(op: OpRecord, mixture: Mixture) -> bool:
+    """Whether a convolution reads the neighbours of a pixel, and each pixel makes a choice: a few pixels cannot be
+    gathered for it."""
+    if op.category != "convolution" or max(op.signature.inputs[1].shape[2:], default=1) == 1:
+        return False
+    return mixture.tokens > op.signature.outputs[0].shape[0]
 
 
 def _is_routed(evidence: Evidence, choice: Choice) -> bool:

@@ -481,7 +481,21 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
     if op.op != "aten::index" or not evidence.dataflow.is_known or op.weights:
         return None
     is_by_mask = any(evidence.dataflow.is_mask(op, at) for at in range(1, len(op.signature.inputs)))
-    return _SELECTING if is_by_mask else None
+    if not is_by_mask:
+        return None
+    return _WAITING if _spares_work(evidence, op) else _SELECTING
+
+
+def _spares_work(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the products behind a selection of rows take longer than the wait, as the vocabulary of a masked language
+    model does: with all rows they would take that time again."""
+    behind: set[int | None] = {op.index}
+    macs = 0
+    for each in evidence.forward:
+        if each.index > op.index and not behind.isdisjoint(each.producers):
+            behind.add(each.index)
+            macs += each.cost.macs
+    return 2 * macs / _GPU_FLOPS_PER_S > _STALL_S
 
 
 def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -> bool:
