@@ -192,6 +192,13 @@ class ModelInMemory:
             if (module := self._modules.get(path)) is not None
         )
 
+    def is_dropout_trained_alone(self, path: str) -> bool:
+        """Whether a layer that drops elements is in training mode, and the module around it is not."""
+        from torch.nn.modules.dropout import _DropoutNd
+
+        around, layer = self._modules.get(path.rpartition(".")[0]), self._modules.get(path)
+        return isinstance(layer, _DropoutNd) and layer.training and around is not None and not around.training
+
     def mode_set_at(self, path: str) -> str | None:
         """The line that keeps a module in training mode after `model.eval()`: in a `train` or `eval` that a class
         around it overrides, else in a forward; the override itself where no line of it says so."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.code import Patch, SourceEdit, called
+from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.masks import fill_value
 from torchgauge.advise.record import Advice, Where
@@ -24,6 +25,8 @@ _BETWEEN = {
 }  # fmt: skip
 _MOST_BETWEEN = 12
 _DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout"}
+# Ops that write a tensor several times.
+_COPYING = {"aten::repeat", "aten::repeat_interleave", "aten::clone", "aten::index_select", "aten::expand_copy"}
 _DRAWS = {"aten::bernoulli", "aten::bernoulli_"}
 _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _MASKING = {"aten::mul", "aten::masked_fill", "aten::where"}
@@ -72,11 +75,6 @@ def double_softmax(evidence: Evidence) -> Iterator[Advice]:
         source = _softmax_before(evidence, op)
         if source is None or source.signature.outputs[0].numel != op.signature.inputs[0].numel:
             continue
-        dims = [each.signature.attributes.get("dim") for each in (op, source)]
-        ranks = [len(each.signature.outputs[0].shape) for each in (op, source)]
-        is_known = ranks[0] == ranks[1] and all(isinstance(dim, int) for dim in dims)
-        if is_known and len({int(dim or 0) % max(ranks[0], 1) for dim in dims}) > 1:
-            continue
         # The first of the two goes: a module, or the call of a function.
         change: Patch | SourceEdit | None = evidence.without_calls([source], ("softmax",))
         record = evidence.modules.get(source.module)
@@ -93,25 +91,42 @@ def double_softmax(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _softmax_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
-    """The softmax whose probabilities, and nothing else of the data, are what a softmax is given."""
+    """The softmax whose probabilities, and nothing else of the data, are what a softmax over the same axis is given:
+    rows that are normalised and then columns, or positions and then channels, are no mistake."""
     found: OpRecord | None = None
-    seen, todo = {op.index}, [op]
+    seen, todo, is_same_axis = {op.index}, [(op, _axis(op))], False
     while todo and len(seen) <= _MOST_BETWEEN:
-        near = todo.pop()
+        near, axis = todo.pop()
         for at, index in enumerate(near.producers):
             source = evidence.flow.source(near, at)
             if source is None or index in seen:
                 if (near.index, at) in evidence.dataflow.input_reads:
                     return None
                 continue
+            before = None if axis is None else _axis_before(near, at, source, axis)
             if source.op in _PROBABILITIES and found in (None, source):
-                found = source
+                found, is_same_axis = source, is_same_axis or (before is not None and before == _axis(source))
             elif source.op.rstrip("_") in _BETWEEN:
                 seen.add(source.index)
-                todo.append(source)
+                todo.append((source, before))
             elif source.index not in evidence.dataflow.constants:
                 return None
-    return found if not todo else None
+    return found if is_same_axis and not todo else None
+
+
+def _axis(softmax: OpRecord) -> int | None:
+    dim = softmax.signature.attributes.get("dim")
+    return dim % max(len(softmax.signature.outputs[0].shape), 1) if isinstance(dim, int) else None
+
+
+def _axis_before(op: OpRecord, at: int, source: OpRecord, axis: int) -> int | None:
+    """The axis of what `source` made that is this axis of what `op` makes of it, element by element; None where `op`
+    makes fewer elements, or views in between split the axis or joined it with others."""
+    read, made = op.signature.inputs[at], op.signature.outputs[0]
+    place = axis + len(read.shape) - len(made.shape)
+    if place < 0 or read.numel != made.numel:
+        return None
+    return same_axis(place, read, source.signature.outputs[0])
 
 
 def _in_training_only(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
@@ -171,11 +186,12 @@ def _given_mode(call: ast.Call) -> list[ast.expr]:
 def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     if evidence.is_train:
         return
-    found_ops = list[OpRecord]()
+    found_ops, first_call = list[OpRecord](), set(evidence.capture.run.first_call_ops)
     for op in evidence.forward:
         attributes = op.signature.attributes
-        # A mask that is drawn and not used changes no result.
-        if evidence.flow.results and op.index not in evidence.dataflow.reaching:
+        # A mask that is drawn and not used changes no result; one that the first call draws and keeps is a choice of
+        # connections, as in a reservoir.
+        if op.index in first_call or (evidence.flow.results and op.index not in evidence.dataflow.reaching):
             continue
         is_dropout = (
             op.op in _DROPOUTS
@@ -187,13 +203,16 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     samples = _samples(evidence, found_ops)
     for op in found_ops:
         # Several samples of one tensor are Monte Carlo dropout, and so is what each of them goes through.
-        if 1 < samples <= len(evidence.same_calls(op)):
+        if 1 < samples <= len(evidence.same_calls(op)) or _drops_copies(evidence, op):
             continue
-        # An author who writes `training=True` means it: the randomness of a pre-net, Monte Carlo dropout. Left out, it
-        # is true by default, and forgotten.
+        # An author who writes `training=True` means it: the randomness of a pre-net, Monte Carlo dropout. So does one
+        # who adds a setting to the mode, or switches on this layer of an evaluated model. Left out, the mode is true by
+        # default, and forgotten.
         found = evidence.call_of(op, tuple(_TRAINING_PLACES))
         modes = [] if found is None else _given_mode(found[1])
-        if any(map(_is_true, modes)) or _is_called_with_true(evidence, op, modes):
+        if any(_is_true(each) or _is_setting(each) for each in modes) or _is_called_with_true(evidence, op, modes):
+            continue
+        if evidence.model is not None and evidence.model.is_dropout_trained_alone(op.module):
             continue
         cause, line = _mode_set_at(evidence, op)
         yield _bug(
@@ -232,6 +251,26 @@ def layer_in_forward(evidence: Evidence) -> Iterator[Advice]:
 
 def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
+
+
+def _is_setting(mode: ast.expr) -> bool:
+    """Whether something beside the mode of a module decides, an argument or an attribute: `self.training or
+    self.is_sampled`. `self.train` is a method, which is always true."""
+    read = {node.attr for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
+    owners = {id(node.value) for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
+    read |= {node.id for node in ast.walk(mode) if isinstance(node, ast.Name) and id(node) not in owners}
+    return not read <= {"training", "train"}
+
+
+def _drops_copies(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether it is given the same values several times: samples of one tensor in a batch."""
+    if op.op not in _DROPOUTS or not op.signature.inputs:
+        return False
+    given, source = op.signature.inputs[0], evidence.flow.source(op)
+    is_copied = source is not None and source.op in _COPYING and bool(source.signature.inputs)
+    return given.distinct_numel < given.numel or (
+        source is not None and is_copied and source.signature.inputs[0].distinct_numel < given.numel
+    )
 
 
 def _is_called_with_true(evidence: Evidence, op: OpRecord, modes: Sequence[ast.expr]) -> bool:
@@ -277,9 +316,12 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
         chances = range(1 if op.op.endswith("_") else 0, len(op.producers))
         if not all(evidence.dataflow.is_constant_input(op, at) for at in chances):
             return False
+        if any(_is_learned(evidence, op, at) for at in chances):
+            return False
     elif op.op not in _UNIFORM:
         return False
     near, found, from_noise, cut_names = [op], list[OpRecord](), {op.index}, set[str]()
+    uncut, mixed = {op.index}, set[int]()
     for _ in range(4):
         near = [user for each in near if not each.cost.macs for user in evidence.flow.users(each)]
         found += near
@@ -292,6 +334,16 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
             others = [at for at, source in enumerate(cut.producers) if source not in from_noise]
             if not all(evidence.dataflow.is_constant_input(cut, at) for at in others):
                 return False
+            if any(_is_learned(evidence, cut, at) for at in others) or not mixed.isdisjoint(cut.producers):
+                return False  # a connection that is trained, or numbers that are rounded at random
+        for each in near:
+            if each not in cuts and not uncut.isdisjoint(each.producers):
+                uncut.add(each.index)
+                others = [at for at, source in enumerate(each.producers) if source not in uncut]
+                if not mixed.isdisjoint(each.producers) or not all(
+                    evidence.dataflow.is_constant_input(each, at) for at in others
+                ):
+                    mixed.add(each.index)
     if any(_puts_in_others(evidence, each) for each in found):
         return False  # signs, or the token of a masked autoencoder
     if any(each.op in _THRESHOLDS and evidence.flow.is_result(each) for each in found):
@@ -304,6 +356,18 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
     if is_input and not any(isinstance(number, int | float) for number in scales):
         return False
     return bool(masked) and bool(cut_names or op.op in _DRAWS) and not _is_choice(evidence, found)
+
+
+def _is_learned(evidence: Evidence, op: OpRecord, at: int) -> bool:
+    """Whether a chance that is the same in every call is made from trained parameters."""
+    if op.producers[at] is None:
+        names, todo = list(op.weights), list[OpRecord]()
+    else:
+        names, todo = [], [each for each in [evidence.flow.source(op, at)] if each is not None]
+    for _ in range(_MOST_BETWEEN):
+        names += [name for each in todo for name in each.weights]
+        todo = [source for each in todo for source in evidence.flow.sources(each)]
+    return any(name in evidence.params and evidence.params[name].trainable for name in names)
 
 
 def _puts_in_others(evidence: Evidence, op: OpRecord) -> bool:
@@ -347,7 +411,8 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             function = source.enclosing(call, ast.FunctionDef)
             names = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} if function else set()
             # The function's caller chooses the statistics, as meta-learning does those of an episode.
-            if any(isinstance(each, ast.Name) and each.id in names for each in _given_mode(call)):
+            modes = _given_mode(call)
+            if any((isinstance(each, ast.Name) and each.id in names) or _is_setting(each) for each in modes):
                 continue
         cause, line = _mode_set_at(evidence, op)
         if kind.startswith("BatchNorm") and not _buffers(evidence, op):
