@@ -125,6 +125,13 @@ class ModelInMemory:
 
         return any(isinstance(module, torch.jit.ScriptModule) for module in self._around(path))
 
+    def is_torch_layer(self, path: str) -> bool:
+        """Whether it is a linear layer or a convolution of torch's, or a kind of one."""
+        from torch import nn
+        from torch.nn.modules.conv import _ConvNd
+
+        return isinstance(self._modules.get(path), nn.Linear | _ConvNd)
+
     def norm_features(self, path: str) -> int | None:
         """The channels that an instance norm was made for."""
         from torch.nn.modules.instancenorm import _InstanceNorm

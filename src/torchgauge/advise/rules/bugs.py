@@ -26,7 +26,9 @@ _BETWEEN = {
 _MOST_BETWEEN = 12
 _DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout"}
 # Ops that write a tensor several times.
-_COPYING = {"aten::repeat", "aten::repeat_interleave", "aten::clone", "aten::index_select", "aten::expand_copy"}
+_COPYING = {"aten::repeat", "aten::repeat_interleave", "aten::clone", "aten::expand_copy"}
+# Ops that write to a tensor without reading it.
+_OVERWRITING = {"aten::copy_", "aten::fill_", "aten::zero_"}
 _DRAWS = {"aten::bernoulli", "aten::bernoulli_"}
 _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _MASKING = {"aten::mul", "aten::masked_fill", "aten::where"}
@@ -44,6 +46,7 @@ _TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_nor
 # Usual are 1e-12 to 1e-3, and RecVAE has 0.1 on purpose. What is passed by mistake is larger: a momentum as 0.8 or 0.9,
 # a number of channels, True.
 _LARGE_EPS = 0.5
+_EPS_SECOND = ("BatchNorm", "InstanceNorm", "LayerNorm", "RMSNorm", "SyncBatchNorm")
 _TRAINED = "results in evaluation are random and less accurate"
 
 
@@ -236,6 +239,10 @@ def layer_in_forward(evidence: Evidence) -> Iterator[Advice]:
             continue
         if evidence.flow.results and op.index not in evidence.dataflow.reaching:
             continue
+        # A filter that is written into a new layer takes the place of what was drawn.
+        size, users = op.signature.inputs[0].numel, evidence.flow.users(op)
+        if all(user.op in _OVERWRITING and user.signature.inputs[0].numel == size for user in users):
+            continue
         code = evidence.code_at(op)
         if code is None or not code[0].calls(code[1], *_LAYERS) or evidence.is_kept(op):
             continue
@@ -255,22 +262,31 @@ def _is_true(node: ast.expr) -> bool:
 
 def _is_setting(mode: ast.expr) -> bool:
     """Whether something beside the mode of a module decides, an argument or an attribute: `self.training or
-    self.is_sampled`. `self.train` is a method, which is always true."""
+    self.is_sampled`."""
     read = {node.attr for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
     owners = {id(node.value) for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
     read |= {node.id for node in ast.walk(mode) if isinstance(node, ast.Name) and id(node) not in owners}
-    return not read <= {"training", "train"}
+    return not read <= {"training"}
 
 
 def _drops_copies(evidence: Evidence, op: OpRecord) -> bool:
     """Whether it is given the same values several times: samples of one tensor in a batch."""
-    if op.op not in _DROPOUTS or not op.signature.inputs:
+    dropping, at = _dropped(evidence, op)
+    source = None if at is None else evidence.flow.source(dropping, at)
+    if at is None or source is None:
         return False
-    given, source = op.signature.inputs[0], evidence.flow.source(op)
-    is_copied = source is not None and source.op in _COPYING and bool(source.signature.inputs)
-    return given.distinct_numel < given.numel or (
-        source is not None and is_copied and source.signature.inputs[0].distinct_numel < given.numel
-    )
+    # A copy of a tensor that was expanded reads its elements more than once.
+    read = [dropping.signature.inputs[at], *(source.signature.inputs[:1] if source.op in _COPYING else ())]
+    return min(each.distinct_numel for each in read) < read[0].numel
+
+
+def _dropped(evidence: Evidence, op: OpRecord) -> tuple[OpRecord, int | None]:
+    """The op that drops elements, by a mask that `op` draws or on its own, and where it reads them."""
+    made = [op]
+    while made[-1].op not in _DROPOUTS | {"aten::mul"} and (users := list(evidence.flow.users(made[-1]))):
+        made.append(users[0])
+    inside = {each.index for each in made}
+    return made[-1], next((at for at, source in enumerate(made[-1].producers) if source not in inside), None)
 
 
 def _is_called_with_true(evidence: Evidence, op: OpRecord, modes: Sequence[ast.expr]) -> bool:
@@ -296,14 +312,10 @@ def _samples(evidence: Evidence, dropouts: Sequence[OpRecord]) -> int:
     """How often a line drops elements of the same tensor anew, for the same layers to read: the most of all lines."""
     first, counts = evidence.dataflow.first_runs, Counter[tuple[object, ...]]()
     for op in dropouts:
-        made = [op]
-        while made[-1].op not in _DROPOUTS | {"aten::mul"} and (users := list(evidence.flow.users(made[-1]))):
-            made.append(users[0])
-        inside = {each.index for each in made}
-        places = [at for at, source in enumerate(made[-1].producers) if source not in inside]
-        data = evidence.dataflow.reads_whole(made[-1], places[0]) if places else None
+        dropping, at = _dropped(evidence, op)
+        data = None if at is None else evidence.dataflow.reads_whole(dropping, at)
         if data is not None:
-            readers = tuple(user.weights for user in evidence.flow.users(made[-1]))
+            readers = tuple(user.weights for user in evidence.flow.users(dropping))
             data = first.get(data, data) if isinstance(data, int) else data
             counts[op.source, op.module, op.op, data, readers] += 1
     return max(counts.values(), default=0)
@@ -447,6 +459,8 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         # Writing at indices fills a cache, which evaluation must do too; so does a state go from call to call.
         if not reads_data or op.category in ("normalization", "indexing") or not _is_statistic(evidence, op):
             continue
+        if not _is_read_first(evidence, buffer.name):
+            continue
         reported.add(buffer.name)
         place, change = evidence.code_at(op), None
         if place is not None:
@@ -464,10 +478,25 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+def _is_read_first(evidence: Evidence, name: str) -> bool:
+    """Whether a result depends on what earlier calls left in a buffer. The load of experts that the caller looks at,
+    and what is written anew before it is read, change no result."""
+    reads, reaching = evidence.dataflow.input_reads, evidence.dataflow.reaching
+    return not evidence.flow.results or any(
+        op.index in reaching and source is None and (op.index, at) not in reads
+        for op in evidence.forward
+        if name in op.weights
+        for at, source in enumerate(op.producers)
+        if at > 0 or op.op not in _OVERWRITING
+    )
+
+
 def _is_statistic(evidence: Evidence, op: OpRecord) -> bool:
     """Whether what is written is a sum over data, perhaps scaled: hidden states, membranes and the last frames of a
-    stream are not."""
+    stream are not, nor is a sum for each sample, as the keys and values of linear attention add up."""
     todo, seen = [op], {op.index}
+    samples = evidence.capture.inputs[0].spec.shape[:1] if evidence.capture.inputs else ()
+    has_samples = samples > (1,) and op.signature.inputs[0].shape[:1] == samples
     while todo and len(seen) <= _MOST_BETWEEN:
         near = todo.pop()
         for at in range(1 if near is op else 0, len(near.producers)):
@@ -476,10 +505,17 @@ def _is_statistic(evidence: Evidence, op: OpRecord) -> bool:
                 continue
             seen.add(source.index)
             if source.category == "reduction" or (source.category == "matmul" and not source.weights):
-                return True
+                dims = source.signature.attributes.get("dim")
+                is_first = dims is None or 0 in [dim % len(source.signature.inputs[0].shape) for dim in _listed(dims)]
+                is_by_sample = source.op == "aten::bmm" if source.category == "matmul" else not is_first
+                return not (has_samples and is_by_sample)
             if source.category in ("elementwise", "activation", "copy"):
                 todo.append(source)
     return False
+
+
+def _listed(dims: object) -> list[int]:
+    return [dim for dim in (dims if isinstance(dims, list | tuple) else [dims]) if isinstance(dim, int)]
 
 
 @rule("large-eps", family="bugs")
@@ -488,7 +524,15 @@ def large_eps(evidence: Evidence) -> Iterator[Advice]:
     for op in evidence.flow.of_category("normalization"):
         eps = op.signature.attributes.get("eps")
         record = evidence.modules.get(op.module)
-        if not isinstance(eps, int | float) or eps < _LARGE_EPS or record is None or "Norm" not in record.type:
+        if not isinstance(eps, int | float) or eps < _LARGE_EPS or record is None:
+            continue
+        made_at = None if evidence.model is None else evidence.model.made_at(op.module)
+        code = evidence.any_code_at(made_at)
+        calls = [] if code is None else [each for each in code[0].expressions(code[1]) if isinstance(each, ast.Call)]
+        # Of torch's norms it is the second argument; who writes its name means it.
+        if not record.type.startswith(_EPS_SECOND) or any(
+            word.arg == "eps" for call in calls for word in call.keywords
+        ):
             continue
         yield _bug(
             "large-eps",
@@ -496,6 +540,6 @@ def large_eps(evidence: Evidence) -> Iterator[Advice]:
             "check the second argument of this norm: it is eps, not the momentum or a number of channels",
             None,
             "weights that were trained with this eps need it; change it before training",
-            None if evidence.model is None else evidence.model.made_at(op.module),
+            made_at,
             eps=eps,
         )
