@@ -266,7 +266,8 @@ def _is_setting(mode: ast.expr) -> bool:
     read = {node.attr for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
     owners = {id(node.value) for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
     read |= {node.id for node in ast.walk(mode) if isinstance(node, ast.Name) and id(node) not in owners}
-    return not read <= {"training"}
+    # A conditional may hold a `True` that is reached when nothing was set.
+    return not isinstance(mode, ast.IfExp) and not read <= {"training"}
 
 
 def _drops_copies(evidence: Evidence, op: OpRecord) -> bool:
