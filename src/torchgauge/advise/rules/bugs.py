@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from torchgauge.advise.code import Patch, SourceEdit, called
+from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.masks import fill_value
 from torchgauge.advise.record import Advice, Where
@@ -24,6 +25,10 @@ _BETWEEN = {
 }  # fmt: skip
 _MOST_BETWEEN = 12
 _DROPOUTS = {"aten::native_dropout", "aten::_fused_dropout"}
+# Ops that write a tensor several times.
+_COPYING = {"aten::repeat", "aten::repeat_interleave", "aten::clone", "aten::expand_copy"}
+# Ops that write to a tensor without reading it.
+_OVERWRITING = {"aten::copy_", "aten::fill_", "aten::zero_"}
 _DRAWS = {"aten::bernoulli", "aten::bernoulli_"}
 _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform_", "aten::uniform"}
 _MASKING = {"aten::mul", "aten::masked_fill", "aten::where"}
@@ -41,6 +46,7 @@ _TRAINING_PLACES = {"dropout": 2, "dropout2d": 2, "alpha_dropout": 2, "batch_nor
 # Usual are 1e-12 to 1e-3, and RecVAE has 0.1 on purpose. What is passed by mistake is larger: a momentum as 0.8 or 0.9,
 # a number of channels, True.
 _LARGE_EPS = 0.5
+_EPS_SECOND = ("BatchNorm", "InstanceNorm", "LayerNorm", "RMSNorm", "SyncBatchNorm")
 _TRAINED = "results in evaluation are random and less accurate"
 
 
@@ -72,11 +78,6 @@ def double_softmax(evidence: Evidence) -> Iterator[Advice]:
         source = _softmax_before(evidence, op)
         if source is None or source.signature.outputs[0].numel != op.signature.inputs[0].numel:
             continue
-        dims = [each.signature.attributes.get("dim") for each in (op, source)]
-        ranks = [len(each.signature.outputs[0].shape) for each in (op, source)]
-        is_known = ranks[0] == ranks[1] and all(isinstance(dim, int) for dim in dims)
-        if is_known and len({int(dim or 0) % max(ranks[0], 1) for dim in dims}) > 1:
-            continue
         # The first of the two goes: a module, or the call of a function.
         change: Patch | SourceEdit | None = evidence.without_calls([source], ("softmax",))
         record = evidence.modules.get(source.module)
@@ -93,25 +94,42 @@ def double_softmax(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _softmax_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
-    """The softmax whose probabilities, and nothing else of the data, are what a softmax is given."""
+    """The softmax whose probabilities, and nothing else of the data, are what a softmax over the same axis is given:
+    rows that are normalised and then columns, or positions and then channels, are no mistake."""
     found: OpRecord | None = None
-    seen, todo = {op.index}, [op]
+    seen, todo, is_same_axis = {op.index}, [(op, _axis(op))], False
     while todo and len(seen) <= _MOST_BETWEEN:
-        near = todo.pop()
+        near, axis = todo.pop()
         for at, index in enumerate(near.producers):
             source = evidence.flow.source(near, at)
             if source is None or index in seen:
                 if (near.index, at) in evidence.dataflow.input_reads:
                     return None
                 continue
+            before = None if axis is None else _axis_before(near, at, source, axis)
             if source.op in _PROBABILITIES and found in (None, source):
-                found = source
+                found, is_same_axis = source, is_same_axis or (before is not None and before == _axis(source))
             elif source.op.rstrip("_") in _BETWEEN:
                 seen.add(source.index)
-                todo.append(source)
+                todo.append((source, before))
             elif source.index not in evidence.dataflow.constants:
                 return None
-    return found if not todo else None
+    return found if is_same_axis and not todo else None
+
+
+def _axis(softmax: OpRecord) -> int | None:
+    dim = softmax.signature.attributes.get("dim")
+    return dim % max(len(softmax.signature.outputs[0].shape), 1) if isinstance(dim, int) else None
+
+
+def _axis_before(op: OpRecord, at: int, source: OpRecord, axis: int) -> int | None:
+    """The axis of what `source` made that is this axis of what `op` makes of it, element by element; None where `op`
+    makes fewer elements, or views in between split the axis or joined it with others."""
+    read, made = op.signature.inputs[at], op.signature.outputs[0]
+    place = axis + len(read.shape) - len(made.shape)
+    if place < 0 or read.numel != made.numel:
+        return None
+    return same_axis(place, read, source.signature.outputs[0])
 
 
 def _in_training_only(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
@@ -171,11 +189,12 @@ def _given_mode(call: ast.Call) -> list[ast.expr]:
 def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     if evidence.is_train:
         return
-    found_ops = list[OpRecord]()
+    found_ops, first_call = list[OpRecord](), set(evidence.capture.run.first_call_ops)
     for op in evidence.forward:
         attributes = op.signature.attributes
-        # A mask that is drawn and not used changes no result.
-        if evidence.flow.results and op.index not in evidence.dataflow.reaching:
+        # A mask that is drawn and not used changes no result; one that the first call draws and keeps is a choice of
+        # connections, as in a reservoir.
+        if op.index in first_call or (evidence.flow.results and op.index not in evidence.dataflow.reaching):
             continue
         is_dropout = (
             op.op in _DROPOUTS
@@ -187,13 +206,16 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
     samples = _samples(evidence, found_ops)
     for op in found_ops:
         # Several samples of one tensor are Monte Carlo dropout, and so is what each of them goes through.
-        if 1 < samples <= len(evidence.same_calls(op)):
+        if 1 < samples <= len(evidence.same_calls(op)) or _drops_copies(evidence, op):
             continue
-        # An author who writes `training=True` means it: the randomness of a pre-net, Monte Carlo dropout. Left out, it
-        # is true by default, and forgotten.
+        # An author who writes `training=True` means it: the randomness of a pre-net, Monte Carlo dropout. So does one
+        # who adds a setting to the mode, or switches on this layer of an evaluated model. Left out, the mode is true by
+        # default, and forgotten.
         found = evidence.call_of(op, tuple(_TRAINING_PLACES))
         modes = [] if found is None else _given_mode(found[1])
-        if any(map(_is_true, modes)) or _is_called_with_true(evidence, op, modes):
+        if any(_is_true(each) or _is_setting(each) for each in modes) or _is_called_with_true(evidence, op, modes):
+            continue
+        if evidence.model is not None and evidence.model.is_dropout_trained_alone(op.module):
             continue
         cause, line = _mode_set_at(evidence, op)
         yield _bug(
@@ -217,6 +239,10 @@ def layer_in_forward(evidence: Evidence) -> Iterator[Advice]:
             continue
         if evidence.flow.results and op.index not in evidence.dataflow.reaching:
             continue
+        # A filter that is written into a new layer takes the place of what was drawn.
+        size, users = op.signature.inputs[0].numel, evidence.flow.users(op)
+        if all(user.op in _OVERWRITING and user.signature.inputs[0].numel == size for user in users):
+            continue
         code = evidence.code_at(op)
         if code is None or not code[0].calls(code[1], *_LAYERS) or evidence.is_kept(op):
             continue
@@ -232,6 +258,36 @@ def layer_in_forward(evidence: Evidence) -> Iterator[Advice]:
 
 def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
+
+
+def _is_setting(mode: ast.expr) -> bool:
+    """Whether something beside the mode of a module decides, an argument or an attribute: `self.training or
+    self.is_sampled`."""
+    read = {node.attr for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
+    owners = {id(node.value) for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
+    read |= {node.id for node in ast.walk(mode) if isinstance(node, ast.Name) and id(node) not in owners}
+    # A conditional may hold a `True` that is reached when nothing was set.
+    return not isinstance(mode, ast.IfExp) and not read <= {"training"}
+
+
+def _drops_copies(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether it is given the same values several times: samples of one tensor in a batch."""
+    dropping, at = _dropped(evidence, op)
+    source = None if at is None else evidence.flow.source(dropping, at)
+    if at is None or source is None:
+        return False
+    # A copy of a tensor that was expanded reads its elements more than once.
+    read = [dropping.signature.inputs[at], *(source.signature.inputs[:1] if source.op in _COPYING else ())]
+    return min(each.distinct_numel for each in read) < read[0].numel
+
+
+def _dropped(evidence: Evidence, op: OpRecord) -> tuple[OpRecord, int | None]:
+    """The op that drops elements, by a mask that `op` draws or on its own, and where it reads them."""
+    made = [op]
+    while made[-1].op not in _DROPOUTS | {"aten::mul"} and (users := list(evidence.flow.users(made[-1]))):
+        made.append(users[0])
+    inside = {each.index for each in made}
+    return made[-1], next((at for at, source in enumerate(made[-1].producers) if source not in inside), None)
 
 
 def _is_called_with_true(evidence: Evidence, op: OpRecord, modes: Sequence[ast.expr]) -> bool:
@@ -257,14 +313,10 @@ def _samples(evidence: Evidence, dropouts: Sequence[OpRecord]) -> int:
     """How often a line drops elements of the same tensor anew, for the same layers to read: the most of all lines."""
     first, counts = evidence.dataflow.first_runs, Counter[tuple[object, ...]]()
     for op in dropouts:
-        made = [op]
-        while made[-1].op not in _DROPOUTS | {"aten::mul"} and (users := list(evidence.flow.users(made[-1]))):
-            made.append(users[0])
-        inside = {each.index for each in made}
-        places = [at for at, source in enumerate(made[-1].producers) if source not in inside]
-        data = evidence.dataflow.reads_whole(made[-1], places[0]) if places else None
+        dropping, at = _dropped(evidence, op)
+        data = None if at is None else evidence.dataflow.reads_whole(dropping, at)
         if data is not None:
-            readers = tuple(user.weights for user in evidence.flow.users(made[-1]))
+            readers = tuple(user.weights for user in evidence.flow.users(dropping))
             data = first.get(data, data) if isinstance(data, int) else data
             counts[op.source, op.module, op.op, data, readers] += 1
     return max(counts.values(), default=0)
@@ -277,9 +329,12 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
         chances = range(1 if op.op.endswith("_") else 0, len(op.producers))
         if not all(evidence.dataflow.is_constant_input(op, at) for at in chances):
             return False
+        if any(_is_learned(evidence, op, at) for at in chances):
+            return False
     elif op.op not in _UNIFORM:
         return False
     near, found, from_noise, cut_names = [op], list[OpRecord](), {op.index}, set[str]()
+    uncut, mixed = {op.index}, set[int]()
     for _ in range(4):
         near = [user for each in near if not each.cost.macs for user in evidence.flow.users(each)]
         found += near
@@ -292,6 +347,16 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
             others = [at for at, source in enumerate(cut.producers) if source not in from_noise]
             if not all(evidence.dataflow.is_constant_input(cut, at) for at in others):
                 return False
+            if any(_is_learned(evidence, cut, at) for at in others) or not mixed.isdisjoint(cut.producers):
+                return False  # a connection that is trained, or numbers that are rounded at random
+        for each in near:
+            if each not in cuts and not uncut.isdisjoint(each.producers):
+                uncut.add(each.index)
+                others = [at for at, source in enumerate(each.producers) if source not in uncut]
+                if not mixed.isdisjoint(each.producers) or not all(
+                    evidence.dataflow.is_constant_input(each, at) for at in others
+                ):
+                    mixed.add(each.index)
     if any(_puts_in_others(evidence, each) for each in found):
         return False  # signs, or the token of a masked autoencoder
     if any(each.op in _THRESHOLDS and evidence.flow.is_result(each) for each in found):
@@ -304,6 +369,18 @@ def _is_dropout_by_hand(evidence: Evidence, op: OpRecord) -> bool:
     if is_input and not any(isinstance(number, int | float) for number in scales):
         return False
     return bool(masked) and bool(cut_names or op.op in _DRAWS) and not _is_choice(evidence, found)
+
+
+def _is_learned(evidence: Evidence, op: OpRecord, at: int) -> bool:
+    """Whether a chance that is the same in every call is made from trained parameters."""
+    if op.producers[at] is None:
+        names, todo = list(op.weights), list[OpRecord]()
+    else:
+        names, todo = [], [each for each in [evidence.flow.source(op, at)] if each is not None]
+    for _ in range(_MOST_BETWEEN):
+        names += [name for each in todo for name in each.weights]
+        todo = [source for each in todo for source in evidence.flow.sources(each)]
+    return any(name in evidence.params and evidence.params[name].trainable for name in names)
 
 
 def _puts_in_others(evidence: Evidence, op: OpRecord) -> bool:
@@ -347,7 +424,8 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             function = source.enclosing(call, ast.FunctionDef)
             names = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} if function else set()
             # The function's caller chooses the statistics, as meta-learning does those of an episode.
-            if any(isinstance(each, ast.Name) and each.id in names for each in _given_mode(call)):
+            modes = _given_mode(call)
+            if any((isinstance(each, ast.Name) and each.id in names) or _is_setting(each) for each in modes):
                 continue
         cause, line = _mode_set_at(evidence, op)
         if kind.startswith("BatchNorm") and not _buffers(evidence, op):
@@ -382,6 +460,8 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         # Writing at indices fills a cache, which evaluation must do too; so does a state go from call to call.
         if not reads_data or op.category in ("normalization", "indexing") or not _is_statistic(evidence, op):
             continue
+        if not _is_read_first(evidence, buffer.name):
+            continue
         reported.add(buffer.name)
         place, change = evidence.code_at(op), None
         if place is not None:
@@ -399,10 +479,25 @@ def state_written_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+def _is_read_first(evidence: Evidence, name: str) -> bool:
+    """Whether a result depends on what earlier calls left in a buffer. The load of experts that the caller looks at,
+    and what is written anew before it is read, change no result."""
+    reads, reaching = evidence.dataflow.input_reads, evidence.dataflow.reaching
+    return not evidence.flow.results or any(
+        op.index in reaching and source is None and (op.index, at) not in reads
+        for op in evidence.forward
+        if name in op.weights
+        for at, source in enumerate(op.producers)
+        if at > 0 or op.op not in _OVERWRITING
+    )
+
+
 def _is_statistic(evidence: Evidence, op: OpRecord) -> bool:
     """Whether what is written is a sum over data, perhaps scaled: hidden states, membranes and the last frames of a
-    stream are not."""
+    stream are not, nor is a sum for each sample, as the keys and values of linear attention add up."""
     todo, seen = [op], {op.index}
+    samples = evidence.capture.inputs[0].spec.shape[:1] if evidence.capture.inputs else ()
+    has_samples = samples > (1,) and op.signature.inputs[0].shape[:1] == samples
     while todo and len(seen) <= _MOST_BETWEEN:
         near = todo.pop()
         for at in range(1 if near is op else 0, len(near.producers)):
@@ -411,10 +506,17 @@ def _is_statistic(evidence: Evidence, op: OpRecord) -> bool:
                 continue
             seen.add(source.index)
             if source.category == "reduction" or (source.category == "matmul" and not source.weights):
-                return True
+                dims = source.signature.attributes.get("dim")
+                is_first = dims is None or 0 in [dim % len(source.signature.inputs[0].shape) for dim in _listed(dims)]
+                is_by_sample = source.op == "aten::bmm" if source.category == "matmul" else not is_first
+                return not (has_samples and is_by_sample)
             if source.category in ("elementwise", "activation", "copy"):
                 todo.append(source)
     return False
+
+
+def _listed(dims: object) -> list[int]:
+    return [dim for dim in (dims if isinstance(dims, list | tuple) else [dims]) if isinstance(dim, int)]
 
 
 @rule("large-eps", family="bugs")
@@ -423,7 +525,15 @@ def large_eps(evidence: Evidence) -> Iterator[Advice]:
     for op in evidence.flow.of_category("normalization"):
         eps = op.signature.attributes.get("eps")
         record = evidence.modules.get(op.module)
-        if not isinstance(eps, int | float) or eps < _LARGE_EPS or record is None or "Norm" not in record.type:
+        if not isinstance(eps, int | float) or eps < _LARGE_EPS or record is None:
+            continue
+        made_at = None if evidence.model is None else evidence.model.made_at(op.module)
+        code = evidence.any_code_at(made_at)
+        calls = [] if code is None else [each for each in code[0].expressions(code[1]) if isinstance(each, ast.Call)]
+        # Of torch's norms it is the second argument; who writes its name means it.
+        if not record.type.startswith(_EPS_SECOND) or any(
+            word.arg == "eps" for call in calls for word in call.keywords
+        ):
             continue
         yield _bug(
             "large-eps",
@@ -431,6 +541,6 @@ def large_eps(evidence: Evidence) -> Iterator[Advice]:
             "check the second argument of this norm: it is eps, not the momentum or a number of channels",
             None,
             "weights that were trained with this eps need it; change it before training",
-            None if evidence.model is None else evidence.model.made_at(op.module),
+            made_at,
             eps=eps,
         )

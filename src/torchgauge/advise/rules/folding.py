@@ -84,7 +84,8 @@ def linear_bn(evidence: Evidence) -> Iterator[Advice]:
         "linear-bn-fusion",
         _layer_before(evidence, _is_linear_by_channel),
         "fold the batch norm into the linear layer before it: this removes one memory pass",
-        lambda pair: _is_plain(evidence, pair, "Linear"),
+        # torch's function takes no norm without a weight.
+        lambda pair: _is_plain(evidence, pair, "Linear") and f"{pair.norm.module}.weight" in pair.norm.weights,
         INTO_LINEAR,
     )
 
@@ -198,7 +199,7 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
         layer = evidence.flow.source(norm)
         if layer is None or not is_layer(layer, norm) or not _takes_behind(evidence, layer, norm):
             continue
-        if not _is_order_needed(evidence, norm):
+        if not _is_order_needed(evidence, norm) and not _is_chosen(evidence, norm):
             calls.setdefault((layer.module, norm.module), []).append((layer, norm))
     found = []
     for paths, pairs in calls.items():
@@ -215,6 +216,17 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
         elif counts <= {len(pairs)}:
             found.append(Pair(*pairs[0], tuple(norm for _, norm in pairs)))
     return found
+
+
+def _is_chosen(evidence: Evidence, norm: OpRecord) -> bool:
+    """Whether it is one of several norms behind one layer, of which this call took one: a norm for each domain. The
+    layer would hold the wrong one for the others."""
+    own = evidence.modules.get(norm.module)
+    around = None if own is None or own.parent is None else evidence.modules.get(own.parent)
+    if own is None or around is None or around.type not in ("ModuleList", "ModuleDict"):
+        return False
+    others = (each for each in evidence.capture.modules if each.parent == around.path and each.type == own.type)
+    return any(not each.calls for each in others)
 
 
 def _is_order_needed(evidence: Evidence, norm: OpRecord) -> bool:
@@ -311,9 +323,11 @@ def _takes_norm(evidence: Evidence, norm: OpRecord, layer: OpRecord) -> bool:
 
 
 def _is_plain(evidence: Evidence, pair: Pair, kind: str) -> bool:
-    """Modules of torch's, or timm's batch norm with an activation inside: what they do is known by their names."""
+    """Modules of torch's, or timm's batch norm with an activation inside: what they do is known by their names. A layer
+    of the model's own may have such a name, and its weight turned."""
     layer, norm = (evidence.modules[op.module].type for op in (pair.layer, pair.norm))
-    return layer.startswith(kind) and (norm in _NORMS or norm == _NORM_WITH_ACTIVATION)
+    is_own = evidence.model is not None and not evidence.model.is_torch_layer(pair.layer.module)
+    return layer.startswith(kind) and not is_own and (norm in _NORMS or norm == _NORM_WITH_ACTIVATION)
 
 
 def _fuses(pair: Pair) -> bool:
