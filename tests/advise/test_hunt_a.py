@@ -90,6 +90,13 @@ class Sampled(nn.Dropout):
         return super().train(True)
 
 
+class KeepsOn(nn.Sequential):
+    def train(self, mode: bool = True) -> KeepsOn:
+        super().train(mode)
+        self[1].train()
+        return self
+
+
 class NeverOff(nn.Sequential):
     def train(self, mode: bool = True) -> NeverOff:
         return super().train(True)
@@ -99,10 +106,11 @@ class NeverOff(nn.Sequential):
     ("model", "is_wrong"),
     [
         (nn.Sequential(nn.Linear(32, 32), Sampled(0.2), nn.Linear(32, 8)), False),
+        (KeepsOn(nn.Linear(32, 32), nn.Dropout(0.2), nn.Linear(32, 8)), True),
         (NeverOff(nn.Linear(32, 32), nn.Dropout(0.2), nn.Linear(32, 8)), True),
     ],
 )
-def test_a_dropout_that_alone_stays_on_is_meant(model: nn.Module, is_wrong: bool) -> None:
+def test_a_class_of_dropout_that_stays_on_is_meant(model: nn.Module, is_wrong: bool) -> None:
     assert ("dropout-in-evaluation" in rules(model, x(8, 32))) is is_wrong
 
 

@@ -236,3 +236,16 @@ def test_a_layer_of_torch_multiplies_its_input(is_multiplied: bool) -> None:
     found = [advice.recommendation for advice in of_rule(model, "loop-over-steps", x(4, 32, 64))]
 
     assert any("torch.nn.RNN" in words for words in found) == is_multiplied
+
+
+@pytest.mark.parametrize(("row", "is_constant"), [(torch.tensor(5), False), (None, True)])
+def test_a_row_of_a_table_that_an_input_chooses_is_no_constant(row: Tensor | None, is_constant: bool) -> None:
+    """Torch takes an index without dimensions as a number."""
+
+    def forward(self: Any, a: Tensor, row: Tensor | None = None) -> Tensor:
+        return self.out(a) * self.embed(torch.sin(self.table[0 if row is None else row]))
+
+    parts = {"out": nn.Linear(256, 256), "embed": nn.Linear(4096, 256), "table": nn.Parameter(torch.rand(100, 4096))}
+    given = (x(4, 256),) if row is None else (x(4, 256), row)
+    shown = {advice.rule for advice in said(seen(Does(forward, **parts).eval(), inputs=given))}
+    assert ("recomputed-weight" in shown) is is_constant

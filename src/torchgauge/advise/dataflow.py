@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from torchgauge.advise.flow import Flow
-from torchgauge.facts import Capture, OpRecord, TensorSpec, contiguous_stride
+from torchgauge.facts import FREE, Capture, OpRecord, TensorSpec, contiguous_stride
 
 RANDOM = "nondeterministic_seeded"
 SPLITS = frozenset({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"})
 # Ops that hand a value of a tensor to Python.
 VALUE_READS = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"})
+# Arguments that a number of the code's own goes into: an index or a length, an operand, an exponent.
+_NUMBERS = ("index", "start", "end", "length", "other", "exponent", "value")
 # Types of masks: torch takes bytes as one too.
 _MASKS = frozenset({"bool", "uint8"})
 
@@ -85,13 +87,17 @@ class Dataflow:
     def _constants(self, readers: frozenset[str]) -> frozenset[int]:
         """The same, where the modules `readers` bring values of tensors to the host: such a module may use them in
         whatever it computes next, and arrays of numpy have no producer."""
-        held, given_values = set[int](), set(readers)
+        held, given_values, picked = set[int](), set(readers), set[str]()
         # Tensors that the code makes of arrays and numbers, of which nothing says where they come from.
         has_arrays = bool(readers) or bool(self._capture.run.number_arguments)
         for op in self._ops:
             if op.op in VALUE_READS and not self._reads_constants_alone(op, held):
                 given_values.add(op.module)
-            is_from_values = op.module in given_values and not op.weights
+            is_from_values = op.module in given_values and (not op.weights or _takes_number(op))
+            if is_from_values and op.status == FREE:  # part of a parameter or buffer, which later ops read by its name
+                picked.update(op.weights)
+            sizes = {spec.numel for spec in op.signature.inputs}
+            is_from_values |= any(self._numel_of.get(name) not in sizes for name in picked.intersection(op.weights))
             is_from_values = is_from_values or (has_arrays and self._reads_unnamed(op))
             if RANDOM in op.signature.tags or is_from_values:
                 continue
@@ -323,6 +329,13 @@ class Dataflow:
 def takes_shape_alone(op: OpRecord) -> bool:
     """Of the tensor that it is given, or its type or device: not the values."""
     return op.op.endswith("_like") or "::new_" in op.op
+
+
+def _takes_number(op: OpRecord) -> bool:
+    """Whether it takes a number that a value brought to the host may be: `self.alphas[t]`, `self.scale * t.item()`. A
+    slice of everything takes none."""
+    is_whole = op.op == "aten::slice" and op.signature.inputs[0].shape == op.signature.outputs[0].shape
+    return not is_whole and any(op.signature.attributes.get(name) is not None for name in _NUMBERS)
 
 
 def same_axis(axis: int, of: TensorSpec, other: TensorSpec) -> int | None:

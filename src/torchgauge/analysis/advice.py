@@ -126,11 +126,11 @@ class ModelInMemory:
         return any(isinstance(module, torch.jit.ScriptModule) for module in self._around(path))
 
     def is_torch_layer(self, path: str) -> bool:
-        """Whether it is a linear layer or a convolution of torch's, or a kind of one."""
-        from torch import nn
+        """Whether it is a linear layer or a convolution of torch's, or a kind of one; a script has only its name."""
+        from torch import jit, nn
         from torch.nn.modules.conv import _ConvNd
 
-        return isinstance(self._modules.get(path), nn.Linear | _ConvNd)
+        return isinstance(self._modules.get(path), nn.Linear | _ConvNd | jit.ScriptModule)
 
     def norm_features(self, path: str) -> int | None:
         """The channels that an instance norm was made for."""
@@ -199,12 +199,13 @@ class ModelInMemory:
             if (module := self._modules.get(path)) is not None
         )
 
-    def is_dropout_trained_alone(self, path: str) -> bool:
-        """Whether a layer that drops elements is in training mode, and the module around it is not."""
+    def is_dropout_that_stays_on(self, path: str) -> bool:
+        """Whether it is of a class of dropout that overrides `train` or `eval` for itself."""
+        from torch import nn
         from torch.nn.modules.dropout import _DropoutNd
 
-        around, layer = self._modules.get(path.rpartition(".")[0]), self._modules.get(path)
-        return isinstance(layer, _DropoutNd) and layer.training and around is not None and not around.training
+        kind = type(self._modules.get(path))
+        return issubclass(kind, _DropoutNd) and (kind.train, kind.eval) != (nn.Module.train, nn.Module.eval)
 
     def mode_set_at(self, path: str) -> str | None:
         """The line that keeps a module in training mode after `model.eval()`: in a `train` or `eval` that a class

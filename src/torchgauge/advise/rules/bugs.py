@@ -209,13 +209,13 @@ def dropout_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         if 1 < samples <= len(evidence.same_calls(op)) or _drops_copies(evidence, op):
             continue
         # An author who writes `training=True` means it: the randomness of a pre-net, Monte Carlo dropout. So does one
-        # who adds a setting to the mode, or switches on this layer of an evaluated model. Left out, the mode is true by
+        # who adds a setting to the mode, or writes a class of dropout that stays on. Left out, the mode is true by
         # default, and forgotten.
         found = evidence.call_of(op, tuple(_TRAINING_PLACES))
         modes = [] if found is None else _given_mode(found[1])
         if any(_is_true(each) or _is_setting(each) for each in modes) or _is_called_with_true(evidence, op, modes):
             continue
-        if evidence.model is not None and evidence.model.is_dropout_trained_alone(op.module):
+        if evidence.model is not None and evidence.model.is_dropout_that_stays_on(op.module):
             continue
         cause, line = _mode_set_at(evidence, op)
         yield _bug(
@@ -261,13 +261,11 @@ def _is_true(node: ast.expr) -> bool:
 
 
 def _is_setting(mode: ast.expr) -> bool:
-    """Whether something beside the mode of a module decides, an argument or an attribute: `self.training or
+    """Whether an argument or an attribute can switch it on beside the mode of the module: `self.training or
     self.is_sampled`."""
-    read = {node.attr for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
-    owners = {id(node.value) for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
-    read |= {node.id for node in ast.walk(mode) if isinstance(node, ast.Name) and id(node) not in owners}
-    # A conditional may hold a `True` that is reached when nothing was set.
-    return not isinstance(mode, ast.IfExp) and not read <= {"training"}
+    parts = mode.values if isinstance(mode, ast.BoolOp) else []
+    modes = [isinstance(part, ast.Attribute) and part.attr == "training" for part in parts]
+    return any(modes) and not all(modes)
 
 
 def _drops_copies(evidence: Evidence, op: OpRecord) -> bool:
