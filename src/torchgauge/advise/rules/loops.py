@@ -141,6 +141,15 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None
     has_statistics = any("batch_norm" in op.op and op.signature.attributes.get("training") for op in loop.body)
     if has_statistics or any(op.op in VALUE_READS for op in loop.body) or _reads_on_host(evidence, loop):
         return None
+    # Rows that values choose are another number in each round, though they may be all or none with random weights.
+    ragged = set[int | None]()
+    for op in loop.body:
+        if op.op in _SIZED_BY_VALUE or _has_rows_by_value(evidence, op) or not ragged.isdisjoint(op.producers):
+            ragged.add(op.index)
+    # A layer in front of them can still be called once; a comparison is not worth it.
+    if ragged and (not loop.products[0].cost.macs or not ragged.isdisjoint(op.index for op in loop.products)):
+        return None
+    loop = Loop(loop.products, tuple(op for op in loop.body if op.index not in ragged), loop.near)
     sizes = {tuple(spec.shape for spec in op.signature.inputs) for op in loop.products}
     if len(sizes) > 1:
         # Parts of different sizes can be joined for a product, and for nothing that goes across their rows.

@@ -34,6 +34,8 @@ _SIZES = {
 }  # fmt: skip
 # Of these, the ones that only select: a mask can take their place.
 _SELECTS = {"aten::nonzero", "aten::argwhere", "aten::masked_select"}
+# Ops that keep the number of the rows that they select, or join them.
+_BY_ROW = {"aten::index", "aten::index_select", "aten::gather", "aten::embedding", "aten::cat", "aten::stack"}
 _PACK = "aten::_pack_padded_sequence"
 # Calls that make a tensor of values in Python.
 _FROM_VALUES = (
@@ -57,6 +59,12 @@ _SELECTING = Remedy(
     "keep shapes fixed and mask the rest: the host waits for the size of {}",
     "keep shapes fixed, without {}",
     "entries that are left out now are computed too",
+)
+# Of rows that the caller gets.
+_RETURNING = Remedy(
+    "return all rows and the mask, select outside: the host waits for the size of {}",
+    "return all rows and the mask, without {}",
+    "the code that calls the model has to select the rows",
 )
 _READING = Remedy(
     "keep this value on the device: the host waits for {}",
@@ -474,7 +482,7 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
         routed = (each for each in evidence.mixtures if not near.isdisjoint(choice.index for choice in each.choices))
         mixture = next(routed, None)
         if mixture is None:
-            return _SELECTING if op.op in _SELECTS else _WAITING
+            return _WAITING if op.op not in _SELECTS else _RETURNING if _is_returned(evidence, op) else _SELECTING
         asked = sum(each.op in _SIZES and each.module == op.module for each in evidence.forward)
         return _ROUTING if asked >= mixture.experts else _CAPACITY
     # `x[mask]` needs the positions in the mask; integers, wherever they are, are positions already.
@@ -483,7 +491,22 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
     is_by_mask = any(evidence.dataflow.is_mask(op, at) for at in range(1, len(op.signature.inputs)))
     if not is_by_mask:
         return None
-    return _WAITING if _spares_work(evidence, op) else _SELECTING
+    return _WAITING if _spares_work(evidence, op) else _RETURNING if _is_returned(evidence, op) else _SELECTING
+
+
+def _is_returned(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the model returns the rows that are selected, perhaps computed on one by one or joined with others."""
+    todo, seen = [op], {op.index}
+    while todo:
+        near = todo.pop()
+        if evidence.flow.is_result(near):
+            return True
+        for user in evidence.flow.users(near):
+            is_row_by_row = user.category in ("elementwise", "activation", "copy") or user.op in _BY_ROW
+            if is_row_by_row and user.index not in seen:
+                seen.add(user.index)
+                todo.append(user)
+    return False
 
 
 def _spares_work(evidence: Evidence, op: OpRecord) -> bool:
