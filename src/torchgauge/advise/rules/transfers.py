@@ -551,15 +551,16 @@ def _waiting_on_gpu(evidence: Evidence, waits: int) -> Gain:
     """One wait of so many, as a share of the run as it is predicted for the device that was named, else of launches at
     the pace of a host and kernels at the rates of a data-centre GPU."""
     if evidence.on is not None:
-        whole = evidence.times.whole + waits * _STALL_S
+        rest = evidence.times.whole
         how = f"a wait of {format_seconds(_STALL_S)} (assumed) in addition to the predicted run"
     else:
         steps = [op for op in evidence.forward if op.status != FREE]
         kernels = (max(op.cost.flops / _GPU_FLOPS_PER_S, moved(op) / _GPU_BYTES_PER_S) for op in steps)
-        whole = waits * _STALL_S + sum(max(_LAUNCH_S, seconds) for seconds in kernels)
+        rest = sum(max(_LAUNCH_S, seconds) for seconds in kernels)
         how = f"a wait of {format_seconds(_STALL_S)} next to launches of {format_seconds(_LAUNCH_S)} (assumed)"
-    share = _STALL_S / whole
-    return Gain("time_s", 0.5 * share, min(1.5 * share, 1.0), how, device=evidence.on or "cuda", whole_s=whole)
+    # All waits are as long: half of what is assumed, or half as much again.
+    low, high = (stall / (rest + waits * stall) for stall in (0.5 * _STALL_S, 1.5 * _STALL_S))
+    return Gain("time_s", low, high, how, device=evidence.on or "cuda", whole_s=rest + waits * _STALL_S)
 
 
 def _waiting(evidence: Evidence, op: OpRecord) -> Gain:
