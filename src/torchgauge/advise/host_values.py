@@ -8,16 +8,20 @@ from enum import Enum
 
 from torchgauge.advise.code import Source, called
 
-# Calls that bring values to the host.
-_READS = {"item", "tolist", "cpu", "numpy", "int"}
+# Methods and functions that bring values to the host: `int(x)` does, `x.int()` does not.
+_READ_METHODS = {"item", "tolist", "cpu", "numpy"}
+_READ_FUNCTIONS = {"int", "float", "bool"}
 # Calls that take lengths, and those that take the sizes of all dimensions: these can be neither padded nor capped.
 _TAKE_LENGTHS = {
     "range", "arange", "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "split",
     "repeat", "expand", "pad", "topk", "repeat_interleave", "pack_padded_sequence", "one_hot",
 }  # fmt: skip
 _TAKE_SHAPES = {"view", "reshape", "unflatten"}
+# Of these, the functions that take a tensor first.
+_TAKE_TENSOR_FIRST = {"split", "pad", "topk", "repeat_interleave", "pack_padded_sequence", "one_hot", "reshape"}
+_TORCH_MODULES = {"torch", "F", "nn.functional", "torch.nn.functional"}
 # Calls whose result is on the host where what they are given is.
-_ON_HOST = _READS | {"float", "bool", "len", "max", "min", "sum", "abs", "round", "any", "all", "ceil", "floor"}
+_ON_HOST = _READ_METHODS | _READ_FUNCTIONS | {"len", "max", "min", "sum", "abs", "round", "any", "all", "ceil", "floor"}
 # What is asked of tensors other than their values.
 _OF_TENSORS = {"shape", "size", "dtype", "device", "dim", "ndim"}
 # Classes of torch.distributions; unless `validate_args=False` is passed they look at the values of their arguments.
@@ -60,14 +64,19 @@ def host_uses(source: Source, line: int) -> set[HostUse]:
     if statement is None or function is None:
         return set()
     here = [each for each in source.expressions(line) if isinstance(each, ast.Call)]
-    reads = [call for call in here if called(call) in _READS]
+    reads = [
+        call
+        for call in here
+        if called(call) in (_READ_METHODS if isinstance(call.func, ast.Attribute) else _READ_FUNCTIONS)
+    ]
     found: set[HostUse] = set()
     if isinstance(statement, ast.If | ast.While | ast.Assert):
         found = _uses_of_test(source, statement)
     elif not reads and any(_checks_arguments(source, call) for call in here):
         return {HostUse.ARGUMENT_CHECK}
     elif not reads:
-        found = _sizes_at(here, source, line)
+        # The number stays inside what is called here, or is an index: what the line assigns is not the number.
+        return _sizes_at(here, source, line)
     elif (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Call)
@@ -148,8 +157,6 @@ def _followed(
 def _sizes_at(calls: list[ast.Call], source: Source, line: int) -> set[HostUse]:
     """What a tensor decides that a line takes as a number without asking for it: `torch.zeros(n)`, `x[i, : n[i]]`."""
     names = {called(call) for call in calls}
-    if names & {"float", "bool"}:
-        return set()
     if names & _TAKE_SHAPES:
         return {HostUse.SHAPE}
     slices = [each for each in source.expressions(line) if isinstance(each, ast.Slice)]
@@ -164,13 +171,21 @@ def _sizes(source: Source, whole: ast.AST, values: set[str], reads: list[ast.Cal
     for each in ast.walk(whole):
         given: list[ast.expr] = []
         if isinstance(each, ast.Call) and called(each) in _TAKE_LENGTHS | _TAKE_SHAPES:
-            given = [*each.args, *(keyword.value for keyword in each.keywords)]
+            takes_tensor = called(each) in _TAKE_TENSOR_FIRST and _is_function(each.func)
+            given = [*each.args[takes_tensor:], *(keyword.value for keyword in each.keywords)]
         elif isinstance(each, ast.Slice):
             given = [end for end in (each.lower, each.upper, each.step) if end is not None]
         if any(size in read_here or _reads(source, size, values) for size in given):
             is_shape = isinstance(each, ast.Call) and called(each) in _TAKE_SHAPES
             found.add(HostUse.SHAPE if is_shape else HostUse.LENGTH)
     return found
+
+
+def _is_function(function: ast.expr) -> bool:
+    """Whether it is of a module, as `torch.split` and `F.pad`, and not a method of a tensor."""
+    return isinstance(function, ast.Name) or (
+        isinstance(function, ast.Attribute) and ast.unparse(function.value) in _TORCH_MODULES
+    )
 
 
 def _tests(source: Source, test: ast.expr, names: set[str]) -> bool:
@@ -237,7 +252,12 @@ def _is_recorded(source: Source, call: ast.Call) -> bool:
         return False
     if isinstance(statement, ast.Assign):
         are_kept = all(isinstance(target, ast.Attribute | ast.Subscript) for target in statement.targets)
-        return are_kept and not any(_is_taken_from(source, target, statement) for target in statement.targets)
+        # Not an index of what is assigned to.
+        return (
+            are_kept
+            and call in ast.walk(statement.value)
+            and not any(_is_taken_from(source, target, statement) for target in statement.targets)
+        )
     taking = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(taking, ast.Call) and isinstance(taking.func, ast.Attribute):
         return not _is_taken_from(source, taking.func.value, statement)

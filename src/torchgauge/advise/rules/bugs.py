@@ -416,6 +416,9 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
         has_statistics = "BatchNorm" in kind and bool(_buffers(evidence, op))
         if "InstanceNorm" in kind or (op.signature.inputs[0].shape[0] == 1 and not has_statistics):
             continue
+        # The nodes of a graph that the model holds are the same for every sample: their statistics are too.
+        if evidence.dataflow.is_known and evidence.dataflow.is_constant_input(op, 0):
+            continue
         found = evidence.call_of(op, ("batch_norm",))
         if found is not None:
             source, call = found

@@ -52,8 +52,8 @@ def pointwise_before_pooling(evidence: Evidence) -> Iterator[Advice]:
             rule="pointwise-before-pooling",
             where=Where(conv.module, (conv.index, pool.index)),
             evidence={"pooling": pool.op, "pixels_saved_share": 1 - pixels},
-            recommendation=f"{'resize' if is_resampling(pool) else 'pool'} before this 1×1 convolution: the result is the"
-            " same, on fewer pixels",
+            recommendation=("resize" if is_resampling(pool) else "pool")
+            + " before this 1×1 convolution: the result is the same, on fewer pixels",
             change=None,
             expected_gain=share.gain(0.6 * part, part, "the convolution on fewer pixels", fewer_calls=0.0),
             risk="rounding differs in the last digits",

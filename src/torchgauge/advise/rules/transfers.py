@@ -36,6 +36,8 @@ _SIZES = {
 _SELECTS = {"aten::nonzero", "aten::argwhere", "aten::masked_select"}
 # Ops that keep the number of the rows that they select, or join them.
 _BY_ROW = {"aten::index", "aten::index_select", "aten::gather", "aten::embedding", "aten::cat", "aten::stack"}
+# What code asks for to learn which device it runs on.
+_DEVICE_TESTS = {"is_available", "is_cuda", "device", "use_cuda", "cuda"}
 _PACK = "aten::_pack_padded_sequence"
 # Calls that make a tensor of values in Python.
 _FROM_VALUES = (
@@ -237,6 +239,9 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     reads = [read for read in reads if not evidence.is_kept(read.source)]
     asking = [(op, found) for op in evidence.forward if (found := _remedy(evidence, op, on_host)) is not None]
     asking = [(op, found) for op, found in asking if not evidence.is_kept(op)]
+    if not evidence.is_cuda or evidence.on is not None:  # the run was on the host
+        reads = [read for read in reads if not _is_for_host(evidence, read.source)]
+        asking = [(op, found) for op, found in asking if not _is_for_host(evidence, op)]
     if not asking and not reads:
         return
     uses: dict[str | None, set[HostUse]] = {}
@@ -244,7 +249,10 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
         place = evidence.code_at(source)
         uses[source] = set() if place is None else host_uses(*place)
     remedies = [
-        *(_by_use(evidence, uses[op.source], [op], found) if op.op in VALUE_READS else found for op, found in asking),
+        *(
+            _by_use(evidence, uses[op.source], [op], found) if op.op in VALUE_READS and found is _WAITING else found
+            for op, found in asking
+        ),
         *(_remedy_of_read(evidence, read, uses[read.source]) for read in reads),
     ]
     # A line in a loop brings the results of several ops to the host.
@@ -286,6 +294,20 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
             each = 1 if then is not None else count
             gain = replace(on_gpu, low=min(each * on_gpu.low, 1.0), high=min(each * on_gpu.high, 1.0))
             yield _host_advice(remedy, call, then, where, known, gain, is_shown=is_shown)
+
+
+def _is_for_host(evidence: Evidence, at: OpRecord | str | None) -> bool:
+    """Whether a line is in a branch that the device decides on, as `else: x = x.cpu()` behind
+    `if torch.cuda.is_available():` is: on a device it does not run."""
+    place = evidence.any_code_at(at)
+    statement = None if place is None else place[0].statement(place[1])
+    if place is None or statement is None:
+        return False
+    branches = [each for each in ast.walk(statement) if isinstance(each, ast.IfExp)]
+    tests = [each.test for each in (*branches, *place[0].around(statement)) if isinstance(each, ast.If | ast.IfExp)]
+    return any(
+        isinstance(each, ast.Attribute) and each.attr in _DEVICE_TESTS for test in tests for each in ast.walk(test)
+    )
 
 
 def host_waits(evidence: Evidence) -> bool:

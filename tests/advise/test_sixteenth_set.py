@@ -1,0 +1,96 @@
+"""Classes of wrong lines that the judges of the sixteenth set found, on other models, with faulty twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.advise.fault_classes import Does, x
+from tests.advise.planted import said, seen
+from torchgauge.advise import Advice
+
+
+def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
+    return [advice for advice in said(seen(model.eval(), inputs=inputs)) if advice.rule == rule]
+
+
+def placed_by_device(self: Any, a: Tensor) -> Tensor:
+    made = self.layer(a)
+    if torch.cuda.is_available():
+        return self.layer(made.cuda())
+    made = made.clone() if self.training else made
+    if not made.is_cuda:
+        made = made.cpu()
+    return self.layer(made)
+
+
+def placed_in_one_line(self: Any, a: Tensor) -> Tensor:
+    made = self.layer(a)
+    return self.layer(made.cuda() if made.is_cuda else made.cpu())
+
+
+def brought_to_the_host(self: Any, a: Tensor) -> Tensor:
+    return self.layer(self.layer(self.layer(self.layer(a).cpu()).cpu()).cpu())
+
+
+@pytest.mark.parametrize(
+    ("forward", "waits"), [(placed_by_device, False), (placed_in_one_line, False), (brought_to_the_host, True)]
+)
+def test_a_branch_for_machines_without_a_device_does_not_wait(forward: Any, waits: bool) -> None:
+    assert bool(of_rule(Does(forward, layer=nn.Linear(8, 8)), "host-wait", x(16, 8))) is waits
+
+
+def marked_points(self: Any, a: Tensor) -> Tensor:
+    points, grid = self.layer(a).sigmoid() * 7, torch.zeros(a.shape[0], 8, 8)
+    for at in range(a.shape[0]):
+        grid[at, points[at].int()[0], points[at].int()[1]] = 1.0
+    return grid
+
+
+def recorded(self: Any, a: Tensor) -> Tensor:
+    made = self.layer(a)
+    self.seen["mean"] = made.mean().item()
+    return made
+
+
+@pytest.mark.parametrize(("forward", "is_stored"), [(marked_points, False), (recorded, True)])
+def test_an_index_of_an_assignment_is_not_a_stored_number(forward: Any, is_stored: bool) -> None:
+    model = Does(forward, layer=nn.Linear(8, 2))
+    vars(model)["seen"] = {}
+    lines = of_rule(model, "host-wait", x(16, 8))
+    assert any(line.recommendation.startswith("store the tensor") for line in lines) is is_stored
+    assert lines
+
+
+class Sequences(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(32, 8)
+
+    def forward(self, a: Tensor, padding: Tensor) -> Tensor:
+        mask = torch.ones(a.shape[1], a.shape[1], dtype=torch.bool).triu(1)
+        a = self.encoder(a, mask=mask, src_key_padding_mask=padding)
+        return torch.topk(self.head(a), 3).values
+
+
+def test_a_mask_that_torch_looks_at_is_not_taken_for_lengths() -> None:
+    padding = torch.zeros(4, 16, dtype=torch.bool)
+    padding[1, 12:] = True
+    lines = of_rule(Sequences(), "host-wait", x(4, 16, 32), padding)
+    assert lines
+    assert {line.recommendation.partition(":")[0] for line in lines} == {"pass is_causal"}
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_statistics_of_nodes_that_a_model_holds_depend_on_no_sample(is_given: bool) -> None:
+    def forward(self: Any, a: Tensor) -> Tensor:
+        nodes = self.norm(self.embed(a if is_given else self.nodes))
+        return a @ nodes.mT
+
+    parts = {"embed": nn.Linear(32, 32), "norm": nn.BatchNorm1d(32, track_running_stats=False)}
+    model = Does(forward, **parts, nodes=nn.Parameter(torch.rand(64, 32)))
+    assert bool(of_rule(model, "batch-statistics-in-evaluation", x(16, 32))) is is_given
