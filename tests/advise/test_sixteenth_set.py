@@ -104,3 +104,57 @@ def test_neighbours_that_are_searched_for_their_largest_stay_in_rows(is_searched
 
     model = Does(forward, first=nn.Conv2d(64, 64, 1), second=nn.Conv2d(64, 128, 1))
     assert bool(of_rule(model, "permuted-convolution", x(4, 256, 32, 64))) is not is_searched
+
+
+def windows_at(self: Any, a: Tensor) -> Tensor:
+    made = self.layer(a)
+    at = made.sum((0, 1, 3)).argmax().item()
+    above = max(0, at - 2)
+    return made[:, :, above : at + 3].mean((2, 3))
+
+
+def ends_at(self: Any, a: Tensor) -> Tensor:
+    made = self.layer(a)
+    return made[:, :, : made.sum((0, 1, 3)).argmax().item() + 1].mean((2, 3))
+
+
+@pytest.mark.parametrize(("forward", "is_length"), [(windows_at, False), (ends_at, True)])
+def test_a_position_of_a_window_is_not_a_length(forward: Any, is_length: bool) -> None:
+    (line,) = of_rule(Does(forward, layer=nn.Conv2d(8, 8, 3)), "host-wait", x(4, 8, 32, 32))
+    assert ("fixed size" in line.recommendation) is is_length
+
+
+def places_of_one(self: Any, a: Tensor) -> Tensor:
+    made = self.layer(a)
+    places = made.sum(1).topk(6).indices
+    parts = []
+    for sample in range(len(a)):
+        for k in range(places.shape[1]):
+            at = places[sample, k].clamp(1, 30).item()
+            parts.append(made[sample, :, at - 1 : at + 1].mean(1))
+    return torch.stack(parts)
+
+
+def places_of_many(self: Any, a: Tensor) -> Tensor:
+    parts = []
+    for _ in range(6):
+        at = self.layer(a).sum((0, 1)).argmax().item()
+        a = torch.cat([a[:, :, :at], a[:, :, at:] * 2], 2)
+        parts.append(a.mean(2))
+    return torch.stack(parts)
+
+
+def largest_of_one(self: Any, a: Tensor) -> Tensor:
+    made = self.layer(a)
+    rounds = 0
+    while rounds < 5 and made.amax().item() > 2 * rounds:
+        rounds += 1
+    return made * rounds
+
+
+@pytest.mark.parametrize(
+    ("forward", "are_of_one"), [(places_of_one, True), (places_of_many, False), (largest_of_one, False)]
+)
+def test_elements_that_a_loop_reads_one_by_one_can_be_read_together(forward: Any, are_of_one: bool) -> None:
+    lines = of_rule(Does(forward, layer=nn.Conv1d(8, 8, 3)), "host-wait", x(4, 8, 64))
+    assert [".tolist() before the loop" in line.recommendation for line in lines] == [are_of_one]

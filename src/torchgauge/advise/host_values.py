@@ -41,6 +41,7 @@ _REPORTS = {"print", "warn", "warning", "info", "debug", "error", "log"}
 class HostUse(Enum):
     LENGTH = "how often a loop runs, or how long a tensor is"
     SHAPE = "the shape that a tensor is viewed as"
+    WINDOW = "where a part of a tensor begins and ends"
     STOP = "whether a loop ends here"
     CHECK = "whether to raise or report an error"
     BRANCH = "which of two values a variable gets"
@@ -175,9 +176,11 @@ def _sizes(source: Source, whole: ast.AST, values: set[str], reads: list[ast.Cal
             given = [*each.args[takes_tensor:], *(keyword.value for keyword in each.keywords)]
         elif isinstance(each, ast.Slice):
             given = [end for end in (each.lower, each.upper, each.step) if end is not None]
-        if any(size in read_here or _reads(source, size, values) for size in given):
+        sizes = [size for size in given if size in read_here or _reads(source, size, values)]
+        if sizes:
             is_shape = isinstance(each, ast.Call) and called(each) in _TAKE_SHAPES
-            found.add(HostUse.SHAPE if is_shape else HostUse.LENGTH)
+            is_window = isinstance(each, ast.Slice) and {each.lower, each.upper} <= set(sizes)
+            found.add(HostUse.WINDOW if is_window else HostUse.SHAPE if is_shape else HostUse.LENGTH)
     return found
 
 

@@ -115,6 +115,12 @@ _FIXING = Remedy(
     "give these tensors a fixed size",
     "padding is computed too, and must be masked",
 )
+# Of the elements of one tensor, which a loop reads one by one.
+_TOGETHER = Remedy(
+    "read these values with one .tolist() before the loop: the host waits for each",
+    "read these values with one .tolist() before the loop",
+    "ops on single values, as a clamp, move in front of the loop too",
+)
 # Of values of parameters alone.
 _LOADING = Remedy(
     "read this value once, after loading the weights: in each call the host waits for it",
@@ -149,6 +155,8 @@ _TELLING = Remedy(
     "pass is_causal",
     "none",
 )
+# After these the host does not wait at all; None: the value has to be there.
+_ONCE = (_SIZING, _LOADING, None)
 _BY_USE = {
     HostUse.ARGUMENT_CHECK: _VALIDATING,
     HostUse.STOP: _STOPPING,
@@ -248,11 +256,13 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     for source in {*(read.source for read in reads), *(op.source for op, _ in asking)}:
         place = evidence.code_at(source)
         uses[source] = set() if place is None else host_uses(*place)
+    fitting = [
+        (op, _by_use(evidence, uses[op.source], [op], found) if op.op in VALUE_READS and found is _WAITING else found)
+        for op, found in asking
+    ]
+    one_by_one = _read_one_by_one(evidence, [op for op, _ in asking if op.op in VALUE_READS])
     remedies = [
-        *(
-            _by_use(evidence, uses[op.source], [op], found) if op.op in VALUE_READS and found is _WAITING else found
-            for op, found in asking
-        ),
+        *(_TOGETHER if op.index in one_by_one and found not in _ONCE else found for op, found in fitting),
         *(_remedy_of_read(evidence, read, uses[read.source]) for read in reads),
     ]
     # A line in a loop brings the results of several ops to the host.
@@ -262,7 +272,7 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
     # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
     alone = min(waits * on_gpu.middle, 1.0)
     then = None if not evidence.waits_for_host else _GRAPH_ALONE if alone < _LEAST_ALONE else _THEN_GRAPH
-    if {_SIZING, _FIXING, None}.intersection(remedies) or (then is not None and prevents_graph(evidence)):
+    if {_SIZING, _FIXING, _TOGETHER, None}.intersection(remedies) or (then is not None and prevents_graph(evidence)):
         then = None  # a graph has fixed shapes, and is replayed without Python
     # One wait for a value that may be needed is worth showing only where it prevents a graph, or where it was measured.
     is_measured = evidence.is_cuda and evidence.on is None and then is None
@@ -294,6 +304,20 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
             each = 1 if then is not None else count
             gain = replace(on_gpu, low=min(each * on_gpu.low, 1.0), high=min(each * on_gpu.high, 1.0))
             yield _host_advice(remedy, call, then, where, known, gain, is_shown=is_shown)
+
+
+def _read_one_by_one(evidence: Evidence, reads: Sequence[OpRecord]) -> set[int]:
+    """Reads at one line that take single elements of one tensor, as `places[i].item()` in a loop does."""
+    of_tensor: dict[tuple[str | None, object], list[int]] = {}
+    for read in reads:
+        op: OpRecord | None = read
+        # Back over ops on one value to the tensor that it is an element of: what made it has more of them.
+        while op is not None and op.signature.inputs and op.signature.inputs[0].numel == 1:
+            if (tensor := evidence.dataflow.reads_part(op, 0)) is not None:
+                of_tensor.setdefault((read.source, tensor), []).append(read.index)
+                break
+            op = evidence.flow.source(op)
+    return {index for found in of_tensor.values() if len(found) >= _MANY_WAITS for index in found}
 
 
 def _is_for_host(evidence: Evidence, at: OpRecord | str | None) -> bool:
@@ -413,10 +437,12 @@ def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord],
     if is_constant and read and read.isdisjoint(buffers) and not evidence.is_train:
         return _LOADING
     is_state = is_constant and bool(read)  # a number in a buffer, which this call does not compute
-    if {HostUse.SHAPE, HostUse.LENGTH} & uses and not is_state:
-        if is_computed:
-            return None if HostUse.SHAPE in uses else _FIXING
+    sizes = {HostUse.SHAPE, HostUse.LENGTH, HostUse.WINDOW} & uses
+    if sizes and not is_state and not is_computed:
         return _SIZING
+    # The window at a position that the model computes is not longer for a larger position.
+    if sizes - {HostUse.WINDOW} and not is_state:
+        return None if HostUse.SHAPE in uses else _FIXING
     return next((remedy for use, remedy in _BY_USE.items() if use in uses), other) if other is _WAITING else other
 
 
