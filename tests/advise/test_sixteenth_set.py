@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import said, seen
-from torchgauge.advise import Advice
+from torchgauge.advise import Advice, advise
 
 
 def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
@@ -158,3 +158,16 @@ def largest_of_one(self: Any, a: Tensor) -> Tensor:
 def test_elements_that_a_loop_reads_one_by_one_can_be_read_together(forward: Any, are_of_one: bool) -> None:
     lines = of_rule(Does(forward, layer=nn.Conv1d(8, 8, 3)), "host-wait", x(4, 8, 64))
     assert [".tolist() before the loop" in line.recommendation for line in lines] == [are_of_one]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "side", "kernel", "is_sure"),
+    [(4, 96, 3, False), (24, 96, 3, True), (4, 32, 3, True), (4, 96, 1, True)],
+    ids=["few large blocks", "many large blocks", "few small blocks", "norms that take much of the time"],
+)
+def test_the_fold_of_few_large_blocks_is_left_to_all_advice(blocks: int, side: int, kernel: int, is_sure: bool) -> None:
+    parts = [(nn.Conv2d(32, 32, kernel, padding=kernel // 2), nn.BatchNorm2d(32), nn.ReLU()) for _ in range(blocks)]
+    evidence = seen(nn.Sequential(*(layer for part in parts for layer in part)).eval(), 2, 32, side, side)
+
+    assert "conv-bn-fusion" in {advice.rule for advice in said(evidence)}
+    assert ("conv-bn-fusion" in {advice.rule for advice in advise(evidence)}) is is_sure

@@ -13,6 +13,13 @@ RANDOM = "nondeterministic_seeded"
 SPLITS = frozenset({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"})
 # Ops that hand a value of a tensor to Python.
 VALUE_READS = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"})
+# Ops of whose result values decide the size, which Python may ask for.
+SIZED_BY_VALUE = frozenset(
+    {
+        "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
+        "aten::unique_consecutive", "aten::bincount",
+    }
+)  # fmt: skip
 # Arguments that a number of the code's own goes into: an index or a length, an operand, an exponent.
 _NUMBERS = ("index", "start", "end", "length", "other", "exponent", "value")
 # Types of masks: torch takes bytes as one too.
@@ -86,12 +93,12 @@ class Dataflow:
 
     def _constants(self, readers: frozenset[str]) -> frozenset[int]:
         """The same, where the modules `readers` bring values of tensors to the host: such a module may use them in
-        whatever it computes next, and arrays of numpy have no producer."""
+        whatever it computes next, as it may the number of rows that values choose. Arrays of numpy have no producer."""
         held, given_values, picked = set[int](), set(readers), set[str]()
         # Tensors that the code makes of arrays and numbers, of which nothing says where they come from.
         has_arrays = bool(readers) or bool(self._capture.run.number_arguments)
         for op in self._ops:
-            if op.op in VALUE_READS and not self._reads_constants_alone(op, held):
+            if (op.op in VALUE_READS or self.is_sized_by_value(op)) and not self._reads_constants_alone(op, held):
                 given_values.add(op.module)
             is_from_values = op.module in given_values and (not op.weights or _takes_number(op))
             if is_from_values and op.status == FREE:  # part of a parameter or buffer, which later ops read by its name
@@ -153,6 +160,12 @@ class Dataflow:
         if base is not None:
             return base[1].dtype in _MASKS
         return op.producers[place] is None and len(read.shape) == 1 and op.module in self._with_masks
+
+    def is_sized_by_value(self, op: OpRecord) -> bool:
+        """Whether values decide how many rows the result has, as in `x[mask]`."""
+        is_selection = op.op == "aten::index" and not op.weights
+        places = range(1, len(op.signature.inputs)) if is_selection else ()
+        return op.op in SIZED_BY_VALUE or any(self.is_mask(op, at) for at in places)
 
     @cached_property
     def _with_masks(self) -> frozenset[str]:

@@ -199,7 +199,7 @@ class FakeRun(TorchDispatchMode):
     def note_host_read(self, call: str, tensor: torch.Tensor) -> None:
         is_weight = any(fake.storage_.name for fake in fakes_of(tensor))
         self.recorder.note_host_read(call, self.writer_of(tensor), is_weight=is_weight)
-        if call in ("numpy", "tolist"):
+        if call in ("numpy", "tolist", "tensor"):
             self.note_assumption(fakes_of(tensor))
 
     def note_assumption(self, read: Iterable[FakeTensor]) -> None:

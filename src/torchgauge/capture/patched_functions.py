@@ -35,9 +35,12 @@ _one_hot = torch.nn.functional.one_hot
 
 
 @contextmanager
-def elements_given(code: Iterable[Code] = ()) -> Iterator[None]:
+def elements_given(
+    code: Iterable[Code] = (), note: Callable[[str, torch.Tensor], None] = lambda *_: None
+) -> Iterator[None]:
     """In this thread, tensor factories accept lists with fake tensors; where the content of one is not known, that of
-    the result is not known either. Wherever the `code` of the model has `one_hot`, it refuses unfit classes."""
+    the result is not known either. `note` receives the tensors in such lists, whose values go through the host.
+    Wherever the `code` of the model has `one_hot`, it refuses unfit classes."""
     thread = threading.get_ident()
 
     def dtype_of(leaf: object) -> torch.dtype:
@@ -55,8 +58,13 @@ def elements_given(code: Iterable[Code] = ()) -> Iterator[None]:
         def make(*args: object, **kwargs: object) -> torch.Tensor:
             data = args[place] if len(args) > place else None
             numbers = list(leaves(data)) if isinstance(data, list | tuple) else []
-            fakes = [leaf for leaf in numbers if type(leaf) is FakeTensor]
-            if not fakes or threading.get_ident() != thread:
+            tensors = [leaf for leaf in numbers if isinstance(leaf, torch.Tensor)]
+            if not tensors or threading.get_ident() != thread:
+                return original(*args, **kwargs)
+            for tensor in tensors:
+                note("tensor", tensor)
+            fakes = [leaf for leaf in tensors if type(leaf) is FakeTensor]
+            if not fakes:
                 return original(*args, **kwargs)
             if kwargs.get("dtype") is None and place == 0:
                 kwargs["dtype"] = reduce(torch.promote_types, map(dtype_of, numbers))
@@ -90,7 +98,8 @@ def _numbers(data: object) -> object:
         return [_numbers(item) for item in data]
     if type(data) is not FakeTensor:
         return data
-    return data.tolist() if is_known(data) else torch.zeros(data.shape).tolist()
+    with _disable_current_modes():  # not an op of the model, nor a call of its code
+        return torch._C.TensorBase.tolist(data.value if is_known(data) else torch.zeros(data.shape))
 
 
 # Kernels of the Hugging Face hub that a layer loads in its forward: on fake tensors they are ops with the schema of

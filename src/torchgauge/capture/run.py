@@ -214,7 +214,8 @@ def _on_fakes(
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
         lent = real_memory_for_numpy(run.lend, run.note_host_read)
-        with lent, elements_given(copier.code), hub_functions_given(), launches_seen(run.launch, runs=False):
+        listed = elements_given(copier.code, run.note_host_read)
+        with lent, listed, hub_functions_given(), launches_seen(run.launch, runs=False):
             with watch_modules(paths, recorder, run.adopt), run:
                 held = HeldBytes(paths, recorder.ledger.live)
                 output = call_model(replica, args, kwargs, recorder)
@@ -260,7 +261,8 @@ def trace_real(
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
         try:
-            with real_memory_for_numpy(run.lend, run.note_host_read), launches_seen(run.launch, runs=True):
+            lent, listed = real_memory_for_numpy(run.lend, run.note_host_read), elements_given(note=run.note_host_read)
+            with lent, listed, launches_seen(run.launch, runs=True):
                 with watch_modules(paths, recorder, lambda tensor: tensor), run:
                     held = HeldBytes(paths, recorder.ledger.live)
                     output = call_model(replica, args, kwargs, recorder, is_real=True)

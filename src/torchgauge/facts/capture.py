@@ -69,9 +69,10 @@ class StepMemory:
 
 @dataclass(frozen=True, slots=True)
 class HostRead:
-    """A line of the model's code that brings values of a tensor to the host ("cpu", "numpy", "tolist", "print"), and
-    the ops that made what it reads, below 0 for the model's inputs, None for parameters and buffers; empty for numbers
-    that the code made itself. None in files of versions that did not record it."""
+    """A line of the model's code that brings values of a tensor to the host ("cpu", "numpy", "tolist", "print", and
+    "tensor" for `torch.tensor([a, b])`), and the ops that made what it reads, below 0 for the model's inputs, None for
+    parameters and buffers; empty for numbers that the code made itself. None in files of versions that did not record
+    it."""
 
     call: str
     module: str

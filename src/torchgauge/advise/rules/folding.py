@@ -127,6 +127,7 @@ def _advice(
     statements: str,
 ) -> Iterator[Advice]:
     """The code does it for all pairs of plain modules; the others have none."""
+    pairs = [pair for pair in pairs if not _is_slow_with_bias(evidence, pair.layer)]
     if evidence.is_train or not pairs:
         return
     are_plain = [is_plain(pair) for pair in pairs]
@@ -144,15 +145,7 @@ def _advice(
     for pair, has_code in zip(pairs, are_plain, strict=True):
         # On CUDA a convolution adds its bias in a separate kernel; one without a bias gets one from the norm. The call
         # of the norm goes away all the same.
-        weights = [evidence.params[name].spec for name in pair.layer.weights if name in evidence.params]
-        has_bias = any(len(spec.shape) == 1 for spec in weights)
-        if (
-            not has_bias
-            and not evidence.is_cuda
-            and _is_slow_with_bias(pair.layer, evidence.capture.environment.threads)
-        ):
-            continue
-        adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not has_bias
+        adds_bias = evidence.is_cuda and pair.layer.category == "convolution" and not _has_bias(evidence, pair.layer)
         # On a processor the norm reads what the layer has just written, from the nearest cache.
         low, high = (0.6, 0.85) if adds_bias else (0.8, 1.0) if evidence.is_cuda else (0.7, 0.9)
         low = 0.0 if is_undecided else low
@@ -177,14 +170,19 @@ def _advice(
         )
 
 
-def _is_slow_with_bias(layer: OpRecord, threads: int) -> bool:
-    """Whether it is a convolution that torch computes without oneDNN on a CPU, and whose bias takes about as long as
-    the norm: of one small volume, where a bias is first copied to each element of the result (1 to 7 % of the
+def _has_bias(evidence: Evidence, layer: OpRecord) -> bool:
+    weights = [evidence.params[name].spec for name in layer.weights if name in evidence.params]
+    return any(len(spec.shape) == 1 for spec in weights)
+
+
+def _is_slow_with_bias(evidence: Evidence, layer: OpRecord) -> bool:
+    """Whether it is a convolution without a bias that torch computes without oneDNN on a CPU, where one takes about as
+    long as the norm: of one small volume, where a bias is first copied to each element of the result (1 to 7 % of the
     convolution), or in groups one after the other, where each gets its part (40 % more)."""
-    if layer.category != "convolution":
+    if layer.category != "convolution" or evidence.is_cuda or _has_bias(evidence, layer):
         return False
     is_volume = len(layer.signature.inputs[0].shape) == 5 and is_in_patches(layer)
-    return is_volume or loops_over_groups(layer, threads)
+    return is_volume or loops_over_groups(layer, evidence.capture.environment.threads)
 
 
 def _inference_norms(evidence: Evidence) -> Iterator[OpRecord]:

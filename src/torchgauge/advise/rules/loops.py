@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import compress
 
-from torchgauge.advise.dataflow import VALUE_READS
+from torchgauge.advise.dataflow import SIZED_BY_VALUE, VALUE_READS
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -48,7 +48,6 @@ _UNFOLDED = "unfold the windows and use one einsum: the loop runs once per sampl
 _MOST_UNFOLDED = 60_000
 _JOINS = {"aten::cat", "aten::stack"}
 _SELECTIONS = {"aten::index", "aten::index_select", "aten::gather"}
-_SIZED_BY_VALUE = {"aten::nonzero", "aten::argwhere", "aten::_unique2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None
     # Rows that values choose are another number in each round, though they may be all or none with random weights.
     ragged = set[int | None]()
     for op in loop.body:
-        if op.op in _SIZED_BY_VALUE or _has_rows_by_value(evidence, op) or not ragged.isdisjoint(op.producers):
+        if op.op in SIZED_BY_VALUE or _has_rows_by_value(evidence, op) or not ragged.isdisjoint(op.producers):
             ragged.add(op.index)
     # A layer in front of them can still be called once; a comparison is not worth it.
     if ragged and (not loop.products[0].cost.macs or not ragged.isdisjoint(op.index for op in loop.products)):
@@ -259,7 +258,7 @@ def _has_rows_by_value(evidence: Evidence, op: OpRecord) -> bool:
         for at in range(1, len(selection.signature.inputs)):
             source = evidence.flow.source(selection, at)
             is_mask = selection.op == "aten::index" and evidence.dataflow.is_mask(selection, at)
-            if is_mask or (source is not None and source.op in _SIZED_BY_VALUE):
+            if is_mask or (source is not None and source.op in SIZED_BY_VALUE):
                 return True
     return False
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torchgauge.advise.code import called
-from torchgauge.advise.dataflow import RANDOM, VALUE_READS
+from torchgauge.advise.dataflow import RANDOM, SIZED_BY_VALUE, VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.graph_capture import prevents_graph
 from torchgauge.advise.host_values import HostUse, host_uses
@@ -27,12 +27,7 @@ _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
 _NEAR_OPS, _FAR_OPS = 20, 200
 # Waits in a forward from which on they are shown though nothing is known about what the values are for.
 _MANY_WAITS = 3
-# The host asks for the number of rows of a result.
-_SIZES = {
-    "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",
-    "aten::unique_consecutive", "aten::bincount",
-}  # fmt: skip
-# Of these, the ones that only select: a mask can take their place.
+# Of the ops that have as many rows as values choose, those that only select: a mask can take their place.
 _SELECTS = {"aten::nonzero", "aten::argwhere", "aten::masked_select"}
 # Ops that keep the number of the rows that they select, or join them.
 _BY_ROW = {"aten::index", "aten::index_select", "aten::gather", "aten::embedding", "aten::cat", "aten::stack"}
@@ -120,6 +115,12 @@ _TOGETHER = Remedy(
     "read these values with one .tolist() before the loop: the host waits for each",
     "read these values with one .tolist() before the loop",
     "ops on single values, as a clamp, move in front of the loop too",
+)
+# `torch.tensor([a, b])` of tensors.
+_STACKING = Remedy(
+    "use torch.stack: torch.tensor reads these tensors, and the host waits for each",
+    "use torch.stack in place of torch.tensor",
+    "numbers among them have to be made tensors; the type of the result is theirs",
 )
 # Of values of parameters alone.
 _LOADING = Remedy(
@@ -298,7 +299,7 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
             yield _host_advice(remedy, _call(evidence, op), then, where, known, gain, is_shown=is_shown)
     for read, remedy, count in zip(reads, remedies[len(asking) :], times[len(asking) :], strict=True):
         if remedy is not None:
-            call = "print" if read.call == "print" else f".{read.call}()"
+            call = read.call if read.call in ("print", "tensor") else f".{read.call}()"
             where, known = Where(read.module, source=read.source), {"call": read.call, "waits": count, **shares}
             # A graph is one gain for all of them.
             each = 1 if then is not None else count
@@ -413,6 +414,8 @@ def _inputs_on_host(evidence: Evidence) -> set[int | None]:
 
 
 def _remedy_of_read(evidence: Evidence, read: HostRead, uses: set[HostUse]) -> Remedy | None:
+    if read.call == "tensor":
+        return _STACKING
     place = evidence.code_at(read.source)
     if place is not None and place[0].calls(place[1], "pad_packed_sequence"):
         return _SORTING
@@ -525,19 +528,16 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
         lengths = _lengths_of(evidence, op)
         is_read = any(lengths in (read.made_by or ()) for read in evidence.capture.run.host_reads)
         return None if lengths is None or is_read or lengths in evidence.dataflow.constants else _SIZING
-    if op.op in _SIZES:
+    if op.op in SIZED_BY_VALUE:
         near = {op.index, *(each.index for each in evidence.dataflow.ancestors(op, _NEAR_OPS))}
         routed = (each for each in evidence.mixtures if not near.isdisjoint(choice.index for choice in each.choices))
         mixture = next(routed, None)
         if mixture is None:
             return _WAITING if op.op not in _SELECTS else _RETURNING if _is_returned(evidence, op) else _SELECTING
-        asked = sum(each.op in _SIZES and each.module == op.module for each in evidence.forward)
+        asked = sum(each.op in SIZED_BY_VALUE and each.module == op.module for each in evidence.forward)
         return _ROUTING if asked >= mixture.experts else _CAPACITY
     # `x[mask]` needs the positions in the mask; integers, wherever they are, are positions already.
-    if op.op != "aten::index" or not evidence.dataflow.is_known or op.weights:
-        return None
-    is_by_mask = any(evidence.dataflow.is_mask(op, at) for at in range(1, len(op.signature.inputs)))
-    if not is_by_mask:
+    if not evidence.dataflow.is_known or not evidence.dataflow.is_sized_by_value(op):
         return None
     return _WAITING if _spares_work(evidence, op) else _RETURNING if _is_returned(evidence, op) else _SELECTING
 

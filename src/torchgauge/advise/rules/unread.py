@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
@@ -40,22 +41,39 @@ def unread_result(evidence: Evidence) -> Iterator[Advice]:
             groups.setdefault((whole, evidence.call_line(whole)), []).append(op)
         elif _is_own(evidence, op) and (op.source, op.op, op.module) not in read:
             groups.setdefault((op.module, evidence.line_of(op.index)), []).append(op)
+    read_lines = {evidence.call_line(path) for path in ops if unread[path] < ops[path]}
     shares = {place: evidence.share(found) for place, found in groups.items()}
     least = _LEAST_PART * max((share.value for share in shares.values()), default=0.0)
     for (module, line), found in groups.items():
         share = shares[module, line]
         if share.value < least:
             continue
+        is_overwritten = module != "" and line in read_lines and _is_overwritten(evidence, line)
         yield Advice(
             rule="unread-result",
             where=Where(module, tuple(op.index for op in found), source=line),
             evidence={"ops": len(found), "macs": sum(op.cost.macs for op in found)},
-            recommendation="leave this out: nothing in this call reads its result",
+            recommendation="pass each result on, or leave it out: only the last one of this loop is read"
+            if is_overwritten
+            else "leave this out: nothing in this call reads its result",
             change=None,
             expected_gain=share.gain(0.9, 1.0, "these ops go away"),
             risk="another mode, such as training, may read it",
             confidence="high",
+            kind="bug" if is_overwritten else "gain",
         )
+
+
+def _is_overwritten(evidence: Evidence, line: str | None) -> bool:
+    """Whether a loop assigns this to a variable which it does not read, as `for layer in layers: out = layer(x)`."""
+    place = evidence.code_at(line)
+    statement = None if place is None else place[0].statement(place[1])
+    loop = None if place is None else place[0].enclosing(statement, ast.For, ast.While)
+    if loop is None or not isinstance(statement, ast.Assign):
+        return False
+    names = {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    read = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return bool(names) and names.isdisjoint(read)
 
 
 def _is_own(evidence: Evidence, op: OpRecord) -> bool:
