@@ -99,7 +99,8 @@ def _numbers(data: object) -> object:
     if type(data) is not FakeTensor:
         return data
     with _disable_current_modes():  # not an op of the model, nor a call of its code
-        return torch._C.TensorBase.tolist(data.value if is_known(data) else torch.zeros(data.shape))
+        content = data.value if is_known(data) else None
+        return torch._C.TensorBase.tolist(torch.zeros(data.shape) if content is None else content)
 
 
 # Kernels of the Hugging Face hub that a layer loads in its forward: on fake tensors they are ops with the schema of
