@@ -20,8 +20,8 @@ from torchgauge.advise.code import Patch, Source
 from torchgauge.advise.host_values import HostUse, host_uses
 from torchgauge.advise.registry import (
     LEAST_PREDICTED_TIME,
-    LEAST_PREDICTED_TIME_OF_WEIGHTS,
-    REWRITTEN,
+    LEAST_TIME,
+    LEAST_TIME_OF_EDIT,
     load_rules,
     ranked,
 )
@@ -236,9 +236,9 @@ def _piece(rule: str, middle: float, basis: str) -> Advice:
 @pytest.mark.parametrize(
     ("rule", "basis", "least"),
     [
-        ("repeated-work", "predicted", REWRITTEN),
+        ("repeated-work", "predicted", LEAST_PREDICTED_TIME),
         ("repeated-work", "measured", 0.015),
-        ("recomputed-weight", "predicted", LEAST_PREDICTED_TIME_OF_WEIGHTS),
+        ("recomputed-weight", "predicted", LEAST_PREDICTED_TIME),
     ],
 )
 def test_predicted_gains_need_a_margin(rule: str, basis: str, least: float) -> None:
@@ -249,7 +249,7 @@ def test_predicted_gains_need_a_margin(rule: str, basis: str, least: float) -> N
 
 
 def test_a_patch_is_shown_for_less_than_an_edit() -> None:
-    between = _piece("conv-bn-fusion", (LEAST_PREDICTED_TIME + REWRITTEN) / 2, "predicted")
+    between = _piece("conv-bn-fusion", (LEAST_TIME + LEAST_TIME_OF_EDIT) / 2, "measured")
 
     assert not ranked([between])
     assert ranked([replace(between, change=Patch("pass"))])

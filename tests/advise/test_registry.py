@@ -127,7 +127,7 @@ def test_a_range_that_starts_at_nothing_is_never_first() -> None:
 
 
 def test_small_gains_are_left_out_unless_asked_for() -> None:
-    small, some = advice("small", 0.015, 0.03), advice("some", 0.025, 0.045)
+    small, some = advice("small", 0.015, 0.03), advice("some", 0.03, 0.06)
     little, more = advice("little", 0.04, 0.04, "param_bytes"), advice("more", 0.06, 0.06, "param_bytes")
 
     assert order(small, some, little, more) == ["some", "more"]

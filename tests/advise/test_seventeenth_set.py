@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.test_sixteenth_set import of_rule
@@ -89,3 +90,26 @@ def kept_for_training(self: Any, a: Tensor) -> Tensor:
 def test_layers_whose_results_a_loop_overwrites_are_a_bug(forward: Any, kinds: list[str]) -> None:
     layers = nn.ModuleList(nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)) for _ in range(4))
     assert [line.kind for line in of_rule(Does(forward, layers=layers), "unread-result", x(64, 256))] == kinds
+
+
+class ForcedNorm(nn.BatchNorm2d):
+    def forward(self, input: Tensor) -> Tensor:
+        return F.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, True, self.momentum or 0.1
+        )
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, a: Tensor) -> Tensor:
+        norm = self.norm
+        return F.batch_norm(a, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, 0.1)
+
+
+@pytest.mark.parametrize(("norm", "is_bug"), [(ForcedNorm(8), False), (Normed(), True)])
+def test_a_class_that_forces_batch_statistics_is_meant_to(norm: nn.Module, is_bug: bool) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU())
+    assert bool(of_rule(model, "batch-statistics-in-evaluation", x(4, 3, 16, 16))) is is_bug

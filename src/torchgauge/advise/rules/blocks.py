@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import REWRITTEN, rule
+from torchgauge.advise.registry import LEAST_PREDICTED_TIME, rule
 from torchgauge.facts import OpRecord, TensorSpec
 
 _PRODUCTS = ("aten::mm", "aten::addmm")
@@ -22,7 +22,7 @@ _SAME_MATRIX = {"aten::_to_copy", "aten::clone", "aten::repeat"}
 _LEAST_DIAGONAL = 32
 
 
-@rule("identity-product", family="order", least_time=REWRITTEN)
+@rule("identity-product", family="order", least_time=LEAST_PREDICTED_TIME)
 def identity_product(evidence: Evidence) -> Iterator[Advice]:
     """A product with `torch.eye(n)`, as that of the first of several powers or polynomials of a matrix."""
     for product in evidence.flow.named(*_DENSE):
@@ -57,7 +57,7 @@ def _is_identity(evidence: Evidence, product: OpRecord, at: int) -> bool:
     return is_made and rows == columns
 
 
-@rule("diagonal-product", family="order", least_time=REWRITTEN)
+@rule("diagonal-product", family="order", least_time=LEAST_PREDICTED_TIME)
 def diagonal_product(evidence: Evidence) -> Iterator[Advice]:
     """A product with `torch.diag(d)` or `d * torch.eye(n)`, as degrees of a graph scale its adjacency matrix."""
     products: dict[int, list[OpRecord]] = {}
@@ -117,7 +117,7 @@ def _diagonal(evidence: Evidence, product: OpRecord, at: int) -> list[OpRecord]:
     return []
 
 
-@rule("block-diagonal", family="order", least_time=REWRITTEN)
+@rule("block-diagonal", family="order", least_time=LEAST_PREDICTED_TIME)
 def block_diagonal(evidence: Evidence) -> Iterator[Advice]:
     """The matrices of a batch (adjacency of several graphs) put on the diagonal of one: nearly all of a product with it
     is with zeros."""

@@ -10,7 +10,7 @@ from torchgauge.advise.dataflow import RANDOM, same_axis
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.processor import REFERENCE, pass_seconds
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import REWRITTEN, rule
+from torchgauge.advise.registry import LEAST_PREDICTED_TIME, rule
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
 from torchgauge.advise.rules.narrow import with_size
 from torchgauge.facts import Cost, OpRecord, TensorSpec, contiguous_stride
@@ -315,7 +315,7 @@ def _is_by_sample(evidence: Evidence, copy: OpRecord) -> bool:
     return bool(small) and samples > 1 and small[0] == 1 and copy.signature.outputs[0].shape[0] == samples
 
 
-@rule("repeated-operand", family="copies", least_time=REWRITTEN)
+@rule("repeated-operand", family="copies", least_time=LEAST_PREDICTED_TIME)
 def repeated_operand(evidence: Evidence) -> Iterator[Advice]:
     """A tensor that is repeated in memory for ops that broadcast it by themselves."""
     for copy in evidence.flow.named("aten::repeat", "aten::expand_copy", "aten::clone"):

@@ -428,6 +428,11 @@ def batch_statistics_in_evaluation(evidence: Evidence) -> Iterator[Advice]:
             modes = _given_mode(call)
             if any((isinstance(each, ast.Name) and each.id in names) or _is_setting(each) for each in modes):
                 continue
+            # A class of norms that differs from torch's in that it forces them, as V-Net's: its author wants that.
+            owner = source.enclosing(call, ast.ClassDef)
+            is_norm = isinstance(owner, ast.ClassDef) and any("BatchNorm" in ast.unparse(base) for base in owner.bases)
+            if is_norm and any(isinstance(each, ast.Constant) and each.value is True for each in modes):
+                continue
         cause, line = _mode_set_at(evidence, op)
         if kind.startswith("BatchNorm") and not _buffers(evidence, op):
             cause = "; build this layer with track_running_stats=True, and collect them in training mode"

@@ -10,7 +10,7 @@ from torchgauge.advise.code import Patch
 from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import REWRITTEN, rule
+from torchgauge.advise.registry import LEAST_PREDICTED_TIME, rule
 from torchgauge.advise.rules.broadcast import CLOSED
 from torchgauge.advise.rules.folding import LINEAR_OPS, are_alone, is_pointwise_convolution
 from torchgauge.advise.rules.narrow import with_size
@@ -53,7 +53,7 @@ model.set_submodule(second, torch.nn.Identity())
 """
 
 
-@rule("consecutive-layers", family="fusion", least_time=REWRITTEN)
+@rule("consecutive-layers", family="fusion", least_time=LEAST_PREDICTED_TIME)
 def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
     """Two linear layers or convolutions with nothing between them but views and dropout: their weights can be
     multiplied beforehand. A bottleneck, whose two thin layers cost less than the merged one, stays."""
@@ -103,7 +103,7 @@ def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-@rule("product-order", family="order", least_time=REWRITTEN)
+@rule("product-order", family="order", least_time=LEAST_PREDICTED_TIME)
 def product_order(evidence: Evidence) -> Iterator[Advice]:
     """`(a @ x) @ weight`, as in a layer over a graph, where the weight makes x narrower: `a @ (x @ weight)` is
     cheaper. The same for a convolution over what a product samples, and a bilinear layer with one vector."""

@@ -11,7 +11,7 @@ from torchgauge.advise.code import Patch, called
 from torchgauge.advise.dataflow import takes_shape_alone
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import LEAST_PREDICTED_TIME_OF_WEIGHTS, rule
+from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.broadcast import copies_by_sample
 from torchgauge.advise.rules.loops import is_recurrent_layer
 from torchgauge.advise.rules.norms import written_norms
@@ -122,8 +122,7 @@ def _views_between(evidence: Evidence, ops: Sequence[OpRecord]) -> list[OpRecord
     return found
 
 
-# Of 40 lines that were judged or measured, those from 2 % on were useful; two of 1 % could not be told from noise.
-@rule("recomputed-weight", family="constants", least_time=LEAST_PREDICTED_TIME_OF_WEIGHTS)
+@rule("recomputed-weight", family="constants")
 def recomputed_weight(evidence: Evidence) -> Iterator[Advice]:
     """In inference what is computed from parameters alone does not change."""
     if evidence.is_train:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Gain, Where
-from torchgauge.advise.registry import REWRITTEN, rule
+from torchgauge.advise.registry import LEAST_PREDICTED_TIME, rule
 from torchgauge.advise.rules.folding import is_pointwise_convolution
 from torchgauge.facts import FREE, Cost, OpRecord, TensorSpec
 
@@ -83,7 +83,7 @@ class Access:
     risk: str = "a .contiguous() for this op alone takes as long as it saves"
 
 
-@rule("permuted-convolution", family="layout", least_time=REWRITTEN)
+@rule("permuted-convolution", family="layout", least_time=LEAST_PREDICTED_TIME)
 def permuted_convolution(evidence: Evidence) -> Iterator[Advice]:
     """Images whose channels are innermost, with rows and columns exchanged, as by `x.permute(0, 3, 2, 1)`: neither of
     the two orders that convolutions take, so each copies its input first."""

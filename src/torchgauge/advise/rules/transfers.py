@@ -120,7 +120,7 @@ _TOGETHER = Remedy(
 _STACKING = Remedy(
     "use torch.stack: torch.tensor reads these tensors, and the host waits for each",
     "use torch.stack in place of torch.tensor",
-    "numbers among them have to be made tensors; the type of the result is theirs",
+    "numbers among them must become tensors; the type is theirs",
 )
 # Of values of parameters alone.
 _LOADING = Remedy(

@@ -10,7 +10,7 @@ from itertools import accumulate
 from torchgauge.advise.dataflow import RANDOM
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import REWRITTEN, rule
+from torchgauge.advise.registry import LEAST_PREDICTED_TIME, rule
 from torchgauge.advise.rules.broadcast import CLOSED
 from torchgauge.facts import OpRecord
 
@@ -18,7 +18,7 @@ from torchgauge.facts import OpRecord
 _LEAST_PART = 0.02
 
 
-@rule("unread-result", family="unused", least_time=REWRITTEN)
+@rule("unread-result", family="unused", least_time=LEAST_PREDICTED_TIME)
 def unread_result(evidence: Evidence) -> Iterator[Advice]:
     """Ops that lead to nothing: not to a result, an attribute, a number that Python asks for, or a tensor that is
     written in place. Reported by the outermost module that does nothing else, else by line."""
