@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from torch.nn import functional as F
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.test_sixteenth_set import of_rule
-from torchgauge.source.packages import import_optional
 
 
 def cell_of_the_largest(self: Any, a: Tensor) -> Tensor:
@@ -115,39 +113,3 @@ class Normed(nn.Module):
 def test_a_class_that_forces_batch_statistics_is_meant_to(norm: nn.Module, is_bug: bool) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU())
     assert bool(of_rule(model, "batch-statistics-in-evaluation", x(4, 3, 16, 16))) is is_bug
-
-
-class LastTwo(nn.Module):
-    """Reads two of the hidden states that an encoder gives."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder, self.head = encoder, nn.Linear(64, 4)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        states = self.encoder(ids, output_hidden_states=True).hidden_states
-        return self.head(torch.cat(states[-2:], -1))
-
-
-class OwnEncoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(64, 32)
-        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(24))
-
-    def forward(self, ids: Tensor, *, output_hidden_states: bool) -> SimpleNamespace:
-        h = self.embedding(ids)
-        states = []
-        for layer in self.layers:
-            h = torch.relu(layer(h))
-            states.append(h)
-        return SimpleNamespace(hidden_states=states)
-
-
-@pytest.mark.parametrize("is_own", [True, False])
-def test_hidden_states_that_a_package_gives_cannot_be_let_go(is_own: bool) -> None:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 24, "num_attention_heads": 2, "intermediate_size": 32}
-    transformers = import_optional("transformers", "an encoder of a package")
-    encoder = OwnEncoder() if is_own else transformers.BertModel(transformers.BertConfig(vocab_size=64, **sizes))
-    found = of_rule(LastTwo(encoder), "held-activations", torch.randint(64, (2, 16)))
-    assert bool(found) is is_own

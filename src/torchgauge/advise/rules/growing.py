@@ -137,9 +137,7 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         # What runs scripted functions here keeps tensors that a run would free, also those of the file's other code.
         place = evidence.code_at(dead[0]) if dead else None
         is_scripted = place is not None and bool(place[0].scripted)
-        # A package returns what it was asked for, as transformers all hidden states: the caller cannot let some go.
-        is_own = bool(dead) and evidence.library_of(dead[0]) is None
-        if len(dead) >= _LEAST_HELD - 1 and is_own and not is_scripted and not _is_for_others(evidence, dead):
+        if len(dead) >= _LEAST_HELD - 1 and not is_scripted and not _is_for_others(evidence, dead):
             found = max(found, (1 - _peak_without(evidence, dead) / peak, dead), key=lambda each: each[0])
     share, dead = found
     if share < _LEAST_EXCESS:
