@@ -113,3 +113,23 @@ class Normed(nn.Module):
 def test_a_class_that_forces_batch_statistics_is_meant_to(norm: nn.Module, is_bug: bool) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU())
     assert bool(of_rule(model, "batch-statistics-in-evaluation", x(4, 3, 16, 16))) is is_bug
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(64, 64, 1), nn.BatchNorm1d(64)
+
+    def forward(self, a: Tensor) -> Tensor:
+        return torch.relu(self.norm(self.conv(a)))
+
+
+class OfOneSample(Encoder):
+    def forward(self, a: Tensor) -> Tensor:
+        return torch.relu(self.norm(self.conv(a)) if a.shape[0] > 1 else self.conv(a))
+
+
+@pytest.mark.parametrize(("kind", "is_folded"), [(Encoder, True), (OfOneSample, False)])
+def test_a_layer_that_a_branch_calls_without_its_norm_keeps_it(kind: type[Encoder], is_folded: bool) -> None:
+    model = nn.Sequential(*(kind() for _ in range(4)))
+    assert bool(of_rule(model, "conv-bn-fusion", x(4, 64, 512))) is is_folded

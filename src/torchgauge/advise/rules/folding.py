@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
 
-from torchgauge.advise.code import Patch
+from torchgauge.advise.code import Patch, called
 from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.processor import is_in_patches, loops_over_groups
@@ -203,7 +205,7 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
         layer = evidence.flow.source(norm)
         if layer is None or not is_layer(layer, norm) or not _takes_behind(evidence, layer, norm):
             continue
-        if not _is_order_needed(evidence, norm) and not _is_chosen(evidence, norm):
+        if not (_is_order_needed(evidence, norm) or _is_chosen(evidence, norm) or _is_skipped(evidence, layer, norm)):
             calls.setdefault((layer.module, norm.module), []).append((layer, norm))
     found = []
     for paths, pairs in calls.items():
@@ -231,6 +233,15 @@ def _is_chosen(evidence: Evidence, norm: OpRecord) -> bool:
         return False
     others = (each for each in evidence.capture.modules if each.parent == around.path and each.type == own.type)
     return any(not each.calls for each in others)
+
+
+def _is_skipped(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> bool:
+    """Whether another branch of the code calls the layer without the norm, as some do for a batch of one."""
+    place = evidence.code_at(norm)
+    owner = None if place is None else place[0].enclosing(place[0].statement(place[1]), ast.ClassDef)
+    names = Counter(called(node) for node in ast.walk(owner or ast.Pass()) if isinstance(node, ast.Call))
+    layer_calls, norm_calls = (names[op.module.rpartition(".")[2]] for op in (layer, norm))
+    return layer_calls > norm_calls > 0
 
 
 def _is_order_needed(evidence: Evidence, norm: OpRecord) -> bool:
