@@ -13,7 +13,7 @@ RANDOM = "nondeterministic_seeded"
 SPLITS = frozenset({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"})
 # Ops that hand a value of a tensor to Python.
 VALUE_READS = frozenset({"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"})
-# Ops of whose result values decide the size, which Python may ask for.
+# Ops whose output size depends on values. Python may ask for that size.
 SIZED_BY_VALUE = frozenset(
     {
         "aten::nonzero", "aten::argwhere", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim",

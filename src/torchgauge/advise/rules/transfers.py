@@ -114,13 +114,13 @@ _FIXING = Remedy(
 _TOGETHER = Remedy(
     "read these values with one .tolist() before the loop: the host waits for each",
     "read these values with one .tolist() before the loop",
-    "ops on single values, as a clamp, move in front of the loop too",
+    "ops on single values, such as a clamp, must move before the loop too",
 )
 # `torch.tensor([a, b])` of tensors.
 _STACKING = Remedy(
     "use torch.stack: torch.tensor reads these tensors, and the host waits for each",
     "use torch.stack in place of torch.tensor",
-    "numbers among them must become tensors; the type is theirs",
+    "numbers in the list must become tensors; the result takes their dtype",
 )
 # Of values of parameters alone.
 _LOADING = Remedy(

@@ -53,7 +53,7 @@ def unread_result(evidence: Evidence) -> Iterator[Advice]:
             rule="unread-result",
             where=Where(module, tuple(op.index for op in found), source=line),
             evidence={"ops": len(found), "macs": sum(op.cost.macs for op in found)},
-            recommendation="pass each result on, or leave it out: only the last one of this loop is read"
+            recommendation="chain these layers, or remove all but the last: the loop overwrites their results"
             if is_overwritten
             else "leave this out: nothing in this call reads its result",
             change=None,
