@@ -129,18 +129,44 @@ class Packed(Stack):
         return nn.utils.rnn.pack_padded_sequence(h.view(2, 8, 32), self.lengths, batch_first=True).data
 
 
-@pytest.mark.parametrize("kind", [Stack, Noise, Shown, Table, Sampled, FilledByNumber])
+def is_traced() -> bool:
+    """As transformers asks."""
+    return torch.jit.is_tracing() or is_captured()
+
+
+def is_captured() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+class LooksAtMask(Stack):
+    def behind(self, h: Tensor, chosen: Tensor) -> Tensor:
+        return h if chosen.all() else h * chosen[:, None]
+
+
+class LooksOutsideOfGraphs(Stack):
+    def behind(self, h: Tensor, chosen: Tensor) -> Tensor:
+        if not is_traced() and chosen.all():
+            return h
+        return h * chosen[:, None]
+
+
+@pytest.mark.parametrize("kind", [Stack, Noise, Shown, Table, Sampled, FilledByNumber, LooksOutsideOfGraphs])
 def test_a_run_that_a_graph_replays_is_one(kind: type[Stack]) -> None:
     assert "launch-bound" in told(kind)
 
 
 @pytest.mark.parametrize(
     "kind",
-    [Recurrent, Counting, Remembering, Drawn, Sparse, Repeated, Written, FilledByResult, Solved, Packed],
+    [Recurrent, Counting, Remembering, Drawn, Sparse, Repeated, Written, FilledByResult, Solved, Packed, LooksAtMask],
     ids=lambda k: k.__name__,
 )
 def test_a_run_that_waits_or_depends_on_earlier_calls_is_not_captured(kind: type[Stack]) -> None:
     assert "launch-bound" not in told(kind)
+
+
+def test_waits_that_only_runs_outside_of_graphs_have_are_not_named() -> None:
+    assert "host-wait" in told(LooksAtMask)
+    assert "host-wait" not in told(LooksOutsideOfGraphs)
 
 
 def told(kind: type[Stack]) -> set[str]:

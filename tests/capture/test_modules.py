@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -104,3 +108,42 @@ def test_a_module_made_in_the_forward_belongs_to_its_caller() -> None:
     found = tg.analyze(Makes(), input_size=(2, 4))
     assert [row.path for row in found.modules] == [""]
     assert found.totals.macs == 32
+
+
+_HELPER = """
+from torch import nn
+
+class Transposed(nn.Module):
+    def forward(self, x):
+        return flipped(x)
+
+def flipped(x):
+    return x.mT.contiguous()
+"""
+_LAYERS = """
+from torch import nn
+from tensor_helper import Transposed, flipped
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.turn = nn.Linear(4, 4), Transposed()
+
+    def forward(self, x):
+        return self.turn(self.layer(flipped(x)))
+"""
+
+
+def test_an_op_of_an_installed_package_without_weights_belongs_to_the_line_that_calls_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    for name, text in (("tensor_helper", _HELPER), ("model_layers", _LAYERS)):
+        (folder / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(str(folder))
+
+    found = tg.analyze(import_module("model_layers").Layer(), input_size=(2, 4, 4))
+
+    assert {op.source for op in found.capture.ops} == {"model_layers.py:11"}

@@ -92,13 +92,14 @@ class Machine:
 
 
 class LiveModel(Protocol):
-    """What can be asked of a model in memory: of which triangle the elements of a buffer are not zero, whether a module
-    or one that it is in has an attribute, whether pairs of parameters hold equal values, whether all rows of one are
-    equal, whether a module is a script, or a linear layer or convolution of torch's, the channels of an instance norm,
-    the hook of torch's that computes a weight of a module (what removes the hook, and the name of the weight), the line
-    that makes a module or parameter, whether other methods or arguments lead to it, or read what a call leaves in an
-    attribute, whether its class is a dropout with a mode of its own, the line that puts a module in training mode, and
-    the text of a file."""
+    """What can be asked of a model in memory: of which triangle the elements of a buffer are not zero, whether a
+    module or one that it is in has an attribute, whether pairs of parameters hold equal values, whether all rows of
+    one are equal, whether a module is a script, or a linear layer or convolution of torch's, the channels of an
+    instance norm, the hook of torch's that computes a weight of a module (what removes the hook, and the name of
+    the weight), the line that makes a module or parameter, whether other methods or arguments lead to it, or read
+    what a call leaves in an attribute, whether functions that a file calls by these names lead to the call of
+    another, whether its class is a dropout with a mode of its own, the line that puts a module in training mode,
+    and the text of a file."""
 
     def triangle(self, name: str) -> Triangle | None: ...
     def has(self, path: str, attribute: str, *, is_set: bool = False) -> bool: ...
@@ -109,6 +110,7 @@ class LiveModel(Protocol):
     def norm_features(self, path: str) -> int | None: ...
     def norm_hook(self, path: str) -> tuple[str, str] | None: ...
     def source_text(self, file: str) -> str | None: ...
+    def leads_to(self, wanted: str, file: str, names: Iterable[str]) -> bool: ...
     def made_at(self, name: str) -> str | None: ...
     def is_read_otherwise(self, name: str) -> bool: ...
     def is_read_after_call(self, name: str) -> bool: ...

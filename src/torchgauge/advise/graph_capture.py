@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from torchgauge.advise.code import Source
+from torchgauge.advise.code import Source, called
 from torchgauge.advise.evidence import Evidence
 from torchgauge.facts import OpRecord
 
@@ -15,6 +15,8 @@ _WAITING_INSIDE = {
     "aten::_linalg_check_errors", "aten::_linalg_eigh", "aten::_linalg_svd", "aten::linalg_eig", "aten::linalg_lstsq",
     "aten::linalg_pinv", "aten::linalg_matrix_exp", "aten::_ctc_loss", "torchvision::nms", "aten::bincount",
 }  # fmt: skip
+# What code calls, from torch.cuda, to do without a wait while a graph is captured.
+_CAPTURE_TEST = "is_current_stream_capturing"
 _WRITES_AT = {"aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 _GROWS = {"append", "extend", "insert", "appendleft", "add", "update", "pop", "popleft"}
 # Random numbers of Python and numpy are drawn once, while the graph is captured; a seed is set once.
@@ -28,6 +30,18 @@ def prevents_graph(evidence: Evidence) -> bool:
     if any(op.op == "aten::_pack_padded_sequence" or _waits_inside(evidence, op) for op in evidence.forward):
         return True
     return any(_keeps_state(source, function) for source, function in _functions(evidence))
+
+
+def is_avoided_in_graph(evidence: Evidence, at: OpRecord | str | None) -> bool:
+    """Whether the function around a line asks if a graph is being captured, as `is_tracing()` of transformers does:
+    what it waits for otherwise, as to look at the values of a mask, does not prevent a graph."""
+    place = evidence.any_code_at(at)
+    statement = None if place is None else place[0].statement(place[1])
+    function = None if place is None else place[0].enclosing(statement, ast.FunctionDef)
+    if place is None or function is None or evidence.model is None:
+        return False
+    names = {called(node) for node in ast.walk(function) if isinstance(node, ast.Call)}
+    return _CAPTURE_TEST in names or evidence.model.leads_to(_CAPTURE_TEST, place[0].file, names)
 
 
 def _waits_inside(evidence: Evidence, op: OpRecord) -> bool:

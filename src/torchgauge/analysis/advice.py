@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePath
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from torchgauge.analysis.measurement import nothing_to_run
@@ -160,6 +161,26 @@ class ModelInMemory:
         from torchgauge.capture import source_text
 
         return source_text(file)
+
+    def leads_to(self, wanted: str, file: str, names: Iterable[str]) -> bool:
+        """Whether a function that a file of the model's code calls by one of these names calls what is wanted, itself
+        or through other functions of the same package."""
+        from torchgauge.capture import imported_module
+
+        if (module := imported_module(file)) is None:
+            return False
+        package, seen = module.__name__.partition(".")[0], set[object]()
+        functions = [vars(module).get(name) for name in names]
+        while functions:
+            function = inspect.unwrap(found) if callable(found := functions.pop()) else None
+            if not isinstance(function, FunctionType) or function in seen:
+                continue
+            if wanted in function.__code__.co_names:
+                return True
+            seen.add(function)
+            if function.__module__.partition(".")[0] == package:
+                functions += [function.__globals__.get(name) for name in function.__code__.co_names]
+        return False
 
     def made_at(self, name: str) -> str | None:
         """The line of `__init__` that assigns or registers it, as "file.py:LINE"; of what torch's modules make for

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -104,6 +106,14 @@ class ModulePaths:
     @property
     def owned(self) -> list[Owned]:
         return list(self._owned.values())
+
+    @cached_property
+    def packages(self) -> frozenset[str]:
+        """The packages of the model's class and of those of its modules that hold weights, also in their children."""
+        names = (owned.name.split(".") for owned in self.owned)
+        holders = {"", *(path for parts in names for path in accumulate(parts, join))}
+        classes = {type(member.module) for member in self.members if member.path in holders}
+        return frozenset(each.__module__.partition(".")[0] for each in classes)
 
     def path_of(self, module: AnyModule) -> str | None:
         """The path of a module of this model, which may be given as torch's inner object of a script module; None for

@@ -6,12 +6,12 @@ import os
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import inf
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import NamedTuple
 
 import torch
@@ -80,6 +80,7 @@ class Recorder:
         self.saved: dict[tuple[int, Allocation], None] = {}
         self._forward_ops = 0
         self._paths = paths
+        self._packages = paths.packages
         self._train = train
         # Tensors that a rehearsal wrote to, with their earlier content.
         self._written: dict[int, Content] | None = None
@@ -97,7 +98,7 @@ class Recorder:
             self.budget.spend_op(len(signature.outputs))
         source = self.source
         if source is None and self.phase == "forward":
-            source = model_line()
+            source = model_line(self._packages)
         elif source is UNKNOWN_LINE:
             source = None
         self.ops.append(
@@ -147,7 +148,7 @@ class Recorder:
         """The model's code brings values of a tensor to the host, which the op `writer` made."""
         if call == "numpy":
             self.paths_with_numpy[self.path] = None
-        line = model_line()
+        line = model_line(self._packages)
         if line is not None and self.phase == "forward":
             made = self._host_reads.setdefault((call, self.path, line), [])
             if (writer is not None or is_weight) and writer not in made:
@@ -171,7 +172,7 @@ class Recorder:
         if calls is None:
             calls = self.calls[path] = ModuleCalls(inputs=describe_call(args, kwargs, self.budget.spend_elements))
         calls.count += 1
-        if (line := model_line() if self.source is None else self.source) and self.phase == "forward":
+        if (line := model_line(self._packages) if self.source is None else self.source) and self.phase == "forward":
             calls.lines[line] = None
         return previous
 
@@ -315,10 +316,12 @@ _known: dict[str, str | None] = {}
 _ran: set[str] = set()
 
 
-def model_line() -> str | None:
+def model_line(packages: Container[str]) -> str | None:
     """`file.py:LINE` of the innermost frame that is neither torch's nor Python's nor ours, with the folders from the
-    package on for installed packages; None where there is none, as in a Sequential of torch's layers. About 1 µs."""
+    package on for installed packages; None where there is none, as in a Sequential of torch's layers. `packages` hold
+    the model's classes: another installed package, as einops, works for the code that calls it. About 1 µs."""
     frame: FrameType | None = sys._getframe(2)
+    helper: str | None = None
     while frame is not None:
         code = frame.f_code
         if code.co_filename not in _skipped_files:
@@ -328,19 +331,22 @@ def model_line() -> str | None:
                 line = known.lines.get(frame.f_lasti)
                 if line is None:
                     line = known.lines[frame.f_lasti] = f"{known.name}:{frame.f_lineno}"
-                return line
+                if known.package is None or known.package in packages:
+                    return line
+                helper = helper or line
         if code.co_name == _RUNS_MODEL:
-            return None  # beyond is the caller of the analysis
+            break  # beyond is the caller of the analysis
         frame = frame.f_back
-    return None
+    return helper
 
 
 class _CodeLines(NamedTuple):
-    """`code` is kept, so that no other gets its id; `name` is that of its file; `lines` are those that ops were called
-    from, by the position in the bytecode."""
+    """`code` is kept, so that no other gets its id; `name` is that of its file, `package` the installed one that it is
+    part of; `lines` are those that ops were called from, by the position in the bytecode."""
 
     code: CodeType
     name: str
+    package: str | None
     lines: dict[int, str]
 
 
@@ -358,7 +364,9 @@ def _note_code(code: CodeType) -> _CodeLines | None:
     _ran.add(code.co_filename)
     if len(_code_lines) >= _MAX_CACHED_CODES:
         _code_lines.clear()
-    known = _code_lines[id(code)] = _CodeLines(code, name, {})
+    # A module without a folder is a package too.
+    package = name.partition("/")[0].removesuffix(".py") if _PACKAGES.match(code.co_filename) else None
+    known = _code_lines[id(code)] = _CodeLines(code, name, package, {})
     return known
 
 
@@ -383,12 +391,18 @@ def _reported_name(file: str) -> str | None:
     return _known[file]
 
 
+def imported_module(name: str) -> ModuleType | None:
+    """The module of the file that is reported by this name; None where several are, or none that was imported."""
+    files = {file for file, reported in _known.items() if reported == name}
+    found = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) in files]
+    return found[0] if len(files) == 1 and found else None
+
+
 def source_text(name: str) -> str | None:
     """The text of the file that is reported by this name; None where several are, or where this process neither ran
     nor imported it: a path that only a file names is not opened."""
     files = [file for file, reported in _known.items() if reported == name]
-    opened = _ran.union(getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    if len(files) != 1 or files[0] not in opened or not Path(files[0]).is_file():
+    if len(files) != 1 or not (files[0] in _ran or imported_module(name)) or not Path(files[0]).is_file():
         return None
     try:
         with open(files[0], "rb") as start:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torchgauge.advise.code import called
 from torchgauge.advise.dataflow import RANDOM, SIZED_BY_VALUE, VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
-from torchgauge.advise.graph_capture import prevents_graph
+from torchgauge.advise.graph_capture import is_avoided_in_graph, prevents_graph
 from torchgauge.advise.host_values import HostUse, host_uses
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
@@ -244,9 +244,8 @@ def _names_host(evidence: Evidence, op: OpRecord | str | None) -> bool:
 @rule("host-wait", family="devices")
 def host_wait(evidence: Evidence) -> Iterator[Advice]:
     """Values that Python asks for. They cost little on a CPU: the gain is what they cost on a GPU."""
-    reads, on_host = _waiting_reads(evidence)
+    reads, asking = _waits(evidence)
     reads = [read for read in reads if not evidence.is_kept(read.source)]
-    asking = [(op, found) for op in evidence.forward if (found := _remedy(evidence, op, on_host)) is not None]
     asking = [(op, found) for op, found in asking if not evidence.is_kept(op)]
     if not evidence.is_cuda or evidence.on is not None:  # the run was on the host
         reads = [read for read in reads if not _is_for_host(evidence, read.source)]
@@ -342,8 +341,19 @@ def host_waits(evidence: Evidence) -> bool:
     # A table that the model keeps is sent in its first call, before a graph is captured.
     if evidence.is_cuda and any(_is_sent(evidence, op) and not evidence.is_kept(op) for op in evidence.forward):
         return True
+    return any(_waits(evidence))
+
+
+def _waits(evidence: Evidence) -> tuple[list[HostRead], list[tuple[OpRecord, Remedy]]]:
+    """The calls and the ops that the host waits for, also while a graph is captured."""
     reads, on_host = _waiting_reads(evidence)
-    return bool(reads) or any(_remedy(evidence, op, on_host) is not None for op in evidence.forward)
+    asking = [(op, found) for op in evidence.forward if (found := _remedy(evidence, op, on_host)) is not None]
+    lines = {*(read.source for read in reads), *(op.source for op, _ in asking)}
+    avoided = {line for line in lines if is_avoided_in_graph(evidence, line)}
+    return (
+        [read for read in reads if read.source not in avoided],
+        [(op, found) for op, found in asking if op.source not in avoided],
+    )
 
 
 def _is_sent(evidence: Evidence, op: OpRecord) -> bool:
