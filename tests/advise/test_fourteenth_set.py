@@ -211,22 +211,6 @@ def test_a_layer_that_a_computed_name_may_choose_is_not_idle(kind: type[Heads], 
     assert ("unused-parameters" in rules(kind(), x(8, 64))) is is_idle
 
 
-# --- a number of rounds that a buffer keeps
-
-
-def test_a_number_in_a_buffer_is_not_a_length_that_the_model_computes() -> None:
-    def rounds(self: Any, h: Tensor) -> Tensor:
-        for _ in range(int(self.count)):
-            h = torch.relu(self.layer(h))
-        return h
-
-    model = Does(rounds, layer=nn.Linear(64, 64))
-    model.register_buffer("count", torch.tensor(4))
-    found = said(seen(model, inputs=(x(8, 64),)))
-
-    assert [advice.rule for advice in found if "fixed size" in advice.recommendation] == []
-
-
 # --- what lies far apart: a decoder whose steps have hundreds of ops, a length that a deep network computes
 
 

@@ -131,7 +131,7 @@ class Packed(Stack):
 
 def is_traced() -> bool:
     """As transformers asks."""
-    return torch.jit.is_tracing() or is_captured()
+    return torch.compiler.is_compiling() or is_captured()
 
 
 def is_captured() -> bool:

@@ -149,10 +149,7 @@ def test_a_wait_that_forbids_a_graph_is_worth_the_graph() -> None:
         assert found.expected_gain["basis"] == "predicted"
         assert "CUDA graph" in found.expected_gain["how"]
     # Beside 300 layers one wait is next to nothing.
-    assert short.recommendation.endswith("; then the model can be captured in a CUDA graph")
-    assert short.evidence["share_without_graph"] > 0.01
-    assert long.recommendation.endswith("; the gain is the CUDA graph you can then capture")
-    assert long.evidence["share_without_graph"] < 0.01
+    assert short.evidence["share_without_graph"] > 0.01 > long.evidence["share_without_graph"]
 
 
 def tanh_net() -> nn.Module:

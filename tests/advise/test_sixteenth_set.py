@@ -43,28 +43,6 @@ def test_a_branch_for_machines_without_a_device_does_not_wait(forward: Any, wait
     assert bool(of_rule(Does(forward, layer=nn.Linear(8, 8)), "host-wait", x(16, 8))) is waits
 
 
-def marked_points(self: Any, a: Tensor) -> Tensor:
-    points, grid = self.layer(a).sigmoid() * 7, torch.zeros(a.shape[0], 8, 8)
-    for at in range(a.shape[0]):
-        grid[at, points[at].int()[0], points[at].int()[1]] = 1.0
-    return grid
-
-
-def recorded(self: Any, a: Tensor) -> Tensor:
-    made = self.layer(a)
-    self.seen["mean"] = made.mean().item()
-    return made
-
-
-@pytest.mark.parametrize(("forward", "is_stored"), [(marked_points, False), (recorded, True)])
-def test_an_index_of_an_assignment_is_not_a_stored_number(forward: Any, is_stored: bool) -> None:
-    model = Does(forward, layer=nn.Linear(8, 2))
-    vars(model)["seen"] = {}
-    lines = of_rule(model, "host-wait", x(16, 8))
-    assert any(line.recommendation.startswith("store the tensor") for line in lines) is is_stored
-    assert lines
-
-
 class Sequences(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -104,24 +82,6 @@ def test_neighbours_that_are_searched_for_their_largest_stay_in_rows(is_searched
 
     model = Does(forward, first=nn.Conv2d(64, 64, 1), second=nn.Conv2d(64, 128, 1))
     assert bool(of_rule(model, "permuted-convolution", x(4, 256, 32, 64))) is not is_searched
-
-
-def windows_at(self: Any, a: Tensor) -> Tensor:
-    made = self.layer(a)
-    at = made.sum((0, 1, 3)).argmax().item()
-    above = max(0, at - 2)
-    return made[:, :, above : at + 3].mean((2, 3))
-
-
-def ends_at(self: Any, a: Tensor) -> Tensor:
-    made = self.layer(a)
-    return made[:, :, : made.sum((0, 1, 3)).argmax().item() + 1].mean((2, 3))
-
-
-@pytest.mark.parametrize(("forward", "is_length"), [(windows_at, False), (ends_at, True)])
-def test_a_position_of_a_window_is_not_a_length(forward: Any, is_length: bool) -> None:
-    (line,) = of_rule(Does(forward, layer=nn.Conv2d(8, 8, 3)), "host-wait", x(4, 8, 32, 32))
-    assert ("fixed size" in line.recommendation) is is_length
 
 
 def places_of_one(self: Any, a: Tensor) -> Tensor:

@@ -396,29 +396,6 @@ def test_samples_of_one_tensor_and_random_signs_are_meant(forward: Callable[...,
     assert ("dropout-in-evaluation" in rules(model, x(4, 16))) == is_wrong
 
 
-# --- tables that are no slices of larger ones
-
-
-def by_place(self: Any, a: Tensor) -> Tensor:
-    return self.layer(a) * torch.arange(a.shape[0]).float().exp().neg()[:, None]
-
-
-def by_share(self: Any, a: Tensor) -> Tensor:
-    return self.layer(a) * torch.linspace(0, 1, a.shape[0]).exp().neg()[:, None]
-
-
-def by_distance_from_end(self: Any, a: Tensor) -> Tensor:
-    return self.layer(a) * (torch.arange(a.shape[0]) - a.shape[0]).exp().neg()[:, None]
-
-
-@pytest.mark.parametrize(("forward", "is_sliced"), [(by_place, True), (by_share, False), (by_distance_from_end, False)])
-def test_a_table_is_sliced_only_where_a_slice_is_the_same(forward: Callable[..., Tensor], is_sliced: bool) -> None:
-    evidence = seen(Does(forward, layer=nn.Linear(8, 8)), inputs=(x(24, 8),))
-    (advice,) = [each for each in said(evidence) if each.rule == "recomputed-constant"]
-
-    assert ("slice it" in advice.risk) is is_sliced
-
-
 # --- a loop whose first round starts with a parameter
 
 

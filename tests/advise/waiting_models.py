@@ -13,14 +13,13 @@ from tests.advise.fault_classes import Does, x
 
 
 class Waiting(NamedTuple):
-    """`remedy`: words of the recommendation. `is_shown`: also without `all_advice`."""
+    """`remedy`: words of the recommendation."""
 
     name: str
     fault: nn.Module
     twin: nn.Module
     inputs: tuple[Tensor, ...]
     remedy: str
-    is_shown: bool = True
 
 
 def ids(*shape: int) -> Tensor:
@@ -301,61 +300,66 @@ _EXPERTS = {"gate": nn.Linear(32, 4), "experts": _layers(4, 32)}
 _RNN = {"rnn": nn.LSTM(32, 32, batch_first=True)}
 
 WAITING = (
-    Waiting("lengths", *_models(mask_of_lengths, mask_of_shapes, **_TEXT), (ids(4, 9), ids(4) % 9 + 1), "pass these"),
-    Waiting("a guard", *_models(guarded, unguarded, **_TWO), (x(8, 10, 32), ids(8, 10) > 30), "torch.where"),
+    Waiting("lengths", *_models(mask_of_lengths, mask_of_shapes, **_TEXT), (ids(4, 9), ids(4) % 9 + 1), "avoid "),
+    Waiting("a guard", *_models(guarded, unguarded, **_TWO), (x(8, 10, 32), ids(8, 10) > 30), "avoid "),
     Waiting(
         "an early exit",
         *_models(early_exit, last_exit, blocks=_layers(6, 64), heads=_layers(6, 64, 10)),
         (x(8, 64),),
-        "less often",
+        "avoid ",
     ),
-    Waiting("the end of a text", *_models(decoded, decoded_to_the_end, **_DECODER), (x(4, 32),), "less often"),
+    Waiting("the end of a text", *_models(decoded, decoded_to_the_end, **_DECODER), (x(4, 32),), "avoid "),
     Waiting("experts", *_models(routed, mixed, **_EXPERTS), (x(64, 32),), "sort tokens by expert"),
-    Waiting("an assertion", *_models(asserted, unchecked, **_TWO), (x(8, 32),), "out of forward"),
-    Waiting("a warning", *_models(warned, unchecked, **_TWO), (x(8, 32),), "out of forward"),
+    Waiting("an assertion", *_models(asserted, unchecked, **_TWO), (x(8, 32),), "avoid "),
+    Waiting("a warning", *_models(warned, unchecked, **_TWO), (x(8, 32),), "avoid "),
     Waiting("a distribution", *_models(validated, not_validated, **_TWO), (x(8, 32),), "validate_args=False"),
-    Waiting("numbers to log", *_models(logged, logged_as_tensors, **_TWO), (x(8, 32),), "store the tensor"),
-    Waiting("a number returned", *_models(returned, returned_as_tensors, **_TWO), (x(8, 32),), "store the tensor"),
-    Waiting("padding cut off", *_models(trimmed, untrimmed, **_TEXT), (ids(4, 16),), "pass these lengths"),
+    Waiting("numbers to log", *_models(logged, logged_as_tensors, **_TWO), (x(8, 32),), "avoid "),
+    Waiting("a number returned", *_models(returned, returned_as_tensors, **_TWO), (x(8, 32),), "avoid "),
+    Waiting("padding cut off", *_models(trimmed, untrimmed, **_TEXT), (ids(4, 16),), "avoid "),
     Waiting(
         "adaptive computation",
         *_models(adaptive, all_steps, cell=nn.GRUCell(32, 32), halt=nn.Linear(32, 1)),
         (x(8, 32),),
-        "less often",
+        "avoid ",
     ),
-    Waiting("beam search", *_models(beams, back_pointers, **_DECODER), (x(1, 32),), "makes the host wait"),
-    Waiting("a parameter", Scales(scaled_by_a_number).eval(), Scales(scaled).eval(), (x(8, 32),), "after loading"),
-    Waiting("a layer by number", *_models(picked, weighted, **_EXPERTS), (x(8, 32),), "makes the host wait", False),
-    Waiting("unique ids", *_models(unique, untrimmed, **_TEXT), (ids(8, 16),), "makes the host wait", False),
+    Waiting("beam search", *_models(beams, back_pointers, **_DECODER), (x(1, 32),), "avoid "),
+    Waiting(
+        "a parameter",
+        Scales(scaled_by_a_number).eval(),
+        Scales(scaled).eval(),
+        (x(8, 32),),
+        "after loading the weights",
+    ),
+    Waiting("a layer by number", *_models(picked, weighted, **_EXPERTS), (x(8, 32),), "avoid "),
+    Waiting("unique ids", *_models(unique, untrimmed, **_TEXT), (ids(8, 16),), "avoid "),
     Waiting(
         "rows of a loss",
         *_models(valid_rows, weighed_rows, **_TWO),
         (x(4, 16, 32), ids(4, 16) > 5, ids(4, 16) % 10),
-        "keep shapes fixed",
+        "avoid ",
     ),
     Waiting(
         "infinities",
         *_models(clamped_if_infinite, clamped, blocks=_layers(6, 64)),
         (x(8, 64),),
-        "torch.where in place of this `if`",
+        "avoid ",
     ),
     Waiting(
         "a share of the positions",
         *_models(share_of_valid, share_of_all, score=nn.Linear(32, 1)),
         (x(4, 16, 32), ids(4, 16) > 5),
-        "pass these lengths",
+        "avoid ",
     ),
     Waiting(
         "sizes of levels",
         *_models(levels, fixed_levels, **_TWO),
         (x(2, 80, 32), torch.tensor([[8, 8], [4, 4]])),
-        "pass these lengths",
+        "one .tolist()",
     ),
     Waiting(
         "lengths to pack",
         *_models(packed_from_the_device, packed_from_the_host, **_RNN),
         (x(4, 10, 32), torch.tensor([10, 8, 5, 2])),
-        "pass these lengths",
-        False,
+        "avoid ",
     ),
 )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property, lru_cache
+from itertools import takewhile
 from textwrap import indent
 from typing import TypeVar
 
@@ -297,6 +298,16 @@ class Source:
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
+
+    def is_in_loop(self, line: int) -> bool:
+        """Whether a line is inside a loop of its function, or has a comprehension."""
+        statement = self.statement(line)
+        if statement is None:
+            return False
+        if any(isinstance(node, ast.comprehension) for node in ast.walk(statement)):
+            return True
+        around = takewhile(lambda node: not isinstance(node, ast.FunctionDef | ast.Lambda), self.around(statement))
+        return any(isinstance(node, ast.For | ast.While) for node in (statement, *around))
 
     def next_statement(self, statement: ast.stmt) -> ast.stmt | None:
         """The one behind it in the same block."""

@@ -20,6 +20,10 @@ SIZED_BY_VALUE = frozenset(
         "aten::unique_consecutive", "aten::bincount",
     }
 )  # fmt: skip
+# Ops whose result depends on their arguments alone, without tensors.
+_FILLED = frozenset(
+    f"aten::{name}" for name in ("arange", "eye", "full", "linspace", "ones", "tril_indices", "triu_indices", "zeros")
+)
 # Arguments that a number of the code's own goes into: an index or a length, an operand, an exponent.
 _NUMBERS = ("index", "start", "end", "length", "other", "exponent", "value")
 # Types of masks: torch takes bytes as one too.
@@ -249,6 +253,8 @@ class Dataflow:
         signature = op.signature
         # Of the several results of an op those of recurrent layers are looked at: sequence and states.
         is_single = len(signature.outputs) == 1 or op.category == "recurrent"
+        if op.op in _FILLED:
+            return self.call_number(op)
         if op.op.endswith("_") or RANDOM in signature.tags or op.category == "allocation" or not is_single:
             return None
         parts: list[object] = []
@@ -267,7 +273,8 @@ class Dataflow:
                     return None
                 parts.append(None)
                 continue
-            if self._is_zero(source):
+            # Indices of zeros stand for data that was not given.
+            if self._is_zero(source) and signature.inputs[place].is_floating:
                 parts.append("zeros")
                 continue
             whole = self.reads_whole(op, place)

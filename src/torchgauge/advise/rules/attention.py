@@ -134,7 +134,8 @@ def attention_by_hand(evidence: Evidence) -> Iterator[Advice]:
         # by op: 128 keys took 50 % longer than the ops written out, and 18 % less with four.
         is_flat = _mask_taken(ops, has_heads=rank > _HEADS_RANK - 1) not in ("", "[None, :]")
         if rank != _HEADS_RANK:
-            how = " on 4-D q, k, v and mask" if is_flat else " on 4-D q, k and v"
+            how = " on contiguous 4-D" if is_turned else " on 4-D"
+            how += " q, k, v and mask" if is_flat else " q, k and v"
         elif is_turned:
             how = " on contiguous q, k, v and a 4-D mask" if is_flat else " on contiguous q, k and v"
         else:

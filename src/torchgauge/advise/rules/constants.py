@@ -31,20 +31,6 @@ _ADDING = {"aten::addmm", "aten::baddbmm", "aten::_sparse_addmm", "aten::addmv",
 _ARRAYS = {"cpu", "numpy", "tolist"}
 # Layers of torch that make indices for themselves.
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
-_SLICED = "a buffer has a fixed size: make it for the largest shape and slice it"
-_OF_ONE_SIZE = "a buffer has a fixed size: keep one for each shape that occurs"
-# Ops that make an element from its place alone, or from elements in the same place: a slice of a large table is the
-# table of a smaller size.
-_BY_PLACE = {
-    "arange", "ones", "zeros", "new_ones", "new_zeros", "ones_like", "zeros_like", "scalar_tensor", "lift_fresh",
-    "add", "sub", "rsub", "mul", "div", "pow", "neg", "abs", "exp", "log", "log1p", "sin", "cos", "sqrt", "rsqrt",
-    "reciprocal", "floor", "remainder", "clamp", "minimum", "maximum", "eq", "ne", "lt", "le", "gt", "ge", "where",
-    "masked_fill", "bitwise_not", "bitwise_and", "bitwise_or", "logical_not", "logical_and", "logical_or", "tril",
-    "triu", "polar", "stack", "copy", "clone", "_to_copy", "expand", "unsqueeze", "squeeze", "transpose", "permute",
-    "t", "slice", "select",
-}  # fmt: skip
-# Numbers up to this are sizes by chance.
-_SMALL_SIZE = 3
 _DIFFERENT = "in training dropout may make the two differ; the result is kept in memory"
 # Functions that permute their arguments themselves.
 _TURN_INSIDE = {"einsum", "tensordot"}
@@ -76,28 +62,12 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             rule="recomputed-constant",
             where=Where(module, tuple(op.index for op in ops), source=_longest(evidence, tables)),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
-            recommendation="compute this once, in __init__, and keep it as a buffer: it depends only on shapes",
+            recommendation="compute this once and keep it, as in a buffer: it depends only on shapes",
             change=None,
             expected_gain=evidence.share([*ops, *views]).gain(0.9, 1.0, "these ops go away"),
-            risk=_OF_ONE_SIZE if any(_depends_on_size(evidence, op) for op in (*ops, *views)) else _SLICED,
+            risk="a buffer has a fixed size: keep one for each shape that occurs",
             confidence="high",
         )
-
-
-def _depends_on_size(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the elements of a table may depend on its size or on that of an input, so that a slice of a larger one
-    differs: `linspace`, parts that are joined, `arange(n) + n`."""
-    name = op.op.removeprefix("aten::").removesuffix("_")
-    before, after = (
-        [[size for size in spec.shape if size > 1] for spec in specs[:1]]
-        for specs in (op.signature.inputs, op.signature.outputs)
-    )
-    if name not in _BY_PLACE and (op.status != FREE or before != after):  # a view may add dimensions of one element
-        return True
-    specs = (*op.signature.outputs, *(given.spec for given in evidence.capture.inputs))
-    sizes = {size for spec in specs for size in spec.shape if size > _SMALL_SIZE}
-    numbers = [op.signature.attributes.get(name) for name in ("other", "start", "self")]
-    return any(isinstance(number, int | float) and sizes & {abs(number), abs(number) + 1} for number in numbers)
 
 
 def _longest(evidence: Evidence, ops: Sequence[OpRecord]) -> str | None:

@@ -124,6 +124,10 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         return
     # Weights that a hook computes at each call and keeps in an attribute (weight norm) are not activations.
     gone = {*evidence.kept, *evidence.dataflow.constants}
+    given = {index for index, _ in evidence.dataflow.input_reads}
+    gone |= {
+        op.index for op in evidence.forward if op.weights and set(op.producers) == {None} and op.index not in given
+    }
     known = {held.op: held for held in evidence.capture.run.held if held.op not in gone}
     groups: dict[tuple[object, ...], list[OpRecord]] = {}
     for op in evidence.flow.steps if known else ():

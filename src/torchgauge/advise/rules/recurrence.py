@@ -548,7 +548,10 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         if not through or any(op.category not in _POINTWISE for op in through) or _asks_python(loop):
             continue
         is_sum = {op.op.rstrip("_") for op in through} - _COPIES == {"aten::add"}
-        if is_sum and not _adds_one_by_one(evidence, loop):
+        place = evidence.any_code_at(steps[0])
+        # `a + b + c + …` adds different tensors.
+        is_written_out = is_sum and place is not None and not place[0].is_in_loop(place[1])
+        if is_sum and (is_written_out or not _adds_one_by_one(evidence, loop)):
             continue
         # A loop with a layer in it is a cell's; it has its own advice. The terms of a sum may come from layers.
         inside = through if is_sum else loop.body

@@ -48,7 +48,7 @@ def table_from_list(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=Gain(
                 "time_s", 0.0 if is_hidden else min(low, _MOST_TIME_SHARE), min(high, _MOST_TIME_SHARE), how
             ),
-            risk="a buffer has a fixed size: make it for the largest shape",
+            risk="a buffer has a fixed size: keep one for each shape that occurs",
             confidence="medium",
         )
 

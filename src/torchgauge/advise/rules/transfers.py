@@ -7,14 +7,12 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from torchgauge.advise.code import called
+from torchgauge.advise.code import Source, called, receiver
 from torchgauge.advise.dataflow import RANDOM, SIZED_BY_VALUE, VALUE_READS
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.graph_capture import is_avoided_in_graph, prevents_graph
-from torchgauge.advise.host_values import HostUse, host_uses
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.advise.rules.constants import made_from_weights
 from torchgauge.facts import FREE, HostRead, OpRecord
 from torchgauge.units import format_count, format_seconds, format_whole_percent
 
@@ -25,12 +23,10 @@ _STALL_S, _LAUNCH_S = 15e-6, 6e-6
 _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12
 # How many ops back to look for the origin of a value that is read, and for weights that it was computed from.
 _NEAR_OPS, _FAR_OPS = 20, 200
-# Waits in a forward from which on they are shown though nothing is known about what the values are for.
-_MANY_WAITS = 3
-# Of the ops that have as many rows as values choose, those that only select: a mask can take their place.
-_SELECTS = {"aten::nonzero", "aten::argwhere", "aten::masked_select"}
-# Ops that keep the number of the rows that they select, or join them.
-_BY_ROW = {"aten::index", "aten::index_select", "aten::gather", "aten::embedding", "aten::cat", "aten::stack"}
+# Reads of single elements at one line of a loop, from which on one `.tolist()` before it is better.
+_MANY_READS = 3
+# Ops that compute row by row.
+_BY_ROW = {"activation", "convolution", "copy", "elementwise", "matmul", "normalization", "softmax", "view"}
 # What code asks for to learn which device it runs on.
 _DEVICE_TESTS = {"is_available", "is_cuda", "device", "use_cuda", "cuda"}
 _PACK = "aten::_pack_padded_sequence"
@@ -39,138 +35,67 @@ _FROM_VALUES = (
     "tensor", "as_tensor", "asarray", "from_numpy", "new_tensor", "Tensor", "FloatTensor", "LongTensor", "IntTensor",
     "BoolTensor",
 )  # fmt: skip
-# Calls that give a number of a tensor to Python.
+# Calls that give a number of a tensor to Python, and those that bring a tensor to the host.
 _READ_CALLS = ("item", "tolist", "int", "float", "bool")
+_BRINGING_CALLS = ("cpu", "numpy", "tolist")
+# Classes of torch.distributions; unless `validate_args=False` is passed they look at the values of their arguments.
+_DISTRIBUTIONS = {
+    "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Dirichlet", "Exponential", "Gamma", "Geometric",
+    "Gumbel", "HalfNormal", "Laplace", "LogNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
+    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "Pareto", "Poisson", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution", "Uniform", "VonMises", "Weibull",
+}  # fmt: skip
+_OF_DISTRIBUTIONS = {"log_prob", "cdf", "icdf"}
 
 
 class Remedy(NamedTuple):
-    """What to do, with the reason; in a few words, to be followed by what a CUDA graph gains then; and the risk."""
+    """What to do, and its risk. `{}` is the call that the host waits for."""
 
     words: str
-    short: str
     risk: str
 
 
-# Both get the call that the host waits for in place of {}.
-_SELECTING = Remedy(
-    "keep shapes fixed and mask the rest: the host waits for the size of {}",
-    "keep shapes fixed, without {}",
-    "entries that are left out now are computed too",
-)
-# Of rows that the caller gets.
-_RETURNING = Remedy(
-    "return all rows and the mask, select outside: the host waits for the size of {}",
-    "return all rows and the mask, without {}",
-    "the code that calls the model has to select the rows",
-)
+# What a value is for only its author knows: the advice says what is certain.
 _READING = Remedy(
-    "keep this value on the device: the host waits for {}",
-    "keep this value on the device",
-    "code that uses the value in Python must be rewritten with tensor ops",
-)
-_CHOOSING = Remedy(
-    "use torch.where in place of this `if`: the host waits for its condition",
-    "choose with torch.where in place of this `if`",
-    "both sides of the branch are computed every time",
-)
-_STOPPING = Remedy(
-    "test for the end of this loop less often: the host waits for every test",
-    "run a fixed number of steps",
-    "steps after the end are computed too, and must not change the result",
-)
-# What the value is for is not known: only what is certain is said.
-_WAITING = Remedy(
-    "{} makes the host wait for the device here: nothing is launched meanwhile",
-    "{} makes the host wait: no CUDA graph can replay this run",
+    "avoid {} in forward: the host waits for the value, the device then for the host",
     "the value may be needed on the host",
 )
-_RECORDING = Remedy(
-    "store the tensor and read its value after forward: the host waits for {}",
-    "store the tensor, read its value after forward",
-    "code that takes the number gets a tensor",
+_SELECTING = Remedy(
+    "avoid {} in forward: the host waits for the result's size, the device then for it",
+    "with a fixed size, what is left out now is computed too",
 )
-_CHECKING = Remedy(
-    "take this check of values out of forward: the host waits for its result",
-    "take this check of values out of forward",
-    "bad values are no longer noticed here",
+# Of a device that waits for launches, for all waits of a run together.
+_CAPTURING = Remedy(
+    "avoid this wait of the host, and all others: they prevent a CUDA graph of the run",
+    "the values may be needed on the host; a graph has fixed shapes",
+)
+# Here the code says what it waits for.
+_TOGETHER = Remedy(
+    "read these values with one .tolist() before the loop: the host waits for each",
+    "ops on single values, such as a clamp, must move before the loop too",
+)
+_STACKING = Remedy(
+    "use torch.stack: torch.tensor reads these tensors, and the host waits for each",
+    "numbers in the list must become tensors; the result takes their dtype",
+)
+_LOADING = Remedy(
+    "read this value once, after loading the weights: in each call the host waits for it",
+    "for inference only: it must be read again when the weights change",
 )
 _VALIDATING = Remedy(
     "pass validate_args=False: the host waits for the check of these arguments",
-    "pass validate_args=False to this distribution",
     "arguments out of range are no longer noticed here",
 )
-# Of values that decide how long a loop or how large a tensor is.
-_SIZING = Remedy(
-    "pass these lengths from the host: shapes depend on them, so it waits",
-    "pass these lengths from the host",
-    "the code that calls the model has to pass them",
-)
-_FIXING = Remedy(
-    "give these tensors a fixed size: the host waits for lengths the model computes",
-    "give these tensors a fixed size",
-    "padding is computed too, and must be masked",
-)
-# Of the elements of one tensor, which a loop reads one by one.
-_TOGETHER = Remedy(
-    "read these values with one .tolist() before the loop: the host waits for each",
-    "read these values with one .tolist() before the loop",
-    "ops on single values, such as a clamp, must move before the loop too",
-)
-# `torch.tensor([a, b])` of tensors.
-_STACKING = Remedy(
-    "use torch.stack: torch.tensor reads these tensors, and the host waits for each",
-    "use torch.stack in place of torch.tensor",
-    "numbers in the list must become tensors; the result takes their dtype",
-)
-# Of values of parameters alone.
-_LOADING = Remedy(
-    "read this value once, after loading the weights: in each call the host waits for it",
-    "read this value once, after loading the weights",
-    "for inference only: it must be read again when the weights change",
-)
-# `pad_packed_sequence` brings the order of the samples to the host.
 _SORTING = Remedy(
     "sort samples by length and pass enforce_sorted=True: the host waits to unsort",
-    "sort the samples by length before the model",
     "results come in the sorted order",
 )
-_PRINTING = Remedy(
-    "print outside forward: to format a tensor the host waits for its values",
-    "print and log outside forward",
-    "none",
-)
-# Of experts, which get as many rows as tokens choose them.
+_PRINTING = Remedy("print outside forward: to format a tensor the host waits for its values", "none")
 _ROUTING = Remedy(
     "sort tokens by expert and multiply in groups: the host waits for each nonzero",
-    "sort tokens by expert, multiply in groups",
     "results come in the sorted order and must be put back",
 )
-# Of experts whose tokens are sorted already.
-_CAPACITY = Remedy(
-    "give each expert a fixed number of rows: the host waits to learn how many it gets",
-    "give each expert a fixed capacity",
-    "tokens above the capacity are dropped",
-)
-_TELLING = Remedy(
-    "pass is_causal: otherwise this layer compares the mask, and the host waits",
-    "pass is_causal",
-    "none",
-)
-# After these the host does not wait at all; None: the value has to be there.
-_ONCE = (_SIZING, _LOADING, None)
-_BY_USE = {
-    HostUse.ARGUMENT_CHECK: _VALIDATING,
-    HostUse.STOP: _STOPPING,
-    HostUse.CHECK: _CHECKING,
-    HostUse.BRANCH: _CHOOSING,
-    HostUse.OPERAND: _READING,
-    HostUse.REPORT: _PRINTING,
-    HostUse.RECORD: _RECORDING,
-}
-# Of a device that waits for launches; the second where the waits alone bring less than `_LEAST_ALONE` of the time.
-_THEN_GRAPH = "then the model can be captured in a CUDA graph"
-_GRAPH_ALONE = "the gain is the CUDA graph you can then capture"
-_LEAST_ALONE = 0.01
+_TELLING = Remedy("pass is_causal: otherwise this layer compares the mask, and the host waits", "none")
 # Layers of torch that compare their mask with a causal one unless `is_causal` is given.
 _MASK_READERS = {"TransformerEncoder", "TransformerDecoder", "Transformer"}
 
@@ -252,37 +177,24 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
         asking = [(op, found) for op, found in asking if not _is_for_host(evidence, op)]
     if not asking and not reads:
         return
-    uses: dict[str | None, set[HostUse]] = {}
-    for source in {*(read.source for read in reads), *(op.source for op, _ in asking)}:
-        place = evidence.code_at(source)
-        uses[source] = set() if place is None else host_uses(*place)
-    fitting = [
-        (op, _by_use(evidence, uses[op.source], [op], found) if op.op in VALUE_READS and found is _WAITING else found)
-        for op, found in asking
-    ]
+    useful = {op.index for op, remedy in asking if remedy is _SELECTING and _spares_work(evidence, op)}
+    asking = [(op, remedy) for op, remedy in asking if op.index not in useful]
     one_by_one = _read_one_by_one(evidence, [op for op, _ in asking if op.op in VALUE_READS])
-    remedies = [
-        *(_TOGETHER if op.index in one_by_one and found not in _ONCE else found for op, found in fitting),
-        *(_remedy_of_read(evidence, read, uses[read.source]) for read in reads),
+    # Where, the call, what to do, and how often: a line in a loop brings the results of several ops to the host.
+    waits = [
+        (Where(op.module, (op.index,)), _call(evidence, op), _TOGETHER if op.index in one_by_one else remedy, 1)
+        for op, remedy in asking
     ]
-    # A line in a loop brings the results of several ops to the host.
-    times = [*(1 for _ in asking), *(max(len(read.made_by or ()), 1) for read in reads)]
-    waits = sum(times)
-    on_gpu = _waiting_on_gpu(evidence, waits)
-    # Most of the gain of a device that waits for launches is the graph's, which is yet to be captured.
-    alone = min(waits * on_gpu.middle, 1.0)
-    then = None if not evidence.waits_for_host else _GRAPH_ALONE if alone < _LEAST_ALONE else _THEN_GRAPH
-    if {_SIZING, _FIXING, _TOGETHER, None}.intersection(remedies) or (then is not None and prevents_graph(evidence)):
-        then = None  # a graph has fixed shapes, and is replayed without Python
-    # One wait for a value that may be needed is worth showing only where it prevents a graph, or where it was measured.
-    is_measured = evidence.is_cuda and evidence.on is None and then is None
-    unknown = sum(count for count, remedy in zip(times, remedies, strict=True) if remedy is _WAITING)
-    is_shown = then is not None or is_measured or unknown >= _MANY_WAITS
-    shares = {} if then is None else {"share_without_graph": alone}
-    if then is not None:
+    for read in reads:
+        call = read.call if read.call in ("print", "tensor") else f".{read.call}()"
+        where, times = Where(read.module, source=read.source), max(len(read.made_by or ()), 1)
+        waits.append((where, call, _remedy_of_read(evidence, read), times))
+    total = sum(times for *_, times in waits)
+    on_gpu = _waiting_on_gpu(evidence, total)
+    if evidence.waits_for_host and not useful and not prevents_graph(evidence):
         # A run without waits can be replayed as a CUDA graph, one with them cannot: one gain for all of them.
-        idle, without = evidence.idle_share, "the wait" if waits == 1 else f"all {waits} waits"
-        on_gpu = replace(
+        idle, without = evidence.idle_share, "the wait" if total == 1 else f"all {total} waits"
+        gain = replace(
             on_gpu,
             low=min(on_gpu.low + idle / 2, 1.0),
             high=min(on_gpu.high + idle, 1.0),
@@ -290,20 +202,19 @@ def host_wait(evidence: Evidence) -> Iterator[Advice]:
             f"{format_whole_percent(idle)}",
             touched=frozenset(op.index for op in evidence.forward),
         )
-    for (op, _), remedy in zip(asking, remedies, strict=False):
-        known = {"op": op.op, "ops_before": op.index, **shares}
-        gain = _waiting(evidence, op) if is_measured else on_gpu
-        if remedy is not None:
-            where = Where(op.module, (op.index,))
-            yield _host_advice(remedy, _call(evidence, op), then, where, known, gain, is_shown=is_shown)
-    for read, remedy, count in zip(reads, remedies[len(asking) :], times[len(asking) :], strict=True):
-        if remedy is not None:
-            call = read.call if read.call in ("print", "tensor") else f".{read.call}()"
-            where, known = Where(read.module, source=read.source), {"call": read.call, "waits": count, **shares}
-            # A graph is one gain for all of them.
-            each = 1 if then is not None else count
-            gain = replace(on_gpu, low=min(each * on_gpu.low, 1.0), high=min(each * on_gpu.high, 1.0))
-            yield _host_advice(remedy, call, then, where, known, gain, is_shown=is_shown)
+        alone = min(total * on_gpu.middle, 1.0)
+        remedies = {remedy for *_, remedy, _ in waits}
+        only = remedies.pop() if len(remedies) == 1 and remedies.isdisjoint((_READING, _SELECTING)) else _CAPTURING
+        for where, call, _, times in waits:
+            yield _host_advice(only, call, where, {"call": call, "waits": times, "share_without_graph": alone}, gain)
+        return
+    for where, call, remedy, times in waits:
+        low, high = (min(times * share, 1.0) for share in (on_gpu.low, on_gpu.high))
+        gain = replace(on_gpu, low=low, high=high)
+        op = evidence.flow.op(where.ops[0]) if where.ops else None
+        if op is not None and evidence.is_cuda and evidence.on is None:
+            gain = _waiting(evidence, op)
+        yield _host_advice(remedy, call, where, {"call": call, "waits": times}, gain)
 
 
 def _read_one_by_one(evidence: Evidence, reads: Sequence[OpRecord]) -> set[int]:
@@ -311,13 +222,16 @@ def _read_one_by_one(evidence: Evidence, reads: Sequence[OpRecord]) -> set[int]:
     of_tensor: dict[tuple[str | None, object], list[int]] = {}
     for read in reads:
         op: OpRecord | None = read
+        place = evidence.any_code_at(read)
+        if place is not None and not place[0].is_in_loop(place[1]):
+            continue
         # Back over ops on one value to the tensor that it is an element of: what made it has more of them.
         while op is not None and op.signature.inputs and op.signature.inputs[0].numel == 1:
             if (tensor := evidence.dataflow.reads_part(op, 0)) is not None:
                 of_tensor.setdefault((read.source, tensor), []).append(read.index)
                 break
             op = evidence.flow.source(op)
-    return {index for found in of_tensor.values() if len(found) >= _MANY_WAITS for index in found}
+    return {index for found in of_tensor.values() if len(found) >= _MANY_READS for index in found}
 
 
 def _is_for_host(evidence: Evidence, at: OpRecord | str | None) -> bool:
@@ -423,40 +337,23 @@ def _inputs_on_host(evidence: Evidence) -> set[int | None]:
     return found - {None}
 
 
-def _remedy_of_read(evidence: Evidence, read: HostRead, uses: set[HostUse]) -> Remedy | None:
-    if read.call == "tensor":
-        return _STACKING
+def _remedy_of_read(evidence: Evidence, read: HostRead) -> Remedy:
+    if read.call in ("tensor", "print"):
+        return _STACKING if read.call == "tensor" else _PRINTING
     place = evidence.code_at(read.source)
     if place is not None and place[0].calls(place[1], "pad_packed_sequence"):
         return _SORTING
-    packed = {_lengths_of(evidence, op) for op in evidence.flow.named(_PACK)} - {None}
-    if not packed.isdisjoint(read.made_by or ()):
-        uses = uses | {HostUse.LENGTH}
-    makers = (evidence.flow.op(index) for index in read.made_by or () if index is not None)
-    made = [op for op in makers if op is not None]
-    return _by_use(evidence, uses, made, _PRINTING if read.call == "print" else _WAITING)
+    made = [op for index in read.made_by or () if index is not None and (op := evidence.flow.op(index)) is not None]
+    return _LOADING if _is_of_weights(evidence, made) else _READING
 
 
-def _by_use(evidence: Evidence, uses: set[HostUse], made_by: Sequence[OpRecord], other: Remedy) -> Remedy | None:
-    """By what the value decides; None where it has to be on the host: the shape that the model computes for a view can
-    be neither passed from outside nor padded."""
+def _is_of_weights(evidence: Evidence, made_by: Sequence[OpRecord]) -> bool:
+    """Whether a value follows from parameters alone. Buffers may change from call to call."""
     near = [each for op in made_by for each in (op, *evidence.dataflow.ancestors(op, _FAR_OPS))]
-    # Lengths of the inputs can be passed from the host, those that the model computes cannot.
-    computed = evidence.once(made_from_weights)
-    is_computed = any(op.weights or op.index in computed for op in made_by)
     read = {name for op in near for name in op.weights}
-    buffers = {param.name for param in evidence.capture.params if param.is_buffer}  # may change from call to call
-    is_constant = made_by and evidence.dataflow.constants.issuperset(op.index for op in made_by)
-    if is_constant and read and read.isdisjoint(buffers) and not evidence.is_train:
-        return _LOADING
-    is_state = is_constant and bool(read)  # a number in a buffer, which this call does not compute
-    sizes = {HostUse.SHAPE, HostUse.LENGTH, HostUse.WINDOW} & uses
-    if sizes and not is_state and not is_computed:
-        return _SIZING
-    # The window at a position that the model computes is not longer for a larger position.
-    if sizes - {HostUse.WINDOW} and not is_state:
-        return None if HostUse.SHAPE in uses else _FIXING
-    return next((remedy for use, remedy in _BY_USE.items() if use in uses), other) if other is _WAITING else other
+    buffers = {param.name for param in evidence.capture.params if param.is_buffer}
+    is_constant = evidence.dataflow.constants.issuperset(op.index for op in made_by)
+    return is_constant and bool(read) and read.isdisjoint(buffers) and not evidence.is_train
 
 
 def _lengths_of(evidence: Evidence, pack: OpRecord) -> int | None:
@@ -489,27 +386,16 @@ def _call(evidence: Evidence, op: OpRecord) -> str:
     return "reading a tensor's value"
 
 
-def _host_advice(
-    remedy: Remedy,
-    call: str,
-    then: str | None,
-    where: Where,
-    known: Mapping[str, Any],
-    gain: Gain,
-    *,
-    is_shown: bool,
-) -> Advice:
-    is_certain = remedy is not _WAITING
-    words = remedy.words if then is None else f"{remedy.short}; {then}" if is_certain else remedy.short
+def _host_advice(remedy: Remedy, call: str, where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
     return Advice(
         rule="host-wait",
         where=where,
         evidence=known,
-        recommendation=words.replace("{}", call),
+        recommendation=remedy.words.replace("{}", call),
         change=None,
-        expected_gain=gain if is_certain or is_shown else replace(gain, low=0.0),
+        expected_gain=gain,
         risk=remedy.risk,
-        confidence="medium" if is_certain or is_shown else "low",
+        confidence="medium",
     )
 
 
@@ -532,49 +418,73 @@ def _remedy(evidence: Evidence, op: OpRecord, on_host: Container[int]) -> Remedy
             return None  # one tensor, or two sizes: torch reads no element (set_sync_debug_mode on an H200)
         reads = evidence.dataflow.input_reads
         made = [source for at, source in enumerate(op.producers) if source is not None or (op.index, at) in reads]
-        is_constant = not op.weights and _is_made_on_host(evidence, made)
-        return None if is_constant else _WAITING
+        if (not op.weights and _is_made_on_host(evidence, made)) or _is_named_on_host(evidence, op):
+            return None
+        place = evidence.code_at(op)
+        if place is not None and _checks_arguments(*place):
+            return _VALIDATING
+        return _LOADING if source is not None and _is_of_weights(evidence, [source]) else _READING
     if op.op == _PACK:
         lengths = _lengths_of(evidence, op)
         is_read = any(lengths in (read.made_by or ()) for read in evidence.capture.run.host_reads)
-        return None if lengths is None or is_read or lengths in evidence.dataflow.constants else _SIZING
+        return None if lengths is None or is_read or lengths in evidence.dataflow.constants else _READING
     if op.op in SIZED_BY_VALUE:
         near = {op.index, *(each.index for each in evidence.dataflow.ancestors(op, _NEAR_OPS))}
         routed = (each for each in evidence.mixtures if not near.isdisjoint(choice.index for choice in each.choices))
         mixture = next(routed, None)
-        if mixture is None:
-            return _WAITING if op.op not in _SELECTS else _RETURNING if _is_returned(evidence, op) else _SELECTING
         asked = sum(each.op in SIZED_BY_VALUE and each.module == op.module for each in evidence.forward)
-        return _ROUTING if asked >= mixture.experts else _CAPACITY
+        return _ROUTING if mixture is not None and asked >= mixture.experts else _SELECTING
     # `x[mask]` needs the positions in the mask; integers, wherever they are, are positions already.
-    if not evidence.dataflow.is_known or not evidence.dataflow.is_sized_by_value(op):
-        return None
-    return _WAITING if _spares_work(evidence, op) else _RETURNING if _is_returned(evidence, op) else _SELECTING
+    is_sized = evidence.dataflow.is_known and evidence.dataflow.is_sized_by_value(op)
+    return _SELECTING if is_sized else None
 
 
-def _is_returned(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the model returns the rows that are selected, perhaps computed on one by one or joined with others."""
-    todo, seen = [op], {op.index}
-    while todo:
-        near = todo.pop()
-        if evidence.flow.is_result(near):
+def _checks_arguments(source: Source, line: int) -> bool:
+    """Whether a line makes a distribution of torch, also as `super().__init__(…)` of a class derived from one, or asks
+    one for a probability, and reads no value itself."""
+    calls = [each for each in source.expressions(line) if isinstance(each, ast.Call)]
+    if any(called(call) in _READ_CALLS for call in calls):
+        return False
+    for call in calls:
+        owner = source.enclosing(call, ast.ClassDef) if called(call) == "__init__" else None
+        bases = owner.bases if isinstance(owner, ast.ClassDef) else []
+        names = {called(call), *(ast.unparse(base).rpartition(".")[2] for base in bases)}
+        if called(call) in _OF_DISTRIBUTIONS or names & _DISTRIBUTIONS:
             return True
-        for user in evidence.flow.users(near):
-            is_row_by_row = user.category in ("elementwise", "activation", "copy") or user.op in _BY_ROW
-            if is_row_by_row and user.index not in seen:
-                seen.add(user.index)
-                todo.append(user)
     return False
 
 
+def _is_named_on_host(evidence: Evidence, read: OpRecord) -> bool:
+    """Whether the code reads an element of a variable that it has brought to the host: `at = places.cpu()`, and in a
+    loop `int(at[0, step])`. On a CPU such a copy is the tensor itself, and leaves no op."""
+    place = evidence.any_code_at(read)
+    function = None if place is None else place[0].enclosing(place[0].statement(place[1]), ast.FunctionDef)
+    if place is None or function is None:
+        return False
+    values = [receiver(call, place[0]) for call in place[0].calls(place[1], *_READ_CALLS)]
+    names = set[str]()
+    for value in values:
+        while isinstance(value, ast.Subscript):
+            value = value.value
+        names |= {value.id} if isinstance(value, ast.Name) else {""}
+    brought = {
+        target.id
+        for each in ast.walk(function)
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call) and called(each.value) in _BRINGING_CALLS
+        for target in each.targets
+        if isinstance(target, ast.Name)
+    }
+    return bool(names) and names <= brought
+
+
 def _spares_work(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the products behind a selection of rows take longer than the wait, as the vocabulary of a masked language
-    model does: with all rows they would take that time again."""
-    behind: set[int | None] = {op.index}
+    """Whether the products with the rows that are selected take longer than the wait, as the vocabulary of a masked
+    language model does: with all rows they would take that time again."""
+    rows: set[int | None] = {op.index}
     macs = 0
     for each in evidence.forward:
-        if each.index > op.index and not behind.isdisjoint(each.producers):
-            behind.add(each.index)
+        if each.index > op.index and each.category in _BY_ROW and not rows.isdisjoint(each.producers):
+            rows.add(each.index)
             macs += each.cost.macs
     return 2 * macs / _GPU_FLOPS_PER_S > _STALL_S
 

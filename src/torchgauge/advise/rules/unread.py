@@ -58,7 +58,7 @@ def unread_result(evidence: Evidence) -> Iterator[Advice]:
             else "leave this out: nothing in this call reads its result",
             change=None,
             expected_gain=share.gain(0.9, 1.0, "these ops go away"),
-            risk="another mode, such as training, may read it",
+            risk="other inputs, or another mode such as training, may read it",
             confidence="high",
             kind="bug" if is_overwritten else "gain",
         )

@@ -27,6 +27,7 @@ _MOST_BETWEEN = 8
 def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
     used = {weight for op in evidence.capture.ops for weight in op.weights}
     idle = [p for p in evidence.capture.params if not p.is_buffer and not used & {p.name, *p.aliases}] if used else []
+    idle = [param for param in idle if not _is_overwritten(evidence, param)]
     # By the largest module around a parameter that is idle as a whole, otherwise by the parameter's name. A module that
     # is called does something without the parameter.
     groups: dict[str, list[ParamRecord]] = {}
@@ -72,6 +73,14 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
             risk=risk,
             confidence="medium",
         )
+
+
+def _is_overwritten(evidence: Evidence, param: ParamRecord) -> bool:
+    """Whether it belongs to a layer of torch's that is called, and must have read it: with values that forward has
+    assigned to `weight.data`, which the ops read in its place."""
+    record = evidence.modules.get(param.module)
+    is_called = record is not None and record.calls > 0 and record.type.startswith(("Linear", "Conv"))
+    return is_called and evidence.model is not None and evidence.model.is_torch_layer(param.module)
 
 
 def _is_routed(evidence: Evidence, place: str, used: set[str]) -> bool:
