@@ -75,7 +75,7 @@ def test_a_device_that_cannot_be_predicted_costs_the_prediction_and_not_the_anal
     waits = Does(lambda self, h: self.a(h) * float(h.mean()), a=nn.Linear(16, 16))
     found = analyze(waits, inputs=(x(4, 16),), on="h200", progress=False)
 
-    assert any("no prediction for h200" in warning for warning in found.capture.run.warnings)
+    assert any("no prediction of the whole run on h200" in warning for warning in found.capture.run.warnings)
     assert "host-wait" in {row.rule for row in found.advice}
 
 

@@ -115,7 +115,7 @@ def test_a_model_that_cannot_be_predicted_is_analysed_without_a_prediction() -> 
     """The very models whose host reads the device's values: what an analysis would say of them must not be lost."""
     found = tg.analyze(Halting(), inputs=torch.zeros(4, 8), on="h200")
     assert not found.capture.fit
-    assert any("no prediction for h200" in warning for warning in found.capture.run.warnings)
+    assert any("no prediction of the whole run on h200" in warning for warning in found.capture.run.warnings)
     assert any(row["rule"] == "host-wait" for row in found.advice)
     with pytest.raises(tg.UsageError, match="no device"):
         tg.analyze(Halting(), inputs=torch.zeros(4, 8), on="h2000")

@@ -323,7 +323,7 @@ def predict_on(run: Run, on: str | Sequence[str], ops: Sequence[OpRecord], execu
             if subject is not None:
                 timed.append(TimedRun.of(run, subject, execution if subject.device is not None else EAGER, memory))
         except (InputError, ForwardError) as error:
-            warnings.append(f"no prediction for {name}: {error}")
+            warnings.append(f"no prediction of the whole run on {name}: {error}")
     rows: list[ForecastRow] = []
     for one in timed:
         time, rates = one.facts(), one.subject.profile.rates

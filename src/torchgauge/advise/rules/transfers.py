@@ -57,11 +57,11 @@ class Remedy(NamedTuple):
 
 # What a value is for only its author knows: the advice says what is certain.
 _READING = Remedy(
-    "avoid {} in forward: the host waits for the value, the device then for the host",
+    "avoid {} in forward: the host waits for the value, then the device for the host",
     "the value may be needed on the host",
 )
 _SELECTING = Remedy(
-    "avoid {} in forward: the host waits for the result's size, the device then for it",
+    "avoid {} in forward: the host waits for the result's size, then the device for it",
     "with a fixed size, what is left out now is computed too",
 )
 # Of a device that waits for launches, for all waits of a run together.
@@ -383,7 +383,9 @@ def _call(evidence: Evidence, op: OpRecord) -> str:
     if len(calls) == 1:
         name = calls.pop()
         return f".{name}()" if is_method[name] else f"{name}()"
-    return "reading a tensor's value"
+    statement = None if place is None else place[0].statement(place[1])
+    is_test = isinstance(statement, ast.If | ast.While | ast.Assert)
+    return f"`{type(statement).__name__.lower()}` on a tensor" if is_test else "reading a tensor's value"
 
 
 def _host_advice(remedy: Remedy, call: str, where: Where, known: Mapping[str, Any], gain: Gain) -> Advice:
