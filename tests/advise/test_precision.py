@@ -84,9 +84,9 @@ def sampled(self: Any, h: Tensor) -> Tensor:
     ],
 )
 def test_the_call_that_the_host_waits_for_is_named(forward: Callable[..., Tensor], words: str) -> None:
-    [found] = of_rule(Does(forward, layer=nn.Linear(16, 16)), "host-wait", x(4, 16))
+    found = of_rule(Does(forward, layer=nn.Linear(16, 16)), "host-wait", x(4, 16))
 
-    assert found.recommendation.startswith(words)
+    assert {advice.recommendation.startswith(words) for advice in found} == {True}
 
 
 def test_a_copy_of_points_on_the_host_stays_there() -> None:
