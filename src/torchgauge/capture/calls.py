@@ -86,7 +86,7 @@ def watch_modules(paths: ModulePaths, recorder: Recorder, adopt: Adopt) -> Itera
         """All ops of a torch layer belong to one line of the model's code, so the stack is read once."""
         before = recorder.source
         if before is None:
-            recorder.source = model_line(paths.packages) or UNKNOWN_LINE
+            recorder.source = model_line(recorder.packages) or UNKNOWN_LINE
         try:
             return call(path, run, *args, **kwargs)
         finally:

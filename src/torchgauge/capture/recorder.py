@@ -80,7 +80,7 @@ class Recorder:
         self.saved: dict[tuple[int, Allocation], None] = {}
         self._forward_ops = 0
         self._paths = paths
-        self._packages = paths.packages
+        self.packages = paths.packages
         self._train = train
         # Tensors that a rehearsal wrote to, with their earlier content.
         self._written: dict[int, Content] | None = None
@@ -98,7 +98,7 @@ class Recorder:
             self.budget.spend_op(len(signature.outputs))
         source = self.source
         if source is None and self.phase == "forward":
-            source = model_line(self._packages)
+            source = model_line(self.packages)
         elif source is UNKNOWN_LINE:
             source = None
         self.ops.append(
@@ -148,7 +148,7 @@ class Recorder:
         """The model's code brings values of a tensor to the host, which the op `writer` made."""
         if call == "numpy":
             self.paths_with_numpy[self.path] = None
-        line = model_line(self._packages)
+        line = model_line(self.packages)
         if line is not None and self.phase == "forward":
             made = self._host_reads.setdefault((call, self.path, line), [])
             if (writer is not None or is_weight) and writer not in made:
@@ -172,7 +172,7 @@ class Recorder:
         if calls is None:
             calls = self.calls[path] = ModuleCalls(inputs=describe_call(args, kwargs, self.budget.spend_elements))
         calls.count += 1
-        if (line := model_line(self._packages) if self.source is None else self.source) and self.phase == "forward":
+        if (line := model_line(self.packages) if self.source is None else self.source) and self.phase == "forward":
             calls.lines[line] = None
         return previous
 
