@@ -163,6 +163,6 @@ def test_the_row_has_the_members_of_the_contract_and_nothing_verified() -> None:
         "rule", "kind", "where", "evidence", "recommendation", "code", "code_kind", "expected_gain", "risk",
         "confidence", "verified",
     ]  # fmt: skip
-    assert row["where"] == {"module": "a", "ops": [], "weight": None, "source": None}
+    assert row["where"] == {"module": "a", "ops": [], "weight": None, "source": None, "line": None}
     assert list(row["expected_gain"] or ()) == ["quantity", "low", "high", "seconds", "basis", "how"]
     assert row["verified"] is None

@@ -416,6 +416,11 @@ class Evidence:
         known = self._sources[file]
         return None if known is None else (known, int(line))
 
+    def text_at(self, source: str | None) -> str | None:
+        """What a line of the model's code says; None where its file cannot be read."""
+        place = self.any_code_at(source)
+        return None if place is None else place[0].line_text(place[1])
+
     def is_kept(self, op: OpRecord | str) -> bool:
         """Whether the model keeps what an op makes for the calls to come: a second call ran without it, or, of a model
         that was called once, its code says so."""

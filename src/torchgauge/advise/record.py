@@ -22,15 +22,17 @@ KINDS = ("bug", "gain")
 @dataclass(frozen=True, slots=True)
 class Where:
     """A place in the model: a module's path ("" is the whole), indices of ops, a parameter's name, and the line of code
-    ("file.py:LINE") that calls the first of the ops."""
+    ("file.py:LINE") that calls the first of the ops, with its text."""
 
     module: str | None = None
     ops: tuple[int, ...] = ()
     weight: str | None = None
     source: str | None = None
+    line: str | None = None
 
     def member(self) -> dict[str, Any]:
-        return {"module": self.module, "ops": list(self.ops), "weight": self.weight, "source": self.source}
+        place = {"module": self.module, "ops": list(self.ops), "weight": self.weight}
+        return {**place, "source": self.source, "line": self.line}
 
 
 @dataclass(frozen=True, slots=True)

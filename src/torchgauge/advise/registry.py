@@ -247,10 +247,14 @@ def _sum(gains: list[Gain], first: Gain | None) -> Gain | None:
 
 def _settled(advice: Advice, evidence: Evidence) -> Advice:
     """With its gain held to the time of the ops it touches, and the line of the code that calls them."""
-    where = replace(advice.where, source=advice.where.source or _line(evidence, advice.where.ops))
+    source = advice.where.source or _line(evidence, advice.where.ops)
+    where = replace(advice.where, source=source, line=evidence.text_at(source))
     known = advice.evidence
     if "places" in known:
-        sourced = [place | {"source": place["source"] or _line(evidence, place["ops"])} for place in known["places"]]
+        sourced = [
+            place | {"source": (at := place["source"] or _line(evidence, place["ops"])), "line": evidence.text_at(at)}
+            for place in known["places"]
+        ]
         known = {**known, "places": sourced}
     gain, change = advice.expected_gain, advice.change
     if isinstance(change, SourceEdit):

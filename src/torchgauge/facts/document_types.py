@@ -821,6 +821,7 @@ class Where(TypedDict):
     ops: list[Count]
     weight: str | None
     source: NotRequired[str | None]
+    line: NotRequired[str | None]
 
 
 class Gain(TypedDict):

@@ -250,7 +250,10 @@ def sections(view: View, options: Options) -> Iterator[Section]:
         facts = [("", f"{lead}{place_text(row, _COLUMNS - len(lead))}")]
         if gain is not None and gain["low"] != gain["high"]:  # else it is counted
             facts.append(("", gain.get("basis", "predicted")))
-        after = [] if row["risk"] == "none" else [("risk", str(row["risk"]))]
+        line = row["where"].get("line") if row.get("code_kind") != "edit" else None  # a diff has the line
+        is_long = line is not None and len(line) > _COLUMNS
+        after = [("line", f"{line[:_COLUMNS]}…" if is_long else line)] if line else []
+        after += [] if row["risk"] == "none" else [("risk", str(row["risk"]))]
         if options.detail:
             known = ", ".join(evidence_texts(row)) or "none"
             after += [("evidence", known), ("confidence", str(row["confidence"]))]
