@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
+from array import array
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.test_public_models import of_rule
+from torchgauge import analyze
 
 # --- loops over parts whose layers read all their weights again
 
@@ -163,3 +166,37 @@ def test_a_sum_behind_other_dimensions_is_not_a_matrix_product(order: str, is_pr
     shape = (4, 32, 4096, 16) if order == "bdqp" else (4, 4096, 16, 32)
     model = Does(forward, layer=nn.Linear(32 * 4096, 2))
     assert bool(of_rule(model, "product-then-sum", x(*shape), x(4, 4096, 16))) is is_product
+
+
+# --- inputs in objects
+
+
+class Graph:
+    def __init__(self, nodes: Tensor) -> None:
+        self.nodes = nodes
+
+
+class Closed(array):  # type: ignore[type-arg]
+    """Written in C, so that what it holds cannot be found; torch_geometric's own loaders have such objects."""
+
+    nodes: Tensor
+
+
+def of_graph(self: Any, graph: Any) -> Tensor:
+    made: Tensor = self.layer(torch.relu(graph.nodes))
+    return made
+
+
+def test_what_a_model_reads_in_an_object_is_no_constant() -> None:
+    """As a batch of torch_geometric, whose class is made at run time, with the module of its metaclass."""
+    batch: Any = ABCMeta("Batch", (Graph,), {})(x(64, 32))
+    type(batch).__module__ = "abc"
+    closed = Closed("f")
+    closed.nodes = x(64, 32)
+    model = Does(of_graph, layer=nn.Linear(32, 32))
+
+    for graph in (Graph(x(64, 32)), batch, closed):
+        assert of_rule(model, "recomputed-weight", graph) == []
+        assert of_rule(model, "recomputed-constant", graph) == []
+    found = analyze(model.eval(), inputs=(batch,), progress=False)
+    assert [given.name for given in found.capture.inputs] == ["input0.nodes"]

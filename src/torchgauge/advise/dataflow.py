@@ -59,7 +59,10 @@ class Dataflow:
 
     @property
     def is_known(self) -> bool:
-        return bool(self._flow.steps) and all(given.readers is not None for given in self._capture.inputs)
+        """Not where arguments were given and no tensor was found in them."""
+        inputs, root = self._capture.inputs, next(iter(self._capture.modules), None)
+        is_found = bool(inputs) or root is None or not root.inputs
+        return bool(self._flow.steps) and is_found and all(given.readers is not None for given in inputs)
 
     @cached_property
     def constants(self) -> frozenset[int]:

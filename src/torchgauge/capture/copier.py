@@ -337,7 +337,9 @@ def is_plain(kind: type) -> bool:
     if found is not None:
         return found
     package = kind.__module__.partition(".")[0]
-    if package in sys.stdlib_module_names and package != "__main__":
+    # A class that is made at run time has the module of its metaclass, as torch_geometric's batches have abc.
+    is_in_module = hasattr(sys.modules.get(kind.__module__), kind.__qualname__.partition(".")[0])
+    if package in sys.stdlib_module_names and package != "__main__" and is_in_module:
         found = issubclass(kind, _RECORDS)
     elif package in ("torch", "torchgauge"):  # a forward does not change torch's own objects
         # Where its module is not loaded, no object is one.

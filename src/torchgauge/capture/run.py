@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import enum
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 from torchgauge.capture.calls import watch_modules
-from torchgauge.capture.copier import Copier, TensorCopies, is_plain, sharing_memory
+from torchgauge.capture.copier import ATOMS, Copier, TensorCopies, is_plain, sharing_memory
 from torchgauge.capture.failures import Misfit, call_model, clear_traceback, fitting_input, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
@@ -451,13 +452,17 @@ def mark_inputs(
 
 
 def _holds_numbers(value: object, depth: int = 3) -> bool:
-    """Whether an argument holds numbers or text outside of tensors: what the model makes of them is data. A word alone
-    is a switch, as a mode; words of a list, and several in one string, are text."""
+    """Whether an argument holds numbers or text outside of tensors, or is an object that cannot be looked into: what
+    the model makes of them is data. A word alone is a switch, as a mode; words of a list, and several in one string,
+    are text."""
     if isinstance(value, dict) and depth:
         return any(_holds_numbers(item, depth - 1) for item in value.values())
     if isinstance(value, list | tuple | set) and depth:
         return any(isinstance(item, str) or _holds_numbers(item, depth - 1) for item in value)
-    is_array = type(value).__module__.partition(".")[0] == "numpy"
+    kind = type(value)
+    if not isinstance(value, torch.Tensor) and kind not in ATOMS and items_of(value) is None and not is_plain(kind):
+        return not callable(value) and not isinstance(value, enum.Enum)
+    is_array = kind.__module__.partition(".")[0] == "numpy"
     is_text = isinstance(value, str) and len(value.split()) > 1
     return is_array or is_text or (isinstance(value, int | float) and not isinstance(value, bool))
 
