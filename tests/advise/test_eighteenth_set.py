@@ -200,3 +200,19 @@ def test_what_a_model_reads_in_an_object_is_no_constant() -> None:
         assert of_rule(model, "recomputed-constant", graph) == []
     found = analyze(model.eval(), inputs=(batch,), progress=False)
     assert [given.name for given in found.capture.inputs] == ["input0.nodes"]
+
+
+class Hidden(array):  # type: ignore[type-arg]
+    """As `Closed`, beside a tensor that is found."""
+
+    nodes: Tensor
+
+
+def test_a_model_whose_results_are_all_constant_was_not_understood() -> None:
+    def forward(self: Any, graph: Any, mask: Tensor) -> Tensor:
+        made: Tensor = self.layer(torch.relu(graph.nodes))
+        return made
+
+    hidden = Hidden("f")
+    hidden.nodes = x(64, 32)
+    assert of_rule(Does(forward, layer=nn.Linear(32, 32)), "recomputed-weight", hidden, x(64)) == []

@@ -152,6 +152,17 @@ def test_a_tied_parameter_marks_all_its_modules_as_used() -> None:
     assert unused_modules(View(dataclasses.replace(capture, params=params))) == []
 
 
+def test_a_list_of_modules_that_have_their_first_name_elsewhere_is_used() -> None:
+    capture = sample_capture()
+    record = next(module for module in capture.modules if module.path == "unused")
+    named = next(param for param in capture.params if param.name == "shared.weight")
+    params = (*(p for p in capture.params if p is not named), dataclasses.replace(named, aliases=("unused.0.weight",)))
+    view = View(dataclasses.replace(capture, params=params))
+
+    assert record.calls == 0
+    assert unused_modules(view) == []
+
+
 def test_the_peak_is_at_the_op_with_most_memory_alive() -> None:
     peak = find_peak(sample_view())
     assert peak.activation_bytes == 40_000

@@ -74,7 +74,11 @@ class Dataflow:
             # Numbers that the code made itself, and reads again, say nothing about the inputs.
             own = self._constants(frozenset())
             reads = tuple(r for r in reads if r.made_by is None or not own.issuperset(r.made_by))
-        return self._constants(frozenset(read.module for read in reads))
+        found, results = self._constants(frozenset(read.module for read in reads)), self._flow.results
+        # A model that was given something, and whose results are all constant, reads what it was given in another way.
+        root = next(iter(self._capture.modules), None)
+        is_missed = bool(results) and found.issuperset(results) and root is not None and bool(root.inputs)
+        return frozenset() if is_missed else found
 
     @cached_property
     def asked_for(self) -> frozenset[int]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, TensorSpec, View
+from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, TensorSpec, View, enclosing_paths
 from torchgauge.registry import grouped
 from torchgauge.report.model import (
     Block,
@@ -245,7 +245,8 @@ def unused_modules(view: View) -> list[Node]:
     names = {name for op in view.capture.ops for name in op.weights}
     # A tied parameter is used under any of its names.
     names |= {alias for param in view.capture.params if param.name in names for alias in param.aliases}
-    used = {name.rpartition(".")[0] for name in names}
+    # A list may hold only modules that have their first name elsewhere.
+    used = {path for name in names for path in enclosing_paths(name)}
     idle: set[str] = set()
     for node in reversed(list(view.tree.walk())):
         took_part = node.record.calls or node.own.ops or node.path in used
