@@ -338,7 +338,8 @@ def is_plain(kind: type) -> bool:
         return found
     package = kind.__module__.partition(".")[0]
     # A class that is made at run time has the module of its metaclass, as torch_geometric's batches have abc.
-    is_in_module = hasattr(sys.modules.get(kind.__module__), kind.__qualname__.partition(".")[0])
+    module = sys.modules.get(kind.__module__)
+    is_in_module = module is not None and kind.__qualname__.partition(".")[0] in vars(module)
     if package in sys.stdlib_module_names and package != "__main__" and is_in_module:
         found = issubclass(kind, _RECORDS)
     elif package in ("torch", "torchgauge"):  # a forward does not change torch's own objects
