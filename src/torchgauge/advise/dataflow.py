@@ -60,9 +60,14 @@ class Dataflow:
     @property
     def is_known(self) -> bool:
         """Not where arguments were given and no tensor was found in them."""
-        inputs, root = self._capture.inputs, next(iter(self._capture.modules), None)
-        is_found = bool(inputs) or root is None or not root.inputs
+        inputs = self._capture.inputs
+        is_found = bool(inputs) or not self._takes_arguments
         return bool(self._flow.steps) and is_found and all(given.readers is not None for given in inputs)
+
+    @cached_property
+    def _takes_arguments(self) -> bool:
+        root = next(iter(self._capture.modules), None)
+        return root is not None and bool(root.inputs)
 
     @cached_property
     def constants(self) -> frozenset[int]:
@@ -76,8 +81,7 @@ class Dataflow:
             reads = tuple(r for r in reads if r.made_by is None or not own.issuperset(r.made_by))
         found, results = self._constants(frozenset(read.module for read in reads)), self._flow.results
         # A model that was given something, and whose results are all constant, reads what it was given in another way.
-        root = next(iter(self._capture.modules), None)
-        is_missed = bool(results) and found.issuperset(results) and root is not None and bool(root.inputs)
+        is_missed = bool(results) and found.issuperset(results) and self._takes_arguments
         return frozenset() if is_missed else found
 
     @cached_property

@@ -62,7 +62,7 @@ def recomputed_constant(evidence: Evidence) -> Iterator[Advice]:
             rule="recomputed-constant",
             where=Where(module, tuple(op.index for op in ops), source=_longest(evidence, tables)),
             evidence={"ops": len(ops), "made_by": sorted({op.op for op in ops}), "bytes_moved": sum(map(moved, ops))},
-            recommendation="compute this once and keep it, as in a buffer: it depends only on shapes",
+            recommendation="compute this once and keep it in a buffer: it depends only on shapes",
             change=None,
             expected_gain=evidence.share([*ops, *views]).gain(0.9, 1.0, "these ops go away"),
             risk="a buffer has a fixed size: keep one for each shape that occurs",

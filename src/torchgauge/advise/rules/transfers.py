@@ -57,16 +57,16 @@ class Remedy(NamedTuple):
 
 # What a value is for only its author knows: the advice says what is certain.
 _READING = Remedy(
-    "avoid {} in forward: the host waits for the value, then the device for the host",
+    "avoid {} in forward: the host waits for the value while the device idles",
     "the value may be needed on the host",
 )
 _SELECTING = Remedy(
-    "avoid {} in forward: the host waits for the result's size, then the device for it",
-    "with a fixed size, what is left out now is computed too",
+    "avoid {} in forward: the host waits for the result's size while the device idles",
+    "with fixed shapes the entries that are dropped now are computed too",
 )
 # Of a device that waits for launches, for all waits of a run together.
 _CAPTURING = Remedy(
-    "avoid this wait of the host, and all others: they prevent a CUDA graph of the run",
+    "avoid this and every other host wait: they prevent capturing the run in a CUDA graph",
     "the values may be needed on the host; a graph has fixed shapes",
 )
 # Here the code says what it waits for.
@@ -84,7 +84,7 @@ _LOADING = Remedy(
 )
 _VALIDATING = Remedy(
     "pass validate_args=False: the host waits for the check of these arguments",
-    "arguments out of range are no longer noticed here",
+    "invalid arguments are no longer detected here",
 )
 _SORTING = Remedy(
     "sort samples by length and pass enforce_sorted=True: the host waits to unsort",
