@@ -388,3 +388,60 @@ def test_layers_that_are_joined_are_named_together(layers: list[str], place: str
     }
 
     assert place_text(row) == place
+
+
+def over_time_then_electrodes(*between: nn.Module, **changes: Any) -> nn.Sequential:
+    """As in EEGNet. `changes`: of the depthwise convolution over the electrodes."""
+    time = nn.Conv2d(1, 6, (1, 16), padding=(0, 8), dilation=(1, 2), padding_mode=changes.pop("mode", "zeros"))
+    given = {"groups": 6, "bias": False, **changes}
+    behind = nn.Conv2d(6, 12, given.pop("kernel", (24, 1)), **given)
+    return nn.Sequential(time, *between, behind, nn.ELU())
+
+
+@pytest.mark.parametrize(
+    ("between", "changes"),
+    [
+        ((), {}),
+        ((), {"bias": True, "mode": "circular"}),
+        ((nn.BatchNorm2d(6),), {"bias": True}),
+        ((nn.BatchNorm2d(6, affine=False),), {"stride": (3, 1)}),
+        ((nn.BatchNorm2d(6),), {"kernel": (12, 1), "dilation": (2, 1)}),
+    ],
+    ids=["two layers", "a circle", "a norm between", "a stride", "holes"],
+)
+def test_a_depthwise_convolution_comes_before_one_along_another_dimension(between: Any, changes: Any) -> None:
+    model, given = over_time_then_electrodes(*between, **changes).eval(), x(4, 1, 24, 300)
+    for norm in between:
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+
+    (found,) = of_rule(model, "convolution-order", given)
+
+    assert found.evidence["exchanged_macs"] < found.evidence["macs"] / 2
+    assert gain_of(found).low > 0.05
+    assert found.code is not None
+    check_code(found, model, (given,))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        over_time_then_electrodes(nn.Tanh()),
+        over_time_then_electrodes(padding=(4, 0)),
+        over_time_then_electrodes(kernel=(24, 3)),
+        over_time_then_electrodes(stride=(1, 2)),
+        over_time_then_electrodes(groups=1),
+        over_time_then_electrodes(nn.BatchNorm2d(6, track_running_stats=False)),
+        over_time_then_electrodes(nn.GroupNorm(2, 6)),
+    ],
+    ids=["an activation", "zeros", "a common dimension", "a common stride", "dense", "statistics of a batch", "groups"],
+)
+def test_convolutions_whose_order_matters_stay(model: nn.Module) -> None:
+    assert of_rule(model.eval(), "convolution-order", x(4, 1, 24, 300)) == []
+
+
+def test_an_image_of_few_electrodes_is_convolved_as_it_is() -> None:
+    """The first of two electrodes costs as much as the second on the results of both."""
+    model = nn.Sequential(nn.Conv2d(1, 4, (1, 32)), nn.Conv2d(4, 32, (2, 1), groups=4), nn.ELU())
+
+    assert of_rule(model.eval(), "convolution-order", x(4, 1, 2, 256)) == []

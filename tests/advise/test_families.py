@@ -70,6 +70,7 @@ FAMILIES = {
     ),
     "layers in a row": (
         "consecutive-layers",
+        "convolution-order",
         "product-order",
         "block-diagonal",
         "identity-product",

@@ -147,7 +147,21 @@ def with_a_band(self: Any, h: Tensor) -> Tensor:
     return self.mix(h @ (torch.diag(gains) + torch.diag(gains[1:], 1)))
 
 
+def electrodes(activation: nn.Module) -> nn.Sequential:
+    """The first layers of EEGNet."""
+    time, space = nn.Conv2d(1, 8, (1, 32), padding=(0, 16), bias=False), nn.Conv2d(8, 16, (32, 1), groups=8, bias=False)
+    return nn.Sequential(time, nn.BatchNorm2d(8), activation, space, nn.BatchNorm2d(16), nn.ELU(), nn.AvgPool2d((1, 4)))
+
+
 CASES = [
+    case(
+        "time before electrodes",
+        "convolution-order",
+        "0",
+        electrodes(nn.Identity()),
+        electrodes(nn.ELU()),
+        x(4, 1, 32, 256),
+    ),
     case(
         "degrees of a graph",
         "diagonal-product",

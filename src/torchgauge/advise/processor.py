@@ -61,6 +61,9 @@ _GROUP_S, _LEAST_SAMPLES = 2.3e-6, 16
 _REACHED_CONVOLUTION, _REACHED_TRANSPOSED, _CHANNELS, _LEAST_OUTPUTS = 0.85, 0.51, 8, 14
 _HALF_WIDTH, _HALF_TERMS, _IMAGE_PASSES, _RESULT_PASSES, _NS_PER_WEIGHT = 1.9, 10.0, 2.6, 2.0, 0.43
 _READ_IN_PLACE = 3
+# With more zeros than this at the ends of a row it multiplies with patches of the image instead, whose elements take so
+# many nanoseconds (0.3 to 0.9 for one to four channels; `ONEDNN_VERBOSE=1` lists `gemm`). AVX2 has a lower limit.
+_WIDEST_PADDING, _NS_PER_PATCH = 28, 0.5
 # Convolutions of 1 × 1 without stride are products, for which nothing is copied.
 _REACHED_POINTWISE, _HALF_INPUTS, _HALF_OUTPUTS, _HALF_PIXELS = 0.9, 8.0, 3.5, 13.0
 # Nanoseconds per element on one core, for what is computed element by element and not bound by memory: by op and by
@@ -246,8 +249,11 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
     reached = _REACHED_TRANSPOSED if is_transposed else _REACHED_CONVOLUTION
     reached /= (1 + _HALF_WIDTH / max(made.shape[-1], 1)) * (1 + _HALF_TERMS / (inside * prod(weight.shape[2:])))
     copied = _IMAGE_PASSES * image.nbytes + _RESULT_PASSES * made.nbytes
-    weights = weight.numel * _NS_PER_WEIGHT * 1e-9 * _speed("", pace) / max(threads, 1)
-    return cost.flops * computed / (flops_per_s * reached) + pass_seconds(pace, copied) + weights
+    padding, by_element = signature.attributes.get("padding"), weight.numel * _NS_PER_WEIGHT
+    if isinstance(padding, list) and not is_transposed and padding[-1] > _WIDEST_PADDING:
+        by_element += made.numel // outside * inside * prod(weight.shape[2:]) * _NS_PER_PATCH
+    elements_s = by_element * 1e-9 * _speed("", pace) / max(threads, 1)
+    return cost.flops * computed / (flops_per_s * reached) + pass_seconds(pace, copied) + elements_s
 
 
 def is_pointwise(op: OpRecord) -> bool:

@@ -39,10 +39,11 @@ _MOST_BETWEEN = 4
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """A product with a weight, and the concatenation along the channels that it reads."""
+    """A product with a weight, and the concatenation along the channels that it reads, through the ops `between`."""
 
     cat: OpRecord
     layer: OpRecord
+    between: tuple[OpRecord, ...] = ()
 
     @property
     def along(self) -> int:
@@ -77,11 +78,13 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
     gone: set[int] = set()
     for found, repeated, saved in split:
         layer, cat = found.layer, found.cat
-        # Where all its readers are split, nothing needs the joined tensor, nor the copies that it is made of.
-        going = [cat] if layers.issuperset(user.index for user in evidence.flow.users(cat)) else []
+        # Where all its readers are split, nothing needs the joined tensor, nor the copies that it is made of. What is
+        # between it and the layer has fewer channels then, and no other reader.
+        is_gone = bool(found.between) or layers.issuperset(user.index for user in evidence.flow.users(cat))
+        going = [cat] if is_gone else []
         copies = (evidence.flow.source(cat, at) for at in repeated) if going else ()
-        going += [copy for copy in copies if copy is not None and evidence.flow.only_reader(copy) is cat]
-        going = [op for op in going if op.index not in gone]
+        going += [copy for copy in copies if copy is not None and _goes_away(evidence, copy, cat)]
+        going = [op for op in (*going, *found.between) if op.index not in gone]
         gone |= {op.index for op in going}
         both, joining = evidence.share([*going, layer]), evidence.share(going).value
         product = 1 - joining / both.value if both.value else 1.0
@@ -108,6 +111,15 @@ def repeated_input(evidence: Evidence) -> Iterator[Advice]:
             risk="rounding differs in the last digits; checkpoints need no change",
             confidence="high",
         )
+
+
+def _goes_away(evidence: Evidence, copy: OpRecord, cat: OpRecord) -> bool:
+    """Whether nothing needs this repeated tensor without the concatenation: other readers broadcast the small one."""
+    if copy.op not in _REPEATING or evidence.flow.is_result(copy):
+        return False
+    small = before_repeating(copy)
+    others = [reader for reader in evidence.flow.users(copy) if reader is not cat]
+    return all(small is not None and _broadcasts(evidence, reader, copy, small) for reader in others)
 
 
 def _saved_by_split(evidence: Evidence, found: _Joined, saved: float) -> float:
@@ -193,7 +205,7 @@ def _joined_products(evidence: Evidence) -> list[_Joined]:
         read = _data_of(evidence, layer)
         joined = None if read is None else _joined_channels(evidence, layer, *read)
         if joined is not None:
-            found.append(_Joined(joined, layer))
+            found.append(joined)
     return found
 
 
@@ -220,11 +232,11 @@ def _is_weight(evidence: Evidence, layer: OpRecord, place: int) -> bool:
     return layer.producers[place] is not None or layer.signature.inputs[place].distinct_numel in sizes
 
 
-def _joined_channels(evidence: Evidence, layer: OpRecord, place: int, axis: int) -> OpRecord | None:
+def _joined_channels(evidence: Evidence, layer: OpRecord, place: int, axis: int) -> _Joined | None:
     """The concatenation along its channels that a layer reads: directly, or in another order of dimensions, copied, and
     through activations, which treat each channel alone. Each of these is read by the next one only, the concatenation
     by layers."""
-    read, reader = layer.signature.inputs[place], layer
+    read, reader, between = layer.signature.inputs[place], layer, list[OpRecord]()
     at: int | None = axis
     source = evidence.flow.source(layer, place)
     for _ in range(_MOST_BETWEEN):
@@ -238,10 +250,11 @@ def _joined_channels(evidence: Evidence, layer: OpRecord, place: int, axis: int)
             users = evidence.flow.users(source)
             are_layers = not evidence.flow.is_result(source) and all(user.category in TENSOR_CORES for user in users)
             is_kept = evidence.flow.is_kept_for(source, reader) or are_layers
-            return source if is_along and is_even and is_kept else None
+            return _Joined(source, layer, tuple(between)) if is_along and is_even and is_kept else None
         is_by_channel = source.category == "activation" and len(source.producers) == 1
         if not evidence.flow.is_kept_for(source, reader) or (source.op != "aten::clone" and not is_by_channel):
             return None
+        between.append(source)
         reader, read, source = source, source.signature.inputs[0], evidence.flow.source(source)
         at = at if read.shape == made.shape else None
     return None

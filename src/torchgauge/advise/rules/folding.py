@@ -17,7 +17,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.facts import OpRecord, TensorSpec
 
 LINEAR_OPS = {"aten::addmm", "aten::mm", "aten::linear"}
-_NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"}
+NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"}
 # timm's batch norm with an activation inside, which stays.
 _NORM_WITH_ACTIVATION = "BatchNormAct2d"
 _ROLES = {"conv-bn-fusion": "convolution", "linear-bn-fusion": "linear", "norm-linear-fusion": "layer"}
@@ -102,7 +102,7 @@ def norm_linear(evidence: Evidence) -> Iterator[Advice]:
     def is_affine(pair: Pair) -> bool:
         layer, norm = (evidence.modules[op.module] for op in (pair.layer, pair.norm))
         is_layer = layer.type == "Linear" or layer.type.startswith("Conv")
-        return is_layer and norm.type in _NORMS and f"{norm.path}.weight" in pair.norm.weights
+        return is_layer and norm.type in NORMS and f"{norm.path}.weight" in pair.norm.weights
 
     norms = (norm for norm in _inference_norms(evidence) if _runs_once(evidence, norm))
     readers = ((norm, evidence.flow.only_reader(norm)) for norm in norms)
@@ -342,7 +342,7 @@ def _is_plain(evidence: Evidence, pair: Pair, kind: str) -> bool:
     of the model's own may have such a name, and its weight turned."""
     layer, norm = (evidence.modules[op.module].type for op in (pair.layer, pair.norm))
     is_own = evidence.model is not None and not evidence.model.is_torch_layer(pair.layer.module)
-    return layer.startswith(kind) and not is_own and (norm in _NORMS or norm == _NORM_WITH_ACTIVATION)
+    return layer.startswith(kind) and not is_own and (norm in NORMS or norm == _NORM_WITH_ACTIVATION)
 
 
 def _fuses(pair: Pair) -> bool:

@@ -10,8 +10,8 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from torchgauge.advise.activations import FUNCTIONS
 from torchgauge.advise.code import Patch
-from torchgauge.advise.rules.consecutive import MERGE, MERGE_CONVOLUTIONS
-from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR
+from torchgauge.advise.rules.consecutive import EXCHANGE_CONVOLUTIONS, MERGE, MERGE_CONVOLUTIONS
+from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR, NORMS
 from torchgauge.advise.rules.norms import GROUP_NORM
 from torchgauge.advise.rules.padding import PADDING
 from torchgauge.advise.rules.pooling import pools_by_row
@@ -21,7 +21,6 @@ from torchgauge.registry import grouped
 from torchgauge.verify.code import literal
 from torchgauge.verify.registry import Applied, NotApplicableError, Place, Trial, transformation
 
-_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm")
 # timm's norm with an activation inside, which remains.
 _NORM_WITH_ACTIVATION = "BatchNormAct2d"
 _NO_PAIR = "the norm or the layer is not a separate plain module"
@@ -51,7 +50,7 @@ def into_layers_behind(trial: Trial) -> Applied:
     for pair in _pairs(trial, "layer"):
         layer, norm = (trial.module(path) for path in pair)
         is_plain = type(layer) in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-        if is_plain and type(norm).__name__ in _NORMS and getattr(norm, "weight", None) is not None:
+        if is_plain and type(norm).__name__ in NORMS and getattr(norm, "weight", None) is not None:
             pairs.append(pair)
     return _folded(pairs, INTO_LAYER_BEHIND)
 
@@ -80,6 +79,23 @@ def merged_layers(trial: Trial) -> Applied:
     return Applied("\n".join(parts), places=len(linear) + len(convolutions))
 
 
+@transformation("convolution-order")
+def exchanged_convolutions(trial: Trial) -> Applied:
+    rows, calls = [], {record.path: record.calls for record in trial.capture.modules}
+    for place in trial.places:
+        first, second = (str(path) for path in place["evidence"]["layers"])
+        norm = place["evidence"]["norm"]
+        layers = [trial.module(path) for path in (first, second)]
+        is_plain = type(layers[0]) is type(layers[1]) and type(layers[0]) in (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+        is_norm = norm is None or type(trial.module(norm)).__name__ in NORMS
+        if is_plain and is_norm and all(calls[path] == 1 for path in (first, second, norm) if path is not None):
+            rows.append((first, norm, second))
+    if not rows:
+        raise NotApplicableError("the layers are not plain modules of one kind that run once")
+    patch = Patch(EXCHANGE_CONVOLUTIONS, ("first", "norm", "second"), tuple(rows))
+    return Applied(patch.text() + "\n", places=len(rows))
+
+
 @transformation("padding-before-convolution")
 def padded_by_convolutions(trial: Trial) -> Applied:
     calls, rows = {record.path: record.calls for record in trial.capture.modules}, []
@@ -106,7 +122,7 @@ def _pairs(trial: Trial, role: str) -> list[tuple[str, str]]:
     return [
         (layer, norm)
         for layer, norm in found
-        if kinds[norm] in _NORMS or (kinds[norm] == _NORM_WITH_ACTIVATION and hasattr(norms[norm], "act"))
+        if kinds[norm] in NORMS or (kinds[norm] == _NORM_WITH_ACTIVATION and hasattr(norms[norm], "act"))
     ]
 
 
