@@ -103,7 +103,7 @@ class SplitHeads(nn.Module):
         (64, 4, 30, 12, False),
         (24, 6, 47, 8, False),
         (48, 8, 64, 16, True),
-        (32, 6, 48, 32, True),
+        (64, 8, 48, 32, True),
         (8, 4, 237, 24, True),  # so many scores that the rest of a row hardly counts
     ],
 )
