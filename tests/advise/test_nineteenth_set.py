@@ -59,3 +59,60 @@ def test_networks_of_which_calls_take_a_sixth_are_batched(rows: int, is_said: bo
     experts = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4))
     model = Does(forward, gate=nn.Linear(64, 4), experts=experts)
     assert bool(of_rule(model, "parallel-linears", x(rows, 64))) is is_said
+
+
+# --- what a hunter found in public models
+
+
+def codebook_losses(self: Any, h: Tensor) -> Tensor:
+    """Equal values, and gradients for the codes in one term, for the encoder in the other."""
+    code = torch.softmax(self.layer(h), -1)
+    loss = torch.mean((code.detach() - h) ** 2) + 0.25 * torch.mean((code - h.detach()) ** 2)
+    return code + loss
+
+
+def with_a_teacher(self: Any, h: Tensor) -> Tensor:
+    with torch.no_grad():
+        target = torch.tanh(self.layer(h))
+    return torch.tanh(self.layer(h)) - target
+
+
+def without_gradients(self: Any, h: Tensor) -> Tensor:
+    with torch.no_grad():
+        target = torch.tanh(self.layer(h))
+        return target + torch.tanh(self.layer(h)).square()
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_said"), [(codebook_losses, False), (with_a_teacher, False), (without_gradients, True)]
+)
+def test_work_that_gradients_cross_once_is_not_repeated(forward: Any, is_said: bool) -> None:
+    model = Does(forward, layer=nn.Linear(256, 256)).eval()
+
+    assert bool(of_rule(model, "repeated-work", x(512, 256))) is is_said
+
+
+def drawn_classes(self: Any, h: Tensor) -> Tensor:
+    """Its Categorical is not told of `validate_args`."""
+    logits = self.layer(h)
+    return torch.distributions.OneHotCategorical(logits=logits, validate_args=False).sample() + logits
+
+
+def test_the_check_of_a_distribution_in_another_is_switched_off_for_all() -> None:
+    (found,) = of_rule(Does(drawn_classes, layer=nn.Linear(32, 32)), "host-wait", x(8, 32))
+
+    assert "Distribution.set_default_validate_args(False)" in found.recommendation
+
+
+def test_many_idle_experts_are_grouped_by_the_modules_around_them() -> None:
+    """One look at each of the paths around a parameter: 400 s for 6,000 modules when all were compared with all."""
+    experts = nn.ModuleDict({f"e{i}": nn.Sequential(*(nn.Linear(2, 2) for _ in range(20))) for i in range(100)})
+
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return self.parts.a.experts.e0(h)
+
+    part = nn.Module()
+    part.experts, part.rest = experts, nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    found = of_rule(Does(forward, parts=nn.ModuleDict({"a": part})), "unused-parameters", x(4, 2))
+
+    assert [advice.where.module for advice in found] == ["parts.a.rest"]

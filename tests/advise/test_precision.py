@@ -80,7 +80,7 @@ def sampled(self: Any, h: Tensor) -> Tensor:
         (checked, "avoid"),
         (clipped, "avoid"),
         (scaled, "avoid .item()"),
-        (sampled, "pass validate_args=False"),
+        (sampled, "call Distribution.set_default_validate_args(False)"),
     ],
 )
 def test_the_call_that_the_host_waits_for_is_named(forward: Callable[..., Tensor], words: str) -> None:

@@ -393,7 +393,7 @@ def test_a_class_derived_from_a_distribution_checks_its_arguments() -> None:
 
     model = Does(chosen, out=nn.Linear(64, 32))
     (found,) = of_rule(model, "host-wait", x(16, 64))
-    assert found.recommendation.startswith("pass validate_args=False")
+    assert found.recommendation.startswith("call Distribution.set_default_validate_args(False)")
     repeated = of_rule(model, "repeated-work", x(16, 64))
     assert all("aten::all" not in advice.evidence["repeated"] for advice in repeated)
 

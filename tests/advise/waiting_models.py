@@ -312,7 +312,9 @@ WAITING = (
     Waiting("experts", *_models(routed, mixed, **_EXPERTS), (x(64, 32),), "sort tokens by expert"),
     Waiting("an assertion", *_models(asserted, unchecked, **_TWO), (x(8, 32),), "avoid "),
     Waiting("a warning", *_models(warned, unchecked, **_TWO), (x(8, 32),), "avoid "),
-    Waiting("a distribution", *_models(validated, not_validated, **_TWO), (x(8, 32),), "validate_args=False"),
+    Waiting(
+        "a distribution", *_models(validated, not_validated, **_TWO), (x(8, 32),), "set_default_validate_args(False)"
+    ),
     Waiting("numbers to log", *_models(logged, logged_as_tensors, **_TWO), (x(8, 32),), "avoid "),
     Waiting("a number returned", *_models(returned, returned_as_tensors, **_TWO), (x(8, 32),), "avoid "),
     Waiting("padding cut off", *_models(trimmed, untrimmed, **_TEXT), (ids(4, 16),), "avoid "),

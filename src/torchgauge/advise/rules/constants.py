@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from torchgauge.advise.code import Patch, called
+from torchgauge.advise.code import Patch, Source, called
 from torchgauge.advise.dataflow import takes_shape_alone
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.record import Advice, Where
@@ -238,14 +238,19 @@ def _has_dropout(evidence: Evidence, op: OpRecord) -> bool:
 
 
 def _differs_in_training(evidence: Evidence, op: OpRecord) -> bool:
-    """Whether the two runs read variables of different names, one of which gets what a step for training alone makes of
-    the other, as noise or an augmentation: evaluation does not run the step, and then they are the same tensor."""
+    """Whether gradients cross one of the two runs and not the other, as in the two losses of a codebook. Or the runs
+    read variables of different names, one of which gets what a step for training alone makes of the other, as noise or
+    an augmentation: evaluation does not run the step, and then they are the same tensor."""
     first = evidence.flow.op(evidence.dataflow.first_runs[op.index])
     idle = evidence.once(_calls_without_ops)
     around = [evidence.modules[path].called_from for path in enclosing_paths(op.module) if path in evidence.modules]
     for lines in ((op.source, None if first is None else first.source), *around):
         places = [place for line in dict.fromkeys(lines) if (place := evidence.any_code_at(line)) is not None]
         statements = {statement: place[0] for place in places if (statement := place[0].statement(place[1]))}
+        if any("detach" in source.text(each) or ".data" in source.text(each) for each, source in statements.items()):
+            return True
+        if len({_is_without_gradients(source, each) for each, source in statements.items()}) > 1:
+            return True
         calls = [[node for node in ast.walk(each) if isinstance(node, ast.Call)] for each in statements]
         read = [{arg.id for call in each for arg in call.args if isinstance(arg, ast.Name)} for each in calls]
         names = set[str]().union(*read)
@@ -262,6 +267,11 @@ def _differs_in_training(evidence: Evidence, op: OpRecord) -> bool:
                 if (source.file, node.lineno) in idle or source.is_for_training(node) or source.calls_training(node):
                     return True
     return False
+
+
+def _is_without_gradients(source: Source, statement: ast.stmt) -> bool:
+    items = [item for node in source.around(statement) if isinstance(node, ast.With) for item in node.items]
+    return any("no_grad" in source.text(item.context_expr) for item in items)
 
 
 def _calls_without_ops(evidence: Evidence) -> frozenset[tuple[str, int]]:

@@ -38,7 +38,8 @@ _FROM_VALUES = (
 # Calls that give a number of a tensor to Python, and those that bring a tensor to the host.
 _READ_CALLS = ("item", "tolist", "int", "float", "bool")
 _BRINGING_CALLS = ("cpu", "numpy", "tolist")
-# Classes of torch.distributions; unless `validate_args=False` is passed they look at the values of their arguments.
+# Classes of torch.distributions, which look at the values of their arguments. `validate_args=False` does not reach the
+# distributions that some are made of: a OneHotCategorical has a Categorical.
 _DISTRIBUTIONS = {
     "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Dirichlet", "Exponential", "Gamma", "Geometric",
     "Gumbel", "HalfNormal", "Laplace", "LogNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
@@ -83,7 +84,7 @@ _LOADING = Remedy(
     "for inference only: it must be read again when the weights change",
 )
 _VALIDATING = Remedy(
-    "pass validate_args=False: the host waits for the check of these arguments",
+    "call Distribution.set_default_validate_args(False): the host waits for the check of these arguments",
     "invalid arguments are no longer detected here",
 )
 _SORTING = Remedy(

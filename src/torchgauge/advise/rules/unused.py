@@ -9,7 +9,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.matrices import model_name
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord, ParamRecord, Row
+from torchgauge.facts import OpRecord, ParamRecord, Row, enclosing_paths
 
 _LEAST_SHARE = 0.005
 _CONTAINERS = {"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"}
@@ -31,14 +31,10 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
     # By the largest module around a parameter that is idle as a whole, otherwise by the parameter's name. A module that
     # is called does something without the parameter.
     groups: dict[str, list[ParamRecord]] = {}
+    busy = {path for weight in used for path in enclosing_paths(weight)}
     for param in idle:
         place, path = param.name, param.module
-        while (
-            path
-            and path in evidence.modules
-            and not evidence.modules[path].calls
-            and not any(weight.startswith(f"{path}.") for weight in used)
-        ):
+        while path and path in evidence.modules and not evidence.modules[path].calls and path not in busy:
             place, path = path, path.rpartition(".")[0]
         groups.setdefault(place, []).append(param)
     for place, params in groups.items():
