@@ -116,3 +116,49 @@ def test_many_idle_experts_are_grouped_by_the_modules_around_them() -> None:
     found = of_rule(Does(forward, parts=nn.ModuleDict({"a": part})), "unused-parameters", x(4, 2))
 
     assert [advice.where.module for advice in found] == ["parts.a.rest"]
+
+
+# --- values that reach the next step through Python
+
+
+def words(self: Any, first: Tensor, state: Tensor, cell: Tensor, feed: Any) -> Tensor:
+    word, states, made = first, (state, cell), []
+    for _ in range(12):
+        output, states = self.lstm(self.embed(word), states)
+        scores = self.head(output[:, -1])
+        made.append(scores)
+        word = feed(word, scores)
+    return torch.stack(made, 1)
+
+
+@pytest.mark.parametrize(
+    ("feed", "is_said"),
+    [
+        (lambda _, scores: scores.argmax(-1, keepdim=True), False),
+        (lambda _, scores: torch.from_numpy(scores.cpu().numpy().argmax(-1)[:, None]), False),
+        (lambda _, scores: torch.tensor(scores.argmax(-1, keepdim=True).tolist()), False),
+        (lambda word, _: word, True),
+    ],
+    ids=["a tensor", "an array", "a list", "the same word"],
+)
+def test_a_step_that_gets_a_word_through_python_needs_the_one_before(feed: Any, is_said: bool) -> None:
+    model = Does(
+        lambda self, first, state, cell: words(self, first, state, cell, feed),
+        embed=nn.Embedding(500, 64), lstm=nn.LSTM(64, 128, batch_first=True), head=nn.Linear(128, 500),
+    ).eval()  # fmt: skip
+    given = torch.zeros(2, 1, dtype=torch.long), torch.zeros(1, 2, 128), torch.zeros(1, 2, 128)
+
+    found = of_rule(model, "loop-over-steps", *given)
+
+    assert any("whole sequence" in advice.recommendation for advice in found) is is_said
+
+
+@pytest.mark.parametrize("read", [lambda y: y[0, 0].item(), lambda y: y[0, :8].tolist(), None])
+def test_a_layer_whose_result_python_reads_is_not_merged(read: Any) -> None:
+    def forward(self: Any, h: Tensor) -> Any:
+        wide = self.first(h)
+        return self.second(wide), read(wide) if read is not None else None
+
+    model = Does(forward, first=nn.Linear(64, 256), second=nn.Linear(256, 16)).eval()
+
+    assert bool(of_rule(model, "consecutive-layers", x(512, 64))) is (read is None)

@@ -323,8 +323,8 @@ class Dataflow:
         op = None if index is None else self._by_index.get(index)
         if op is not None and op.op == "aten::zero_" and op.producers[0] is not None:
             filled = self._by_index.get(op.producers[0])
-            made = [] if filled is None else [spec.numel for spec in filled.signature.outputs]
-            return made == [op.signature.outputs[0].numel]
+            is_known = filled is not None and len(filled.signature.outputs) == 1 and op.index in self._written
+            return is_known and self._written[op.index].numel == op.signature.outputs[0].numel
         return op is not None and op.op in ("aten::zeros", "aten::zeros_like", "aten::new_zeros")
 
     def call_number(self, op: OpRecord) -> int:

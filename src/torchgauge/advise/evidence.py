@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from torchgauge.advise.activations import Written, written_activations
 from torchgauge.advise.code import Source, SourceEdit, parsed
-from torchgauge.advise.dataflow import Dataflow
+from torchgauge.advise.dataflow import VALUE_READS, Dataflow
 from torchgauge.advise.flow import Chain, Flow, pointwise_chains
 from torchgauge.advise.masks import Triangle
 from torchgauge.advise.op_time import (
@@ -26,7 +26,17 @@ from torchgauge.advise.op_time import (
 )
 from torchgauge.advise.processor import call_pace, function_seconds
 from torchgauge.advise.record import Gain
-from torchgauge.facts import FREE, Capture, ModuleRecord, OpRecord, ParamRecord, Row, TensorSpec, View
+from torchgauge.facts import (
+    FREE,
+    Capture,
+    ModuleRecord,
+    OpRecord,
+    ParamRecord,
+    Row,
+    TensorSpec,
+    View,
+    enclosing_paths,
+)
 from torchgauge.facts.experts import Mixture
 from torchgauge.facts.quantized import restoring_ops
 from torchgauge.hardware import Peaks, peaks_of
@@ -179,7 +189,16 @@ class Evidence:
 
     @cached_property
     def flow(self) -> Flow:
-        return Flow(self.forward, self.capture.run.results, self.capture.run.kept_ops)
+        # What Python reads is needed as it is, also where it reads a part of it.
+        asked = [index for op in self.forward if op.op in VALUE_READS for index in op.producers if index is not None]
+        run = self.capture.run
+        return Flow(self.forward, run.results, (*run.kept_ops, *self.read_on_host, *asked))
+
+    @cached_property
+    def read_on_host(self) -> frozenset[int]:
+        """The ops whose results the model's code brings to the host as a whole, as by `.cpu()` or `.tolist()`."""
+        made_by = (read.made_by or () for read in self.capture.run.host_reads)
+        return frozenset(index for made in made_by for index in made if index is not None)
 
     @cached_property
     def dataflow(self) -> Dataflow:
@@ -376,16 +395,18 @@ class Evidence:
         source = self.source_of(index)
         return None if source is None else PurePath(source.replace("\\", "/")).name
 
-    def loop_line(self, ops: Sequence[OpRecord]) -> str | None:
+    def loop_line(self, ops: Sequence[OpRecord], apart_from: Iterable[OpRecord] = ()) -> str | None:
         """The line of the loop that runs these ops, one of each round: that which calls the outermost module around
-        them that is called in every round. None where no module is, and for modules of a script."""
+        them that is called in every round and has none of the others, `apart_from`, in it. None where no module is, and
+        for modules of a script."""
+        shared = {path for op in apart_from for path in enclosing_paths(op.module)}
         paths, found = {op.module for op in ops}, None
         # A module around a loop over samples may be called as often, once for each step of another loop.
         runs = sum(self._runs[key] for key in {(op.source, op.op, op.module) for op in ops})
         while paths and "" not in paths:
             records = [self.modules[path] for path in sorted(paths) if path in self.modules]
             calls = sum(record.calls for record in records)
-            if 0 < calls < runs:
+            if 0 < calls < runs or not shared.isdisjoint(paths):
                 break
             # Lists of modules are not called.
             found = next((line for record in records for line in record.called_from), None) if calls else found

@@ -44,6 +44,7 @@ LEAST_AT_ONCE = 0.65
 _GATE_RATIO = 8
 # Products of two matrices, which have no dimension for the batch: the place of the second.
 _WEIGHT_AT = {"aten::mm": 1, "aten::addmm": 2, "aten::mv": 0, "aten::addmv": 1}
+BEFORE_LOOP = "do this for all steps at once, before the loop: it does not need the state"
 _JOINED = "call this once on its inputs joined along the batch, not on each in turn"
 _GROUPED = "use one convolution with groups=batch: the loop runs one per sample, each with its own weights"
 # Measured with one thread: a convolution in groups takes as long as the loop (0.8 to 1.2 of it), windows and a product
@@ -303,7 +304,8 @@ def _are_independent(evidence: Evidence, loop: Loop) -> bool:
                 return False
             if needs_one or op.index in products:
                 behind.add(op.index)
-    return True
+    # What Python reads of a round may come back in the next one.
+    return not any(index in behind and index < loop.products[-1].index for index in evidence.read_on_host)
 
 
 def is_recurrent_layer(evidence: Evidence, path: str) -> bool:
@@ -361,7 +363,12 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
 
 
 def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -> Advice:
-    first, line = loop.products[0], evidence.loop_line(loop.products)
+    first, module = loop.products[0], loop.products[0].module
+    # Of a cell in a loop over steps, the part that does not need the state: the cell itself stays where it is.
+    apart = {op.index for op in _side_by_side(loop)} if name == "loop-over-samples" else set[int]()
+    waiting = [op for op in loop.body if apart and op.index not in apart and op.status != FREE]
+    line = evidence.loop_line(loop.products, waiting)
+    is_part = any(f"{op.module}.".startswith(f"{module.rpartition('.')[0]}.") for op in waiting)
     # Layers that read one tensor in evaluation may read different samples of it in training.
     dropouts = [each for each in evidence.capture.modules if "Dropout" in each.type and line is not None]
     calls = sum(each.calls for each in dropouts if any(place.endswith(str(line)) for place in each.called_from))
@@ -370,10 +377,12 @@ def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gai
     return Advice(
         rule=name,
         where=Where(
-            first.module.rpartition(".")[0] or first.module, tuple(op.index for op in loop.products), source=line
+            module if is_part else module.rpartition(".")[0] or module,
+            tuple(op.index for op in loop.products),
+            source=line,
         ),
         evidence={"rounds": loop.rounds, "ops": len(loop.body), "op": first.op},
-        recommendation=words,
+        recommendation=BEFORE_LOOP if is_part else words,
         change=None,
         expected_gain=gain,
         risk="in training each of these layers has its own dropout; rounding differs"

@@ -14,6 +14,7 @@ from torchgauge.advise.op_time import FRESH_S_PER_BYTE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.loops import (
+    BEFORE_LOOP,
     LEAST_AT_ONCE,
     LEAST_STEPS,
     RECURRENT_LAYERS,
@@ -78,7 +79,7 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
         found = loop_advice(evidence, "loop-over-steps", loop, words, _fused(evidence, loop))
         yield replace(found, risk=_NOT_DROPPED if _has_dropout(evidence, loop) else _NOT_FED_BACK)
     recurrent = [loop for loop in product_loops(evidence) if is_recurrent(evidence, loop)]
-    loops = [loop for loop in recurrent if not _asks_python(loop)]
+    loops = [loop for loop in recurrent if not _asks_python(evidence, loop)]
     for loop in loops:
         through = carried(loop)
         layer = _layer_of(evidence, loop, through)
@@ -116,9 +117,11 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             yield replace(loop_advice(evidence, "loop-over-steps", loop, words, gain), risk=_NOT_FED_BACK)
 
 
-def _asks_python(loop: Loop) -> bool:
-    """Whether the rounds hand values to Python, by which the next one may be chosen."""
-    return any(op.op in VALUE_READS for op in loop.body)
+def _asks_python(evidence: Evidence, loop: Loop) -> bool:
+    """Whether the rounds hand values to Python, by which the next one may be chosen, or which it gets as a tensor."""
+    begin, end = loop.products[0].index, loop.products[-1].index
+    is_read = any(begin <= index < end for index in evidence.read_on_host)
+    return is_read or any(op.op in VALUE_READS for op in loop.body)
 
 
 def _has_dropout(evidence: Evidence, loop: Loop) -> bool:
@@ -161,7 +164,7 @@ def _layers_by_step(evidence: Evidence) -> Iterator[Loop]:
             for op in through
             if f"{prefix}weight_ih_l0" in op.weights
         )
-        if not through or any(op.module != path for op in through) or reads_state or _asks_python(loop):
+        if not through or any(op.module != path for op in through) or reads_state or _asks_python(evidence, loop):
             continue
         # Of several layers one call returns the output of the last one for each step, and the states of the last step.
         states = [op for op in own if op.op in _COPIES and f"{prefix}weight_hh_l1" in evidence.params]
@@ -368,11 +371,10 @@ def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tu
     states = {kind_of(op) for loop in loops for op in (*carried(loop), *between(evidence, loop))}
     lines = {op.source for loop in loops for op in loop.products}
     repeated = {op.index for op in evidence.dataflow.repeated} if loops else set()  # `repeated-work` covers them
-    on_host = {index for read in evidence.capture.run.host_reads for index in read.made_by or ()}
     for loop in loops:
         before, behind = links(loop)
         # What the next round does may depend on values that are handed to Python.
-        asked = {kind_of(op) for op in loop.body if op.op in VALUE_READS or op.index in on_host}
+        asked = {kind_of(op) for op in loop.body if op.op in VALUE_READS or op.index in evidence.read_on_host}
         is_chosen = any(not states.isdisjoint({kind, *reached(before, kind)}) for kind in asked)
         # Other states of the loop, as a memory that the cell writes to, stay in it, and so does what they are made of.
         # Lists of results and their sums can be made after the loop.
@@ -387,7 +389,7 @@ def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tu
         ahead = [op for op in loop.body if (kind := kind_of(op)) in needs and not needs[kind] and not is_chosen]
         after = [op for op in loop.body if (kind := kind_of(op)) in needs and needs[kind] and not feeds[kind]]
         for ops, words in (
-            (ahead, "do this for all steps at once, before the loop: it does not need the state"),
+            (ahead, BEFORE_LOOP),
             (after, "do this once for all steps, after the loop: the state does not need it"),
         ):
             units: dict[str, list[OpRecord]] = {}
@@ -545,7 +547,7 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
         loop = with_body(evidence, steps)
         through = carried(loop)
         # A step that looks for the largest element of its state, or indexes with it, is not a scan.
-        if not through or any(op.category not in _POINTWISE for op in through) or _asks_python(loop):
+        if not through or any(op.category not in _POINTWISE for op in through) or _asks_python(evidence, loop):
             continue
         is_sum = {op.op.rstrip("_") for op in through} - _COPIES == {"aten::add"}
         place = evidence.any_code_at(steps[0])

@@ -84,7 +84,7 @@ _LOADING = Remedy(
     "for inference only: it must be read again when the weights change",
 )
 _VALIDATING = Remedy(
-    "call Distribution.set_default_validate_args(False): the host waits for the check of these arguments",
+    "call Distribution.set_default_validate_args(False): the host waits for this check",
     "invalid arguments are no longer detected here",
 )
 _SORTING = Remedy(
