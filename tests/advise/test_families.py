@@ -26,7 +26,7 @@ FAMILIES = {
     "norms without vector code": ("instance-norm", "norm-across-rows"),
     "large pools": ("large-max-pool",),
     "attention by hand": ("attention-by-hand", "attention-fast-path"),
-    "channels_last": ("channels-last",),
+    "channels_last": ("channels-last", "image-layout"),
     "autocast, bf16": ("autocast-bf16", "bfloat16-weights"),
     "TF32": ("tf32-off",),
     "torch.compile": ("dispatch-bound", "pointwise-chain", "linear-activation", "conv-bn-activation"),

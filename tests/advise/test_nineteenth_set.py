@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.planted import gain_of
+from tests.advise.planted import gain_of, seen
 from tests.advise.test_public_models import of_rule
+from torchgauge.advise.rules.attention import written_attentions
 
 # --- the copies that a split layer no longer needs
 
@@ -162,3 +163,67 @@ def test_a_layer_whose_result_python_reads_is_not_merged(read: Any) -> None:
     model = Does(forward, first=nn.Linear(64, 256), second=nn.Linear(256, 16)).eval()
 
     assert bool(of_rule(model, "consecutive-layers", x(512, 64))) is (read is None)
+
+
+# --- what hunters found in packages of another set
+
+
+@pytest.mark.parametrize(("own_keys", "is_said"), [(True, False), (False, True)], ids=["neighbours", "all"])
+def test_attention_to_keys_of_each_query_s_own_is_not_fused(own_keys: bool, is_said: bool) -> None:
+    """With one query for each matrix of keys the scores are the smallest part: fused, it takes two to four times as
+    long."""
+
+    keys = "bhijd" if own_keys else "bhjd"
+
+    def forward(self: Any, h: Tensor, near: Tensor) -> Tensor:
+        scores = torch.einsum(f"bhid,{keys}->bhij", self.layer(h), near) * 0.25 + self.bias
+        scores = scores.masked_fill(self.hidden, -1e9)
+        return torch.einsum(f"bhij,{keys}->bhid", scores.softmax(-1), near)
+
+    model = Does(forward, layer=nn.Linear(16, 16), bias=x(256, 256), hidden=x(256, 256) > 2).eval()
+    given = x(1, 8, 256, 16), x(1, 8, 256, 256, 16) if own_keys else x(1, 8, 256, 16)
+
+    assert bool(list(written_attentions(seen(model, inputs=given)))) is is_said
+
+
+class Attends(nn.Module):
+    """Queries do not need the memory, which the module reads as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_query, self.to_key, self.out = nn.Linear(256, 1024), nn.Linear(64, 1024), nn.Linear(1024, 64)
+
+    def forward(self, h: Tensor, memory: Tensor) -> Tensor:
+        query, key = self.to_query(h), self.to_key(memory)
+        return torch.tanh(self.out(query * key))
+
+
+def test_the_place_of_what_needs_no_state_is_not_a_module_that_reads_it() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        memory = h.new_zeros(h.shape[0], 64)
+        for step in h.unbind(1):
+            memory = self.attends(step, memory)
+        return memory
+
+    (found,) = of_rule(Does(forward, attends=Attends()).eval(), "loop-over-steps", x(4, 64, 256))
+
+    assert found.where.module == "attends.to_query"
+    assert "query, key = self.to_query(h)" in (found.where.line or "")
+
+
+def scan_by_levels(gates: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    if gates.shape[1] < 2:
+        return gates, inputs
+    even, odd = gates[:, ::2], gates[:, 1::2]
+    made = scan_by_levels(even * odd, odd * inputs[:, ::2] + inputs[:, 1::2])
+    between = [odd[:, 1:] * 0 + even[:, 1:] * part[:, :-1] for part in made]
+    return tuple(
+        torch.stack((torch.cat((first[:, :1], later), 1), part), 2).flatten(1, 2)
+        for first, later, part in zip((gates, inputs), between, made, strict=True)
+    )  # type: ignore[return-value]
+
+
+def test_the_levels_of_a_parallel_scan_are_not_its_steps() -> None:
+    model = Does(lambda self, h: sum(scan_by_levels(torch.sigmoid(self.gate(h)), h)), gate=nn.Linear(32, 32)).eval()
+
+    assert not of_rule(model, "scan-in-python", x(4, 4096, 32))

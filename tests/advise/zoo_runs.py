@@ -32,6 +32,17 @@ class Conv(nn.Module):
         return self.conv(x)
 
 
+class Pools(nn.Module):
+    """The norms between the convolutions decide whether the other order of channels pays."""
+
+    def __init__(self, norm: type[nn.Module] = nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.parts = nn.Sequential(nn.Conv2d(16, 32, 3), norm(32), nn.MaxPool2d(2), nn.Conv2d(32, 32, 3), norm(32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.parts(x)
+
+
 class Branches(nn.Module):
     def __init__(self, asks: bool) -> None:
         super().__init__()
@@ -59,6 +70,11 @@ def half(outputs: int) -> Evidence:
 def images(layout: torch.memory_format) -> Evidence:
     x = torch.zeros(2, 16, 32, 32, dtype=torch.float16).to(memory_format=layout)
     return on_cuda(seen(Conv().half(), inputs=x))
+
+
+def on_cpu(layout: torch.memory_format, norm: type[nn.Module] = nn.BatchNorm2d) -> Evidence:
+    model = Pools(norm).eval().to(memory_format=layout)  # type: ignore[call-overload]
+    return seen(model, inputs=torch.zeros(2, 16, 64, 64).to(memory_format=layout))
 
 
 def converting(kernel: str) -> Evidence:
@@ -105,6 +121,8 @@ CASES = [
     case(
         "layout kernels", "channels-last", "", lambda: converting("nchwToNhwcKernel"), lambda: converting("xmma_fprop")
     ),
+    case("planar images, cpu", "image-layout", "", lambda: on_cpu(NCHW), lambda: on_cpu(NHWC)),
+    case("norms of images", "image-layout", "", lambda: on_cpu(NCHW), lambda: on_cpu(NCHW, nn.InstanceNorm2d)),
     case("tf32", "tf32-off", "", lambda: precise(False), lambda: precise(True)),
     case("tf32, cpu", "tf32-off", "", lambda: precise(False), lambda: seen(Net(), 64, 128)),
     case("idle device", "launch-bound", "", lambda: busy(2e-4), lambda: busy(9e-4)),

@@ -49,7 +49,7 @@ _LEAST_FROM_MEMORY, _CACHED_WEIGHTS = 1 << 19, 2.5
 _HALF_FACTORED = 250.0
 # Convolutions in groups of so many channels reach as much; with fewer than the second figure the kernel is that of
 # depthwise convolutions.
-_FULL_GROUP, _LEAST_GROUP, _REACHED_DEPTHWISE = 24, 8, 0.3
+_FULL_GROUP, LEAST_GROUP, _REACHED_DEPTHWISE = 24, 8, 0.3
 # oneDNN's depthwise kernels end at 14 taps one way; with more, its plain loop runs (1-D and 2-D, 15 to 51 taps: 2 to
 # 3.7 GFLOP/s where products reach 92).
 _MOST_TAPS, _REACHED_PLAIN = 14, 0.03
@@ -60,7 +60,7 @@ _GROUP_S, _LEAST_SAMPLES = 2.3e-6, 16
 # order and the result back (passes over each), and the weights. 256 convolutions of one to three dimensions.
 _REACHED_CONVOLUTION, _REACHED_TRANSPOSED, _CHANNELS, _LEAST_OUTPUTS = 0.85, 0.51, 8, 14
 _HALF_WIDTH, _HALF_TERMS, _IMAGE_PASSES, _RESULT_PASSES, _NS_PER_WEIGHT = 1.9, 10.0, 2.6, 2.0, 0.43
-_READ_IN_PLACE = 3
+READ_IN_PLACE = 3
 # With more zeros than this at the ends of a row it multiplies with patches of the image instead, whose elements take so
 # many nanoseconds (0.3 to 0.9 for one to four channels; `ONEDNN_VERBOSE=1` lists `gemm`). AVX2 has a lower limit.
 _WIDEST_PADDING, _NS_PER_PATCH = 28, 0.5
@@ -215,7 +215,7 @@ def op_seconds(op: OpRecord, flops_per_s: float, pace: Pace | None, threads: int
 
 def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> float:
     signature, cost = op.signature, op.signature.cost
-    nbytes, per_group = cost.bytes_read + cost.bytes_written, _group(op)
+    nbytes, per_group = cost.bytes_read + cost.bytes_written, channels_in_group(op)
     passes = pass_seconds(pace, nbytes)
     if len(signature.inputs) < 2 or not signature.outputs:
         return max(cost.flops / (flops_per_s * _REACHED_CONVOLUTION), passes)
@@ -225,7 +225,7 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
     if per_group is not None:
         full = min(per_group / _FULL_GROUP, 1.0) * 0.75
         is_long = per_group == 1 and max(signature.inputs[1].shape[2:]) > _MOST_TAPS
-        is_depthwise = per_group < _LEAST_GROUP
+        is_depthwise = per_group < LEAST_GROUP
         reached = _REACHED_PLAIN if is_long else _REACHED_DEPTHWISE if is_depthwise else full
         # Image and result are copied into oneDNN's order and back.
         return max(cost.flops / (flops_per_s * reached), pass_seconds(pace, 2 * nbytes) if is_depthwise else passes)
@@ -267,7 +267,9 @@ def loops_over_groups(op: OpRecord, threads: int) -> bool:
     """Whether torch computes a convolution of 1 × 1 in groups without oneDNN: with one thread, for fewer than 16
     samples, one group after the other."""
     image = op.signature.inputs[0]
-    is_plain = _group(op) is not None and not op.signature.attributes.get("transposed") and len(image.shape) < 5
+    is_plain = (
+        channels_in_group(op) is not None and not op.signature.attributes.get("transposed") and len(image.shape) < 5
+    )
     return is_plain and is_pointwise(op) and threads == 1 and image.shape[0] < _LEAST_SAMPLES
 
 
@@ -288,9 +290,9 @@ def workspace(op: OpRecord) -> tuple[int, ...]:
     if op.category != "convolution" or len(signature.inputs) < 2 or not signature.outputs or is_pointwise(op):
         return ()
     image, weight, made = signature.inputs[0], signature.inputs[1], signature.outputs[0]
-    if _group(op) is None and is_in_patches(op):
+    if channels_in_group(op) is None and is_in_patches(op):
         return (prod(weight.shape[1:]) * made.numel // made.shape[1] * image.itemsize,)
-    return (image.nbytes if image.shape[1] > _READ_IN_PLACE else 0, weight.nbytes, made.nbytes)
+    return (image.nbytes if image.shape[1] > READ_IN_PLACE else 0, weight.nbytes, made.nbytes)
 
 
 def _product(op: OpRecord, flops_per_s: float, pace: Pace) -> float:
@@ -414,7 +416,7 @@ def _name(op: OpRecord) -> str:
     return op.op.removeprefix("aten::").removesuffix("_")
 
 
-def _group(op: OpRecord) -> int | None:
+def channels_in_group(op: OpRecord) -> int | None:
     """The channels in a group of a convolution that has groups."""
     if op.category != "convolution" or int(op.signature.attributes.get("groups") or 1) == 1:
         return None
@@ -430,8 +432,8 @@ def extra_seconds(op: OpRecord, pace: Pace | None = None) -> float:
         copied_s = weights * _NS_PER_RECURRENT_WEIGHT * 1e-9 * _speed("", pace)
         return calls * (_EXTRA_RECURRENT_S + _STEP_S * steps) + copied_s
     if op.category == "convolution" and len(op.signature.inputs) > 1:
-        per_group = _group(op)
-        if per_group is not None and per_group < _LEAST_GROUP:
+        per_group = channels_in_group(op)
+        if per_group is not None and per_group < LEAST_GROUP:
             return _EXTRA_DEPTHWISE_S * pace.depthwise_s / REFERENCE.depthwise_s
         if is_pointwise(op):
             return calls * _EXTRA_POINTWISE_S

@@ -35,7 +35,7 @@ Finder = Callable[[Evidence], Iterator[Advice]]
 TensorRow = Mapping[str, Any]
 TensorFinder = Callable[[TensorRow], Iterator[str]]
 # Choices that every model has; they are listed apart from advice.
-OPTIONS = ("precision", "batch", "compile", "quantize", "memory")
+OPTIONS = ("precision", "batch", "compile", "quantize", "memory", "layout")
 # Of targets whose modules cannot be replaced, what made them of one whose can.
 _MADE_BY = {"torchscript": "torch.jit.script or trace", "exported": "torch.export"}
 # Gains whose middle is below these shares of the whole are left out unless all advice is asked for. To edit source code

@@ -20,6 +20,8 @@ from torchgauge.facts import Cost, OpRecord, TensorSpec, contiguous_stride
 _PRODUCTS = {"aten::bmm", "aten::baddbmm", "aten::mm", "aten::matmul"}
 # With so few keys a CPU's softmax takes longer than predicted, and what a fused kernel saves is not known.
 _TOO_FEW_KEYS = 16
+# Nor for so few queries, where reading keys and values is what takes time.
+_TOO_FEW_QUERIES = 8
 # Ops that may run between the products: scales, masks, casts, dropout.
 _BETWEEN = {"elementwise", "activation", "copy", "indexing"}
 _PLAIN_PRODUCTS = _PRODUCTS - {"aten::baddbmm"}
@@ -280,8 +282,11 @@ def written_attentions(evidence: Evidence) -> Iterator[tuple[OpRecord, list[OpRe
         # Short sequences gain by the copies that their products make of queries and keys, which fused attention does
         # not.
         copied = [op for op in evidence.flow.sources(ops[0]) if op.op == "aten::clone" and op.index not in again]
-        is_tiny = not evidence.is_cuda and scores.shape[axis] <= _TOO_FEW_KEYS
-        if is_tiny or (scores.shape[axis] < inner and not (len(copied) > 1 and inner <= _MOST_COPIED)):
+        _, queries, keys = _sizes(softmax, ops)
+        is_tiny = not evidence.is_cuda and (keys <= _TOO_FEW_KEYS or queries <= _TOO_FEW_QUERIES)
+        # Keys of each query's own, as of its neighbours, are as large as their scores times the features.
+        has_own_keys = queries == 1 < scores.shape[-2]
+        if is_tiny or has_own_keys or (scores.shape[axis] < inner and not (len(copied) > 1 and inner <= _MOST_COPIED)):
             continue
         copies: list[OpRecord] = []
         todo = [source for product in (ops[0], ops[-1]) for source in evidence.flow.sources(product)]

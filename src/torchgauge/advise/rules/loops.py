@@ -185,7 +185,12 @@ def _samples_advice(evidence: Evidence, loop: Loop, words: str) -> Advice | None
         words = _GROUPED if evidence.is_cuda else _UNFOLDED
     elif any(op.op in _WEIGHT_AT for op in own):
         words = "use torch.bmm for all of them at once: the loop multiplies each by a different matrix"
-    return loop_advice(evidence, "loop-over-samples", loop, words, batched(evidence, loop))
+    # Of a cell in a loop over steps, the part that does not need the state: the cell itself stays where it is.
+    staying = [op for op in loop.body if inside and op.index not in inside and op.status != FREE]
+    around = f"{loop.products[0].module.rpartition('.')[0]}."
+    if any(f"{op.module}.".startswith(around) for op in staying):
+        words = BEFORE_LOOP
+    return loop_advice(evidence, "loop-over-samples", loop, words, batched(evidence, loop), staying)
 
 
 def _reads_on_host(evidence: Evidence, loop: Loop) -> bool:
@@ -362,13 +367,13 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
         yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
 
 
-def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain) -> Advice:
+def loop_advice(
+    evidence: Evidence, name: str, loop: Loop, words: str, gain: Gain, staying: Sequence[OpRecord] = ()
+) -> Advice:
+    """`staying`: the ops of the rounds that stay in the loop, as those of a cell that need the state."""
     first, module = loop.products[0], loop.products[0].module
-    # Of a cell in a loop over steps, the part that does not need the state: the cell itself stays where it is.
-    apart = {op.index for op in _side_by_side(loop)} if name == "loop-over-samples" else set[int]()
-    waiting = [op for op in loop.body if apart and op.index not in apart and op.status != FREE]
-    line = evidence.loop_line(loop.products, waiting)
-    is_part = any(f"{op.module}.".startswith(f"{module.rpartition('.')[0]}.") for op in waiting)
+    line = evidence.loop_line(loop.products, staying)
+    is_part = any(f"{op.module}.".startswith(f"{module.rpartition('.')[0]}.") for op in staying)
     # Layers that read one tensor in evaluation may read different samples of it in training.
     dropouts = [each for each in evidence.capture.modules if "Dropout" in each.type and line is not None]
     calls = sum(each.calls for each in dropouts if any(place.endswith(str(line)) for place in each.called_from))
@@ -382,7 +387,7 @@ def loop_advice(evidence: Evidence, name: str, loop: Loop, words: str, gain: Gai
             source=line,
         ),
         evidence={"rounds": loop.rounds, "ops": len(loop.body), "op": first.op},
-        recommendation=BEFORE_LOOP if is_part else words,
+        recommendation=words,
         change=None,
         expected_gain=gain,
         risk="in training each of these layers has its own dropout; rounding differs"

@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from torchgauge.advise.code import Patch, called
 from torchgauge.advise.dataflow import VALUE_READS
@@ -56,6 +57,8 @@ _POINTWISE = ("elementwise", "activation", "copy")
 _LEAST_FUSED, _MOST_FUSED = 0.3, 0.8
 # Ops of an unrolled loop that can be compiled in minutes: 600 took 45 seconds, twice as many more than twice as long.
 _MOST_COMPILED = 5_000
+# Of a parallel scan, how many times as long as the next one a level is at least: two, less what odd lengths leave.
+_LEVEL = 1.5
 _SUMS = {"add", "sub", "rsub", "neg"}
 _LSTM = "aten::mkldnn_rnn_layer"
 _NOT_FED_BACK = "not where a result is fed back, as in generation"
@@ -95,7 +98,7 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             risk = _NOT_DROPPED if _has_dropout(evidence, loop) else _NOT_FED_BACK
             yield replace(found, risk=_OTHER_RESET if resets_first else risk)
             covered |= {op.index for op in feeds}
-    for loop, words in _outside_the_state(evidence, recurrent):
+    for loop, words, staying in _outside_the_state(evidence, recurrent):
         if covered.isdisjoint(op.index for op in loop.products):
             loop = Loop(loop.products, tuple(op for op in loop.body if op.index not in covered))
             covered |= {op.index for op in loop.body}
@@ -114,7 +117,8 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
                 fresh = fresh_s / max(before_s, 1e-12)
                 low, high = max(0.0, low - fresh), max(0.0, high - fresh / 2)
             gain = share.gain(fewer * low, fewer * high, how)
-            yield replace(loop_advice(evidence, "loop-over-steps", loop, words, gain), risk=_NOT_FED_BACK)
+            found = loop_advice(evidence, "loop-over-steps", loop, words, gain, staying)
+            yield replace(found, risk=_NOT_FED_BACK)
 
 
 def _asks_python(evidence: Evidence, loop: Loop) -> bool:
@@ -364,9 +368,10 @@ def _multiplies_twice(through: Sequence[OpRecord]) -> bool:
     return False
 
 
-def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tuple[Loop, str]]:
+def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tuple[Loop, str, list[OpRecord]]]:
     """Layers that a loop over steps calls in each of them, though the state does not go through them: those that make
-    its inputs, and those whose results are only collected. By line of the loop, so that each is named."""
+    its inputs, and those whose results are only collected. By line of the loop, so that each is named; with the ops
+    that stay in the loop."""
     # A solver calls its network several times a step: the ops that change the state run less often than the products.
     states = {kind_of(op) for loop in loops for op in (*carried(loop), *between(evidence, loop))}
     lines = {op.source for loop in loops for op in loop.products}
@@ -393,18 +398,20 @@ def _outside_the_state(evidence: Evidence, loops: Sequence[Loop]) -> Iterator[tu
             (after, "do this once for all steps, after the loop: the state does not need it"),
         ):
             units: dict[str, list[OpRecord]] = {}
+            own = {op.index for op in ops}
+            staying = [op for op in loop.body if op.index not in own and op.status != FREE]
             for op in ops:
                 record = evidence.modules.get(op.module)
                 if record is not None and record.type in _CELLS:
                     continue  # a cell of torch's cannot be called without its state
-                units.setdefault(evidence.loop_line([op]) or op.source or "", []).append(op)
+                units.setdefault(evidence.loop_line([op], staying) or op.source or "", []).append(op)
             for unit in units.values():
                 products = [op for op in unit if op.weights and op.cost.macs]
                 first = [op for op in products if kind_of(op) == kind_of(products[0])]
                 # `loop-over-samples` covers those that take the parts of a tensor on another line than the state.
                 is_covered = bool(first) and first[0].source not in lines and part(evidence, first[0]) is not None
                 if len(first) >= loop.rounds - 1 and repeated.isdisjoint(op.index for op in first) and not is_covered:
-                    yield Loop(tuple(first), tuple(unit)), words
+                    yield Loop(tuple(first), tuple(unit)), words, staying
 
 
 def _linked(loop: Loop, givers: set[Kind], takers: set[Kind]) -> tuple[set[Kind], set[Kind]]:
@@ -544,6 +551,9 @@ def scan_in_python(evidence: Evidence) -> Iterator[Advice]:
             or not is_recurrent(evidence, Loop(tuple(steps), ()))
         ):
             continue
+        sizes = [op.signature.outputs[0].numel for op in steps]
+        if 2 * sum(_LEVEL * after <= before for before, after in pairwise(sizes)) >= len(sizes) - 1:
+            continue  # the levels of a parallel scan, each half as long as the one before
         loop = with_body(evidence, steps)
         through = carried(loop)
         # A step that looks for the largest element of its state, or indexes with it, is not a scan.

@@ -58,6 +58,7 @@ def in_order(trial: Trial) -> Applied:
 
 
 @transformation("channels-last", stage="layout")
+@transformation("image-layout", stage="layout")
 def channels_last(trial: Trial) -> Applied:
     return _with_inputs(
         "model = model.to(memory_format=torch.channels_last)",
