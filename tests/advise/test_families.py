@@ -71,6 +71,8 @@ FAMILIES = {
     "layers in a row": (
         "consecutive-layers",
         "convolution-order",
+        "unread-rows",
+        "pairwise-differences",
         "product-order",
         "block-diagonal",
         "identity-product",

@@ -227,3 +227,233 @@ def test_the_levels_of_a_parallel_scan_are_not_its_steps() -> None:
     model = Does(lambda self, h: sum(scan_by_levels(torch.sigmoid(self.gate(h)), h)), gate=nn.Linear(32, 32)).eval()
 
     assert not of_rule(model, "scan-in-python", x(4, 4096, 32))
+
+
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrices = nn.ParameterList(nn.Parameter(torch.eye(64)) for _ in range(2))
+
+    def forward(self, h: Tensor) -> Tensor:
+        for matrix in self.matrices:
+            h = torch.tanh(h @ matrix)
+        return h
+
+
+class FastWeights(nn.Module):
+    """The inner network runs with weights that another one makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.hyper = Listed(), nn.Linear(64, 2 * 64 * 64)
+
+    def forward(self, h: Tensor) -> Tensor:
+        made = self.hyper(h.mean(0)).view(2, 64, 64).unbind(0)
+        names = [name for name, _ in self.inner.named_parameters()]
+        return torch.func.functional_call(self.inner, dict(zip(names, made, strict=True)), (h,))
+
+
+def test_parameters_in_whose_place_others_are_given_are_not_unused() -> None:
+    assert not of_rule(FastWeights().eval(), "unused-parameters", x(32, 64))
+
+
+class Zipped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = nn.ParameterList(nn.Parameter(torch.eye(64)) for _ in range(3))
+        self.idle = nn.ParameterList(nn.Parameter(torch.eye(64)) for _ in range(3))
+
+    def forward(self, h: Tensor) -> Tensor:
+        for matrix, _ in zip(self.read, self.idle, strict=True):
+            h = torch.tanh(h @ matrix)
+        return h
+
+
+def test_a_list_that_forward_goes_through_is_not_replaced() -> None:
+    (found,) = of_rule(Zipped().eval(), "unused-parameters", x(4, 64))
+
+    assert found.code is None
+
+
+def test_a_table_of_which_few_rows_are_read_is_cast_after_the_lookup() -> None:
+    model = Does(lambda self, at: self.table.float()[at].relu(), table=nn.Parameter(x(50_000, 64).half())).eval()
+
+    (found,) = of_rule(model, "weight-cast", torch.zeros(32, dtype=torch.long))
+
+    assert "look up the rows first" in found.recommendation
+    assert found.code is None
+
+
+def rotated(h: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = h.chunk(2, -1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+def test_halves_that_are_read_twice_each_are_no_rounds_of_a_loop() -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        return rotated(self.query(h), self.cos, self.sin) @ rotated(self.key(h), self.cos, self.sin).transpose(1, 2)
+
+    parts: dict[str, Any] = {"query": nn.Linear(64, 64), "key": nn.Linear(64, 64), "cos": x(32, 32), "sin": x(32, 32)}
+    model = torch.jit.script(Rotates(**parts).eval())
+
+    assert not of_rule(model, "loop-over-samples", x(1, 32, 64))
+    assert not of_rule(Does(forward, **parts).eval(), "loop-over-samples", x(1, 32, 64))
+
+
+class Rotates(nn.Module):
+    def __init__(self, query: nn.Module, key: nn.Module, cos: Tensor, sin: Tensor) -> None:
+        super().__init__()
+        self.query, self.key = query, key
+        self.register_buffer("cos", cos)
+        self.register_buffer("sin", sin)
+
+    def forward(self, h: Tensor) -> Tensor:
+        one = rotated(self.query(h), self.cos, self.sin)  # type: ignore[arg-type]
+        other = rotated(self.key(h), self.cos, self.sin)  # type: ignore[arg-type]
+        return one @ other.transpose(1, 2)
+
+
+def test_a_cast_there_and_back_is_reported_once() -> None:
+    model = Does(lambda self, h: torch.relu(self.layer(h).double().float()), layer=nn.Linear(64, 64)).eval()
+
+    assert of_rule(model, "cast-round-trip", x(512, 64))
+    assert not of_rule(model, "double-precision", x(512, 64))
+
+
+@pytest.mark.parametrize("is_solved", [True, False])
+def test_the_type_of_a_factorization_is_meant(is_solved: bool) -> None:
+    def forward(self: Any, h: Tensor) -> Tensor:
+        wide = self.layer(h).double()
+        wide = torch.linalg.cholesky(wide @ wide.mT + self.ridge) if is_solved else (wide @ wide.mT + self.ridge)
+        return wide.float()
+
+    model = Does(forward, layer=nn.Linear(64, 64), ridge=100 * torch.eye(64, dtype=torch.float64)).eval()
+
+    assert bool(of_rule(model, "double-precision", x(64, 64))) is not is_solved
+
+
+def per_sample(self: Any, h: Tensor) -> Tensor:
+    return torch.cat([self.layer(h[at : at + 1])[0][:, -1] for at in range(h.shape[0])])
+
+
+def with_the_state(self: Any, h: Tensor) -> Tensor:
+    out, state = [], None
+    for at in range(h.shape[0]):
+        made, state = self.layer(h[at : at + 1], state)
+        out.append(made[:, -1])
+    return torch.cat(out)
+
+
+def with_the_result(self: Any, h: Tensor) -> Tensor:
+    out, before = [], h[:1]
+    for at in range(h.shape[0]):
+        made, _ = self.layer(h[at : at + 1] + before)
+        before = made[..., :4]
+        out.append(made[:, -1])
+    return torch.cat(out)
+
+
+def with_lengths(self: Any, h: Tensor) -> Tensor:
+    return torch.cat([self.layer(h[at : at + 1, : 10 + at])[0][:, -1] for at in range(h.shape[0])])
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+@pytest.mark.parametrize(
+    ("forward", "is_said"),
+    [(per_sample, True), (with_the_state, False), (with_the_result, False), (with_lengths, False)],
+)
+def test_a_recurrent_layer_is_called_for_all_samples_at_once(kind: Any, forward: Any, is_said: bool) -> None:
+    found = of_rule(Does(forward, layer=kind(4, 48, batch_first=True)).eval(), "loop-over-samples", x(12, 24, 4))
+
+    assert bool(found) is is_said
+    assert all("joined along the batch" in advice.recommendation for advice in found)
+
+
+class Masked(nn.Module):
+    mask: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.register_buffer("mask", torch.ones(size, 512).tril())
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.layer(h) * self.mask[: h.shape[0], : h.shape[1]]
+
+
+@pytest.mark.parametrize(("sizes", "is_said"), [((512, 512, 512), True), ((128, 256, 512), False)])
+def test_equal_buffers_of_a_live_model_are_found_without_reading_its_weights(sizes: Any, is_said: bool) -> None:
+    from torchgauge import analyze
+
+    model = nn.Sequential(*map(Masked, sizes)).eval()
+    found = analyze(model, inputs=x(8, 64), progress=False).capture.advice
+
+    assert ("repeated-buffers" in [row["rule"] for row in found]) is is_said
+
+
+def nothing_found(self: Any, h: Tensor) -> Tensor:
+    """With random weights no score is high enough, as in a detector."""
+    fine = self.fine(h)
+    kept = (torch.sigmoid(self.score(h)[:, 0]) > 2).nonzero()[:, 0]
+    return h[:0] if len(kept) == 0 else self.head(fine[kept])
+
+
+def test_what_values_leave_out_is_not_unused() -> None:
+    parts = {name: nn.Linear(64, size) for name, size in (("fine", 256), ("score", 1))}
+    model = Does(nothing_found, **parts, head=nn.Linear(256, 64)).eval()
+
+    assert not of_rule(model, "unread-result", x(512, 64))
+    assert not of_rule(model, "unused-parameters", x(512, 64))
+
+
+def checked(self: Any, h: Tensor) -> Tensor:
+    torch._assert_async(((h * 255 > -1) & (h * 255 < 256)).all(), "range")
+    return torch.relu(self.layer(h))
+
+
+def test_what_an_assertion_checks_is_read() -> None:
+    assert not of_rule(Does(checked, layer=nn.Linear(16, 16)).eval(), "unread-result", x(512, 16).abs())
+
+
+def of_many_kernels(self: Any, h: Tensor) -> Tensor:
+    return torch.cat([layer(h).amax(-1) for layer in self.layers], 1)
+
+
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_convolutions_with_other_dilations_are_not_joined(is_equal: bool) -> None:
+    layers = [nn.Conv1d(5, 1, 7, dilation=1 if is_equal else 1 + at) for at in range(12)]
+    model = Does(of_many_kernels, layers=nn.ModuleList(layers)).eval()
+
+    assert bool(of_rule(model, "parallel-linears", x(4, 5, 100))) is is_equal
+
+
+class Unsized(tuple[int, ...]):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+def test_a_tuple_without_a_length_is_no_reason_to_fail() -> None:
+    from torchgauge import analyze
+
+    model = nn.Linear(8, 8)
+    model.order = Unsized((1, 2))  # type: ignore[assignment]
+
+    assert analyze(model, inputs=x(2, 8), progress=False).totals.macs == 128
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_said"),
+    [
+        (lambda self, h: (made := self.head(h))[:, -1] + made[:, 0], True),
+        (lambda self, h: self.head(h)[..., :10], False),
+        (lambda self, h: (made := self.head(h))[:, 32:] * made[:, :32], False),
+        (lambda self, h: self.head(h).cumsum(1)[:, -1], False),
+        (lambda self, h: (self.head(h)[:, -1], h.sum()), True),
+        (lambda self, h: (made := self.head(h), made[:, -1]), False),
+    ],
+    ids=["two rows", "columns", "both halves", "sums over rows", "another result", "all are returned"],
+)
+def test_rows_that_nothing_reads(forward: Any, is_said: bool) -> None:
+    found = of_rule(Does(forward, head=nn.Linear(64, 1000)).eval(), "unread-rows", x(8, 64, 64))
+
+    assert bool(found) is is_said

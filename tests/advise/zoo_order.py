@@ -153,7 +153,55 @@ def electrodes(activation: nn.Module) -> nn.Sequential:
     return nn.Sequential(time, nn.BatchNorm2d(8), activation, space, nn.BatchNorm2d(16), nn.ELU(), nn.AvgPool2d((1, 4)))
 
 
+def by_last_row(self: Any, h: Tensor) -> Tensor:
+    return self.head(self.states(h)[0])[:, -1]
+
+
+def of_last_row(self: Any, h: Tensor) -> Tensor:
+    return self.head(self.states(h)[0][:, -1])
+
+
+def by_differences(self: Any, h: Tensor) -> Tensor:
+    h = self.mix(h)
+    return torch.exp(-((h[:, :, None] - h[:, None]) ** 2).sum(-1))
+
+
+def by_distances(self: Any, h: Tensor) -> Tensor:
+    h = self.mix(h)
+    return torch.exp(-torch.cdist(h, h).square())
+
+
+def differences_read_twice(self: Any, h: Tensor) -> Tensor:
+    h = self.mix(h)
+    apart = h[:, :, None] - h[:, None]
+    return torch.exp(-(apart**2).sum(-1)) + apart.amax(-1)
+
+
 CASES = [
+    case(
+        "words of all steps",
+        "unread-rows",
+        "head",
+        Does(by_last_row, states=nn.LSTM(32, 64, batch_first=True), head=nn.Linear(64, 1000)),
+        Does(of_last_row, states=nn.LSTM(32, 64, batch_first=True), head=nn.Linear(64, 1000)),
+        x(8, 64, 32),
+    ),
+    case(
+        "differences of pairs",
+        "pairwise-differences",
+        "",
+        Does(by_differences, mix=nn.Linear(16, 16)),
+        Does(by_distances, mix=nn.Linear(16, 16)),
+        x(2, 256, 16),
+    ),
+    case(
+        "differences that are needed",
+        "pairwise-differences",
+        "",
+        Does(by_differences, mix=nn.Linear(16, 16)),
+        Does(differences_read_twice, mix=nn.Linear(16, 16)),
+        x(2, 256, 16),
+    ),
     case(
         "time before electrodes",
         "convolution-order",

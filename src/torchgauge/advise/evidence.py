@@ -104,17 +104,18 @@ class Machine:
 class LiveModel(Protocol):
     """What can be asked of a model in memory: of which triangle the elements of a buffer are not zero, whether a
     module or one that it is in has an attribute, whether pairs of parameters hold equal values, whether all rows of
-    one are equal, whether a module is a script, or a linear layer or convolution of torch's, the channels of an
-    instance norm, the hook of torch's that computes a weight of a module (what removes the hook, and the name of
-    the weight), the line that makes a module or parameter, whether other methods or arguments lead to it, or read
-    what a call leaves in an attribute, whether functions that a file calls by these names lead to the call of
-    another, whether its class is a dropout with a mode of its own, the line that puts a module in training mode,
-    and the text of a file."""
+    one are equal, which buffers hold the values of another, whether a module is a script, or a linear layer or
+    convolution of torch's, the channels of an instance norm, the hook of torch's that computes a weight of a module
+    (what removes the hook, and the name of the weight), the line that makes a module or parameter, whether other
+    methods or arguments lead to it, or read what a call leaves in an attribute, whether functions that a file calls by
+    these names lead to the call of another, whether its class is a dropout with a mode of its own, the line that puts
+    a module in training mode, and the text of a file."""
 
     def triangle(self, name: str) -> Triangle | None: ...
     def has(self, path: str, attribute: str, *, is_set: bool = False) -> bool: ...
     def are_equal(self, pairs: Sequence[tuple[str, str]]) -> bool: ...
     def has_equal_rows(self, name: str) -> bool: ...
+    def equal_buffers(self) -> Mapping[str, str]: ...
     def is_scripted(self, path: str) -> bool: ...
     def is_torch_layer(self, path: str) -> bool: ...
     def norm_features(self, path: str) -> int | None: ...
@@ -193,6 +194,12 @@ class Evidence:
         asked = [index for op in self.forward if op.op in VALUE_READS for index in op.producers if index is not None]
         run = self.capture.run
         return Flow(self.forward, run.results, (*run.kept_ops, *self.read_on_host, *asked))
+
+    @cached_property
+    def is_by_accident(self) -> bool:
+        """Whether values chose nothing at all, as no match or no box: what the run left out then, another one needs."""
+        chosen = (op for op in self.forward if self.dataflow.is_sized_by_value(op))
+        return any(spec.numel == 0 for op in chosen for spec in op.signature.outputs)
 
     @cached_property
     def read_on_host(self) -> frozenset[int]:

@@ -54,6 +54,8 @@ _PACKAGED_HOST = 0.9
 _RUN_S = 15e-6
 # Larger masks are not looked at: a comparison reads them whole.
 _MOST_MASK = 1 << 24
+# Bytes of the buffers that are compared with each other.
+_LEAST_BUFFER, _LARGEST_BUFFER = 1 << 10, 1 << 28
 # Code that puts a part of the model in training mode; `super().train(mode)` is how an override begins.
 _TRAINS = re.compile(r"(?<!super\(\))\.train\((True|mode=True)?\)|\.training\s*=\s*True")
 
@@ -119,6 +121,31 @@ class ModelInMemory:
         if found is None or found.is_meta or found.dim() < 2:
             return False
         return bool((found == found[:1]).all())
+
+    def equal_buffers(self) -> dict[str, str]:
+        """Buffers that hold the same values as an earlier one, such as masks and tables; not those that start out
+        with one number everywhere, as the statistics of a norm."""
+        import torch
+
+        first: dict[tuple[object, ...], list[tuple[str, torch.Tensor]]] = {}
+        found: dict[str, str] = {}
+        storages = set[int]()
+        for name, buffer in self._model.named_buffers():
+            is_plain = type(buffer) is torch.Tensor and buffer.layout == torch.strided and not buffer.is_meta
+            is_plain = is_plain and not buffer.is_quantized
+            if not is_plain or not _LEAST_BUFFER <= buffer.nbytes <= _LARGEST_BUFFER:
+                continue
+            # A view of another buffer takes no memory.
+            if buffer.untyped_storage().data_ptr() in storages or bool((buffer == buffer.flatten()[0]).all()):
+                continue
+            storages.add(buffer.untyped_storage().data_ptr())
+            known = first.setdefault((buffer.shape, buffer.dtype, buffer.device), [])
+            same = next((other for other, values in known if torch.equal(values, buffer)), None)
+            if same is None:
+                known.append((name, buffer))
+            else:
+                found[name] = same
+        return found
 
     def is_scripted(self, path: str) -> bool:
         """Whether the module or one that it is in is a script, which torch.compile leaves alone."""
@@ -190,7 +217,7 @@ class ModelInMemory:
             kind = type(self._model.get_submodule(path))
             if path and kind.__module__.startswith("torch."):
                 return self.made_at(path)
-            make = kind.__init__
+            make = inspect.unwrap(kind.__init__)
             lines, first = inspect.getsourcelines(make)
             file = inspect.getsourcefile(make)
         except (AttributeError, RuntimeError, OSError, TypeError):

@@ -63,6 +63,12 @@ class _Method:
                 return True
         return False
 
+    def replaces(self, names: list[str]) -> bool:
+        """Whether it calls a module with other tensors in the place of its parameters, which are read by name then."""
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and node.args]
+        modules = [_names(node.args[0]) for node in calls if _names(node.func)[-1:] == ["functional_call"]]
+        return any(names[: len(path)] == path for root, *path in filter(None, modules) if root == "self")
+
     @cached_property
     def given(self) -> set[str]:
         """The arguments of the method, and the variables that get what is computed from them."""
@@ -99,13 +105,15 @@ class _Method:
 
 def is_read_otherwise(kind: type, place: str) -> bool:
     """Whether the class reads a module or parameter in a method that neither `__init__` nor `forward` runs, where other
-    arguments lead, or by a name that it computes, or uses it without calling it; `place` is its path from a module of
-    the class."""
+    arguments lead, or by a name that it computes, or uses it without calling it, or with other tensors as its
+    parameters; `place` is its path from a module of the class."""
     names = [name for name in place.split(".") if not name.isdigit()]
     run, others = _methods(kind)
     if not names:
         return False
     reading = [method for method in others if not _SETUP.match(method.tree.name)]
+    if any(method.replaces(names) for method in (*run, *others)):
+        return True
     return any(True for method in reading for _ in method.readings(names)) or any(
         method.uses(names)
         or any(method.depends_on_arguments(node) or "*" in "".join(_names(node)) for node in method.readings(names))

@@ -21,7 +21,7 @@ from torchgauge import units
 from torchgauge.capture.fake_tensor import WORKS_ON_SPARSE, DataDependent
 from torchgauge.capture.recorder import Recorder, describe_call
 from torchgauge.errors import ForwardError, TorchgaugeError, first_line
-from torchgauge.facts import TensorSpec, tensor_specs
+from torchgauge.facts import FOREIGN_READ, TensorSpec, tensor_specs
 from torchgauge.source import Candidate
 from torchgauge.units import format_shape
 
@@ -39,7 +39,7 @@ def call_model(
     except Exception as error:  # whatever the user's code raises
         path = recorder.failure.path if recorder.failure else ""
         if any(text in str(error) for text in _READS_MEMORY):
-            raise DataDependent("C++ code that reads the memory of a tensor", path) from error
+            raise DataDependent(FOREIGN_READ, path) from error
         if not is_real and isinstance(error, NotImplementedError) and str(error).startswith("Could not run '"):
             # Torch has no kernel for dense tensors: those of the model are quantized, or of another kind.
             op = str(error).split("'")[1]
@@ -83,7 +83,7 @@ def step_errors(recorder: Recorder) -> Iterator[None]:
         raise
     except Exception as error:  # of the user's autograd functions too
         if any(text in str(error) for text in _READS_MEMORY):
-            raise DataDependent("C++ code that reads the memory of a tensor") from error
+            raise DataDependent(FOREIGN_READ) from error
         raise ForwardError(f"the {recorder.phase} step raised: {first_line(error)}") from error
 
 

@@ -10,6 +10,7 @@ import textwrap
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -153,11 +154,13 @@ def _tensor_bytes(value: object, depth: int = _MAX_DEPTH) -> int:
         return value.spec.nbytes
     if isinstance(value, torch.Tensor):
         return value.nbytes
-    if isinstance(value, list | tuple | set | dict | deque):
+    # A subclass may forbid its length or iteration, as e3nn's Irrep does.
+    base: Any = next((kind for kind in (list, tuple, set, dict, deque) if isinstance(value, kind)), None)
+    if base is not None:
         is_bounded = isinstance(value, deque) and value.maxlen is not None
-        if not depth or is_bounded or len(value) > _MAX_ITEMS:
+        if not depth or is_bounded or base.__len__(value) > _MAX_ITEMS:
             return 0
-        items = value.values() if isinstance(value, dict) else value
+        items = dict.values(value) if isinstance(value, dict) else base.__iter__(value)
     elif isinstance(value, nn.Module) or not depth or not hasattr(value, "__dict__") or not is_plain(type(value)):
         return 0
     else:

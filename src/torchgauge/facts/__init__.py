@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "capture": (
-        "SCHEMA_VERSION", "Allocation", "Capture", "Environment", "GrowingAttribute", "HeldTensor", "HostRead",
-        "RunRecord", "StepMemory", "TargetRecord",
+        "FOREIGN_READ", "SCHEMA_VERSION", "Allocation", "Capture", "Environment", "GrowingAttribute", "HeldTensor",
+        "HostRead", "RunRecord", "StepMemory", "TargetRecord",
     ),
     "compiled": (
         "COMPILED", "EAGER", "EXECUTIONS", "EXTERN", "Compiled", "CompiledGraph", "CompiledKernel", "GraphBreak",

@@ -67,6 +67,10 @@ class StepMemory:
     optimizer_state: tuple[Allocation, ...] = ()
 
 
+# Why a model is run for real: other code than torch's reads a tensor by its address.
+FOREIGN_READ = "C++ code that reads the memory of a tensor"
+
+
 @dataclass(frozen=True, slots=True)
 class HostRead:
     """A line of the model's code that brings values of a tensor to the host ("cpu", "numpy", "tolist", "print", and

@@ -19,7 +19,15 @@ _CAT = ("aten::cat",)
 _OF_CACHES = ("attention", "matmul")
 # Repetitions in a row that make a loop.
 _LEAST_GROWTH = 3
-_CASTS = {"aten::_to_copy", "aten::clone"}
+_CAST = "aten::_to_copy"
+_SOLVERS = tuple(
+    f"aten::{name}"
+    for name in (
+        "cholesky", "linalg_cholesky", "linalg_eig", "linalg_inv", "linalg_ldl", "linalg_lu", "linalg_qr",
+        "linalg_solve", "linalg_svd", "_linalg_", "triangular_solve", "inverse", "geqrf", "lu_",
+    )
+)  # fmt: skip
+_CASTS = {_CAST, "aten::clone"}
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like", "aten::zero_"}
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like"}
@@ -209,6 +217,15 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
     """Ops in float64 in a model whose parameters are not."""
     # A table that is rebuilt at each call is reported by another rule, whatever its dtype.
     wide = [op for op in evidence.flow.steps if _is_double(op) and op.index not in evidence.dataflow.constants]
+    # Tensors that are cast back at once are reported by `cast-round-trip`.
+    back = {op.index: evidence.flow.only_reader(op) for op in wide if op.op == _CAST and _widens(op)}
+    trips = {
+        each
+        for index, reader in back.items()
+        if reader is not None and reader.op == _CAST and not _gives_double(reader)
+        for each in (index, reader.index)
+    }
+    wide = [op for op in wide if op.index not in trips]
     if not wide:
         return
     params = [param.spec for param in evidence.capture.params if param.spec.is_floating and not param.is_buffer]
@@ -216,7 +233,9 @@ def double_precision(evidence: Evidence) -> Iterator[Advice]:
     # A model that gets float32 and gives back float32 hardly wants float64 in between.
     is_meant = is_meant and not any(entry.spec.dtype == "float32" for entry in evidence.capture.inputs)
     given = any(entry.spec.dtype == "float64" for entry in evidence.capture.inputs)
-    if is_meant or given:
+    # Factorizations and their solutions fail in float32, or lose digits.
+    is_solved = any(op.op.startswith(_SOLVERS) for op in wide)
+    if is_meant or given or is_solved:
         return
     # Casts go away. Of the work of the other ops 0.3 to 0.6 does, and more where a processor widens one operand element
     # by element: 15 µs in place of 54 for 300 × 384 elements times a row of float64.
@@ -256,6 +275,14 @@ def _in_single(evidence: Evidence, op: OpRecord) -> SourceEdit | None:
         if isinstance(call.func, ast.Attribute) and not call.args:
             spans += source.replaced(call, f"{source.text(call.func.value)}.float()")
     return source.edit(spans)
+
+
+def _widens(op: OpRecord) -> bool:
+    return _gives_double(op) and not any(spec.dtype == "float64" for spec in op.signature.inputs)
+
+
+def _gives_double(op: OpRecord) -> bool:
+    return any(spec.dtype == "float64" for spec in op.signature.outputs)
 
 
 def _is_double(op: OpRecord) -> bool:

@@ -71,6 +71,7 @@ class Loop:
 
 @rule("loop-over-samples", family="loops")
 def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
+    yield from _recurrent_by_sample(evidence)
     same = product_loops(evidence)
     steps = {op.source for loop in same if is_recurrent(evidence, loop) for op in loop.products}
     by_parts = [
@@ -273,6 +274,61 @@ def _has_rows_by_value(evidence: Evidence, op: OpRecord) -> bool:
     return False
 
 
+def _recurrent_by_sample(evidence: Evidence) -> Iterator[Advice]:
+    """Recurrent layers that a loop calls on one sample after the other, as `gru(x[i:i+1])`: none needs the one
+    before."""
+    for path in sorted(evidence.once(_recurrent_layers)):
+        calls = _calls_of_layer(evidence, path)
+        if len(calls) < _LEAST_ROUNDS or evidence.modules[path].calls != len(calls):
+            continue
+        number = {op.index: at for at, ops in enumerate(calls) for op in ops}
+        entries = [next(op for op in ops if op.category != "allocation") for ops in calls]
+        reads = [
+            (evidence.dataflow.base(op, at), spec) for op in entries for at, spec in enumerate(op.signature.inputs)
+        ]
+        parts = {(base, spec.numel) for base, spec in reads if base is not None and base[0] not in number}
+        # Each takes as large a part of one tensor.
+        is_parted = len(parts) == 1 and all(size * len(calls) <= whole.numel for (_, whole), size in parts)
+        if not is_parted or _needs_call_before(evidence, number):
+            continue
+        own = [op for ops in calls for op in ops]
+        loop, share, fewer = Loop(tuple(entries), tuple(own)), evidence.share(own), 1 - 1 / len(calls)
+        saved = None if evidence.is_cuda else saved_at_once(evidence, own, loop)
+        low, high = 0.85 * fewer * share.calls, fewer * min(2 * share.calls, 1.0)
+        if saved is not None:
+            low, high = LEAST_AT_ONCE * saved, min(saved / LEAST_AT_ONCE, fewer)
+        gain = share.gain(low, high, f"one call in place of {len(calls)}")
+        yield loop_advice(evidence, "loop-over-samples", loop, _JOINED, gain)
+
+
+def _calls_of_layer(evidence: Evidence, path: str) -> list[list[OpRecord]]:
+    """The ops of a layer by call; between two calls the code around it takes the next part of a tensor."""
+    calls, is_inside = list[list[OpRecord]](), False
+    for op in evidence.forward:
+        if op.module != path:
+            is_inside = False
+            continue
+        if not is_inside:
+            calls.append([])
+        is_inside = True
+        if op.status != FREE:
+            calls[-1].append(op)
+    return calls if all(any(op.category != "allocation" for op in ops) for ops in calls) else []
+
+
+def _needs_call_before(evidence: Evidence, number: Mapping[int, int]) -> bool:
+    """Whether a call reads what an earlier one made, by itself or through other ops. `number`: of the call, by op."""
+    behind = set[int | None]()
+    for op in evidence.forward:
+        own = number.get(op.index)
+        if own is None:
+            if any(source in behind or source in number for source in op.producers):
+                behind.add(op.index)
+        elif any(source in behind or number.get(source or -1, own) != own for source in op.producers):
+            return True
+    return False
+
+
 def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
     """Of ops of any kind that take equal parts of one tensor, and whose rounds need nothing of each other. A loop over
     different layers is left to those rules."""
@@ -345,6 +401,10 @@ def parallel_linears(evidence: Evidence) -> Iterator[Advice]:
             yield loop_advice(evidence, "parallel-linears", loop, words, batched(evidence, loop))
     for loop in product_loops(evidence, _whole, one_weight=False):
         names, first = {op.weights for op in loop.products}, {op.index for op in loop.products}
+        # Convolutions with other kernels, strides or dilations cannot be one.
+        kinds = {(op.signature.inputs[1].shape[1:], repr(op.signature.attributes)) for op in loop.products}
+        if loop.products[0].category == "convolution" and len(kinds) > 1:
+            continue
         is_sliced = len(names) == 1 and all(_takes_part_of_weight(evidence, op) for op in loop.products)
         if len(names) < loop.rounds and not is_sliced:
             continue
@@ -590,10 +650,12 @@ def _slice(evidence: Evidence, op: OpRecord) -> object | None:
 
 
 def _rows(evidence: Evidence, op: OpRecord) -> object | None:
-    """Also a few rows of a tensor that are selected by a list of indices, as the atoms of a molecule."""
-    if op.op not in _SELECTIONS or op.weights:
-        return _slice(evidence, op)
+    """Also a few rows of a tensor that are selected by a list of indices, as the atoms of a molecule. More than two
+    reads of halves, as a rotary embedding makes, are no rounds."""
     base = evidence.dataflow.base(op, 0)
+    if op.op not in _SELECTIONS or op.weights:
+        is_half = base is not None and base[1].numel == 2 * op.signature.inputs[0].numel
+        return None if is_half else _slice(evidence, op)
     is_few = base is not None and 2 * op.signature.outputs[0].numel <= base[1].numel
     return base[0] if base is not None and is_few else None
 
@@ -683,7 +745,8 @@ def _of_all_rounds(op: OpRecord, rounds: int, *, is_shared: bool) -> OpRecord:
 
     def grown(spec: TensorSpec) -> TensorSpec:
         if has_more_rows and spec.shape:
-            return replace(spec, shape=(rounds * spec.shape[0], *spec.shape[1:]))
+            rows = 1 if op.category == "recurrent" and len(spec.shape) == 3 else 0  # the first are the steps
+            return replace(spec, shape=(*spec.shape[:rows], rounds * spec.shape[rows], *spec.shape[rows + 1 :]))
         stride = None if spec.stride is None else (spec.numel, *spec.stride)
         return replace(spec, shape=(rounds, *spec.shape), stride=stride)
 

@@ -64,24 +64,30 @@ def duplicate_tensors(evidence: Evidence) -> Iterator[Advice]:
 def repeated_buffers(evidence: Evidence) -> Iterator[Advice]:
     """The same table or mask in a buffer of every layer."""
     rows = [row for row in evidence.weight_rows.values() if row.role == "buffer" and row.shared_with is None]
-    copies = [row for row in rows if row.get("duplicate_of") and row.elements > 1]
+    copies = [
+        (model_name(row), str(row.name), int(row.bytes), str(row.duplicate_of))
+        for row in rows
+        if row.get("duplicate_of") and row.elements > 1
+    ]
+    if not rows and evidence.model is not None:  # of a live model whose values were not read
+        equal, params = evidence.model.equal_buffers(), evidence.params
+        copies = [(name, name, params[name].spec.nbytes, equal[name]) for name in equal if name in params]
     stored = evidence.totals.stored_bytes if evidence.capture.stored is not None else None
     whole = max(stored or (evidence.totals.param_bytes or 0) + (evidence.totals.buffer_bytes or 0), 1)
-    nbytes = sum(row.bytes for row in copies)
+    nbytes = sum(size for _, _, size, _ in copies)
     if copies:
-        largest = max(copies, key=lambda row: row.bytes)
+        name, weight, _, original = max(copies, key=lambda copy: copy[2])
         quantity = "param_bytes" if evidence.capture.stored is None else "stored_bytes"
         share = min(nbytes / whole, 1.0)
-        name = model_name(largest)
         yield Advice(
             rule="repeated-buffers",
             where=Where(
                 name.rpartition(".")[0],
                 (),
-                str(largest.name),
+                weight,
                 evidence.model.made_at(name) if evidence.model is not None else None,
             ),
-            evidence={"buffers": len(copies), "bytes": nbytes, "same_values_as": largest.duplicate_of},
+            evidence={"buffers": len(copies), "bytes": nbytes, "same_values_as": original},
             recommendation="keep one buffer for all layers and pass it on: each layer holds the same values",
             change=None,
             expected_gain=Gain(

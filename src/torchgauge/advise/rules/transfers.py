@@ -228,6 +228,9 @@ def _read_one_by_one(evidence: Evidence, reads: Sequence[OpRecord]) -> set[int]:
             continue
         # Back over ops on one value to the tensor that it is an element of: what made it has more of them.
         while op is not None and op.signature.inputs and op.signature.inputs[0].numel == 1:
+            # What is compared with something that another op makes, perhaps in this round, cannot be read before it.
+            if len([source for source in op.producers if source is not None]) > 1:
+                break
             if (tensor := evidence.dataflow.reads_part(op, 0)) is not None:
                 of_tensor.setdefault((read.source, tensor), []).append(read.index)
                 break
@@ -376,7 +379,10 @@ def _call(evidence: Evidence, op: OpRecord) -> str:
     if op.op not in VALUE_READS:
         return op.op.removeprefix("aten::").strip("_").removesuffix("2")
     if op.op == "aten::equal":
-        return "torch.equal"
+        # torch.istft checks by it that its window is not zero.
+        written = evidence.any_code_at(op)
+        is_checked = written is not None and written[0].calls(written[1], "istft")
+        return "torch.istft" if is_checked else "torch.equal"
     found = place[0].calls(place[1], *_READ_CALLS) if place is not None else []
     # `float(x)` reads a number, `x.float()` does not.
     is_method = {called(call): isinstance(call.func, ast.Attribute) for call in found}

@@ -12,7 +12,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import LEAST_PREDICTED_TIME, rule
 from torchgauge.advise.rules.broadcast import CLOSED
-from torchgauge.facts import OpRecord
+from torchgauge.facts import FOREIGN_READ, OpRecord
 
 # Of the largest of several places: less, as the states that a recurrent layer also returns, is not worth naming.
 _LEAST_PART = 0.02
@@ -92,7 +92,10 @@ def unread_ops(evidence: Evidence) -> frozenset[int]:
     """The ops of inference whose results nothing reads, or only such ops. Those that draw random numbers change what
     the next ones draw, and ops of extensions may do more than their results say."""
     flow, run = evidence.flow, evidence.capture.run
-    if evidence.is_train or not flow.results or not evidence.dataflow.is_known:
+    if evidence.is_train or not flow.results or not evidence.dataflow.is_known or evidence.is_by_accident:
+        return frozenset()
+    # Which tensors it reads is not known.
+    if FOREIGN_READ in (run.reason or ""):
         return frozenset()
     needed = {*flow.results, *run.kept_ops, *(made for read in run.host_reads for made in read.made_by or ())}
     # Numbers that Python asks for, and views that are changed in place.
@@ -103,6 +106,8 @@ def unread_ops(evidence: Evidence) -> frozenset[int]:
         signature = op.signature
         is_pure = op.op.startswith("aten::") and not op.op.endswith("_") and "out" not in (signature.overload or "")
         is_pure = is_pure and bool(signature.outputs) and RANDOM not in signature.tags
+        # A single truth is there to be checked, as by `torch._assert_async`.
+        is_pure = is_pure and (signature.outputs[0].dtype, signature.outputs[0].numel) != ("bool", 1)
         if is_pure and op.index not in needed and all(user.index in dead for user in flow.users(op)):
             dead.add(op.index)
     return frozenset(dead)

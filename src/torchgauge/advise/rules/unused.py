@@ -25,6 +25,8 @@ _MOST_BETWEEN = 8
 
 @rule("unused-parameters", family="unused")
 def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
+    if evidence.is_by_accident:
+        return
     used = {weight for op in evidence.capture.ops for weight in op.weights}
     idle = [p for p in evidence.capture.params if not p.is_buffer and not used & {p.name, *p.aliases}] if used else []
     idle = [param for param in idle if not _is_overwritten(evidence, param)]
@@ -62,8 +64,9 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
             ),
             evidence={"parameters": [param.name for param in params], "unused_bytes": nbytes},
             recommendation=words,
+            # A list or dictionary is also read by the code that goes through it.
             change=Patch("model.set_submodule(path, torch.nn.Identity())", ("path",), ((place,),))
-            if is_module
+            if is_module and evidence.modules[place].type not in _CONTAINERS
             else None,
             expected_gain=Gain("param_bytes", share, share, "their bytes over those of all parameters"),
             risk=risk,

@@ -258,5 +258,9 @@ def unused_modules(view: View) -> list[Node]:
         if node.record.params and node.path in idle:
             found.append(node)
         elif node.record.params:
-            waiting.extend(reversed(node.children))
+            # Which experts run is an accident of the values: equal ones beside them are in use.
+            busy = {child.record.type for child in node.children if child.path not in idle} if view.mixtures else set()
+            waiting.extend(
+                child for child in reversed(node.children) if child.record.type not in busy or child.path not in idle
+            )
     return found
