@@ -228,7 +228,7 @@ def test_the_op_that_no_gradient_passes_is_named_with_its_line() -> None:
         words = found.recommendation
         assert ("stopped_by" in found.evidence) == (name is not None)
         if name is None:
-            assert "look for no_grad()" in words
+            assert "no_grad(), detach() or .data" in words
         else:
             line = forward.__code__.co_firstlineno + 2
             assert f"no gradient passes {name} (test_later_faults.py:{line})" in words

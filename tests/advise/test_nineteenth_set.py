@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.planted import gain_of, seen
+from tests.advise.planted import gain_of, said, seen
 from tests.advise.test_public_models import of_rule
+from tests.advise.zoo_memory import trained
 from torchgauge.advise.rules.attention import written_attentions
 
 # --- the copies that a split layer no longer needs
@@ -457,3 +458,22 @@ def test_rows_that_nothing_reads(forward: Any, is_said: bool) -> None:
     found = of_rule(Does(forward, head=nn.Linear(64, 1000)).eval(), "unread-rows", x(8, 64, 64))
 
     assert bool(found) is is_said
+
+
+class ByPairs(nn.Module):
+    """The idiom of lists in a list: nothing calls the inner ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        pairs = [nn.ModuleList([nn.Linear(64, 64), nn.Sequential(nn.Linear(64, 256), nn.GELU())]) for _ in range(4)]
+        self.layers: Any = nn.ModuleList(pairs)
+        self.out = nn.Linear(256, 64)
+
+    def forward(self, h: Tensor) -> Tensor:
+        for pair in self.layers:
+            h = h + self.out(pair[1](h + pair[0](h)))
+        return h
+
+
+def test_lists_of_layers_are_not_checkpointed() -> None:
+    assert "activation-checkpointing" not in [advice.rule for advice in said(trained(ByPairs(), 4096, 64))]

@@ -87,6 +87,9 @@ def _groups(evidence: Evidence) -> Iterator[list[Block]]:
     parents = {record.parent for record in evidence.capture.modules}
     groups: dict[tuple[str | None, str], list[Block]] = {}
     for record in evidence.capture.modules:
+        # A list whose members are called one by one has no forward to checkpoint.
+        if not record.calls:
+            continue
         if record.path in held and record.path in parents and record.path in differentiated and record.path:
             block = Block(record, max(held[record.path], 0), flops[record.path])
             groups.setdefault((record.parent, record.type), []).append(block)

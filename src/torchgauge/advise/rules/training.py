@@ -210,8 +210,8 @@ _COMPARISONS = {f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge",
 def _why_untrained(evidence: Evidence, stops: list[OpRecord]) -> str:
     if not stops:
         return (
-            "no gradient reaches these parameters: freeze them if that is intended, "
-            "otherwise look for no_grad(), detach() or .data"
+            "no gradient reaches these parameters: the loss does not depend on them, or no_grad(), detach() or .data "
+            "cuts them off"
         )
     first = stops[0]
     name = first.op.removeprefix("aten::")
