@@ -72,6 +72,7 @@ FAMILIES = {
         "consecutive-layers",
         "convolution-order",
         "unread-rows",
+        "expanded-rows",
         "pairwise-differences",
         "product-order",
         "block-diagonal",
@@ -95,6 +96,7 @@ FAMILIES = {
         "state-written-in-evaluation",
         "large-eps",
         "layer-in-forward",
+        "unregistered-layers",
     ),
     "files": ("duplicate-tensors", "narrower-type", "stored-optimizer-state"),
 }

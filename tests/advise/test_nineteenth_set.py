@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -477,3 +478,107 @@ class ByPairs(nn.Module):
 
 def test_lists_of_layers_are_not_checkpointed() -> None:
     assert "activation-checkpointing" not in [advice.rule for advice in said(trained(ByPairs(), 4096, 64))]
+
+
+def queries_of_a_stack(self: Any, h: Tensor) -> Tensor:
+    """The first layer of several gets the same for every sample."""
+    found = self.query[None].expand(h.shape[0], -1, -1)
+    for layer in self.layers:
+        found = torch.relu(layer(found)) + h.mean(1, keepdim=True)
+    return found
+
+
+def codes_by_sample(self: Any, h: Tensor) -> Tensor:
+    return torch.sin(h[:, None].expand(-1, 32, -1) * self.steps[:, None]) @ self.weight
+
+
+def in_two_layers(self: Any, h: Tensor) -> Tensor:
+    return self.second(torch.relu(self.first(h[:, None].expand(-1, 32, -1))))
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_said"), [(queries_of_a_stack, False), (codes_by_sample, False), (in_two_layers, True)]
+)
+def test_work_on_an_expanded_tensor_is_done_before(forward: Any, is_said: bool) -> None:
+    layers = nn.ModuleList(nn.Linear(128, 128) for _ in range(3))
+    parts = {"query": nn.Parameter(x(32, 128)), "layers": layers, "steps": x(32), "weight": x(128, 16)}
+    model = Does(forward, **parts, first=nn.Linear(128, 256), second=nn.Linear(256, 128)).eval()
+    given = x(64, 32, 128) if forward is queries_of_a_stack else x(64, 128)
+
+    assert bool(of_rule(model, "expanded-rows", given)) is is_said
+
+
+def test_one_hidden_module_is_meant() -> None:
+    model = nn.Sequential(nn.Linear(8, 8))
+    model.teacher = [nn.Linear(8, 8)]  # type: ignore[assignment]
+
+    assert not of_rule(model.eval(), "unregistered-layers", x(2, 8))
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.mix, self.head = nn.Embedding(500, 64), nn.Linear(64, 64), nn.Linear(64, 500, bias=False)
+
+    def forward(self, at: Tensor) -> Tensor:
+        return self.head(self.mix(self.words(at)))
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_a_table_and_a_layer_with_equal_values_are_tied(is_copied: bool) -> None:
+    from torchgauge import analyze
+
+    model = Words().eval()
+    if is_copied:
+        model.head.weight.data.copy_(model.words.weight.data)
+    found = analyze(model, inputs=torch.zeros(2, 8, dtype=torch.long), progress=False).capture.advice
+
+    assert ("tied-weights" in [row["rule"] for row in found]) is is_copied
+
+
+def test_the_module_of_an_exported_program_has_the_lines_of_its_model() -> None:
+    from torchgauge import analyze
+
+    given = x(4, 256, 16)
+    program = torch.export.export(Does(of_pairs, mix=nn.Linear(16, 16)).eval(), (given,))
+    found = analyze(program.module(), inputs=given, progress=False).capture.advice
+
+    assert [row["rule"] for row in found] == ["pairwise-differences"]
+    assert str(found[0]["where"]["source"]).startswith("test_nineteenth_set.py:")
+
+
+def of_pairs(self: Any, h: Tensor) -> Tensor:
+    h = self.mix(h)
+    return torch.exp(-((h[:, :, None] - h[:, None]) ** 2).sum(-1))
+
+
+class ByType(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv1d(4, 8, 3)
+
+    def forward(self, h: Tensor) -> Tensor:
+        if type(h) == torch.Tensor and h.dtype == torch.long:  # noqa: E721
+            h = nn.functional.one_hot(h, 4).float().transpose(1, 2)
+        return self.layer(h)
+
+
+def test_a_layer_that_fails_behind_a_comparison_of_types_is_run_for_real() -> None:
+    from torchgauge import analyze
+
+    run = analyze(ByType().eval(), inputs=torch.zeros(1, 64, dtype=torch.long), progress=False).capture.run
+
+    assert run.mode == "real"
+    assert "compares types" in (run.reason or "")
+
+
+def test_a_wrapped_init_is_read_in_its_own_file() -> None:
+    from tests.advise.zoo_order import Listed as InAnotherFile
+    from torchgauge.analysis.advice import ModelInMemory
+
+    class Wrapped(InAnotherFile):
+        __init__ = functools.wraps(InAnotherFile.__init__)(lambda self: InAnotherFile.__init__(self, nn.ModuleList))
+
+    line = ModelInMemory(Wrapped()).made_at("first")
+
+    assert (line or "").startswith("zoo_order.py:")

@@ -153,6 +153,28 @@ def electrodes(activation: nn.Module) -> nn.Sequential:
     return nn.Sequential(time, nn.BatchNorm2d(8), activation, space, nn.BatchNorm2d(16), nn.ELU(), nn.AvgPool2d((1, 4)))
 
 
+def directions_of_each_point(self: Any, points: Tensor, rays: Tensor) -> Tensor:
+    seen = self.encode(torch.sin(rays[:, None].expand(-1, points.shape[1], -1) * 3))
+    return self.colour(torch.relu(points + seen))
+
+
+def directions_of_each_ray(self: Any, points: Tensor, rays: Tensor) -> Tensor:
+    return self.colour(torch.relu(points + self.encode(torch.sin(rays * 3))[:, None]))
+
+
+class Listed(nn.Module):
+    """Layers that `kind` holds."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.first, self.others = nn.Linear(16, 16), kind([nn.Linear(16, 16) for _ in range(3)])
+
+    def forward(self, h: Tensor) -> Tensor:
+        for layer in (self.first, *self.others):
+            h = torch.relu(layer(h))
+        return h
+
+
 def by_last_row(self: Any, h: Tensor) -> Tensor:
     return self.head(self.states(h)[0])[:, -1]
 
@@ -178,6 +200,16 @@ def differences_read_twice(self: Any, h: Tensor) -> Tensor:
 
 
 CASES = [
+    case("a list of layers", "unregistered-layers", "", Listed(list), Listed(nn.ModuleList), x(4, 16)),
+    case(
+        "directions of rays",
+        "expanded-rows",
+        "",
+        Does(directions_of_each_point, encode=nn.Linear(24, 96), colour=nn.Linear(96, 3)),
+        Does(directions_of_each_ray, encode=nn.Linear(24, 96), colour=nn.Linear(96, 3)),
+        x(256, 64, 96),
+        x(256, 24),
+    ),
     case(
         "words of all steps",
         "unread-rows",

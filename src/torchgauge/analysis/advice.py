@@ -54,6 +54,8 @@ _PACKAGED_HOST = 0.9
 _RUN_S = 15e-6
 # Larger masks are not looked at: a comparison reads them whole.
 _MOST_MASK = 1 << 24
+# Layers that make a list of them a mistake.
+_LEAST_LAYERS = 2
 # Bytes of the buffers that are compared with each other.
 _LEAST_BUFFER, _LARGEST_BUFFER = 1 << 10, 1 << 28
 # Code that puts a part of the model in training mode; `super().train(mode)` is how an override begins.
@@ -147,6 +149,26 @@ class ModelInMemory:
                 found[name] = same
         return found
 
+    def unregistered_layers(self) -> dict[str, str]:
+        """By attribute, the container of torch's that plain lists and dictionaries of trainable layers should be. One
+        module alone is hidden on purpose, as a frozen teacher in a list."""
+        from torch import nn
+
+        known = {id(param) for param in self._model.parameters()}
+        found: dict[str, str] = {}
+        for path, module in self._modules.items():
+            for name, value in vars(module).items():
+                if type(value) not in (list, tuple, dict):
+                    continue
+                held = list(value.values() if isinstance(value, dict) else value)
+                layers = [each for each in held if isinstance(each, nn.Module)]
+                params = [[param for param in each.parameters() if param.requires_grad] for each in layers]
+                are_hidden = all(own and known.isdisjoint(map(id, own)) for own in params)
+                if len(layers) >= _LEAST_LAYERS and len(layers) == len(held) and are_hidden:
+                    kind = "ModuleDict" if isinstance(value, dict) else "ModuleList"
+                    found[f"{path}.{name}" if path else name] = kind
+        return found
+
     def is_scripted(self, path: str) -> bool:
         """Whether the module or one that it is in is a script, which torch.compile leaves alone."""
         import torch
@@ -222,7 +244,8 @@ class ModelInMemory:
             file = inspect.getsourcefile(make)
         except (AttributeError, RuntimeError, OSError, TypeError):
             return None
-        sets = re.compile(rf"self\.{re.escape(own)}\b[^=]*=|register_\w+\(\s*['\"]{re.escape(own)}['\"]")
+        itself = re.escape(next(iter(inspect.signature(make).parameters), "self"))
+        sets = re.compile(rf"\b{itself}\.{re.escape(own)}\b[^=]*=|register_\w+\(\s*['\"]{re.escape(own)}['\"]")
         at = next((number for number, line in enumerate(lines, first) if sets.search(line)), None)
         return None if at is None or file is None else f"{PurePath(file).name}:{at}"
 

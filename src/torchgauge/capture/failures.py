@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from torchgauge import units
 from torchgauge.capture.fake_tensor import WORKS_ON_SPARSE, DataDependent
-from torchgauge.capture.recorder import Recorder, describe_call
+from torchgauge.capture.recorder import Recorder, describe_call, source_line
 from torchgauge.errors import ForwardError, TorchgaugeError, first_line
 from torchgauge.facts import FOREIGN_READ, TensorSpec, tensor_specs
 from torchgauge.source import Candidate
@@ -51,7 +51,7 @@ def call_model(
         if recorder.has_read_assumed_values and not is_real:
             # The values may be what fails: a real run knows.
             raise DataDependent(first_line(error).rstrip("."), path) from error
-        if not is_real and recorder.failing_op is None and _compares_types(error):
+        if not is_real and _compares_types(error):
             raise DataDependent(first_line(error).rstrip("."), path, "compares types of tensors") from error
         failure = recorder.failure
         where = f"forward() of '{path}' ({failure.type})" if failure and path else "forward()"
@@ -69,9 +69,11 @@ def call_model(
 
 
 def _compares_types(error: BaseException) -> bool:
-    """Whether the function that raised has code like `type(x) == torch.Tensor`, which is false for a fake tensor."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    return bool(frames) and {"type", "Tensor"} <= set(frames[-1][0].f_code.co_names)
+    """Whether a function of the model that it went through has code like `type(x) == torch.Tensor`, which is false for
+    a fake tensor."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [frame for frame in frames if source_line(frame.f_code.co_filename, frame.f_lineno) is not None]
+    return any({"type", "Tensor"} <= set(frame.f_code.co_names) for frame in own)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import sys
@@ -308,6 +309,8 @@ _OWN = tuple(str(Path(str(package.__file__)).parent / "_")[:-1] for package in (
 # Python's library, below which packages are installed, does not count either.
 _PYTHON = str(Path(os.__file__).parent / "_")[:-1]
 _RUNS_MODEL = "call_model"
+# What torch.fx calls the code that it makes of a graph, and how a line of it starts.
+_TRACED, _ASSIGNED = "<eval_with_key>", re.compile(r"\s*(\w+) = ")
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 
 # By the name of a code object's file, the name to report; None for frames to skip.
@@ -330,10 +333,11 @@ def model_line(packages: Container[str]) -> str | None:
                 # Python counts lines from the start of the function to find `f_lineno`: 7 µs in a long one.
                 line = known.lines.get(frame.f_lasti)
                 if line is None:
-                    line = known.lines[frame.f_lasti] = f"{known.name}:{frame.f_lineno}"
-                if known.package is None or known.package in packages:
+                    line = _traced_line(frame) if known.is_traced else f"{known.name}:{frame.f_lineno}"
+                    known.lines[frame.f_lasti] = line
+                if line and (known.package is None or known.package in packages):
                     return line
-                helper = helper or line
+                helper = helper or line or None
         if code.co_name == _RUNS_MODEL:
             break  # beyond is the caller of the analysis
         frame = frame.f_back
@@ -342,12 +346,14 @@ def model_line(packages: Container[str]) -> str | None:
 
 class _CodeLines(NamedTuple):
     """`code` is kept, so that no other gets its id; `name` is that of its file, `package` the installed one that it is
-    part of; `lines` are those that ops were called from, by the position in the bytecode."""
+    part of; `lines` are those that ops were called from, by the position in the bytecode. `is_traced`: torch.fx has
+    made it of a graph, whose nodes may know their lines."""
 
     code: CodeType
     name: str
     package: str | None
     lines: dict[int, str]
+    is_traced: bool = False
 
 
 _code_lines: dict[int, _CodeLines] = {}
@@ -357,6 +363,9 @@ _MAX_CACHED_CODES = 1 << 14  # a notebook defines functions again and again
 
 def _note_code(code: CodeType) -> _CodeLines | None:
     """None for the code of a file to skip."""
+    if code.co_filename.startswith(_TRACED):
+        known = _code_lines[id(code)] = _CodeLines(code, "", None, {}, is_traced=True)
+        return known
     name = _reported_name(code.co_filename)
     if name is None:
         _skipped_files.add(code.co_filename)
@@ -368,6 +377,18 @@ def _note_code(code: CodeType) -> _CodeLines | None:
     package = name.partition("/")[0].removesuffix(".py") if _PACKAGES.match(code.co_filename) else None
     known = _code_lines[id(code)] = _CodeLines(code, name, package, {})
     return known
+
+
+def _traced_line(frame: FrameType) -> str:
+    """The line that a node of a graph was traced or exported from; empty where it does not know."""
+    from torchgauge.source.exported.program import last_line
+
+    written = _ASSIGNED.match(linecache.getline(frame.f_code.co_filename, frame.f_lineno))
+    graph = frame.f_locals.get("self")
+    nodes = graph.graph.nodes if written and isinstance(graph, torch.fx.GraphModule) else ()
+    trace = next((node.meta.get("stack_trace") for node in nodes if written and node.name == written[1]), None)
+    file, _, line = (last_line(trace) or "").rpartition(":")
+    return (source_line(file, int(line)) or "") if file else ""
 
 
 def source_line(file: str, line: int | None) -> str | None:
@@ -394,7 +415,9 @@ def _reported_name(file: str) -> str | None:
 def imported_module(name: str) -> ModuleType | None:
     """The module of the file that is reported by this name; None where several are, or none that was imported."""
     files = {file for file, reported in _known.items() if reported == name}
-    found = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) in files]
+    # Not by attribute access, at which a lazy module imports what may not be installed.
+    modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    found = [module for module in modules if vars(module).get("__file__") in files]
     return found[0] if len(files) == 1 and found else None
 
 

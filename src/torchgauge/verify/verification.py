@@ -37,18 +37,17 @@ if TYPE_CHECKING:
 # Why rules without a transformation cannot be tried.
 _UNTRIED = {
     "it needs a change in the source of a forward": (
-        "affine-after-layer", "batch-statistics-in-evaluation", "bias-before-norm", "block-diagonal",
+"affine-after-layer", "batch-statistics-in-evaluation", "bias-before-norm", "block-diagonal",
         "broadcast-matmul", "cancelling-permutes", "cast-round-pointwise", "cast-round-trip", "causal-mask",
         "copies-around-convolution", "dense-experts", "device-transfer", "diagonal-product", "double-precision",
-        "double-softmax", "dropout-in-evaluation", "equal-filters", "expanded-mask", "grown-by-cat",
+        "double-softmax", "dropout-in-evaluation", "equal-filters", "expanded-mask", "expanded-rows", "grown-by-cat",
         "grows-with-calls", "held-activations", "host-wait", "identity-product", "joined-parts", "linear-after-gather",
-        "loop-over-samples", "loop-over-steps", "narrow-heads", "needless-copy", "norm-across-rows",
-        "one-hot-product", "pairwise-differences", "parallel-linears", "permuted-convolution",
-        "pointwise-before-pooling", "product-order",
+        "loop-over-samples", "loop-over-steps", "narrow-heads", "needless-copy", "norm-across-rows", "one-hot-product",
+        "pairwise-differences", "parallel-linears", "permuted-convolution", "pointwise-before-pooling", "product-order",
         "product-then-sum", "recomputed-constant", "repeated-buffers", "repeated-input", "repeated-keys",
         "repeated-operand", "repeated-part", "repeated-table", "repeated-work", "resample-before-pointwise",
         "scan-in-python", "state-written-in-evaluation", "table-from-list", "type-promotion", "unread-result",
-        "unread-rows", "weighted-differences",
+        "unread-rows", "unregistered-layers", "weighted-differences",
     ),
     "it is about the training loop, which is not part of the model": (
         "frozen-in-graph", "gradient-memory", "never-trained", "optimizer-state",

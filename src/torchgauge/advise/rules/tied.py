@@ -10,6 +10,9 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.matrices import Matrix, matrices, model_name
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.facts import ParamRecord, Row
+
+_TABLES_AND_LAYERS = ("Embedding", "Linear")
 
 
 @rule("tied-weights", family="sharing")
@@ -104,6 +107,20 @@ def _copies(evidence: Evidence) -> Iterator[tuple[Matrix, str]]:
         original = matrix.figure("duplicate_of")
         if original is not None and not matrix.is_constant:
             yield matrix, str(original)
+    if evidence.weight_rows or evidence.model is None:
+        return
+    # Of a live model whose values were not read: a table and a layer are never equal by chance, nor as copies of a
+    # module that are meant to differ.
+    first: dict[tuple[object, ...], ParamRecord] = {}
+    for param in evidence.capture.params:
+        owner = evidence.modules.get(param.module)
+        if param.is_buffer or owner is None or owner.type not in _TABLES_AND_LAYERS or len(param.spec.shape) != 2:
+            continue
+        known = first.setdefault((param.spec.shape, param.spec.dtype), param)
+        is_other = evidence.modules[known.module].type != owner.type
+        if is_other and evidence.model.are_equal([(param.name, known.name)]):
+            row = Row(name=param.name, bytes=param.nbytes)
+            yield Matrix(row, param.name, tuple(evidence.weight_users.get(param.name, ()))), known.name
 
 
 def _owners(name: str, other: str) -> tuple[str, str] | None:

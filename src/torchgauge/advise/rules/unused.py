@@ -74,6 +74,23 @@ def unused_parameters(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
+@rule("unregistered-layers", family="bugs")
+def unregistered_layers(evidence: Evidence) -> Iterator[Advice]:
+    """Layers in a plain list or dictionary, which `parameters()` and `state_dict()` do not have."""
+    for name, kind in evidence.model.unregistered_layers().items() if evidence.model is not None else ():
+        yield Advice(
+            rule="unregistered-layers",
+            where=Where(name.rpartition(".")[0], (), None, evidence.model.made_at(name) if evidence.model else None),
+            evidence={"attribute": name},
+            recommendation=f"put these layers in nn.{kind}: they are neither trained, nor saved, nor moved to a device",
+            change=None,
+            expected_gain=None,
+            risk="older checkpoints do not have these layers",
+            confidence="high",
+            kind="bug",
+        )
+
+
 def _is_overwritten(evidence: Evidence, param: ParamRecord) -> bool:
     """Whether it belongs to a layer of torch's that is called, and must have read it: with values that forward has
     assigned to `weight.data`, which the ops read in its place."""
