@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Why rules without a transformation cannot be tried.
 _UNTRIED = {
     "it needs a change in the source of a forward": (
-"affine-after-layer", "batch-statistics-in-evaluation", "bias-before-norm", "block-diagonal",
+        "affine-after-layer", "batch-statistics-in-evaluation", "bias-before-norm", "block-diagonal",
         "broadcast-matmul", "cancelling-permutes", "cast-round-pointwise", "cast-round-trip", "causal-mask",
         "copies-around-convolution", "dense-experts", "device-transfer", "diagonal-product", "double-precision",
         "double-softmax", "dropout-in-evaluation", "equal-filters", "expanded-mask", "expanded-rows", "grown-by-cat",
