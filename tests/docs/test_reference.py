@@ -107,7 +107,11 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("checkpoints")
     torch.save(model.state_dict(), folder / "a.pt")
     torch.save(nn.Linear(4, 4).state_dict(), folder / "b.pt")
-    whole = tg.analyze(model, input_size=size, profile=True, sweep={"batch": [1]}, weights=True, spectrum=True, **brief)
+    with pytest.MonkeyPatch.context() as patch:  # tests calibrate nothing, and write nothing to the user's cache
+        patch.setattr("torchgauge.analysis.measurement.ensure_roof", lambda device, progress: [])
+        whole = tg.analyze(
+            model, input_size=size, profile=True, sweep={"batch": [1]}, weights=True, spectrum=True, **brief
+        )
     step = tg.analyze(model, input_size=(2, *size[1:]), mode="train", inference=True, **brief)
     scan = tg.scan_weights(folder / "a.pt", against=folder / "b.pt")
     torch.save({"epoch": 1, "model": nn.Linear(4, 4).state_dict()}, folder / "c.pt")
