@@ -227,19 +227,27 @@ def test_experts_are_batched_where_their_calls_take_the_time(width: int, rows: i
     assert ("parallel-linears" in rules) == is_said
 
 
-@pytest.mark.parametrize("is_regular", [True, False])
-def test_parts_of_different_sizes_do_not_fit_one_batched_product(is_regular: bool) -> None:
-    class OneEach(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(12))
+def columns(self: Any, h: Tensor) -> Tensor:
+    return torch.cat([torch.relu(layer(h[:, at])) for at, layer in enumerate(self.layers)])
 
-        def forward(self, h: Tensor) -> Tensor:
-            rows = [h.shape[0] if is_regular or at < 6 else h.shape[0] - 2 for at in range(12)]
-            return torch.cat([torch.relu(layer(h[: rows[at], at])) for at, layer in enumerate(self.layers)])
 
-    found = said(seen(OneEach(), inputs=(x(8, 12, 32),)))
-    assert any("torch.bmm" in advice.recommendation for advice in found) is is_regular
+def columns_of_own_lengths(self: Any, h: Tensor) -> Tensor:
+    return torch.cat([torch.relu(layer(h[: self.rows[at], at])) for at, layer in enumerate(self.layers)])
+
+
+@pytest.mark.parametrize(
+    ("forward", "rows", "is_said"),
+    [
+        (columns, [], True),
+        (columns_of_own_lengths, [8] * 6 + [6] * 6, False),
+        (columns_of_own_lengths, [8] * 12, False),
+    ],
+)
+def test_parts_of_different_sizes_do_not_fit_one_batched_product(forward: Any, rows: list[int], is_said: bool) -> None:
+    model = Does(forward, layers=nn.ModuleList(nn.Linear(32, 32) for _ in range(12)), rows=rows)
+    found = said(seen(model, inputs=(x(8, 12, 32),)))
+
+    assert any("torch.bmm" in advice.recommendation for advice in found) is is_said
 
 
 def team(self: Any, seen: Tensor) -> Tensor:

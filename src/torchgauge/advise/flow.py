@@ -78,11 +78,15 @@ class Flow:
     def is_result(self, op: OpRecord) -> bool:
         return op.index in self.results
 
+    def is_held(self, op: OpRecord) -> bool:
+        """Whether the caller of the model gets what this one made, or an attribute keeps it."""
+        return op.index in self._given_away
+
     def only_reader(self, op: OpRecord) -> OpRecord | None:
         """The one op that reads what this one made, if it is the only reader; the caller of the model counts as one,
         and so does an attribute that keeps it."""
         users = self.users(op)
-        return users[0] if len(users) == 1 and op.index not in self._given_away else None
+        return users[0] if len(users) == 1 and not self.is_held(op) else None
 
     def is_dead(self, op: OpRecord) -> bool:
         """Whether nothing reads what it made: a model that throws it away need not compute it."""

@@ -151,14 +151,16 @@ class ModelInMemory:
 
     def unregistered_layers(self) -> dict[str, str]:
         """By attribute, the container of torch's that plain lists and dictionaries of trainable layers should be. One
-        module alone is hidden on purpose, as a frozen teacher in a list."""
+        module alone is hidden on purpose, as a frozen teacher in a list; so are those that other code makes."""
         from torch import nn
+
+        from torchgauge.analysis.methods import is_filled_from_outside
 
         known = {id(param) for param in self._model.parameters()}
         found: dict[str, str] = {}
         for path, module in self._modules.items():
             for name, value in vars(module).items():
-                if type(value) not in (list, tuple, dict):
+                if type(value) not in (list, tuple, dict) or is_filled_from_outside(type(module), name):
                     continue
                 held = list(value.values() if isinstance(value, dict) else value)
                 layers = [each for each in held if isinstance(each, nn.Module)]
@@ -166,6 +168,8 @@ class ModelInMemory:
                 are_hidden = all(own and known.isdisjoint(map(id, own)) for own in params)
                 if len(layers) >= _LEAST_LAYERS and len(layers) == len(held) and are_hidden:
                     kind = "ModuleDict" if isinstance(value, dict) else "ModuleList"
+                    if isinstance(value, dict) and not all(isinstance(key, str) and "." not in key for key in value):
+                        kind += ", whose keys are names without dots"
                     found[f"{path}.{name}" if path else name] = kind
         return found
 
@@ -256,6 +260,16 @@ class ModelInMemory:
 
         return any(
             is_read_otherwise(type(module), name.removeprefix(f"{path}." if path else ""))
+            for path in enclosing_paths(name.rpartition(".")[0])
+            if (module := self._modules.get(path)) is not None
+        )
+
+    def is_written(self, name: str) -> bool:
+        """Whether a class around a buffer writes to it in other methods than `__init__`."""
+        from torchgauge.analysis.methods import is_written
+
+        return any(
+            is_written(type(module), name.removeprefix(f"{path}." if path else ""))
             for path in enclosing_paths(name.rpartition(".")[0])
             if (module := self._modules.get(path)) is not None
         )

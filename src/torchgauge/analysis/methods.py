@@ -69,6 +69,38 @@ class _Method:
         modules = [_names(node.args[0]) for node in calls if _names(node.func)[-1:] == ["functional_call"]]
         return any(names[: len(path)] == path for root, *path in filter(None, modules) if root == "self")
 
+    def writes(self, names: list[str]) -> bool:
+        """Whether it assigns to the attribute at these names, or to elements of it, or calls a method that changes
+        it."""
+        for node in ast.walk(self.tree):
+            written: list[str] = []
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                *written, method = _names(node.func) or [""]
+                is_change = method in _FILL or (method.endswith("_") and not method.endswith("__"))
+                written = written if is_change else []
+            elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+                own = [node.attr] if isinstance(node, ast.Attribute) else []
+                written = [*_names(node.value), *own]
+            if written[:1] == ["self"] and written[1 : 1 + len(names)] == names:
+                return True
+        return False
+
+    def hands_on(self, name: str) -> bool:
+        """Whether it sets the attribute to one of its arguments as it is, or in a new list."""
+        arguments = {each.arg for each in ast.walk(self.tree.args) if isinstance(each, ast.arg)}
+        for node in ast.walk(self.tree):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if not any(isinstance(each, ast.Attribute) and each.attr == name for each in targets):
+                continue
+            value = getattr(node, "value", None)
+            while isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and len(value.args) == 1:
+                value = value.args[0]
+            if isinstance(value, ast.ListComp | ast.GeneratorExp) and isinstance(value.elt, ast.Name):
+                value = value.generators[0].iter
+            if isinstance(value, ast.Name) and value.id in arguments:
+                return True
+        return False
+
     @cached_property
     def given(self) -> set[str]:
         """The arguments of the method, and the variables that get what is computed from them."""
@@ -108,7 +140,7 @@ def is_read_otherwise(kind: type, place: str) -> bool:
     arguments lead, or by a name that it computes, or uses it without calling it, or with other tensors as its
     parameters; `place` is its path from a module of the class."""
     names = [name for name in place.split(".") if not name.isdigit()]
-    run, others = _methods(kind)
+    run, others, _ = _methods(kind)
     if not names:
         return False
     reading = [method for method in others if not _SETUP.match(method.tree.name)]
@@ -125,7 +157,7 @@ def is_read_after_call(kind: type, place: str) -> bool:
     """Whether the class reads what a call leaves in an attribute: in a method that `forward` does not run, or where
     other arguments lead. `place` is its path from a module of the class."""
     names = [name for name in place.split(".") if not name.isdigit()]
-    run, others = _methods(kind)
+    run, others, _ = _methods(kind)
     return any(
         _names(node)[-1] not in _FILL and (method in others or method.depends_on_arguments(node))
         for method in (*run, *others)
@@ -133,9 +165,26 @@ def is_read_after_call(kind: type, place: str) -> bool:
     )
 
 
+def is_written(kind: type, place: str) -> bool:
+    """Whether the class writes to a buffer in a method that `__init__` does not run, as a codebook that is trained by
+    moving averages; `place` is its path from a module of the class."""
+    names = [name for name in place.split(".") if not name.isdigit()]
+    run, others, _ = _methods(kind)
+    return any(method.writes(names) for method in (*run, *others))
+
+
+def is_filled_from_outside(kind: type, name: str) -> bool:
+    """Whether what an attribute holds comes from the code that makes the module or calls its methods."""
+    run, others, making = _methods(kind)
+    if any(method.hands_on(name) for method in making):
+        return True
+    return any(method.writes([name]) for method in (*run, *others))
+
+
 @lru_cache(maxsize=64)
 def _methods(kind: type) -> tuple[list[_Method], ...]:
-    """The methods that `forward` calls for any arguments, and those that neither it nor `__init__` calls."""
+    """The methods that `forward` calls for any arguments, those that neither it nor `__init__` calls, and those that
+    `__init__` calls and `forward` does not."""
     known: dict[str, list[_Method]] = {}
     for base in kind.__mro__:
         for name, member in vars(base).items() if base.__module__.partition(".")[0] != "torch" else ():
@@ -157,8 +206,9 @@ def _methods(kind: type) -> tuple[list[_Method], ...]:
         return found
 
     run = reached("forward")
-    others = [name for name in known if name not in run | reached("__init__")]
-    return tuple([method for name in names for method in known.get(name, ())] for names in (run, others))
+    making = reached("__init__")
+    others = [name for name in known if name not in run | making]
+    return tuple([method for name in names for method in known.get(name, ())] for names in (run, others, making - run))
 
 
 def _tree(function: FunctionType) -> ast.FunctionDef | None:

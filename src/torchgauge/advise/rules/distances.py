@@ -64,16 +64,18 @@ def pairwise_differences(evidence: Evidence) -> Iterator[Advice]:
 def _is_of_pairs(op: OpRecord) -> bool:
     """Whether rows are subtracted from others along two different dimensions, which are repeated without a copy."""
     made = op.signature.outputs[0]
-    if len(op.signature.inputs) != 2 or len(made.shape) < 3 or not made.is_floating:
+    if len(op.signature.inputs) != 2 or len(made.shape) < 3 or made.dtype not in ("float32", "float64"):
+        return False
+    if op.signature.attributes.get("alpha") not in (None, 1):
         return False
     repeated = [
         {at for at in range(-len(made.shape), 0) if made.shape[at] > 1 and _is_repeated(spec, at)}
         for spec in op.signature.inputs
     ]
-    first, second = repeated
-    has_features = -1 not in first | second and made.shape[-1] > 1
+    # As in (…, 1, m, features) and (…, n, 1, features): a dimension beside these two would be one of pairs as well.
+    are_pairs = sorted(repeated, key=min) == [{-3}, {-2}] if all(repeated) else False
     is_large = all(made.numel >= _LEAST_PAIRS * spec.distinct_numel for spec in op.signature.inputs)
-    return has_features and len(first) == len(second) == 1 and first != second and is_large
+    return are_pairs and made.shape[-1] > 1 and is_large
 
 
 def _is_repeated(spec: TensorSpec, at: int) -> bool:
@@ -100,7 +102,10 @@ def _powers(evidence: Evidence, op: OpRecord) -> tuple[list[OpRecord], int] | No
 
 
 def _is_over_features(op: OpRecord) -> bool:
-    dim, rank = op.signature.attributes.get("dim"), len(op.signature.inputs[0].shape)
+    read, result = op.signature.inputs[0], op.signature.outputs[0]
+    if result.shape != read.shape[:-1] or result.dtype != read.dtype:
+        return False
+    dim, rank = op.signature.attributes.get("dim"), len(read.shape)
     dims = dim if isinstance(dim, list | tuple) else [dim]
     return is_over_last(op) and [at % rank for at in dims if isinstance(at, int)] == [rank - 1]
 

@@ -40,6 +40,10 @@ def expanded_rows(evidence: Evidence) -> Iterator[Advice]:
             made[op.index] = found
     # A line that also gets tensors which are not repeated, as a layer of a stack does, stays where it is.
     other = {(op.source, op.op) for op in evidence.flow.steps if op.index not in made}
+    # What is written to later needs its copies.
+    for op in evidence.flow.steps:
+        if op.op.endswith("_") and op.index not in made and op.producers:
+            made.pop(op.producers[0], None)
     groups: dict[tuple[str, int], list[OpRecord]] = {}
     for op in evidence.flow.steps:
         if op.index in made and (op.source, op.op) not in other:
@@ -71,14 +75,18 @@ def _result(evidence: Evidence, op: OpRecord, made: Mapping[int | None, _Repeate
     is_closed = record is not None and record.type in CLOSED
     if is_closed or op.status == FREE or RANDOM in signature.tags or len(signature.outputs) != 1:
         return None
-    result, found = signature.outputs[0], set[_Repeated]()
+    result, found, vectors = signature.outputs[0], set[_Repeated](), set[int]()
     is_linear, is_joined = op.op in LINEAR_OPS, op.op == "aten::cat"
     if not is_linear and not is_joined and op.category not in _POINTWISE and op.op not in _COPIES:
         return None
+    data = 1 if op.op == "aten::addmm" else 0
     for at, (spec, source) in enumerate(zip(signature.inputs, op.producers, strict=False)):
         is_own = source is None and (op.index, at) not in evidence.dataflow.input_reads
-        if is_own and (is_linear or spec.numel == (spec.shape or (1,))[-1]):
-            continue  # a parameter, or a vector along the last dimension
+        if is_own and is_linear and at != data:
+            continue
+        if is_own and not is_linear and spec.numel == (spec.shape or (1,))[-1]:
+            vectors.add(spec.numel)  # along the last dimension
+            continue
         read = _of_strides(spec) or (made.get(source) if _is_whole(evidence, op, at, made) else None)
         if read is None or not spec.is_floating:
             return None
@@ -86,6 +94,8 @@ def _result(evidence: Evidence, op: OpRecord, made: Mapping[int | None, _Repeate
     if not found or len({(each.outer, each.times) for each in found}) > 1:
         return None
     first = next(iter(found))
+    if any(first.inner % size for size in vectors):
+        return None
     if is_linear:
         width = signature.inputs[1 if op.op == "aten::addmm" else 0].shape[-1]
         return None if first.inner % width else first._replace(inner=first.inner // width * result.shape[-1])

@@ -15,6 +15,7 @@ from torchgauge.advise.dataflow import SIZED_BY_VALUE, VALUE_READS
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rounds import may_need_each_other
 from torchgauge.facts import FREE, Cost, OpRecord, TensorSpec
 
 # Fewer rounds are as often written out on purpose: query, key and value, two branches.
@@ -71,7 +72,18 @@ class Loop:
 
 @rule("loop-over-samples", family="loops")
 def loop_over_samples(evidence: Evidence) -> Iterator[Advice]:
-    yield from _recurrent_by_sample(evidence)
+    for advice in (*_recurrent_by_sample(evidence), *_by_sample(evidence)):
+        if not needs_round_before(evidence, advice):
+            yield advice
+
+
+def needs_round_before(evidence: Evidence, advice: Advice) -> bool:
+    """Whether the code of a loop says that a round may need the one before, though none of this run did."""
+    place = evidence.code_at(advice.where.source or evidence.source_of(advice.where.ops[0]))
+    return place is not None and may_need_each_other(*place, (advice.where.module or "").split("."))
+
+
+def _by_sample(evidence: Evidence) -> Iterator[Advice]:
     same = product_loops(evidence)
     steps = {op.source for loop in same if is_recurrent(evidence, loop) for op in loop.products}
     by_parts = [

@@ -29,6 +29,7 @@ from torchgauge.advise.rules.loops import (
     kind_of,
     links,
     loop_advice,
+    needs_round_before,
     part,
     product_loops,
     reached,
@@ -118,7 +119,9 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
                 low, high = max(0.0, low - fresh), max(0.0, high - fresh / 2)
             gain = share.gain(fewer * low, fewer * high, how)
             found = loop_advice(evidence, "loop-over-steps", loop, words, gain, staying)
-            yield replace(found, risk=_NOT_FED_BACK)
+            # A value that Python reads, as a random number, may decide what another round gets.
+            if not _asks_python(evidence, loop) or not needs_round_before(evidence, found):
+                yield replace(found, risk=_NOT_FED_BACK)
 
 
 def _asks_python(evidence: Evidence, loop: Loop) -> bool:

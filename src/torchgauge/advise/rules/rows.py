@@ -49,7 +49,7 @@ def unread_rows(evidence: Evidence) -> Iterator[Advice]:
             expected_gain=evidence.share(chain).gain(
                 0.7 * (1 - read), 1 - read, "the rows that nothing reads", fewer_calls=0.0
             ),
-            risk="not where a loss reads all rows in training",
+            risk="not where a loss or other code reads all rows",
             confidence="high",
         )
 
@@ -61,23 +61,22 @@ def _until_selected(evidence: Evidence, layer: OpRecord) -> tuple[list[OpRecord]
     while True:
         last = chain[-1]
         made, users = last.signature.outputs[0], flow.users(last)
-        if flow.is_result(last):
-            return chain, _share_returned(evidence, last) if not users else 1.0
+        if flow.is_held(last):
+            return chain, _share_returned(evidence, last) if flow.is_result(last) and not users else 1.0
         reads = [
             (user, spec)
             for user in users
             for spec, source in zip(user.signature.inputs, user.producers, strict=False)
             if source == last.index
         ]
-        if not reads or (len(users) == 1 and flow.only_reader(last) is None):
+        if not reads:
             return chain, 1.0
         rows = [_rows_read(user, spec, made) for user, spec in reads]
         if None not in rows:
             return chain, sum(filter(None, rows)) / max(_rows(made), 1)
         (following, read), *others = reads
         is_whole = not others and read.numel == made.numel and read.shape[-1:] == made.shape[-1:]
-        is_whole = is_whole and bool(following.signature.outputs)
-        if not is_whole or not _treats_rows_alone(following, made):
+        if not is_whole or not following.signature.outputs or not _treats_rows_alone(following, made):
             return chain, 1.0
         chain.append(following)
 
@@ -87,8 +86,10 @@ def _rows(made: TensorSpec) -> int:
 
 
 def _rows_read(user: OpRecord, read: TensorSpec, made: TensorSpec) -> int | None:
-    """Of a reader that takes whole rows, but not all; None for another."""
+    """Of a reader that takes whole rows, but not all; None for another, and for one that writes to them."""
     width = made.shape[-1]
+    if user.op.endswith("_"):
+        return None
     if user.op in _SELECTIONS and read.numel == made.numel and read is user.signature.inputs[0]:
         taken = user.signature.outputs[0]
         is_by_rows = user.op != "aten::gather" and taken.shape[-1:] == (width,) and taken.numel < made.numel
@@ -105,7 +106,10 @@ def _treats_rows_alone(op: OpRecord, made: TensorSpec) -> bool:
         return op.producers[1 if op.op == "aten::addmm" else 0] is not None and bool(op.weights)
     if op.op in _ALONG_ROWS:
         dim = op.signature.attributes.get("dim")
-        return dim is None or dim in (-1, len(op.signature.inputs[0].shape) - 1)
+        # A norm has statistics for each row, or for several rows together.
+        own = [spec.numel for spec in op.signature.outputs[1:]]
+        is_along = dim in (None, -1, len(op.signature.inputs[0].shape) - 1)
+        return is_along and all(each in (0, _rows(made)) for each in own)
     small = all(spec.numel * 2 <= made.numel for spec in op.signature.inputs if spec.numel != made.numel)
     return op.category in _POINTWISE and len(op.signature.inputs) <= 2 and small and result.numel == made.numel
 
@@ -115,7 +119,12 @@ def _share_returned(evidence: Evidence, op: OpRecord) -> float:
     made = op.signature.outputs[0]
     root = next(iter(evidence.capture.modules), None)
     given = [] if root is None else list(find_all(root.outputs, TensorSpec))
-    fitting = [spec for spec in given if spec.shape[-1:] == made.shape[-1:]]
+    # Of several results, a view of other rows is known by its strides.
+    fitting = [
+        spec
+        for spec in given
+        if spec.shape[-1:] == made.shape[-1:] and (spec.stride[-1] == 1 if spec.stride else len(given) == 1)
+    ]
     if len(given) != len(evidence.flow.results) or len(fitting) != 1:
         return 1.0
     return fitting[0].numel / max(made.numel, 1)

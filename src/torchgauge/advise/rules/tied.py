@@ -65,7 +65,7 @@ def duplicate_tensors(evidence: Evidence) -> Iterator[Advice]:
 
 @rule("repeated-buffers", family="sharing")
 def repeated_buffers(evidence: Evidence) -> Iterator[Advice]:
-    """The same table or mask in a buffer of every layer."""
+    """The same table or mask in a buffer of every layer; not codebooks and the like, which start out equal."""
     rows = [row for row in evidence.weight_rows.values() if row.role == "buffer" and row.shared_with is None]
     copies = [
         (model_name(row), str(row.name), int(row.bytes), str(row.duplicate_of))
@@ -75,6 +75,12 @@ def repeated_buffers(evidence: Evidence) -> Iterator[Advice]:
     if not rows and evidence.model is not None:  # of a live model whose values were not read
         equal, params = evidence.model.equal_buffers(), evidence.params
         copies = [(name, name, params[name].spec.nbytes, equal[name]) for name in equal if name in params]
+    copies = [
+        (name, weight, size, original)
+        for name, weight, size, original in copies
+        if name.rpartition(".")[0] != original.rpartition(".")[0]
+        and not (evidence.model is not None and evidence.model.is_written(name))
+    ]
     stored = evidence.totals.stored_bytes if evidence.capture.stored is not None else None
     whole = max(stored or (evidence.totals.param_bytes or 0) + (evidence.totals.buffer_bytes or 0), 1)
     nbytes = sum(size for _, _, size, _ in copies)
