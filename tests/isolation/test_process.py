@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
 import os
 import sys
 import time
@@ -47,6 +48,16 @@ def own_pid() -> bytes:
 def test_another_process_does_the_work(fresh: bool) -> None:
     pid, isolated = run_isolated(own_pid, limits=LIMITS, subject="x", needs_fresh_process=fresh).split()
     assert (int(pid) != os.getpid(), isolated, is_isolated()) == (True, b"True", False)
+
+
+def import_wandb() -> bytes:
+    return str("wandb" in sys.modules and importlib.util.find_spec("wandb") is None).encode()
+
+
+def test_wandb_is_not_imported_which_would_make_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    assert run_isolated(import_wandb, limits=LIMITS, subject="x") == b"True"
+    assert "wandb" not in sys.modules
 
 
 def import_in_reader() -> bytes:

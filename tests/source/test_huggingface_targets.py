@@ -118,6 +118,14 @@ def test_a_config_with_remote_code_for_a_known_architecture_is_built_from_the_kn
     assert type(resolve(f"hf:{tmp_path}").runnable).__module__ == "transformers.models.gpt2.modeling_gpt2"
 
 
+def test_a_config_may_have_infinite_and_large_numbers_that_are_not_sizes(tmp_path: Path) -> None:
+    """Transformers writes an infinite number as an object; Gemma 3n clips gradients at 1e10."""
+    mamba = {"model_type": "mamba2", "hidden_size": 16, "num_heads": 4, "head_dim": 8, "num_hidden_layers": 1}
+    write_config(tmp_path, **mamba, time_step_limit=[0.0, {"__float__": "Infinity"}], gradient_clipping=1e10)
+    model: Any = resolve(f"hf:{tmp_path}").runnable
+    assert tuple(model.config.time_step_limit) == (0.0, float("inf"))
+
+
 @pytest.mark.parametrize("text", ["{", "[1, 2]"])
 def test_a_config_must_be_a_json_object(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)

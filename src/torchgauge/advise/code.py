@@ -20,6 +20,7 @@ from typing import TypeVar
 from torchgauge.advise.listing import literal
 from torchgauge.advise.variables import bound, functions, stored, unassigned
 from torchgauge.facts import ModuleRecord
+from torchgauge.nested import find_all
 
 # Their text can stand anywhere an operand can.
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
@@ -58,6 +59,11 @@ class Patch:
             listed = literal([row[0] for row in rows] if len(self.variables) == 1 else rows)
             body = f"for {', '.join(self.variables)} in {listed}:\n{indent(body, '    ')}"
         return "\n".join(part.strip("\n") for part in (self.note, self.setup, body) if part)
+
+    @property
+    def replaced(self) -> list[str]:
+        """The modules that it may replace by others."""
+        return list(find_all(self.rows, str)) if _SET in self.body else []
 
     def under_all_names(self, modules: Iterable[ModuleRecord]) -> Patch:
         """The same for a model of these modules; of those that it holds under several names, forward may use any."""
@@ -397,6 +403,10 @@ class Source:
             if caller is not None and self._is_state([*arguments], caller, callees | {function.name}):
                 return True
         return False
+
+    def calls_to(self, name: str) -> list[ast.Call]:
+        """The calls of a function or method of this name, as the file writes them."""
+        return self._calls_to.get(name, [])
 
     def _calls_of(self, function: ast.FunctionDef, owner: ast.ClassDef | None) -> list[ast.Call]:
         """The calls of a function in its file; of `forward`, those of the attributes that an object of its class is

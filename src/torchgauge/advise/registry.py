@@ -263,6 +263,8 @@ def _settled(advice: Advice, evidence: Evidence) -> Advice:
         lines = {(op.source, op.op) for op in evidence.forward if op.index in own}
         if any((op.source, op.op) in lines and op.index not in own for op in evidence.forward):
             change = None
+    if isinstance(change, Patch) and evidence.model is not None and any(map(evidence.model.is_bound, change.replaced)):
+        change = None
     if isinstance(change, Patch):
         change = change.under_all_names(evidence.modules.values())
     made = _MADE_BY.get(evidence.capture.target.kind)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePath
@@ -60,6 +61,12 @@ _LEAST_LAYERS = 2
 _LEAST_BUFFER, _LARGEST_BUFFER = 1 << 10, 1 << 28
 # Code that puts a part of the model in training mode; `super().train(mode)` is how an override begins.
 _TRAINS = re.compile(r"(?<!super\(\))\.train\((True|mode=True)?\)|\.training\s*=\s*True")
+
+
+def _items(value: object) -> Iterable[object]:
+    if type(value) is dict:
+        return list(value.values())
+    return value if isinstance(value, list | tuple) and type(value) in (list, tuple) else ()
 
 
 class ModelInMemory:
@@ -166,12 +173,30 @@ class ModelInMemory:
                 layers = [each for each in held if isinstance(each, nn.Module)]
                 params = [[param for param in each.parameters() if param.requires_grad] for each in layers]
                 are_hidden = all(own and known.isdisjoint(map(id, own)) for own in params)
+                # Evaluation mode does not reach them: who has set it has hidden them on purpose.
+                are_hidden = are_hidden and any(each.training for each in layers)
                 if len(layers) >= _LEAST_LAYERS and len(layers) == len(held) and are_hidden:
                     kind = "ModuleDict" if isinstance(value, dict) else "ModuleList"
                     if isinstance(value, dict) and not all(isinstance(key, str) and "." not in key for key in value):
                         kind += ", whose keys are names without dots"
                     found[f"{path}.{name}" if path else name] = kind
         return found
+
+    def is_bound(self, path: str) -> bool:
+        """Whether a module has hooks, or a plain list or dictionary holds it too: forward may take it from there, and
+        whoever replaces it by its name leaves both behind."""
+        if (module := self._modules.get(path)) is None:
+            return False
+        hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+        is_hooked = any(not str(getattr(hook, "__module__", "")).startswith("torch.") for hook in hooks)
+        return is_hooked or id(module) in self._in_plain_containers
+
+    @cached_property
+    def _in_plain_containers(self) -> frozenset[int]:
+        """Also in a list of pairs of modules."""
+        own = [value for module in self._modules.values() for name, value in vars(module).items() if name != "_modules"]
+        items = [each for value in own for each in _items(value)]
+        return frozenset(id(each) for each in (*items, *(inner for item in items for inner in _items(item))))
 
     def is_scripted(self, path: str) -> bool:
         """Whether the module or one that it is in is a script, which torch.compile leaves alone."""
@@ -225,7 +250,9 @@ class ModelInMemory:
         package, seen = module.__name__.partition(".")[0], set[object]()
         functions = [vars(module).get(name) for name in names]
         while functions:
-            function = inspect.unwrap(found) if callable(found := functions.pop()) else None
+            function = functions.pop()
+            with suppress(ValueError):  # wrapped in itself, as torchvision's _roi_align
+                function = inspect.unwrap(function) if callable(function) else None
             if not isinstance(function, FunctionType) or function in seen:
                 continue
             if wanted in function.__code__.co_names:
@@ -246,7 +273,7 @@ class ModelInMemory:
             make = inspect.unwrap(kind.__init__)
             lines, first = inspect.getsourcelines(make)
             file = inspect.getsourcefile(make)
-        except (AttributeError, RuntimeError, OSError, TypeError):
+        except (AttributeError, RuntimeError, OSError, TypeError, ValueError):
             return None
         itself = re.escape(next(iter(inspect.signature(make).parameters), "self"))
         sets = re.compile(rf"\b{itself}\.{re.escape(own)}\b[^=]*=|register_\w+\(\s*['\"]{re.escape(own)}['\"]")

@@ -8,6 +8,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
@@ -81,18 +82,28 @@ class _Method:
             elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
                 own = [node.attr] if isinstance(node, ast.Attribute) else []
                 written = [*_names(node.value), *own]
-            if written[:1] == ["self"] and written[1 : 1 + len(names)] == names:
+            is_other = written[:1] != ["self"] and written[1:] == names[-1:]  # `layer.scale = …` in a loop
+            if is_other or (written[:1] == ["self"] and written[1 : 1 + len(names)] == names):
+                return True
+            # A function that is given the whole tensor may write to it.
+            given = node.args if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else []
+            if any(_names(each) == ["self", *names] for each in given):
                 return True
         return False
 
     def hands_on(self, name: str) -> bool:
         """Whether it sets the attribute to one of its arguments as it is, or in a new list."""
         arguments = {each.arg for each in ast.walk(self.tree.args) if isinstance(each, ast.arg)}
+        assigned: list[tuple[ast.expr, ast.expr]] = []
         for node in ast.walk(self.tree):
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-            if not any(isinstance(each, ast.Attribute) and each.attr == name for each in targets):
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                        assigned += zip(target.elts, node.value.elts, strict=False)
+                    assigned.append((target, node.value))
+        for target, value in assigned:
+            if not isinstance(target, ast.Attribute) or target.attr != name:
                 continue
-            value = getattr(node, "value", None)
             while isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and len(value.args) == 1:
                 value = value.args[0]
             if isinstance(value, ast.ListComp | ast.GeneratorExp) and isinstance(value.elt, ast.Name):
@@ -122,6 +133,8 @@ class _Method:
         while node is not self.tree:
             around = self.parents[node]
             tests = [around.test] if isinstance(around, ast.If | ast.IfExp) and node is not around.test else []
+            if isinstance(around, ast.For) and node is not around.iter and _is_number_of_rounds(around.iter):
+                tests.append(around.iter)
             for block in ("body", "orelse"):
                 before = getattr(around, block, ())
                 for statement in before[: before.index(node)] if isinstance(before, list) and node in before else ():
@@ -133,6 +146,16 @@ class _Method:
                     return True
             node = around
         return False
+
+
+def _is_number_of_rounds(node: ast.expr) -> bool:
+    """`range(steps)`, not `range(len(x))` or `range(x.shape[1])`."""
+    is_range = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"
+    return (
+        is_range
+        and not any(isinstance(each, ast.Attribute | ast.Subscript) for each in ast.walk(node))
+        and (sum(isinstance(each, ast.Call) for each in ast.walk(node)) == 1)
+    )
 
 
 def is_read_otherwise(kind: type, place: str) -> bool:
@@ -188,7 +211,9 @@ def _methods(kind: type) -> tuple[list[_Method], ...]:
     known: dict[str, list[_Method]] = {}
     for base in kind.__mro__:
         for name, member in vars(base).items() if base.__module__.partition(".")[0] != "torch" else ():
-            function = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", member))
+            function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+            with suppress(ValueError):  # wrapped in itself
+                function = inspect.unwrap(function)
             if isinstance(function, FunctionType) and (tree := _tree(function)) is not None:
                 known.setdefault(name, []).append(_Method(tree))
 

@@ -81,6 +81,8 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
         # A CUDA driver cannot start without rights: tensors are never on a real GPU here. The second variable makes
         # torch count GPUs without the driver.
         os.environ |= {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        # It makes a temporary folder when transformers imports it; nothing is logged here.
+        sys.modules.setdefault("wandb", None)  # type: ignore[arg-type]
         tempfile.gettempdir()  # determined by writing a file; libraries need it when they are imported
         channel.ask("ready")
         limit_own_resources(limits)

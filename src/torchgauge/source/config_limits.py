@@ -19,8 +19,8 @@ from torchgauge.errors import TargetError
 MAX_REGISTERED = 1 << 18
 # Sizes and counts: config classes create lists of this length (the kind of each layer, the name of each label).
 LARGEST_NUMBER = 1 << 24
-# Counts of modules: models have at most hundreds of layers and thousands of experts.
-LARGEST_COUNT = 1 << 13
+# Counts of modules: models have at most hundreds of layers and thousands of experts; Doge looks up 16,384 in a table.
+LARGEST_COUNT = 1 << 14
 _COUNTS = re.compile(r"layer|block|depth|expert|stage|stack|repeat|n_head|num_.*heads")
 # Numbers that are not sizes: periods, identifiers, maximum lengths.
 _NO_SIZE = re.compile(r"theta|base|seed|token|(^|_)ids?$|length|len$|parameters|factor|version|scale|window|^max_")
@@ -37,7 +37,7 @@ def require_possible_numbers(settings: object, where: str) -> None:
             waiting.extend(value.items())
         elif isinstance(value, list):
             waiting.extend((name, item) for item in value)
-        elif isinstance(value, int | float) and not _NO_SIZE.search(name):
+        elif isinstance(value, int) and not _NO_SIZE.search(name):  # sizes are whole numbers
             is_count = _COUNTS.search(name) and "size" not in name
             if abs(value) > (LARGEST_COUNT if is_count else LARGEST_NUMBER):
                 # An integer of hundreds of digits cannot be formatted as a float.

@@ -60,8 +60,11 @@ def config_file(entry: str) -> Path | None:
 def read(path: Path) -> Recipe:
     """The model of a config.json: its first architecture, or the base model of its type."""
 
-    def without_files(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Called for every JSON object: remove the settings that name files."""
+    def without_files(pairs: list[tuple[str, Any]]) -> object:
+        """Called for every JSON object: remove the settings that name files. Transformers writes an infinite number as
+        an object."""
+        if len(pairs) == 1 and pairs[0][0] == "__float__" and pairs[0][1] in ("Infinity", "-Infinity", "NaN"):
+            return float(pairs[0][1])
         kept = ((key, value) for key, value in pairs if key not in _OF_FILES)
         return {key: False if key == "use_pretrained_backbone" else value for key, value in kept}
 

@@ -111,7 +111,8 @@ def weight_cast(evidence: Evidence) -> Iterator[Advice]:
             continue
         lost, how = 0.0, "the copy at every call goes away"
         reader = evidence.flow.only_reader(op)
-        if reader is not None and reader.category in ("embedding", "indexing") and reader.producers[0] == op.index:
+        is_lookup = reader is not None and reader.category in ("embedding", "indexing") and "_bag" not in reader.op
+        if reader is not None and is_lookup and reader.producers[0] == op.index:
             looked_up = reader.signature.outputs[0].nbytes
             if looked_up < made:
                 yield Advice(

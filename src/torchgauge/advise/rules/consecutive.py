@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -12,7 +13,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import LEAST_PREDICTED_TIME, rule
 from torchgauge.advise.rules.broadcast import CLOSED
-from torchgauge.advise.rules.folding import LINEAR_OPS, NORMS, are_alone, is_pointwise_convolution
+from torchgauge.advise.rules.folding import LINEAR_OPS, NORMS, are_alone, are_chosen_apart, is_pointwise_convolution
 from torchgauge.advise.rules.narrow import with_size
 from torchgauge.facts import Cost, OpRecord, TensorSpec
 
@@ -94,8 +95,7 @@ def consecutive_layers(evidence: Evidence) -> Iterator[Advice]:
         found = _merged_from(first, second, place)
         if found is None:
             continue
-        calls = [op for op in evidence.flow.steps if op.module in (first.module, second.module)]
-        if not are_alone(evidence, calls):
+        if not _are_for_each_other(evidence, [first, second]):
             continue
         # Multiply-adds and weight change alike. Of layers of few rows the weight is what takes time.
         kept, factor = found
@@ -142,7 +142,7 @@ def convolution_order(evidence: Evidence) -> Iterator[Advice]:
         if not _is_layer(evidence, first) or not _is_layer(evidence, second) or not _can_exchange(first, norm, second):
             continue
         ops = [first, second] if norm is None else [first, norm, second]
-        if not are_alone(evidence, [op for op in evidence.flow.steps if op.module in {each.module for each in ops}]):
+        if not _are_for_each_other(evidence, ops):
             continue
         across, along = _exchanged(first, second)
         macs, before = across.cost.macs + along.cost.macs, first.cost.macs + second.cost.macs
@@ -170,6 +170,22 @@ def convolution_order(evidence: Evidence) -> Iterator[Advice]:
             risk="for inference only; rounding differs in the last digits",
             confidence="high",
         )
+
+
+def _are_for_each_other(evidence: Evidence, ops: Sequence[OpRecord]) -> bool:
+    """Whether nothing else needs these layers as they are: other ops, branches that this call left out, or methods,
+    also one that returns what is between them (`features`)."""
+    paths = [op.module for op in ops]
+    is_alone = are_alone(evidence, [op for op in evidence.flow.steps if op.module in paths])
+    if not is_alone or are_chosen_apart(evidence, paths):
+        return False
+    first, *_, last = (
+        place and place[0].enclosing(place[0].statement(place[1]), ast.FunctionDef)
+        for place in map(evidence.any_code_at, ops)
+    )
+    if first is not None and first is not last and not first.name.startswith(("_", "forward")):
+        return False
+    return evidence.model is None or not any(map(evidence.model.is_read_otherwise, paths))
 
 
 def _can_exchange(first: OpRecord, norm: OpRecord | None, second: OpRecord) -> bool:

@@ -15,7 +15,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.broadcast import copies_by_sample
 from torchgauge.advise.rules.loops import is_recurrent_layer
 from torchgauge.advise.rules.norms import written_norms
-from torchgauge.facts import FREE, OpRecord, enclosing_paths
+from torchgauge.facts import FREE, ModuleRecord, OpRecord, enclosing_paths
 
 # On their own these are as often buffers to write to as constants.
 _PLAIN = {
@@ -32,6 +32,8 @@ _ARRAYS = {"cpu", "numpy", "tolist"}
 # Layers of torch that make indices for themselves.
 _OWN_INDICES = {"EmbeddingBag", "MultiheadAttention", "MaxUnpool2d", "AdaptiveLogSoftmaxWithLoss", "Upsample"}
 _DIFFERENT = "in training dropout may make the two differ; the result is kept in memory"
+# Contexts and decorators that switch gradients off.
+_OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 # Functions that permute their arguments themselves.
 _TURN_INSIDE = {"einsum", "tensordot"}
 # So far back the ops are followed that lead to new data of a parameter.
@@ -242,7 +244,7 @@ def _differs_in_training(evidence: Evidence, op: OpRecord) -> bool:
     read variables of different names, one of which gets what a step for training alone makes of the other, as noise or
     an augmentation: evaluation does not run the step, and then they are the same tensor."""
     first = evidence.flow.op(evidence.dataflow.first_runs[op.index])
-    idle = evidence.once(_calls_without_ops)
+    idle, idle_names = evidence.once(_calls_without_ops), evidence.once(_names_without_ops)
     around = [evidence.modules[path].called_from for path in enclosing_paths(op.module) if path in evidence.modules]
     for lines in ((op.source, None if first is None else first.source), *around):
         places = [place for line in dict.fromkeys(lines) if (place := evidence.any_code_at(line)) is not None]
@@ -252,6 +254,12 @@ def _differs_in_training(evidence: Evidence, op: OpRecord) -> bool:
         if len({_is_without_gradients(source, each) for each, source in statements.items()}) > 1:
             return True
         calls = [[node for node in ast.walk(each) if isinstance(node, ast.Call)] for each in statements]
+        # What training does to the arguments on the way: noise, dropout.
+        steps = [arg for each in calls for call in each for arg in call.args if isinstance(arg, ast.Call)]
+        if any(source.calls_training(each) for source in statements.values() for each in steps):
+            return True
+        if not idle_names.isdisjoint(map(called, steps)):
+            return True
         read = [{arg.id for call in each for arg in call.args if isinstance(arg, ast.Name)} for each in calls]
         names = set[str]().union(*read)
         # One statement that calls the module twice names both variables.
@@ -270,15 +278,42 @@ def _differs_in_training(evidence: Evidence, op: OpRecord) -> bool:
 
 
 def _is_without_gradients(source: Source, statement: ast.stmt) -> bool:
-    items = [item for node in source.around(statement) if isinstance(node, ast.With) for item in node.items]
-    return any("no_grad" in source.text(item.context_expr) for item in items)
+    """Whether gradients are off around a statement, in its function, where the file calls that, or for the variable
+    that it assigns."""
+    function = source.enclosing(statement, ast.FunctionDef)
+    is_named = function is not None and function.name != "forward"
+    places = [statement, *(source.calls_to(function.name) if function is not None and is_named else [])]
+    items = [
+        item.context_expr
+        for place in places
+        for node in source.around(place)
+        if isinstance(node, ast.With)
+        for item in node.items
+    ]
+    items += [] if function is None else function.decorator_list
+    if any(name in source.text(each) for each in items for name in _OFF):
+        return True
+    if function is None or not isinstance(statement, ast.Assign):
+        return False
+    names = [each.id for at in statement.targets for each in ast.walk(at) if isinstance(each, ast.Name)]
+    text = source.text(function)
+    return "requires_grad" in text or any(f"{name}.detach" in text for name in names)
+
+
+def _idle(evidence: Evidence) -> list[ModuleRecord]:
+    """Modules that do nothing in evaluation."""
+    busy = {path for op in evidence.forward for path in enclosing_paths(op.module)}
+    idle = [each for path, each in evidence.modules.items() if path not in busy and each.type != "Identity"]
+    return [] if evidence.is_train else [each for each in idle if each.calls]
+
+
+def _names_without_ops(evidence: Evidence) -> frozenset[str]:
+    return frozenset(each.path.rpartition(".")[2] for each in _idle(evidence))
 
 
 def _calls_without_ops(evidence: Evidence) -> frozenset[tuple[str, int]]:
-    """The lines that call modules which do nothing in evaluation."""
-    busy = {path for op in evidence.forward for path in enclosing_paths(op.module)}
-    idle = [each for path, each in evidence.modules.items() if path not in busy and each.type != "Identity"]
-    places = [evidence.any_code_at(line) for each in idle if not evidence.is_train for line in each.called_from]
+    """The lines that call such modules."""
+    places = [evidence.any_code_at(line) for each in _idle(evidence) for line in each.called_from]
     return frozenset((place[0].file, place[1]) for place in places if place is not None)
 
 

@@ -40,10 +40,12 @@ def expanded_rows(evidence: Evidence) -> Iterator[Advice]:
             made[op.index] = found
     # A line that also gets tensors which are not repeated, as a layer of a stack does, stays where it is.
     other = {(op.source, op.op) for op in evidence.flow.steps if op.index not in made}
-    # What is written to later needs its copies.
+    # What is written to later needs its copies, and so does the rest of the call that made it.
     for op in evidence.flow.steps:
-        if op.op.endswith("_") and op.index not in made and op.producers:
-            made.pop(op.producers[0], None)
+        written = evidence.flow.source(op) if op.op.endswith("_") and op.index not in made and op.producers else None
+        for each in [] if written is None or written.index not in made else evidence.flow.steps:
+            if written is not None and (each.source, each.module) == (written.source, written.module):
+                made.pop(each.index, None)
     groups: dict[tuple[str, int], list[OpRecord]] = {}
     for op in evidence.flow.steps:
         if op.index in made and (op.source, op.op) not in other:

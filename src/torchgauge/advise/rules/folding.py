@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from textwrap import dedent
 
 from torchgauge.advise.code import Patch, called
@@ -14,7 +15,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.processor import is_in_patches, loops_over_groups
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord, TensorSpec
+from torchgauge.facts import OpRecord, TensorSpec, enclosing_paths
 
 LINEAR_OPS = {"aten::addmm", "aten::mm", "aten::linear"}
 NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"}
@@ -205,7 +206,8 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
         layer = evidence.flow.source(norm)
         if layer is None or not is_layer(layer, norm) or not _takes_behind(evidence, layer, norm):
             continue
-        if not (_is_order_needed(evidence, norm) or _is_chosen(evidence, norm) or _is_skipped(evidence, layer, norm)):
+        is_chosen = are_chosen_apart(evidence, (layer.module, norm.module))
+        if not (_is_order_needed(evidence, norm) or is_chosen or _is_skipped(evidence, layer, norm)):
             calls.setdefault((layer.module, norm.module), []).append((layer, norm))
     found = []
     for paths, pairs in calls.items():
@@ -224,15 +226,25 @@ def _layer_before(evidence: Evidence, is_layer: Callable[[OpRecord, OpRecord], b
     return found
 
 
-def _is_chosen(evidence: Evidence, norm: OpRecord) -> bool:
-    """Whether it is one of several norms behind one layer, of which this call took one: a norm for each domain. The
-    layer would hold the wrong one for the others."""
-    own = evidence.modules.get(norm.module)
-    around = None if own is None or own.parent is None else evidence.modules.get(own.parent)
-    if own is None or around is None or around.type not in ("ModuleList", "ModuleDict"):
-        return False
-    others = (each for each in evidence.capture.modules if each.parent == around.path and each.type == own.type)
-    return any(not each.calls for each in others)
+def are_chosen_apart(evidence: Evidence, paths: Sequence[str]) -> bool:
+    """Whether one of these modules is among several of which this call left some out, and another one is not: a norm
+    or a layer for each domain. What is done to the other would be wrong for those."""
+    called = evidence.once(_called_paths)
+    for path in paths:
+        for around, child in pairwise(enclosing_paths(path)):
+            is_shared = all(each == child or each.startswith(f"{child}.") for each in paths)
+            if is_shared or evidence.modules[around].type not in ("ModuleList", "ModuleDict"):
+                continue
+            kind = evidence.modules[child].type
+            others = [each for each in evidence.capture.modules if each.parent == around and each.type == kind]
+            if any(each.path not in called for each in others):
+                return True
+    return False
+
+
+def _called_paths(evidence: Evidence) -> frozenset[str]:
+    records = evidence.capture.modules
+    return frozenset(path for each in records if each.calls for path in enclosing_paths(each.path))
 
 
 def _is_skipped(evidence: Evidence, layer: OpRecord, norm: OpRecord) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
@@ -99,6 +100,13 @@ def image_layout(evidence: Evidence) -> Iterator[Advice]:
     planar = [op for op in evidence.forward if _is_of_planar_images(op)]
     if evidence.device != "cpu" or evidence.is_train or not times.total or any(map(_is_instance_norm, planar)):
         return
+    # Weights of five dimensions cannot be in channels_last. Images that are taken apart are copied before and behind.
+    reshaped = [op for op in evidence.forward if _is_of_planar_images(op) and _takes_channels_apart(op)]
+    last = max((op.index for op in planar if op.category == "convolution"), default=-1)
+    is_apart = any(op.index < last or op.status != FREE for op in reshaped)
+    if is_apart or any(len(param.spec.shape) > 4 for param in evidence.capture.params):
+        return
+    views = [evidence.line_of(op.index) for op in reshaped if _is_view(evidence, op)]
     saved_s, touched = 0.0, list[OpRecord]()
     for op in planar:
         pooled = next((part for name, part in _FASTER_IN_CHANNELS_LAST.items() if name in op.op), 0.0)
@@ -116,7 +124,7 @@ def image_layout(evidence: Evidence) -> Iterator[Advice]:
         where=Where("", tuple(op.index for op in touched)),
         evidence={"ops": len(touched)},
         recommendation="keep weights and images in channels_last: convolutions copy less, and pooling is faster",
-        change=Patch(_CHANNELS_LAST),
+        change=None if views else Patch(_CHANNELS_LAST),
         expected_gain=Gain(
             "time_s",
             low,
@@ -124,9 +132,28 @@ def image_layout(evidence: Evidence) -> Iterator[Advice]:
             "what public models saved for each byte of image and result, by kind of convolution",
             frozenset(op.index for op in touched),
         ),
-        risk="rounding differs; outputs with four dimensions are in channels_last too",
+        risk=f".view() of images raises then: write .reshape() (line {views[0]})"
+        if views
+        else "rounding differs; outputs with four dimensions are in channels_last too",
         confidence="medium",
     )
+
+
+def _takes_channels_apart(op: OpRecord) -> bool:
+    """Whether it makes another number of dimensions of images, or is a norm over channels and pixels."""
+    image, result = op.signature.inputs[0], op.signature.outputs[0] if op.signature.outputs else None
+    has_pixels = image.shape[1] > 1 and prod(image.shape[2:]) > 1
+    is_norm = op.op == "aten::native_layer_norm" and prod(image.shape[2:]) > 1
+    is_view = op.status == FREE and op.op.endswith("view") and result is not None and len(result.shape) != 4
+    return has_pixels and (is_norm or is_view)
+
+
+def _is_view(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether the code calls `.view()`, which makes no copies, for what channels_last makes a copy of: positions with
+    their channels together."""
+    place, shape = evidence.any_code_at(op), op.signature.inputs[0].shape
+    is_joined = op.signature.outputs[0].shape[:2] != shape[:2]
+    return is_joined and place is not None and bool(place[0].calls(place[1], "view"))
 
 
 def _is_of_planar_images(op: OpRecord) -> bool:

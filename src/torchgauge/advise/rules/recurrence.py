@@ -120,7 +120,9 @@ def loop_over_steps(evidence: Evidence) -> Iterator[Advice]:
             gain = share.gain(fewer * low, fewer * high, how)
             found = loop_advice(evidence, "loop-over-steps", loop, words, gain, staying)
             # A value that Python reads, as a random number, may decide what another round gets.
-            if not _asks_python(evidence, loop) or not needs_round_before(evidence, found):
+            begin, end = loop.products[0].index, loop.products[-1].index
+            is_asked = any(op.op in VALUE_READS and begin < op.index < end for op in evidence.forward)
+            if not is_asked or not needs_round_before(evidence, found):
                 yield replace(found, risk=_NOT_FED_BACK)
 
 

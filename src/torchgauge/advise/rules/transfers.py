@@ -13,6 +13,7 @@ from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.graph_capture import is_avoided_in_graph, prevents_graph
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
+from torchgauge.advise.rounds import may_change
 from torchgauge.facts import FREE, HostRead, OpRecord
 from torchgauge.units import format_count, format_seconds, format_whole_percent
 
@@ -224,7 +225,7 @@ def _read_one_by_one(evidence: Evidence, reads: Sequence[OpRecord]) -> set[int]:
     for read in reads:
         op: OpRecord | None = read
         place = evidence.any_code_at(read)
-        if place is not None and not place[0].is_in_loop(place[1]):
+        if place is not None and (not place[0].is_in_loop(place[1]) or may_change(*place)):
             continue
         # Back over ops on one value to the tensor that it is an element of: what made it has more of them.
         while op is not None and op.signature.inputs and op.signature.inputs[0].numel == 1:
@@ -246,7 +247,10 @@ def _is_for_host(evidence: Evidence, at: OpRecord | str | None) -> bool:
     if place is None or statement is None:
         return False
     branches = [each for each in ast.walk(statement) if isinstance(each, ast.IfExp)]
-    tests = [each.test for each in (*branches, *place[0].around(statement)) if isinstance(each, ast.If | ast.IfExp)]
+    function = place[0].enclosing(statement, ast.FunctionDef)
+    calls = [] if function is None or function.name == "forward" else place[0].calls_to(function.name)
+    around = [*branches, *place[0].around(statement), *(node for call in calls for node in place[0].around(call))]
+    tests = [each.test for each in around if isinstance(each, ast.If | ast.IfExp)]
     return any(
         isinstance(each, ast.Attribute) and each.attr in _DEVICE_TESTS for test in tests for each in ast.walk(test)
     )
@@ -454,6 +458,8 @@ def _checks_arguments(source: Source, line: int) -> bool:
     calls = [each for each in source.expressions(line) if isinstance(each, ast.Call)]
     if any(called(call) in _READ_CALLS for call in calls):
         return False
+    if any("validate_args=True" in source.text(call) for call in calls):
+        return False  # it decides before the default does
     for call in calls:
         owner = source.enclosing(call, ast.ClassDef) if called(call) == "__init__" else None
         bases = owner.bases if isinstance(owner, ast.ClassDef) else []
@@ -510,7 +516,15 @@ def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -
         near = [op, *evidence.dataflow.ancestors(op, _NEAR_OPS)]
         if any(each.weights for each in near):
             return False
-        if op.index in constants:
+        # Of a module that reads values of its input, what is made of nothing is still its own.
+        inside = {each.index for each in near}
+        is_own = all(
+            source in inside or (source is None and (each.index, at) not in reads)
+            for each in near
+            for at, source in enumerate(each.producers)
+        )
+        is_random = any(RANDOM in each.signature.tags for each in near)
+        if op.index in constants or (is_own and not is_random):
             if any(not each.signature.inputs and _names_device(evidence, each) for each in near):
                 return False
             continue
@@ -519,7 +533,7 @@ def _is_made_on_host(evidence: Evidence, made_by: Sequence[int | None] | None) -
         free = [(each, at) for each in near for at, source in enumerate(each.producers) if source is None]
         if any((each.index, at) in reads for each, at in free) or (not free and _is_placed(evidence, op)):
             return False
-        if not any(RANDOM in each.signature.tags for each in near):
+        if not is_random:
             return False
     return True
 
