@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tests.advise.fault_classes import Does, x
 from tests.advise.test_public_models import of_rule
 from torchgauge import analyze
+from torchgauge.source import ensure_torchvision_imports
 
 
 def shown(model: nn.Module, *inputs: Any) -> list[dict[str, Any]]:
@@ -462,4 +463,59 @@ def test_channels_last_is_said_where_the_code_runs_and_images_stay_whole(kind: s
     found = [row for row in shown(Pictures(kind), x(4, 3, 64, 64)) if row["rule"] == "image-layout"]
 
     assert [row["code"] is not None for row in found] == ([] if has_code is None else [has_code])
-    assert all(".reshape()" in row["risk"] for row in found if has_code is False)
+    assert all(".reshape() for .view() at" in row["recommendation"] for row in found if has_code is False)
+
+
+# --- places and states
+
+
+class OnAnother(nn.Module):
+    """A network of a package, whose classifier is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        ensure_torchvision_imports()
+        from torchvision.models import alexnet
+
+        self.images = alexnet()
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.images.features(h).flatten(1)
+
+
+def test_the_place_of_a_module_that_a_package_makes_is_the_line_that_makes_the_model() -> None:
+    (found,) = [row for row in shown(OnAnother(), x(1, 3, 64, 64)) if row["rule"] == "unused-parameters"]
+
+    assert found["where"]["module"] == "images.classifier"
+    assert found["where"]["line"] == "self.images = alexnet()"
+
+
+class Cell(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.peephole = nn.Linear(256, 256), nn.Parameter(x(512, 256))
+
+    def forward(self, h: Tensor, held: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        own, cell = held
+        cell = cell * torch.sigmoid(self.mix(h) + torch.tanh(self.peephole * cell))
+        return own + torch.tanh(cell), cell
+
+
+class KeepsStates(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layers = []
+        for _ in range(2):
+            layers.append(Cell())
+        self.layers = nn.ModuleList(layers)
+        self.states = [(torch.ones(512, 256), torch.ones(512, 256)) for _ in layers]
+
+    def forward(self, h: Tensor) -> Tensor:
+        for at in range(2):
+            self.states[at] = self.layers[at](h, held=self.states[at])
+            h, _ = self.states[at]
+        return h
+
+
+def test_states_in_a_list_that_forward_changes_are_no_constants() -> None:
+    assert not of_rule(KeepsStates().eval(), "recomputed-weight", x(512, 256))

@@ -38,6 +38,16 @@ def analysed(mode: str = "inference", on: str = "h200", **options: object) -> tg
     return tg.analyze(model, inputs=inputs, mode=mode, on=on, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 4, 6)])
+def test_padding_of_any_dimensions_is_predicted(shape: tuple[int, ...]) -> None:
+    class Pads(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.pad(x, (0, 6))
+
+    found = tg.analyze(Pads(), inputs=torch.ones(shape), on="h200", advice=False).capture.forecast[0]
+    assert 0 < found["predicted_low_s"] <= found["predicted_time_s"] <= found["predicted_high_s"]
+
+
 @pytest.mark.parametrize("mode", ["inference", "train"])
 def test_ops_and_modules_add_up_to_the_forecast(mode: str) -> None:
     found = analysed(mode, advice=False)

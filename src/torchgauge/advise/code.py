@@ -168,7 +168,7 @@ _CACHES = {"lru_cache", "cache", "cached_property"}
 # Parts of the names of functions that give another number each time.
 _DRAWING = {"random", "rng", "time", "now", "randint", "randrange", "choice", "choices", "shuffle", "permutation"}
 # Expressions that give what they read another name.
-_NAMED = (ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp)
+_NAMED = (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp)
 _TRAINING = {"training", "is_training"}
 _GROWING = {"append", "extend", "insert", "pop", "clear", "update"}
 # Parts of the names of methods that an object is prepared with before its first call.
@@ -420,17 +420,37 @@ class Source:
         found: dict[str, list[ast.Call]] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
-                found.setdefault(called(node), []).append(node)
+                function = node.func
+                while isinstance(function, ast.Subscript):  # self.layers[i](x)
+                    function = function.value
+                name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+                found.setdefault(name, []).append(node)
         return found
 
     @cached_property
     def _attributes_of(self) -> dict[str, set[str]]:
         """By the name of a function or class, the attributes that get what a call of it makes."""
         found: dict[str, set[str]] = {}
+        # Layers that a list gets first: `layers.append(Cell(…))`, then `self.layers = nn.ModuleList(layers)`.
+        listed: dict[tuple[ast.FunctionDef | None, str], list[ast.Call]] = {}
+        for node in ast.walk(self.tree):
+            is_append = isinstance(node, ast.Call) and called(node) == "append" and isinstance(node.func, ast.Attribute)
+            if isinstance(node, ast.Call) and is_append:
+                name = self.text(receiver(node, self) or node)
+                calls = [each for given in node.args for each in ast.walk(given) if isinstance(each, ast.Call)]
+                listed.setdefault((self.enclosing(node, ast.FunctionDef), name), []).extend(calls)
         for node in ast.walk(self.tree):
             targets = [each for each in _changed_by(node) if isinstance(each, ast.Attribute)]
             if isinstance(node, ast.Assign) and targets:
-                calls = [each for each in ast.walk(node.value) if isinstance(each, ast.Call)]
+                function = self.enclosing(node, ast.FunctionDef)
+                inside = list(ast.walk(node.value))
+                calls = [each for each in inside if isinstance(each, ast.Call)]
+                calls += [
+                    call
+                    for each in inside
+                    if isinstance(each, ast.Name)
+                    for call in listed.get((function, each.id), ())
+                ]
                 for call in calls:
                     found.setdefault(called(call), set()).update(each.attr for each in targets)
         return found

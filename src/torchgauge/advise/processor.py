@@ -52,7 +52,7 @@ _HALF_FACTORED = 250.0
 _FULL_GROUP, LEAST_GROUP, _REACHED_DEPTHWISE = 24, 8, 0.3
 # oneDNN's depthwise kernels end at 14 taps one way; with more, its plain loop runs (1-D and 2-D, 15 to 51 taps: 2 to
 # 3.7 GFLOP/s where products reach 92).
-_MOST_TAPS, _REACHED_PLAIN = 14, 0.03
+MOST_TAPS, _REACHED_PLAIN = 14, 0.03
 # Without oneDNN each group of a 1 × 1 convolution is a call (2.2 to 3.2 µs, with a bias 3.4 to 4.2).
 _GROUP_S, _LEAST_SAMPLES = 2.3e-6, 16
 # oneDNN computes 8 output channels at once (fewer than `_LEAST_OUTPUTS` take as long), and several neighbours in a row
@@ -224,7 +224,7 @@ def _convolution(op: OpRecord, flops_per_s: float, pace: Pace, threads: int) -> 
         return groups * _GROUP_S * pace.call_s / REFERENCE.call_s + passes
     if per_group is not None:
         full = min(per_group / _FULL_GROUP, 1.0) * 0.75
-        is_long = per_group == 1 and max(signature.inputs[1].shape[2:]) > _MOST_TAPS
+        is_long = per_group == 1 and max(signature.inputs[1].shape[2:]) > MOST_TAPS
         is_depthwise = per_group < LEAST_GROUP
         reached = _REACHED_PLAIN if is_long else _REACHED_DEPTHWISE if is_depthwise else full
         # Image and result are copied into oneDNN's order and back.

@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from math import sqrt
+from pathlib import PurePath
 from pkgutil import iter_modules
 from typing import Any
 
@@ -247,14 +248,12 @@ def _sum(gains: list[Gain], first: Gain | None) -> Gain | None:
 
 def _settled(advice: Advice, evidence: Evidence) -> Advice:
     """With its gain held to the time of the ops it touches, and the line of the code that calls them."""
-    source = advice.where.source or _line(evidence, advice.where.ops)
-    where = replace(advice.where, source=source, line=evidence.text_at(source))
+    source, line = _line(evidence, advice.where.source, advice.where.ops)
+    where = replace(advice.where, source=source, line=line)
     known = advice.evidence
     if "places" in known:
-        sourced = [
-            place | {"source": (at := place["source"] or _line(evidence, place["ops"])), "line": evidence.text_at(at)}
-            for place in known["places"]
-        ]
+        at = [_line(evidence, place["source"], place["ops"]) for place in known["places"]]
+        sourced = [place | {"source": own[0], "line": own[1]} for place, own in zip(known["places"], at, strict=True)]
         known = {**known, "places": sourced}
     gain, change = advice.expected_gain, advice.change
     if isinstance(change, SourceEdit):
@@ -274,9 +273,11 @@ def _settled(advice: Advice, evidence: Evidence) -> Advice:
     return replace(advice, where=where, evidence=known, change=change, expected_gain=settled)
 
 
-def _line(evidence: Evidence, ops: Iterable[int]) -> str | None:
-    """The line of code that calls the first of the ops whose line is known."""
-    return next(filter(None, map(evidence.line_of, ops)), None)
+def _line(evidence: Evidence, source: str | None, ops: Iterable[int]) -> tuple[str | None, str | None]:
+    """The line of code, else the one that calls the first of the ops whose line is known; and its text, of the file in
+    its folder: a package may have one of the same name."""
+    source = source or next(filter(None, map(evidence.source_of, ops)), None)
+    return None if source is None else PurePath(source.replace("\\", "/")).name, evidence.text_at(source)
 
 
 def ranked(

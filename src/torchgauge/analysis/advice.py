@@ -265,6 +265,8 @@ class ModelInMemory:
     def made_at(self, name: str) -> str | None:
         """The line of `__init__` that assigns or registers it, as "file.py:LINE"; of what torch's modules make for
         themselves, the line that makes the module."""
+        from torchgauge.capture import source_line
+
         path, _, own = name.rpartition(".")
         try:
             kind = type(self._model.get_submodule(path))
@@ -278,7 +280,11 @@ class ModelInMemory:
         itself = re.escape(next(iter(inspect.signature(make).parameters), "self"))
         sets = re.compile(rf"\b{itself}\.{re.escape(own)}\b[^=]*=|register_\w+\(\s*['\"]{re.escape(own)}['\"]")
         at = next((number for number, line in enumerate(lines, first) if sets.search(line)), None)
-        return None if at is None or file is None else f"{PurePath(file).name}:{at}"
+        if at is None or file is None:
+            return None
+        # The author can change the line that makes a model of a package, not the lines of the package.
+        is_packaged = "/" in (source_line(file, at) or "")
+        return (self.made_at(path) if path and is_packaged else None) or f"{PurePath(file).name}:{at}"
 
     def is_read_otherwise(self, name: str) -> bool:
         """Whether a class around it reads a module or parameter in a method beside `forward`, or for other

@@ -562,6 +562,7 @@ def _planes(name: str, given: tuple[int, ...], made: tuple[int, ...]) -> tuple[i
     aten/src/ATen/native/cuda (UpSample*.cu, GridSampler.cu, Im2Col.cu) differ in the work of one thread: all planes of
     a pixel, all its samples, all its channels; a gradient also adds up the pixels that a pixel was spread to. `im2col`
     is launched for each sample. Other kernels have a thread for each pixel of each plane."""
+    made, given = ((1,) * (2 - len(shape)) + shape for shape in (made, given))  # a vector can be padded too
     batch, channels, here, there = made[0], made[1], prod(made[2:]), prod(given[2:])
     spread = max(there // max(here, 1), 1)
     if name.startswith("grid_sampler"):
