@@ -89,7 +89,8 @@ def read(path: Path) -> Recipe:
         config = types[model_type].from_dict(settings)
     # Each config checks its own values, with errors of any kind.
     except Exception as error:
-        raise TargetError(f"'{path}' is not a valid '{model_type}' config: {error}") from error
+        reason = " ".join(str(error).split())  # transformers breaks its lines
+        raise TargetError(f"'{path}' is not a valid '{model_type}' config: {reason}") from error
     if architecture is None:
         return _base_model(transformers, config, f"'{path}'")
     return recipe_of(f"{architecture} of '{path}'", _model_class(transformers, architecture)._from_config, config)
