@@ -448,3 +448,8 @@ def test_places_without_code_are_counted_by_their_line() -> None:
 def test_what_a_function_caches_is_kept(decorator: str, is_kept: bool) -> None:
     text = f"{decorator}\ndef grid(size):\n    rows = torch.arange(size)\n    return rows[:, None] + rows\n"
     assert Source("grid.py", text).is_kept(3) is is_kept
+
+
+def test_a_form_feed_does_not_end_a_line() -> None:
+    source = Source("model.py", "a = 1\n\f\nb = 2  # two\n")
+    assert [source.line_text(line) for line in range(5)] == [None, "a = 1", None, "b = 2", None]

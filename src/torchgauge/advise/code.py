@@ -307,9 +307,10 @@ class Source:
 
     def line_text(self, line: int) -> str | None:
         """The line as it is written, without its indent and comment; None for a line that is empty."""
-        lines = self._text.decode().splitlines()
-        text = lines[line - 1].partition("  #")[0].strip() if 0 < line <= len(lines) else ""
-        return text or None
+        if not 0 < line < len(self._starts) - 1:
+            return None
+        text = self._text[self._starts[line] : self._starts[line + 1]].decode()
+        return text.partition("  #")[0].strip() or None
 
     def is_in_loop(self, line: int) -> bool:
         """Whether a line is inside a loop of its function, or has a comprehension."""

@@ -167,15 +167,16 @@ class ModelInMemory:
         found: dict[str, str] = {}
         for path, module in self._modules.items():
             for name, value in vars(module).items():
-                if type(value) not in (list, tuple, dict) or is_filled_from_outside(type(module), name):
+                if name == "_modules" or type(value) not in (list, tuple, dict) or len(value) < _LEAST_LAYERS:
                     continue
-                held = list(value.values() if isinstance(value, dict) else value)
-                layers = [each for each in held if isinstance(each, nn.Module)]
+                layers = list(value.values() if isinstance(value, dict) else value)
+                if not all(isinstance(each, nn.Module) for each in layers):
+                    continue
                 params = [[param for param in each.parameters() if param.requires_grad] for each in layers]
                 are_hidden = all(own and known.isdisjoint(map(id, own)) for own in params)
                 # Evaluation mode does not reach them: who has set it has hidden them on purpose.
                 are_hidden = are_hidden and any(each.training for each in layers)
-                if len(layers) >= _LEAST_LAYERS and len(layers) == len(held) and are_hidden:
+                if are_hidden and not is_filled_from_outside(type(module), name):
                     kind = "ModuleDict" if isinstance(value, dict) else "ModuleList"
                     if isinstance(value, dict) and not all(isinstance(key, str) and "." not in key for key in value):
                         kind += ", whose keys are names without dots"
