@@ -523,6 +523,16 @@ class Evidence:
             (each.source, each.module) == (op.source, op.module) and each.status != FREE for each in self.forward
         )
 
+    def package_call(self, op: OpRecord) -> tuple[str, str] | None:
+        """Of an op that an installed package calls: the innermost module around it that the model's own code calls, and
+        the line that does."""
+        for path in reversed(enclosing_paths(op.module)) if self.library_of(op) is not None else ():
+            lines = self.modules[path].called_from if path in self.modules else ()
+            own = next((line for line in lines if self.code_at(line) is not None), None)
+            if own is not None:
+                return path, own
+        return None
+
     def library_of(self, op: OpRecord) -> str | None:
         """The installed package whose code calls an op ("timm", "transformers"); None for the user's own."""
         package, found, _ = (op.source or "").partition("/")

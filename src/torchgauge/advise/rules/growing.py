@@ -28,6 +28,7 @@ _SOLVERS = tuple(
     )
 )  # fmt: skip
 _CASTS = {_CAST, "aten::clone"}
+_STATES = ("output_hidden_states", "output_attentions")
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like", "aten::zero_"}
 _ONES = {"aten::ones", "aten::new_ones", "aten::ones_like"}
@@ -154,19 +155,33 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     share, dead = found
     if share < _LEAST_EXCESS:
         return
+    module, source = evidence.package_call(dead[0]) or (dead[0].module, evidence.loop_line(dead))
+    words = "let these tensors go (del x): a name, a list or an attribute holds them, nothing reads them"
+    if (asked := _asked_states(evidence, source)) is not None:
+        words = f"leave out {asked}: nothing reads the tensors that it holds"
     yield Advice(
         rule="held-activations",
-        where=Where(dead[0].module, tuple(op.index for op in dead), source=evidence.loop_line(dead)),
+        where=Where(module, tuple(op.index for op in dead), source=source),
         evidence={
             "tensors": len(dead),
             "held_bytes": sum(op.signature.activation_bytes for op in dead),
             "peak_bytes": peak,
         },
-        recommendation="let these tensors go (del x): a name, a list or an attribute holds them, nothing reads them",
+        recommendation=words,
         change=None,
         expected_gain=Gain("peak_activation_bytes", share, share, "the peak without the tensors that nothing reads"),
         risk="code outside forward may read what an attribute holds",
         confidence="high",
+    )
+
+
+def _asked_states(evidence: Evidence, source: str | None) -> str | None:
+    """The argument by which a call of transformers gets the states or the attention weights of every layer."""
+    place = evidence.code_at(source)
+    calls = [] if place is None else list(ast.walk(place[0].statement(place[1]) or ast.Pass()))
+    arguments = [argument for call in calls if isinstance(call, ast.Call) for argument in call.keywords]
+    return next(
+        (f"{each.arg}=True" for each in arguments if each.arg in _STATES and ast.unparse(each.value) == "True"), None
     )
 
 
