@@ -14,8 +14,8 @@ from torchgauge import analyze
 from torchgauge.source import ensure_torchvision_imports
 
 
-def shown(model: nn.Module, *inputs: Any) -> list[dict[str, Any]]:
-    found = analyze(model.eval(), inputs=inputs, progress=False).to_dict()
+def shown(model: nn.Module, *inputs: Any, all_advice: bool = False) -> list[dict[str, Any]]:
+    found = analyze(model.eval(), inputs=inputs, all_advice=all_advice, progress=False).to_dict()
     return [*found["advice"], *found["options"]]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tests.advise.fault_classes import Does
+from tests.advise.fault_classes import Does, x
 from tests.advise.test_near_misses import shown
+from torchgauge import analyze
 from torchgauge.source.packages import import_optional
 
 # --- tensors that a package holds because it was asked for them
@@ -45,3 +47,72 @@ def test_states_that_a_package_holds_are_those_of_the_call_that_asks_for_them(fo
     assert found["where"]["module"] == "encoder"
     assert found["where"]["line"].startswith("states = self.encoder(")
     assert ("output_hidden_states=True" in found["recommendation"]) is (forward is last_of_all)
+
+
+# --- attention layers that write out their scores because they return weights
+
+
+class CausalAttention(nn.Module):
+    """A layer that returns weights, as it does unless the caller says otherwise."""
+
+    def __init__(self, *, reads: bool = False) -> None:
+        super().__init__()
+        self.attend, self.reads = nn.MultiheadAttention(64, 4, batch_first=True), reads
+
+    def forward(self, h: Tensor) -> Tensor:
+        hidden = torch.ones(h.shape[1], h.shape[1], dtype=torch.bool, device=h.device).triu(1)
+        made, weights = self.attend(h, h, h, attn_mask=hidden)
+        return h + made + (weights.amax(-1, keepdim=True) if self.reads else 0)
+
+
+@pytest.mark.parametrize("tokens", [256, 1024])
+def test_a_causal_layer_that_returns_weights_is_told_not_to(tokens: int) -> None:
+    model, h = CausalAttention().eval(), x(2, tokens, 64)
+    (found,) = [row for row in shown(model, h) if row["rule"] in ("causal-mask", "attention-fast-path")]
+    assert "need_weights=False" in found["recommendation"]
+    known: dict[str, Any] = {"torch": torch, "model": copy.deepcopy(model)}
+    try:
+        exec(found["code"], known)
+        ops = {op.op for op in analyze(known["model"], inputs=(h,), progress=False, advice=False).capture.ops}
+        torch.testing.assert_close(known["model"](h), model(h), atol=1e-4, rtol=1e-4)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu" in ops
+
+
+def test_a_causal_layer_whose_weights_are_read_keeps_them() -> None:
+    rules = {row["rule"] for row in shown(CausalAttention(reads=True), x(2, 256, 64))}
+    assert not rules & {"causal-mask", "attention-fast-path"}
+
+
+# --- models whose eval() leaves layers in training mode
+
+
+class FrozenNorms(nn.Module):
+    """A detector that only keeps its norms in evaluation mode, whatever mode it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in range(6)]
+        self.body = nn.Sequential(*(layer for block in layers for layer in block))
+
+    def train(self, mode: bool = True) -> FrozenNorms:
+        super().train(True)
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
+        return self
+
+    def forward(self, h: Tensor) -> Tensor:
+        made: Tensor = self.body(h)
+        return made
+
+
+def test_a_fold_does_not_need_a_mode_that_the_model_refuses() -> None:
+    model, h = FrozenNorms().eval(), x(4, 16, 64, 64)
+    assert model.body[0].training
+    (found,) = [row for row in shown(model, h, all_advice=True) if row["rule"] == "conv-bn-fusion"]
+    known: dict[str, Any] = {"torch": torch, "model": copy.deepcopy(model)}
+    with torch.no_grad():
+        exec(found["code"], known)
+        torch.testing.assert_close(known["model"](h), model(h), atol=1e-4, rtol=1e-4)

@@ -60,7 +60,8 @@ def without_weights(module, args, kwargs):
 """
 _HOOK = "model.get_submodule(path).register_forward_pre_hook(without_weights, with_kwargs=True)"
 # The fused layers of torch's fast path for inference, and their argument for the number of heads.
-_FAST_PATHS = {"aten::_native_multi_head_attention": "num_head", "aten::_transformer_encoder_layer_fwd": "num_heads"}
+FAST_PATHS = {"aten::_native_multi_head_attention": "num_head", "aten::_transformer_encoder_layer_fwd": "num_heads"}
+RISK_OF_FAST_PATH = "the fast path is off for every layer of this process; rounding differs"
 _NO_FAST_PATH = "torch.backends.mha.set_fastpath_enabled(False)"
 # Of the time of attention, by how much less and more a CPU's fused kernel may save than is predicted, and the least
 # that is predicted where advice is given. Scores that leave the second-level cache take longer than their ops are
@@ -204,21 +205,19 @@ def _mask_taken(ops: Sequence[OpRecord], *, has_heads: bool) -> str:
 def attention_fast_path(evidence: Evidence) -> Iterator[Advice]:
     """Attention layers of torch in evaluation. Their fast path writes the scores to memory: on a CPU always, on a GPU
     where the weights are wanted, as they are unless the caller says otherwise."""
-    layers = [op for op in evidence.flow.named(*_FAST_PATHS) if len(op.signature.inputs[0].shape) == 3]
-    gives = {op.index: op.signature.attributes.get("need_weights") is True for op in layers}
+    layers = [op for op in evidence.flow.named(*FAST_PATHS) if len(op.signature.inputs[0].shape) == 3]
     longest = max((op.signature.inputs[0].shape[1] for op in layers), default=0)
-    reads = {op.index for op in layers if gives[op.index] and _reads_weights(evidence, op)}
+    reads = {op.index for op in layers if reads_weights(evidence, op)}
     # The switch on a CPU is for all layers; without the fast path those that give weights get slower.
-    is_mixed = len({op.op for op in layers}) > 1 and any(gives.values())
+    is_mixed = len({op.op for op in layers}) > 1 and any(map(gives_weights, layers))
     if longest < _LEAST_KEYS or (not evidence.is_cuda and (reads or is_mixed)):
         return
     for op in layers:
-        given, heads = op.signature.inputs[0], op.signature.attributes.get(_FAST_PATHS[op.op])
+        given, heads = op.signature.inputs[0], op.signature.attributes.get(FAST_PATHS[op.op])
         batch, keys, _ = given.shape
-        gives_weights = gives[op.index]
-        if not isinstance(heads, int) or op.index in reads:
-            continue
-        if evidence.is_cuda and (not gives_weights or keys < _LEAST_KEYS):
+        if not isinstance(heads, int) or op.index in reads or causal_mask_of_layer(evidence, op) is not None:
+            continue  # for a causal mask there is `causal-mask`
+        if evidence.is_cuda and (not gives_weights(op) or keys < _LEAST_KEYS):
             continue
         scores = batch * heads * keys * keys
         if evidence.is_cuda:
@@ -227,26 +226,51 @@ def attention_fast_path(evidence: Evidence) -> Iterator[Advice]:
             low, high = share / 2, share
         else:
             low, high = (each * scores / (each * scores + op.cost.macs) for each in _MACS_PER_SCORE)
-        wanted = ["pass need_weights=False"] if gives_weights else []
+        wanted = ["pass need_weights=False"] if gives_weights(op) else []
         wanted += [] if evidence.is_cuda else ["turn off torch's fast path for attention"]
-        hook = Patch(_HOOK, ("path",), ((op.module,),), _WITHOUT_WEIGHTS) if gives_weights else None
-        without = (
-            Patch(_NO_FAST_PATH) if hook is None else replace(hook, setup=f"{_WITHOUT_WEIGHTS}\n{_NO_FAST_PATH}\n")
-        )
         yield Advice(
             rule="attention-fast-path",
             where=Where(op.module, (op.index,), source=evidence.call_line(op.module)),
-            evidence={"op": op.op, "scores_bytes": scores * given.itemsize, "gives_weights": gives_weights},
+            evidence={"op": op.op, "scores_bytes": scores * given.itemsize, "gives_weights": gives_weights(op)},
             recommendation=f"{' and '.join(wanted)}: {longest:,} × {longest:,} scores are written to memory",
-            change=hook if evidence.is_cuda else without,
+            change=without_fast_path(op, switches_off=not evidence.is_cuda),
             expected_gain=evidence.share([op]).gain(low, high, "the passes over the scores go away"),
-            risk="the fast path is off for every layer of this process; rounding differs",
+            risk=RISK_OF_FAST_PATH,
             confidence="medium",
         )
 
 
-def _reads_weights(evidence: Evidence, op: OpRecord) -> bool:
+def gives_weights(op: OpRecord) -> bool:
+    """Whether an attention layer returns its weights, for which torch writes out all scores."""
+    return op.signature.attributes.get("need_weights") is True
+
+
+def without_fast_path(op: OpRecord, *, switches_off: bool = True) -> Patch:
+    """Fused attention for a layer of torch's in evaluation: without its weights, and without the fast path."""
+    switch = f"\n{_NO_FAST_PATH}\n" if switches_off else ""
+    if gives_weights(op):
+        return Patch(_HOOK, ("path",), ((op.module,),), f"{_WITHOUT_WEIGHTS}{switch}")
+    return Patch(_NO_FAST_PATH)
+
+
+def is_causal(evidence: Evidence, op: OpRecord, at: int) -> bool:
+    """Whether a mask of booleans shows, or one of numbers hides, what a causal one does."""
+    return triangle(evidence, op, at) == (SEEN if op.signature.inputs[at].dtype == "bool" else HIDDEN)
+
+
+def causal_mask_of_layer(evidence: Evidence, op: OpRecord) -> int | None:
+    """The place of the causal mask among the inputs of a layer on the fast path: it is as large as the scores of the
+    tokens, for every head."""
+    inputs, tokens = op.signature.inputs, op.signature.inputs[0].shape[-2]
+    places = [at for at, spec in enumerate(inputs) if len(spec.shape) == 4 and spec.shape[-2:] == (tokens, tokens)]
+    is_there = bool(places) and evidence.dataflow.is_constant_input(op, places[-1])
+    return places[-1] if is_there and is_causal(evidence, op, places[-1]) else None
+
+
+def reads_weights(evidence: Evidence, op: OpRecord) -> bool:
     """Whether the attention weights that a layer gives are used."""
+    if not gives_weights(op):
+        return False
     result, *rest = [output.shape for output in op.signature.outputs]
     read = [
         spec.shape

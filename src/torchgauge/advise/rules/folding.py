@@ -31,11 +31,11 @@ _REPLACE = """\
 INTO_CONVOLUTION = f"""\
 {_PAIR}\
     transposed = 'Transpose' in type(layer).__name__
-    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(layer, bn, transposed)
+    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(layer.eval(), bn.eval(), transposed)
 {_REPLACE}"""
 INTO_LINEAR = f"""\
 {_PAIR}\
-    fused = torch.nn.utils.fusion.fuse_linear_bn_eval(layer, bn)
+    fused = torch.nn.utils.fusion.fuse_linear_bn_eval(layer.eval(), bn.eval())
 {_REPLACE}"""
 INTO_LAYER_BEHIND = f"""\
 {_PAIR}\

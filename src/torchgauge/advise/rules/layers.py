@@ -8,11 +8,20 @@ from collections.abc import Iterator
 from torchgauge.advise.code import Patch, Source, SourceEdit, receiver
 from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import Evidence
-from torchgauge.advise.masks import HIDDEN, SEEN, triangle
 from torchgauge.advise.op_time import UNSURE
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.advise.rules.attention import is_fixed_mask, repeats_heads
+from torchgauge.advise.rules.attention import (
+    FAST_PATHS,
+    RISK_OF_FAST_PATH,
+    causal_mask_of_layer,
+    gives_weights,
+    is_causal,
+    is_fixed_mask,
+    reads_weights,
+    repeats_heads,
+    without_fast_path,
+)
 from torchgauge.advise.rules.folding import LINEAR_OPS, are_alone
 from torchgauge.facts import FREE, OpRecord, TensorSpec, contiguous_stride
 
@@ -22,9 +31,6 @@ _TRIANGLES = {"aten::tril", "aten::triu", "aten::tril_", "aten::triu_"}
 _LOOKUPS = {"aten::embedding", "aten::index", "aten::index_select", "aten::gather", "aten::take"}
 _POINTWISE = ("elementwise", "activation")
 _MOST_BETWEEN = 12
-# torch's fast path: a layer in one op, with a mask for every head and sample.
-_WHOLE_LAYERS = {"aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"}
-_SCORES_RANK = 4
 _ATTENTION = ("scaled_dot_product_attention",)
 _MASK_AT = 3
 # kvSplitSize of torch's FlashAttentionKernel.cpp, the fused attention of a CPU.
@@ -210,8 +216,8 @@ def _step_of(source: Source, statement: ast.stmt) -> str | None:
 def causal_mask(evidence: Evidence) -> Iterator[Advice]:
     """A causal mask that is made as a tensor, where attention takes a flag."""
     for op in evidence.flow.of_category("attention"):
-        at = None if op.op in _WHOLE_LAYERS else _mask_place(op)
-        if at is None or not evidence.dataflow.is_constant_input(op, at) or not _is_causal(evidence, op, at):
+        at = None if op.op in FAST_PATHS else _mask_place(op)
+        if at is None or not evidence.dataflow.is_constant_input(op, at) or not is_causal(evidence, op, at):
             continue
         mask, found, change = op.signature.inputs[at], evidence.call_of(op, _ATTENTION), None
         if found is not None:
@@ -236,30 +242,33 @@ def causal_mask(evidence: Evidence) -> Iterator[Advice]:
             risk="only where queries and keys start at the same position",
             confidence="high",
         )
-    for op in evidence.flow.named(*_WHOLE_LAYERS):
-        # The mask of a whole layer is the input that is as large as the scores of its tokens, for every head.
+    # torch's fast path: a layer in one op, with a mask for every head and sample. The switch is for all layers.
+    layers = evidence.flow.named(*FAST_PATHS)
+    for op in () if any(reads_weights(evidence, each) for each in layers) else layers:
+        at = causal_mask_of_layer(evidence, op)
         inputs, tokens = op.signature.inputs, op.signature.inputs[0].shape[-2]
-        places = [at for at, spec in enumerate(inputs) if spec.shape[-2:] == (tokens, tokens)]
-        at = places[-1] if places and len(inputs[places[-1]].shape) == _SCORES_RANK else None
-        if at is None or not evidence.dataflow.is_constant_input(op, at) or not _is_causal(evidence, op, at):
+        if at is None:
             continue
         # With fewer tokens the scores stay in the cache: 48 to 96 were 7 % slower to 9 % faster (CPU, 9 layers).
         if not evidence.is_cuda and tokens < _LEAST_TOKENS:
             continue
         # Measured on one core: of the layer's time 0.7 to 2.4 times the share that scores and values have in its
-        # arithmetic (11 of 15 layers of 128 to 512 tokens; the others 0 to 0.2 and 2.8); on a GPU it was not measured.
+        # arithmetic (11 of 15 layers of 128 to 512 tokens, the others 0 to 0.2 and 2.8; 41 of 42 attentions that
+        # gave their weights before, the other 0.5); on a GPU it was not measured.
         part = min(2 * inputs[0].numel * tokens / max(op.cost.macs, 1), 1.0)
         low, high = (0.3, 1.0) if evidence.is_cuda else (0.7, 2.0)
-        how = "scores and mask are not written, half of the scores are skipped"
+        is_layer = op.op == "aten::_transformer_encoder_layer_fwd"
+        how = "scores and mask are not written" + (", half of the scores are skipped" if is_layer else "")
+        switch = "pass need_weights=False and switch" if gives_weights(op) else "switch"
         yield Advice(
             rule="causal-mask",
             where=Where(op.module, (op.index,)),
             evidence={"mask_shape": list(inputs[at].shape), "mask_bytes": inputs[at].nbytes},
-            recommendation="switch off torch's encoder fast path: it writes out every score, fused attention does not",
+            recommendation=f"{switch} off torch's fast path: it writes out every score, fused attention does not",
             # Without its fast path an encoder finds out by itself that its mask is causal.
-            change=Patch("torch.backends.mha.set_fastpath_enabled(False)"),
+            change=without_fast_path(op),
             expected_gain=evidence.share([op]).gain(low * part, min(high * part, 0.9), how, fewer_calls=0.0),
-            risk="only where queries and keys start at the same position",
+            risk=RISK_OF_FAST_PATH,
             confidence="high",
         )
 
@@ -315,11 +324,6 @@ def _mask_place(op: OpRecord) -> int | None:
     queries, keys = (spec.shape[-2] for spec in given)
     places = [at for at, spec in enumerate(inputs) if at and spec.shape[-2:] == (queries, keys)]
     return places[-1] if places and inputs[places[-1]].shape[-2:] != inputs[0].shape[-2:] else None
-
-
-def _is_causal(evidence: Evidence, op: OpRecord, at: int) -> bool:
-    """Whether a mask of booleans shows, or one of numbers hides, what a causal one does."""
-    return triangle(evidence, op, at) == (SEEN if op.signature.inputs[at].dtype == "bool" else HIDDEN)
 
 
 @rule("repeated-keys", family="attention")
