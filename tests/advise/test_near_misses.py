@@ -453,11 +453,14 @@ class Pictures(nn.Module):
         h = nn.functional.max_pool2d(torch.relu(self.mix(h)), 16)
         if self.kind == "viewed":
             return self.head(h.view(len(h), -1))
+        if self.kind == "put in order":
+            return self.head(h.permute(0, 2, 3, 1).contiguous().view(len(h), -1))
         return self.head(h.flatten(1))
 
 
 @pytest.mark.parametrize(
-    ("kind", "has_code"), [("flattened", True), ("viewed", False), ("shuffled", None), ("volumes", None)]
+    ("kind", "has_code"),
+    [("flattened", True), ("put in order", True), ("viewed", False), ("shuffled", None), ("volumes", None)],
 )
 def test_channels_last_is_said_where_the_code_runs_and_images_stay_whole(kind: str, has_code: bool | None) -> None:
     found = [row for row in shown(Pictures(kind), x(4, 3, 64, 64)) if row["rule"] == "image-layout"]

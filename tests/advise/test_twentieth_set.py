@@ -116,3 +116,38 @@ def test_a_fold_does_not_need_a_mode_that_the_model_refuses() -> None:
     with torch.no_grad():
         exec(found["code"], known)
         torch.testing.assert_close(known["model"](h), model(h), atol=1e-4, rtol=1e-4)
+
+
+# --- two lines for one saving
+
+
+def twice(self: Any, h: Tensor) -> Tensor:
+    first = self.layer(h)  # a forgotten copy of the next line
+    made = self.layer(h)
+    return h + made.relu() + first.shape[0]
+
+
+def test_of_two_equal_calls_one_of_which_nothing_reads_only_that_is_named() -> None:
+    rules = {row["rule"] for row in shown(Does(twice, layer=nn.Linear(256, 256)), x(64, 256))}
+    assert rules & {"unread-result", "repeated-work"} == {"unread-result"}
+
+
+# --- what a dictionary of all results holds
+
+
+def by_number(self: Any, h: Tensor) -> Tensor:
+    outputs: dict[int, Tensor] = {}
+    for number, layer in enumerate(self.layers):
+        h = torch.relu(layer(h)) + h if number % 2 else torch.relu(layer(h)) * 2
+        if number == 5:
+            h = torch.cat((h, outputs[number - 3]), 1)[:, :8]
+        outputs[number] = h
+    return h.mean((2, 3))
+
+
+def test_all_that_a_dictionary_holds_is_counted() -> None:
+    model = Does(by_number, layers=nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(24)))
+    (found,) = [row for row in shown(model, x(2, 8, 64, 64)) if row["rule"] == "held-activations"]
+    assert "in outputs:" in found["recommendation"]
+    # Both kinds of results, of which one group alone would be half.
+    assert found["evidence"]["tensors"] >= 20

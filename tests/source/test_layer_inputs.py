@@ -118,3 +118,17 @@ def test_a_class_with_the_name_of_a_layer_but_not_its_attributes_is_looked_into(
 def test_a_second_rule_for_a_layer_is_refused() -> None:
     with pytest.raises(ValueError, match="Linear"):
         layer_rule("Linear", kind="linear", attribute="in_features", says="")(lambda layer, defaults: iter(()))
+
+
+def test_a_forward_without_arguments_is_called_without_inputs() -> None:
+    class OverItsGraph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.edges, self.layer = nn.Buffer(torch.eye(5)), nn.Linear(5, 2)
+
+        def forward(self) -> Tensor:
+            made: Tensor = self.layer(self.edges)
+            return made
+
+    (found,) = candidate_inputs(OverItsGraph())
+    assert (found.args, found.kwargs) == ((), {})

@@ -124,6 +124,9 @@ def _inferred(
 ) -> Iterator[Candidate]:
     if not defaults.dtype.is_floating_point:
         defaults = Defaults(model_dtype(model), defaults.batch, defaults.seq)
+    if signature == ForwardSignature(()):  # as of a network over one graph that it holds
+        yield Candidate((), {}, "forward takes no arguments")
+        return
 
     def placed() -> Iterator[tuple[tuple[object, ...], dict[str, object], Assignment]]:
         """The most specific sources first (transformers configs), the layers last."""

@@ -15,6 +15,7 @@ from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.broadcast import copies_by_sample
 from torchgauge.advise.rules.loops import is_recurrent_layer
 from torchgauge.advise.rules.norms import written_norms
+from torchgauge.advise.rules.unread import unread_ops
 from torchgauge.facts import FREE, ModuleRecord, OpRecord, enclosing_paths
 
 # On their own these are as often buffers to write to as constants.
@@ -177,6 +178,8 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
     # A copy that other data is written into cannot be shared; both runs of an activation in place give the same.
     writers = [op for op in evidence.forward if op.op.endswith("_") and len(op.producers) > 1]
     written = {op.producers[0] for op in writers}
+    # Of two equal calls one that nothing reads goes away altogether: `unread-result` covers both.
+    unread = unread_ops(evidence)
     for op in evidence.dataflow.repeated:
         # What a recurrent layer does inside one call is torch's; its whole call is one op.
         is_own = not is_recurrent_layer(evidence, op.module) or op.category == "recurrent"
@@ -186,6 +189,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             and op.index not in in_norms
             and op.index not in evidence.dataflow.asked_for
             and written.isdisjoint((op.index, evidence.dataflow.first_runs[op.index]))
+            and unread.isdisjoint((op.index, evidence.dataflow.first_runs[op.index]))
             and not _is_chance(evidence, op)
             and not _has_dropout(evidence, op)
             and not _differs_in_training(evidence, op)

@@ -159,6 +159,13 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     words = "let these tensors go (del x): a name, a list or an attribute holds them, nothing reads them"
     if (asked := _asked_states(evidence, source)) is not None:
         words = f"leave out {asked}: nothing reads the tensors that it holds"
+    elif (container := _container(evidence, dead[0])) is not None:
+        name, lines = container
+        words = f"keep only what is read again in {name}: it holds the others for nothing"
+        released = known[dead[0].index].released
+        dead = [op for op in evidence.forward if op.source in lines and op.index in known]
+        dead = [op for op in dead if known[op.index].released == released]
+        share = max(share, 1 - _peak_without(evidence, dead) / peak)
     yield Advice(
         rule="held-activations",
         where=Where(module, tuple(op.index for op in dead), source=source),
@@ -173,6 +180,23 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
         risk="code outside forward may read what an attribute holds",
         confidence="high",
     )
+
+
+def _container(evidence: Evidence, op: OpRecord) -> tuple[str, set[str]] | None:
+    """The one list or dictionary that the loop around an op fills, and the lines of the loop."""
+    place = evidence.code_at(op)
+    loop = None if place is None else place[0].enclosing(place[0].statement(place[1]), ast.For, ast.While)
+    if place is None or loop is None:
+        return None
+    filled = set[str]()
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            filled |= set() if isinstance(node.slice, ast.Constant) else {ast.unparse(node.value)}
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+            filled.add(ast.unparse(node.func.value))
+    file = (op.source or "").rpartition(":")[0]
+    lines = {f"{file}:{line}" for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)}
+    return (filled.pop(), lines) if len(filled) == 1 else None
 
 
 def _asked_states(evidence: Evidence, source: str | None) -> str | None:

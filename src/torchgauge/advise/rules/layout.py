@@ -159,9 +159,11 @@ def _takes_channels_apart(op: OpRecord) -> bool:
 def _is_view(evidence: Evidence, op: OpRecord) -> bool:
     """Whether the code calls `.view()`, which makes no copies, for what channels_last makes a copy of: positions with
     their channels together."""
-    place, shape = evidence.any_code_at(op), op.signature.inputs[0].shape
+    place, shape, source = evidence.any_code_at(op), op.signature.inputs[0].shape, evidence.flow.source(op)
     is_joined = op.signature.outputs[0].shape[:2] != shape[:2]
-    return is_joined and place is not None and bool(place[0].calls(place[1], "view"))
+    if place is None or not is_joined or (source is not None and source.op == "aten::clone"):
+        return False  # what `.contiguous()` has made is in order whatever the images are
+    return bool(place[0].calls(place[1], "view")) and not place[0].calls(place[1], "contiguous")
 
 
 def _is_of_planar_images(op: OpRecord) -> bool:
