@@ -254,9 +254,9 @@ def cut(function: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Te
 @pytest.mark.parametrize(
     ("forward", "words", "is_compiled"),
     [
-        (smoothed, "compute this recurrence as a scan, or compile its loop", True),
+        (smoothed, "compute this recurrence as a scan over chunks of steps, or compile its loop", True),
         (seasons, "compile its loop", True),
-        (cut(smoothed), "compute this recurrence as a scan", False),
+        (cut(smoothed), "compute this recurrence as a scan over chunks of steps", False),
         (cut(seasons), None, False),
     ],
 )

@@ -151,3 +151,61 @@ def test_all_that_a_dictionary_holds_is_counted() -> None:
     assert "in outputs:" in found["recommendation"]
     # Both kinds of results, of which one group alone would be half.
     assert found["evidence"]["tensors"] >= 20
+
+
+# --- lines that run several times without a loop
+
+
+def rotated(h: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    left, right = h.chunk(2, dim=-1)
+    turned = left * cos - right * sin
+    return torch.cat([turned, left * sin + right * cos], -1)
+
+
+def rotated_head(h: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    left, right = h.chunk(2, dim=-1)
+    return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)
+
+
+class Rotary(nn.Module):
+    def __init__(self, *, loops: bool) -> None:
+        super().__init__()
+        self.qkv, self.loops = nn.Linear(128, 384), loops
+
+    def forward(self, h: Tensor, angle: Tensor) -> Tensor:
+        q, k, v = self.qkv(h).view(*h.shape[:2], 3, 4, 32).permute(2, 0, 3, 1, 4)
+        cos, sin = angle.cos(), angle.sin()
+        if self.loops:
+            q = torch.stack([rotated_head(q[:, head], cos, sin) for head in range(4)], 1)
+        else:
+            q = rotated(q, cos, sin)
+            k = rotated(k, cos, sin)
+        return h + nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_a_function_for_queries_and_keys_is_no_loop(loops: bool) -> None:
+    inputs = (x(2, 256, 128), x(256, 16))
+    found = analyze(Rotary(loops=loops).eval(), inputs=inputs, on="h200", all_advice=True, progress=False).advice
+    assert ("loop-over-samples" in {row["rule"] for row in found}) is loops
+
+
+# --- complex numbers, for which Inductor makes no code
+
+
+def recurrence(self: Any, h: Tensor) -> Tensor:
+    state, made = torch.zeros_like(h[:, 0]), []
+    for step in h.unbind(1):
+        state = state * self.keep + step * 0.1
+        made.append(state)
+    return torch.stack(made, 1).abs()
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_loops_over_complex_numbers_are_not_compiled(is_complex: bool) -> None:
+    h, keep = x(8, 128, 64), x(64)
+    if is_complex:
+        h, keep = torch.complex(h, h), torch.complex(keep, keep)
+    (found,) = [row for row in shown(Does(recurrence, keep=keep), h) if row["rule"] == "scan-in-python"]
+    assert ("compile its loop" in found["recommendation"]) is not is_complex
+    assert (found["code"] is None) is is_complex

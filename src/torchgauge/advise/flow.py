@@ -111,12 +111,17 @@ def _in_order(groups: Mapping[str, list[OpRecord]], names: Sequence[str]) -> lis
     return found[0] if len(found) == 1 else sorted((op for group in found for op in group), key=lambda op: op.index)
 
 
+def has_complex(op: OpRecord) -> bool:
+    """Whether an op works on complex numbers, for which Inductor makes no code."""
+    return any(spec.is_complex for spec in (*op.signature.inputs, *op.signature.outputs))
+
+
 def pointwise_chains(flow: Flow) -> list[Chain]:
     """Pointwise ops of one module, each reading what an earlier one of its chain made, and as large; in order of
     execution. A compiler can make one kernel of a chain."""
     chain_of: dict[int, Chain] = {}
     for op in flow.steps:
-        if op.category not in _POINTWISE or not op.signature.outputs:
+        if op.category not in _POINTWISE or not op.signature.outputs or has_complex(op):
             continue
         chain = chain_of[op.index] = [op]
         shape = op.signature.outputs[0].shape

@@ -354,6 +354,8 @@ def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
         if len(group) < _LEAST_ROUNDS or not covered.isdisjoint(op.index for op in group):
             continue
         for ops in _by_tensor(evidence, group, _rows):
+            if _is_written_out(evidence, ops[0]):
+                continue
             loop = with_body(evidence, ops)
             weights: dict[tuple[str | None, str], set[tuple[str, ...]]] = {}
             for op in loop.body:
@@ -363,6 +365,33 @@ def _loops_over_parts(evidence: Evidence) -> Iterator[Loop]:
             if not is_of_layers and len(_side_by_side(loop)) >= _LEAST_INDEPENDENT_SHARE * len(loop.body):
                 covered |= {op.index for op in loop.body}
                 yield loop
+
+
+def _is_written_out(evidence: Evidence, op: OpRecord) -> bool:
+    """Whether a line runs several times without a loop: its function is called for queries and for keys, as that of a
+    rotary embedding, or it names the parts one by one."""
+    place, record = evidence.code_at(op), evidence.modules.get(op.module)
+    statement = None if place is None else place[0].statement(place[1])
+    if place is None or statement is None or record is None or record.calls != 1:
+        return False
+    source, seen = place[0], set[str]()
+    names = [node for node in ast.walk(source.tree) if isinstance(node, ast.Name | ast.Attribute)]
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        function = source.enclosing(node, ast.FunctionDef)
+        if source.is_in_loop(getattr(node, "lineno", 0)):
+            return False
+        if function is None or function.name == "forward" or function.name in seen:
+            continue
+        seen.add(function.name)
+        uses = [each for each in names if (each.id if isinstance(each, ast.Name) else each.attr) == function.name]
+        calls = [each for each in uses if isinstance(call := source.parents.get(each), ast.Call) and call.func is each]
+        # Where it is not called by its name, as by `map` or in another file, a loop may be behind it.
+        if not calls or len(calls) < len(uses):
+            return False
+        todo += calls
+    return True
 
 
 def _are_independent(evidence: Evidence, loop: Loop) -> bool:
