@@ -209,3 +209,19 @@ def test_loops_over_complex_numbers_are_not_compiled(is_complex: bool) -> None:
     (found,) = [row for row in shown(Does(recurrence, keep=keep), h) if row["rule"] == "scan-in-python"]
     assert ("compile its loop" in found["recommendation"]) is not is_complex
     assert (found["code"] is None) is is_complex
+
+
+# --- what each call sends to a GPU
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_list_of_indices_prevents_a_cuda_graph(is_list: bool) -> None:
+    def shuffled(self: Any, h: Tensor) -> Tensor:
+        for layer in self.layers:
+            h = torch.relu(layer(h))
+            h = h + h[[*range(16, 32), *range(16)] if is_list else self.order]
+        return h
+
+    model = Does(shuffled, layers=nn.ModuleList(nn.Linear(64, 64) for _ in range(12)), order=torch.arange(32).flip(0))
+    found = analyze(model.eval(), inputs=x(32, 64), on="h200", progress=False).advice
+    assert ("launch-bound" in {row["rule"] for row in found}) is not is_list

@@ -34,6 +34,7 @@ _BY_ROW = {"activation", "convolution", "copy", "elementwise", "matmul", "normal
 _DEVICE_TESTS = {"is_available", "is_cuda", "device", "use_cuda", "cuda"}
 _PACK = "aten::_pack_padded_sequence"
 # Calls that make a tensor of values in Python.
+_INDEXED = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 _FROM_VALUES = (
     "tensor", "as_tensor", "asarray", "from_numpy", "new_tensor", "Tensor", "FloatTensor", "LongTensor", "IntTensor",
     "BoolTensor",
@@ -289,6 +290,11 @@ def _is_sent(evidence: Evidence, op: OpRecord) -> bool:
         return False
     place, is_number = evidence.any_code_at(op), op.signature.outputs[0].shape == ()
     if is_fresh:
+        # A list of indices is sent to where the tensor is.
+        if not is_number and any(
+            op.index in user.producers[1:] for user in evidence.flow.users(op) if user.op in _INDEXED
+        ):
+            return True
         calls = [] if place is None else place[0].calls(place[1], *_FROM_VALUES)
         return bool(calls) and (not is_number or _names_device(evidence, op))
     calls = [] if place is None or is_number else place[0].calls(place[1], op.op.removeprefix("aten::"))
