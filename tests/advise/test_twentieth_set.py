@@ -1,4 +1,4 @@
-"""What the judges of the twentieth set found wrong or hard to use."""
+"""What the judges of the nineteenth set found wrong, hard to use, or counted too low."""
 
 from __future__ import annotations
 
