@@ -225,3 +225,48 @@ def test_a_list_of_indices_prevents_a_cuda_graph(is_list: bool) -> None:
     model = Does(shuffled, layers=nn.ModuleList(nn.Linear(64, 64) for _ in range(12)), order=torch.arange(32).flip(0))
     found = analyze(model.eval(), inputs=x(32, 64), on="h200", progress=False).advice
     assert ("launch-bound" in {row["rule"] for row in found}) is not is_list
+
+
+class Normalised(nn.Module):
+    """A spectral norm by hand, whose state is another tensor after each call."""
+
+    def __init__(self, *, assigns: bool) -> None:
+        super().__init__()
+        self.layers, self.assigns = nn.ModuleList(nn.Linear(64, 64) for _ in range(12)), assigns
+        self.u = nn.Parameter(x(64), requires_grad=False)
+
+    def forward(self, h: Tensor) -> Tensor:
+        for layer in self.layers:
+            h = torch.relu(layer(h))
+        u = nn.functional.normalize(h.mean(0) + self.u, dim=0)
+        if self.assigns:
+            self.keep(self.u, u)
+        return h * u
+
+    def keep(self, param: Tensor, values: Tensor) -> None:
+        param.data = values + 0
+
+
+@pytest.mark.parametrize("assigns", [False, True])
+def test_a_forward_that_puts_other_tensors_into_parameters_is_not_replayed(assigns: bool) -> None:
+    found = analyze(Normalised(assigns=assigns).eval(), inputs=x(32, 64), on="h200", progress=False).advice
+    assert ("launch-bound" in {row["rule"] for row in found}) is not assigns
+
+
+# --- one module under many names
+
+
+class HardSwish(nn.Module):
+    def forward(self, h: Tensor) -> Tensor:
+        return h * nn.functional.relu6(h + 3) / 6
+
+
+def test_a_module_without_parameters_is_replaced_under_all_its_names() -> None:
+    shared = HardSwish()
+    model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(64, 64), shared))).eval()
+    found = analyze(model, inputs=x(512, 64), all_advice=True, progress=False).advice
+    (row,) = [row for row in found if row["rule"] == "activation-by-hand"]
+    known: dict[str, Any] = {"torch": torch, "model": copy.deepcopy(model)}
+    exec(row["code"], known)
+    assert not any(isinstance(module, HardSwish) for module in known["model"].modules())
+    torch.testing.assert_close(known["model"](x(512, 64)), model(x(512, 64)))

@@ -67,7 +67,8 @@ class Patch:
 
     def under_all_names(self, modules: Iterable[ModuleRecord]) -> Patch:
         """The same for a model of these modules; of those that it holds under several names, forward may use any."""
-        if _SET not in self.body or not any(record.aliases and record.params for record in modules):
+        several = [record for record in modules if record.aliases]
+        if _SET not in self.body or not any(each.params or each.path in self.replaced for each in several):
             return self
         setup = f"{_REPLACE_MODULE}\n{self.setup}"
         return replace(self, setup=setup, body=self.body.replace(_SET, "replace_module("))

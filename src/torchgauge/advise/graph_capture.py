@@ -83,6 +83,9 @@ def _keeps_state(source: Source, function: ast.AST) -> bool:
         if isinstance(target, ast.Attribute) and source.text(target.value) == "self":
             return True
         name = source.text(node) if isinstance(node, ast.Attribute) else ""
+        # Another tensor in a parameter: a replay reads the one that it was captured with, whose memory is free.
+        if isinstance(node, ast.Attribute) and node.attr == "data" and isinstance(node.ctx, ast.Store):
+            return True
         if not isinstance(node, ast.Attribute) or not name.startswith("self."):
             continue
         around = source.parents.get(node)
