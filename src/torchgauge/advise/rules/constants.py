@@ -178,8 +178,14 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
     # A copy that other data is written into cannot be shared; both runs of an activation in place give the same.
     writers = [op for op in evidence.forward if op.op.endswith("_") and len(op.producers) > 1]
     written = {op.producers[0] for op in writers}
-    # Of two equal calls one that nothing reads goes away altogether: `unread-result` covers both.
+    # Of two equal calls on different lines, one that nothing reads goes away altogether: `unread-result` names it.
     unread = unread_ops(evidence)
+    idle = {
+        op.index
+        for op in evidence.dataflow.repeated
+        if not unread.isdisjoint((op.index, first := evidence.dataflow.first_runs[op.index]))
+        and evidence.source_of(first) != op.source
+    }
     for op in evidence.dataflow.repeated:
         # What a recurrent layer does inside one call is torch's; its whole call is one op.
         is_own = not is_recurrent_layer(evidence, op.module) or op.category == "recurrent"
@@ -189,7 +195,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Advice]:
             and op.index not in in_norms
             and op.index not in evidence.dataflow.asked_for
             and written.isdisjoint((op.index, evidence.dataflow.first_runs[op.index]))
-            and unread.isdisjoint((op.index, evidence.dataflow.first_runs[op.index]))
+            and op.index not in idle
             and not _is_chance(evidence, op)
             and not _has_dropout(evidence, op)
             and not _differs_in_training(evidence, op)
