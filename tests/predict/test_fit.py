@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import torchgauge as tg
 from torchgauge.analysis import check
@@ -421,3 +421,19 @@ def test_fused_optimizers_of_large_models(optimizer: str, states: int) -> None:
         model = torch.nn.Linear(side, side, bias=False)
     found = fitted(model, inputs=(torch.empty(1, side, device="meta"),), mode="train", fused=True, optimizer=optimizer)
     assert found.by_class["optimizer_state"] == pytest.approx(states * 4 * side**2, rel=0.001)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_packed_sequences_are_refused_for_their_lengths(kind: type[nn.LSTM | nn.GRU]) -> None:
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recurrent = kind(16, 8, batch_first=True)
+
+        def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+            packed = nn.utils.rnn.pack_padded_sequence(tokens, lengths, batch_first=True)
+            made: Tensor = nn.utils.rnn.pad_packed_sequence(self.recurrent(packed)[0], batch_first=True)[0]
+            return made
+
+    with pytest.raises(tg.InputError, match="reads tensor values"):
+        tg.fit(Tagger(), on="h200", inputs=(torch.randn(3, 5, 16), torch.tensor([5, 4, 2])))

@@ -383,10 +383,12 @@ _RNN_MODES = {"lstm": 2, "gru": 3, "rnn_tanh": 1, "rnn_relu": 0}
 def recurrent(mode: CudaKernels, func: Function, *args: Any, **kwargs: Any) -> object:
     """All layers in one call of cuDNN (`_cudnn_impl` of aten/src/ATen/native/cudnn/RNN.cpp); packed sequences and
     projections as the CPU does them."""
-    if len(args) != 9 or kwargs or isinstance(args[2], torch.Tensor) or not args[0].dtype.is_floating_point:
+    is_lstm = func.__name__ == "lstm"
+    # Of packed sequences the second argument is a tensor of batch sizes, in front of the states.
+    is_packed = len(args) == 9 and isinstance(args[1 if is_lstm else 2], torch.Tensor)
+    if len(args) != 9 or kwargs or is_packed or not args[0].dtype.is_floating_point:
         return func(*args, **kwargs)
     data, state, weights, has_biases, layers, probability, is_training, both, batch_first = args
-    is_lstm = func.__name__ == "lstm"
     hidden = state[0] if is_lstm else state
     cell: torch.Tensor | None = state[1] if is_lstm else None
     if not has_biases or (cell is not None and hidden.shape[-1] != cell.shape[-1]):
