@@ -232,6 +232,15 @@ class Source:
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     @cached_property
+    def uses(self) -> dict[str, list[ast.Name | ast.Attribute]]:
+        """By name, where the file has it as a variable or an attribute."""
+        found: dict[str, list[ast.Name | ast.Attribute]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name | ast.Attribute):
+                found.setdefault(node.id if isinstance(node, ast.Name) else node.attr, []).append(node)
+        return found
+
+    @cached_property
     def functional(self) -> str | None:
         """What this file calls torch.nn.functional; None where it has no name for it."""
         known: dict[str, str] = {}

@@ -375,7 +375,6 @@ def _is_written_out(evidence: Evidence, op: OpRecord) -> bool:
     if place is None or statement is None or record is None or record.calls != 1:
         return False
     source, seen = place[0], set[str]()
-    names = [node for node in ast.walk(source.tree) if isinstance(node, ast.Name | ast.Attribute)]
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop()
@@ -385,7 +384,7 @@ def _is_written_out(evidence: Evidence, op: OpRecord) -> bool:
         if function is None or function.name == "forward" or function.name in seen:
             continue
         seen.add(function.name)
-        uses = [each for each in names if (each.id if isinstance(each, ast.Name) else each.attr) == function.name]
+        uses = source.uses.get(function.name, [])
         calls = [each for each in uses if isinstance(call := source.parents.get(each), ast.Call) and call.func is each]
         # Where it is not called by its name, as by `map` or in another file, a loop may be behind it.
         if not calls or len(calls) < len(uses):

@@ -33,8 +33,8 @@ _BY_ROW = {"activation", "convolution", "copy", "elementwise", "matmul", "normal
 # What code asks for to learn which device it runs on.
 _DEVICE_TESTS = {"is_available", "is_cuda", "device", "use_cuda", "cuda"}
 _PACK = "aten::_pack_padded_sequence"
-# Calls that make a tensor of values in Python.
 _INDEXED = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
+# Calls that make a tensor of values in Python.
 _FROM_VALUES = (
     "tensor", "as_tensor", "asarray", "from_numpy", "new_tensor", "Tensor", "FloatTensor", "LongTensor", "IntTensor",
     "BoolTensor",
