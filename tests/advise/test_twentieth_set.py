@@ -284,3 +284,44 @@ def test_a_module_without_parameters_is_replaced_under_all_its_names() -> None:
     exec(row["code"], known)
     assert not any(isinstance(module, HardSwish) for module in known["model"].modules())
     torch.testing.assert_close(known["model"](x(512, 64)), model(x(512, 64)))
+
+
+# --- results that nothing reads, of activations in place
+
+
+def block() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3, padding=1))
+
+
+def auxiliary(self: Any, h: Tensor) -> Tensor:
+    side = self.side(h)
+    return self.main(h) + side.shape[0]
+
+
+def side_of_a_view(self: Any, h: Tensor) -> Tensor:
+    made = self.main(h)
+    made[:, :4].relu_()  # changes what is returned
+    self.side(made)
+    return made
+
+
+def side_in_place(self: Any, h: Tensor) -> Tensor:
+    made = self.main(h)
+    made.flatten(1).relu_()
+    return made
+
+
+def side_of_an_input(self: Any, h: Tensor) -> Tensor:
+    self.side(h)
+    h.relu_()
+    return self.main(h)
+
+
+@pytest.mark.parametrize(
+    ("forward", "idle"),
+    [(auxiliary, "side"), (side_of_a_view, "side"), (side_in_place, None), (side_of_an_input, "side")],
+)
+def test_idle_layers_are_found_behind_activations_in_place(forward: Any, idle: str | None) -> None:
+    model = Does(forward, main=block(), side=block())
+    found = [row for row in shown(model, x(2, 8, 64, 64)) if row["rule"] == "unread-result"]
+    assert [row["where"]["module"] for row in found] == ([] if idle is None else [idle])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import accumulate
 
 from torchgauge.advise.dataflow import RANDOM
 from torchgauge.advise.evidence import Evidence
+from torchgauge.advise.flow import Flow
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import LEAST_PREDICTED_TIME, rule
 from torchgauge.advise.rules.broadcast import CLOSED
-from torchgauge.facts import FOREIGN_READ, OpRecord
+from torchgauge.facts import FOREIGN_READ, FREE, OpRecord
 
 # Of the largest of several places: less, as the states that a recurrent layer also returns, is not worth naming.
 _LEAST_PART = 0.02
@@ -98,16 +99,33 @@ def unread_ops(evidence: Evidence) -> frozenset[int]:
     if FOREIGN_READ in (run.reason or ""):
         return frozenset()
     needed = {*flow.results, *run.kept_ops, *(made for read in run.host_reads for made in read.made_by or ())}
-    # Numbers that Python asks for, and views that are changed in place.
-    asking = (op for op in evidence.forward if not op.signature.outputs or op.op.endswith("_"))
+    asking = (op for op in evidence.forward if not op.signature.outputs)  # for numbers that Python reads
     needed.update(source for op in asking for source in op.producers)
     dead = set[int]()
-    for op in reversed(flow.steps):
-        signature = op.signature
-        is_pure = op.op.startswith("aten::") and not op.op.endswith("_") and "out" not in (signature.overload or "")
+    for op in reversed(evidence.forward):
+        signature, is_written = op.signature, op.op.endswith("_")
+        is_pure = op.op.startswith("aten::") and "out" not in (signature.overload or "")
         is_pure = is_pure and bool(signature.outputs) and RANDOM not in signature.tags
         # A single truth is there to be checked, as by `torch._assert_async`.
         is_pure = is_pure and (signature.outputs[0].dtype, signature.outputs[0].numel) != ("bool", 1)
-        if is_pure and op.index not in needed and all(user.index in dead for user in flow.users(op)):
+        is_pure = is_pure and (not is_written or _writes_for_dead_ops(flow, op, needed, dead))
+        if (
+            op.status != FREE
+            and is_pure
+            and op.index not in needed
+            and all(user.index in dead for user in flow.users(op))
+        ):
             dead.add(op.index)
+        elif is_written:
+            needed.update(op.producers)
     return frozenset(dead)
+
+
+def _writes_for_dead_ops(flow: Flow, op: OpRecord, needed: Collection[int | None], dead: Collection[int]) -> bool:
+    """Whether an op in place, as most activations of networks for images are, changes a whole tensor of this run that
+    only idle ops read afterwards."""
+    made = flow.op(op.producers[0]) if op.producers and op.producers[0] is not None else None
+    if made is None or made.index in needed or len(made.signature.outputs) != 1:
+        return False
+    is_whole = op.signature.inputs[0].numel == made.signature.outputs[0].numel
+    return is_whole and all(user.index <= op.index or user.index in dead for user in flow.users(made))
