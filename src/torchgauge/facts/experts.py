@@ -269,7 +269,7 @@ class _Banks:
             read = 0
             for name in op.weights:
                 read |= self._of_param.get(name, 0)
-            # The filters of a convolution are no experts, however many there are.
+            # The filters of a convolution are not experts, however many there are.
             for name, view in self._views(op) if op.category != "convolution" else ():
                 bank = self._stacked(name, view, op)
                 if bank is not None:

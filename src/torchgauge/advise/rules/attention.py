@@ -174,7 +174,7 @@ def _risk(ops: Sequence[OpRecord]) -> str:
     names = [op.op.rstrip("_") if len(op.signature.inputs) > 1 else "" for op in ops[1:-1]]
     softmax = next(at for at, op in enumerate(ops) if op.op == "aten::_softmax")
     first = next((at for at, name in enumerate(names, 1) if name in _MASKS), softmax)
-    # A factor that is a tensor, as a temperature for each head, is no argument of the function.
+    # A factor that is a tensor, such as a temperature for each head, cannot be passed to the function.
     if first < softmax and {"aten::mul", "aten::div"}.intersection(names[: first - 1]):
         return _RISK_OF_FACTOR_AND_MASK
     if _hides(ops):

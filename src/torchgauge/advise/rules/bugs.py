@@ -95,7 +95,7 @@ def double_softmax(evidence: Evidence) -> Iterator[Advice]:
 
 def _softmax_before(evidence: Evidence, op: OpRecord) -> OpRecord | None:
     """The softmax whose probabilities, and nothing else of the data, are what a softmax over the same axis is given:
-    rows that are normalised and then columns, or positions and then channels, are no mistake."""
+    rows that are normalised and then columns, or positions and then channels, are not a mistake."""
     found: OpRecord | None = None
     seen, todo, is_same_axis = {op.index}, [(op, _axis(op))], False
     while todo and len(seen) <= _MOST_BETWEEN:

@@ -691,7 +691,7 @@ def _slice(evidence: Evidence, op: OpRecord) -> object | None:
 
 def _rows(evidence: Evidence, op: OpRecord) -> object | None:
     """Also a few rows of a tensor that are selected by a list of indices, as the atoms of a molecule. More than two
-    reads of halves, as a rotary embedding makes, are no rounds."""
+    reads of halves, as a rotary embedding makes, are not rounds."""
     base = evidence.dataflow.base(op, 0)
     if op.op not in _SELECTIONS or op.weights:
         is_half = base is not None and base[1].numel == 2 * op.signature.inputs[0].numel
