@@ -198,7 +198,7 @@ class Rotary(nn.Module):
 
 
 @pytest.mark.parametrize("loops", [False, True])
-def test_a_function_for_queries_and_keys_is_no_loop(loops: bool) -> None:
+def test_a_function_for_queries_and_keys_is_not_a_loop(loops: bool) -> None:
     inputs = (x(2, 256, 128), x(256, 16))
     found = analyze(Rotary(loops=loops).eval(), inputs=inputs, on="h200", all_advice=True, progress=False).advice
     assert ("loop-over-samples" in {row["rule"] for row in found}) is loops

@@ -28,6 +28,7 @@ _SOLVERS = tuple(
     )
 )  # fmt: skip
 _CASTS = {_CAST, "aten::clone"}
+# Arguments of transformers that make a model keep tensors of every layer.
 _STATES = ("output_hidden_states", "output_attentions")
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _ZEROS = {"aten::zeros", "aten::new_zeros", "aten::zeros_like", "aten::zero_"}
@@ -162,10 +163,12 @@ def held_activations(evidence: Evidence) -> Iterator[Advice]:
     elif (container := _container(evidence, dead[0])) is not None:
         name, lines = container
         words = f"keep only what is read again in {name}: it holds the others for nothing"
-        released = known[dead[0].index].released
-        dead = [op for op in evidence.forward if op.source in lines and op.index in known]
-        dead = [op for op in dead if known[op.index].released == released]
-        share = max(share, 1 - _peak_without(evidence, dead) / peak)
+        # Its other tensors too, whatever their shapes: they are freed together.
+        released, group = known[dead[0].index].released, {op.index for op in dead}
+        others = (op for op in evidence.forward if op.source in lines and op.index in known)
+        group |= {op.index for op in others if known[op.index].released == released}
+        dead = [op for op in evidence.forward if op.index in group]
+        share = 1 - _peak_without(evidence, dead) / peak
     yield Advice(
         rule="held-activations",
         where=Where(module, tuple(op.index for op in dead), source=source),
