@@ -64,39 +64,6 @@ class NormConvolution(nn.Module):
         return self.conv(self.norm(x))
 
 
-class TurnedRows(nn.Module):
-    """Images as rows, as they lie in memory or put in order first."""
-
-    def __init__(self, ordered: bool) -> None:
-        super().__init__()
-        self.norm, self.ordered = nn.LayerNorm(16), ordered
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.flatten(2).transpose(1, 2)
-        return self.norm(rows.contiguous() if self.ordered else rows)
-
-
-class TurnedSum(nn.Module):
-    """The inner dimension of the one operand is an outer one of the other; `heads`: both have the same inner one."""
-
-    def __init__(self, heads: bool) -> None:
-        super().__init__()
-        self.heads = heads
-
-    def forward(self, x: Tensor) -> Tensor:
-        turned = x.view(2, 16, 4, 64).transpose(1, 2) if self.heads else x.view(2, 64, 64).transpose(1, 2)
-        return turned * 2 + torch.sigmoid(x).view(turned.shape)
-
-
-class Skips(nn.Module):
-    def __init__(self, every: int) -> None:
-        super().__init__()
-        self.every = every
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(x[..., :: self.every] if self.every > 1 else x[..., : x.shape[-1] // 2])
-
-
 class EpsAlone(nn.Module):
     """Squares, a mean and a root that have nothing to do with each other."""
 

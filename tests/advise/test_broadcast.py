@@ -140,23 +140,6 @@ def box(self: Any, image: Tensor, valid: Tensor) -> Tensor:
     return self.layer(image * valid) / F.conv2d(valid, ones, padding=1).clamp(min=1)
 
 
-def summing(is_frozen: bool) -> nn.Conv2d:
-    layer = nn.Conv2d(16, 32, 3, padding=1, bias=False)
-    nn.init.ones_(layer.weight)
-    return layer.requires_grad_(not is_frozen)
-
-
-def test_equal_filters_of_a_frozen_convolution_are_one() -> None:
-    layer, inputs = nn.Conv2d(16, 32, 3, padding=1), (x(2, 16, 32, 32), torch.ones(2, 16, 32, 32))
-
-    (found,) = of_rule(Does(counted, layer=layer, count=summing(is_frozen=True)), "equal-filters", *inputs)
-    assert (found.where.module, found.where.weight) == ("count", "count.weight")
-    assert of_rule(Does(box, layer=layer), "equal-filters", *inputs)
-    assert of_rule(Does(counted, layer=layer, count=summing(is_frozen=False)), "equal-filters", *inputs) == []
-    frozen = nn.Conv2d(16, 32, 3, padding=1, bias=False).requires_grad_(False)
-    assert of_rule(Does(counted, layer=layer, count=frozen), "equal-filters", *inputs) == []
-
-
 def code_at_points(self: Any, points: Tensor, code: Tensor) -> Tensor:
     """One row for each point of each sample, as an implicit surface is written."""
     repeated = code.unsqueeze(1).repeat(1, points.shape[1], 1).view(-1, code.shape[1])
@@ -293,80 +276,6 @@ def test_products_of_which_no_part_can_be_taken_out_stay(model: nn.Module) -> No
     assert of_rule(model, "repeated-part", x(512, 4, 64), x(512, 64)) == []
 
 
-def gated_by_channel(self: Any, image: Tensor) -> Tensor:
-    features = self.layer(image)
-    gate = torch.sigmoid(features.mean((2, 3), keepdim=True)).repeat(1, 1, *features.shape[2:])
-    return features * gate
-
-
-def all_pairs(self: Any, one: Tensor, other: Tensor) -> Tensor:
-    rows = one.unsqueeze(2).repeat(1, 1, other.shape[1], 1)
-    columns = other.unsqueeze(1).expand(-1, one.shape[1], -1, -1).contiguous()
-    return (rows + columns).relu()
-
-
-def one_matrix_for_all(_: Any, h: Tensor) -> Tensor:
-    mean = h.mean(0, keepdim=True)
-    return torch.bmm(h, (mean.transpose(1, 2) @ mean).repeat(h.shape[0], 1, 1))
-
-
-def distances_of_heads(self: Any, scores: Tensor, near: Tensor) -> Tensor:
-    """Functions of what is repeated are computed for every copy."""
-    near = near.unsqueeze(0).repeat(scores.shape[0], 1, 1)
-    return scores + torch.exp(-(near**2))
-
-
-@pytest.mark.parametrize(
-    ("model", "inputs", "count"),
-    [
-        (Does(gated_by_channel, layer=nn.Conv2d(3, 32, 1)), (x(2, 3, 48, 48),), 1),
-        (Does(all_pairs), (x(2, 60, 32), x(2, 70, 32)), 2),
-        (Does(one_matrix_for_all), (x(32, 16, 64),), 1),
-        (Does(distances_of_heads), (x(32, 100, 100), x(100, 100)), 1),
-    ],
-    ids=["gate", "pairs", "bmm", "functions"],
-)
-def test_a_repeat_before_an_op_that_broadcasts_is_left_out(
-    model: nn.Module, inputs: tuple[Tensor, ...], count: int
-) -> None:
-    (found,) = of_rule(model, "repeated-operand", *inputs)
-
-    assert len(found.evidence.get("places", [None])) == count
-    assert gain_of(found).low > 0.03
-
-
-def by_expand(self: Any, image: Tensor) -> Tensor:
-    features = self.layer(image)
-    return features * torch.sigmoid(features.mean((2, 3), keepdim=True)).expand_as(features)
-
-
-def tiled(self: Any, image: Tensor) -> Tensor:
-    """Whole rows behind each other are not one row broadcast."""
-    return torch.cat([image] * 4, 0) + image[:, :1].repeat(4, 3, 1, 1)
-
-
-def written_to(self: Any, image: Tensor) -> Tensor:
-    grid = image.mean(0, keepdim=True).repeat(8, 1, 1, 1)
-    grid += self.layer(image)[:1, :3]
-    return grid * 2
-
-
-def given_back(self: Any, image: Tensor) -> tuple[Tensor, Tensor]:
-    gate = image.mean((2, 3), keepdim=True).repeat(1, 1, *image.shape[2:])
-    return image * gate, gate
-
-
-def repeated_alike(self: Any, image: Tensor) -> Tensor:
-    """Both operands are repeated along the same dimensions: nothing else makes the result as large."""
-    one, other = image.mean((2, 3), keepdim=True), image.amax((2, 3), keepdim=True)
-    return one.repeat(1, 1, 48, 48) * other.repeat(1, 1, 48, 48)
-
-
-@pytest.mark.parametrize("forward", [by_expand, tiled, written_to, given_back, repeated_alike])
-def test_repeats_that_something_needs_stay(forward: Any) -> None:
-    assert of_rule(Does(forward, layer=nn.Conv2d(3, 32, 1)), "repeated-operand", x(2, 3, 48, 48)) == []
-
-
 def test_parts_that_every_layer_joins_anew_are_joined_once() -> None:
     def by_head(self: Any, h: Tensor, near: Tensor) -> Tensor:
         for layer in self.layers:
@@ -462,10 +371,6 @@ def joined_windows(self: Any, series: Tensor) -> Tensor:
     return joined
 
 
-def tapered_windows(_: Any, series: Tensor) -> Tensor:
-    return series.unfold(1, 8, 1).contiguous() * torch.hann_window(8)
-
-
 def kernels_by_position(_: Any, series: Tensor) -> Tensor:
     kernels = torch.tanh(series.unsqueeze(-1) * torch.arange(8.0))
     return (series.unfold(1, 8, 1) * kernels[:, 7:]).sum(-1)
@@ -473,7 +378,6 @@ def kernels_by_position(_: Any, series: Tensor) -> Tensor:
 
 def test_overlapping_windows_are_no_repeated_tensor() -> None:
     assert of_rule(Does(joined_windows, layer=nn.Linear(16, 64)), "repeated-input", x(16, 512)) == []
-    assert of_rule(Does(tapered_windows), "repeated-operand", x(64, 4096)) == []
     assert of_rule(Does(kernels_by_position), "product-then-sum", x(64, 17_000)) == []
 
 

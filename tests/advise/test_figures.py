@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from tests.advise import flow_models, zoo_experts, zoo_memory
+from tests.advise import zoo_experts, zoo_memory
 from tests.advise.faulty_models import Mixing, Wrapped
 from tests.advise.planted import gain_of, on_cuda, said, seen, timed
 from tests.advise.zoo_runs import precise
 from torchgauge.advise import Advice, Evidence, Machine
-from torchgauge.advise.evidence import moved
 from torchgauge.advise.op_time import LeastTime, combined
 from torchgauge.advise.rules.layout import innermost, step
 from torchgauge.facts import TensorSpec
@@ -37,18 +36,6 @@ def only(evidence: Evidence, rule: str) -> Advice:
 )
 def test_how_far_elements_lie_apart_and_along_which_dimension(spec: TensorSpec, apart: int, inner: int | None) -> None:
     assert (step(spec), innermost(spec)) == (apart, inner)
-
-
-def test_a_kernel_that_copies_first_moves_its_input_twice_more() -> None:
-    evidence = seen(flow_models.TurnedRows(False), 8, 16, 16, 16)
-    extra = 2 * 8 * 16 * 256 * 4
-    norm = next(op for op in evidence.forward if op.op == "aten::native_layer_norm")
-
-    gain = gain_of(only(evidence, "strided-access"))
-
-    saved, work = evidence.times.saved_range([norm.index]), 1 - evidence.share([norm]).calls
-    wasted = extra / (moved(norm) + extra) * work
-    assert (gain.low, gain.high) == pytest.approx(combined((0.1 * wasted, 0.5 * wasted), saved))
 
 
 def test_the_least_time_is_that_of_the_slower_of_arithmetic_and_memory() -> None:
@@ -107,22 +94,6 @@ def test_errors_that_are_independent_add_up_by_their_squares() -> None:
     assert low * high == pytest.approx(0.16 * 0.04)
     assert high / low == pytest.approx(4**2**0.5)
     assert combined((0.0, 0.8), (0.1, 0.4)) == pytest.approx((0.0, 0.32))
-
-
-@pytest.mark.parametrize("stacked", [False, True])
-def test_tokens_are_counted_by_expert(stacked: bool) -> None:
-    evidence = only(zoo_experts.routed(favoured=True, stacked=stacked), "expert-imbalance").evidence
-
-    assert evidence["most_tokens"] == zoo_experts.TOKENS
-    assert evidence["even_tokens"] == zoo_experts.TOKENS / zoo_experts.EXPERTS
-    assert evidence["used"] == 1
-
-
-def test_a_starved_experts_bytes_are_its_part_of_all() -> None:
-    evidence = only(zoo_experts.routed(True, starved="router"), "starved-experts").evidence
-
-    assert evidence["starved"] == 1
-    assert evidence["bytes"] == zoo_experts.WIDTH**2 * 4
 
 
 def test_backward_products_are_cast_too() -> None:
@@ -185,18 +156,3 @@ def test_a_training_keeps_its_weights_in_32_bits() -> None:
     rules = {advice.rule for advice in said(timed(evidence, {"latency": {"median_s": 1.0}}, ops))}
 
     assert {"autocast-bf16", "bfloat16-weights"} & rules == {"autocast-bf16"}
-
-
-@pytest.mark.parametrize(
-    ("model", "shape", "risk"),
-    [
-        (flow_models.TurnedRows(False), (8, 16, 16, 16), "takes as long as it saves"),
-        (flow_models.TurnedSum(False), (2, 4096), "takes as long as it saves"),
-        (flow_models.Skips(2), (2, 16, 64), "must be put in that order too"),
-    ],
-)
-def test_a_copy_is_no_remedy_for_reads_out_of_order(model: nn.Module, shape: tuple[int, ...], risk: str) -> None:
-    found = only(seen(model, *shape), "strided-access")
-
-    assert ".contiguous()" not in found.recommendation
-    assert risk in found.risk

@@ -22,94 +22,10 @@ def shown(model: nn.Module, *inputs: Any, all_advice: bool = False) -> list[dict
 # --- copies that are not the same
 
 
-def frequencies(self: Any, t: Tensor) -> Tensor:
-    """The vector lies along the copies."""
-    return self.out(torch.sin(t[:, None].expand(-1, 64) * self.freqs))
-
-
-def weight_in_front(self: Any, v: Tensor) -> Tensor:
-    return self.left @ v[None, :].expand(64, -1)
-
-
-def shifted_in_place(self: Any, z: Tensor) -> Tensor:
-    h = self.layer(z[:, None].expand(-1, 40, -1))
-    h += self.steps
-    return h
-
-
-@pytest.mark.parametrize(
-    ("forward", "given"), [(frequencies, x(512)), (weight_in_front, x(512)), (shifted_in_place, x(64, 64))]
-)
-def test_what_differs_between_the_copies_stays_behind_the_expand(forward: Any, given: Tensor) -> None:
-    layers = {"out": nn.Linear(64, 256), "layer": nn.Linear(64, 64)}
-    model = Does(forward, **layers, freqs=x(64), steps=x(40, 1), left=nn.Parameter(x(256, 64))).eval()
-
-    assert not of_rule(model, "expanded-rows", given)
-
-
 # --- rows that are needed
 
 
-def masked_last(self: Any, h: Tensor) -> Tensor:
-    scores = self.head(h)
-    scores[:, -1] = float("-inf")
-    return scores.log_softmax(-1)
-
-
-def kept_for_later(self: Any, h: Tensor) -> Tensor:
-    self.features = self.head(h)
-    return self.features[:, 0] + self.features[:, 1]
-
-
-def normalised_over_rows(self: Any, h: Tensor) -> Tensor:
-    return nn.functional.layer_norm(self.head(h), (32, 64))[:, -1]
-
-
-def in_two_results(self: Any, h: Tensor) -> Any:
-    return self.head(h).transpose(1, 2), self.other(h.mean(1))
-
-
-def first_of_square(self: Any, h: Tensor) -> Tensor:
-    """Columns, not rows, although both have the same length."""
-    return self.square(h).transpose(1, 2)[:, :4]
-
-
-@pytest.mark.parametrize(
-    "forward", [masked_last, kept_for_later, normalised_over_rows, in_two_results, first_of_square]
-)
-def test_rows_that_are_written_kept_or_mixed_are_read(forward: Any) -> None:
-    parts = {"head": nn.Linear(64, 64), "other": nn.Linear(64, 64), "square": nn.Linear(64, 32)}
-
-    assert not of_rule(Does(forward, **parts).eval(), "unread-rows", x(16, 32, 64))
-
-
 # --- pairs for which torch.cdist computes something else
-
-
-def by_group(self: Any, h: Tensor) -> Tensor:
-    return ((h[:, None] - self.codes[None]) ** 2).sum(-1).argmin(1)
-
-
-def half_as_much(self: Any, h: Tensor) -> Tensor:
-    return torch.sub(h[:, :, None], h[:, None], alpha=0.5).square().sum(-1)
-
-
-def with_a_dimension(self: Any, h: Tensor) -> Tensor:
-    return (h[:, :, None] - h[:, None]).square().sum(-1, keepdim=True) * self.scale
-
-
-@pytest.mark.parametrize("forward", [by_group, half_as_much, with_a_dimension])
-def test_only_pairs_of_rows_are_distances(forward: Any) -> None:
-    model = Does(forward, codes=nn.Parameter(x(64, 64, 16)), scale=nn.Parameter(x(4))).eval()
-
-    assert not of_rule(model, "pairwise-differences", x(16, 64, 16))
-
-
-def test_distances_of_half_precision_have_no_kernel() -> None:
-    model = Does(lambda self, h: ((h[:, None] - h[None]) ** 2).sum(-1)).eval()
-
-    assert of_rule(model, "pairwise-differences", x(128, 16))
-    assert not of_rule(model, "pairwise-differences", x(128, 16).half())
 
 
 # --- rounds that the code ties together

@@ -313,51 +313,6 @@ def test_parameters_that_torch_repeats_inside_an_instance_norm_are_not_reported(
     assert "recomputed-weight" not in {advice.rule for advice in said(seen(model, inputs=(x(8, 512, 4),)))}
 
 
-def across(model: nn.Module, *inputs: Tensor) -> list[Advice]:
-    return [advice for advice in said(seen(model, inputs=inputs)) if advice.rule == "norm-across-rows"]
-
-
-def by_channel(_: Any, h: Tensor) -> Tensor:
-    return nn.functional.normalize(h, dim=1)
-
-
-def of_two(_: Any, h: Tensor) -> Tensor:
-    return torch.norm(torch.stack([h.sin(), h.cos()]), dim=0)
-
-
-def of_planes(_: Any, h: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(h, dim=(0, 1))
-
-
-@pytest.mark.parametrize("forward", [by_channel, of_two, of_planes])
-def test_a_norm_across_rows_is_named(forward: Any) -> None:
-    (found,) = across(Does(forward), x(4, 64, 20, 20))
-
-    assert gain_of(found).low > 0.3
-    assert found.where.source is not None
-
-
-def along_rows(_: Any, h: Tensor) -> Tensor:
-    return nn.functional.normalize(h, dim=-1)
-
-
-def of_sums(_: Any, h: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(h, ord=1, dim=1)
-
-
-def in_other_order(_: Any, h: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(h.to(memory_format=torch.channels_last), dim=1)
-
-
-def of_weights(self: Any, h: Tensor) -> Tensor:
-    return h @ nn.functional.normalize(self.weight, dim=0)
-
-
-@pytest.mark.parametrize("forward", [along_rows, of_sums, in_other_order, of_weights])
-def test_other_norms_stay(forward: Any) -> None:
-    assert across(Does(forward, weight=nn.Parameter(x(20, 400))), x(4, 64, 20, 20)) == []
-
-
 @pytest.mark.parametrize(("samples", "has_bias", "is_said"), [(1, False, False), (1, True, True), (2, False, True)])
 def test_a_small_volume_gets_no_bias_from_a_norm(samples: int, has_bias: bool, is_said: bool) -> None:
     """Without oneDNN, which torch calls for larger volumes and batches, a bias costs as much as the norm."""
@@ -425,17 +380,6 @@ def test_rows_that_are_scaled_by_the_squares_of_others_are_not_normalised(is_own
 def test_an_instance_norm_that_a_group_norm_would_slow_down_stays(given: Tensor, is_faster: bool) -> None:
     rules = {advice.rule for advice in said(seen(nn.Sequential(nn.InstanceNorm2d(16), nn.Tanh()), inputs=(given,)))}
     assert ("instance-norm" in rules) is is_faster
-
-
-@pytest.mark.parametrize(("shape", "is_across"), [((8, 64, 20, 20), True), ((8, 64, 1, 1), False)])
-def test_a_norm_over_the_last_dimension_but_ones_is_not_one_across_rows(
-    shape: tuple[int, ...], is_across: bool
-) -> None:
-    def forward(_: Any, image: Tensor) -> Tensor:
-        return torch.nn.functional.normalize(torch.tanh(image), dim=1)
-
-    rules = {advice.rule for advice in said(seen(Does(forward), inputs=(x(*shape),)))}
-    assert ("norm-across-rows" in rules) is is_across
 
 
 class Reversible(nn.Module):

@@ -82,30 +82,6 @@ def copied(self: Any, h: Tensor) -> Tensor:
     return table.gather(1, h[..., None].expand(-1, -1, 16))
 
 
-def interleaved(self: Any, h: Tensor) -> Tensor:
-    table = torch.repeat_interleave(self.table[None], h.shape[0], dim=0)
-    return table.gather(1, torch.repeat_interleave(h[..., None], 16, dim=-1))
-
-
-def looked_up(self: Any, h: Tensor) -> Tensor:
-    out: Tensor = self.table[h]
-    return out
-
-
-def of_each(self: Any, h: Tensor) -> Tensor:
-    tables = self.table[None] * h.float().mean(1)[:, None, None]
-    return tables.gather(1, h[..., None].expand(-1, -1, 16))
-
-
-@pytest.mark.parametrize(
-    ("forward", "is_found"), [(copied, True), (interleaved, True), (looked_up, False), (of_each, False)]
-)
-def test_a_table_is_not_copied_for_each_sample(forward: Callable[..., Tensor], is_found: bool) -> None:
-    model = Does(forward, table=nn.Parameter(x(500, 16)))
-
-    assert ("repeated-table" in rules_of(model, torch.randint(0, 500, (8, 4)))) == is_found
-
-
 @pytest.mark.parametrize("is_read", [False, True])
 def test_parts_whose_lengths_are_read_from_data_are_not_one_reshape(is_read: bool) -> None:
     def packed(_: Any, rows: Tensor, lengths: Tensor) -> Tensor:
@@ -114,27 +90,3 @@ def test_parts_whose_lengths_are_read_from_data_are_not_one_reshape(is_read: boo
 
     found = said(seen(Does(packed), inputs=(x(12, 16, 32), torch.full((12,), 16))))
     assert ("joined-parts" in {advice.rule for advice in found}) is not is_read
-
-
-@pytest.mark.parametrize(("fill", "is_named"), [(0.0, True), (1.0, False)])
-def test_blocks_on_a_matrix_of_other_numbers_are_not_alone(fill: float, is_named: bool) -> None:
-    def forward(_: Any, blocks: Tensor, h: Tensor) -> Tensor:
-        whole = torch.zeros(128, 128) if fill == 0 else torch.ones(128, 128)
-        for at, block in enumerate(torch.tanh(blocks)):
-            whole[16 * at : 16 * at + 16, 16 * at : 16 * at + 16] = block
-        return whole @ h
-
-    found = said(seen(Does(forward), inputs=(x(8, 16, 16), x(128, 32))))
-    assert ("block-diagonal" in {advice.rule for advice in found}) is is_named
-
-
-def test_a_gather_of_single_elements_expands_its_table() -> None:
-    def forward(_: Any, rows: Tensor, at: Tensor) -> Tensor:
-        return torch.gather(torch.tanh(rows).unsqueeze(0).repeat(6, 1, 1), 1, at)
-
-    rows, at = x(200, 32), torch.randint(0, 200, (6, 5, 32), generator=torch.Generator().manual_seed(0))
-    (found,) = (each for each in said(seen(Does(forward), inputs=(rows, at))) if each.rule == "repeated-table")
-    assert found.recommendation.startswith("expand the table")
-    torch.testing.assert_close(
-        torch.gather(torch.tanh(rows).expand(6, -1, -1), 1, at), forward(None, rows, at), rtol=0, atol=0
-    )

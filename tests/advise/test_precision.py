@@ -34,13 +34,6 @@ def of_rule(model: nn.Module, rule: str, *inputs: Any) -> list[Advice]:
 # --- values on the host
 
 
-def folded(self: Any, signal: Tensor) -> Tensor:
-    h = self.layer(signal)
-    length = int(h.abs().mean(0).argmax().item()) % 4 + 1
-    size = h.shape[-1] // 12 * length
-    return h[:, : 12 * (size // length)].reshape(h.shape[0], size // length, -1)
-
-
 def until_small(self: Any, h: Tensor) -> Tensor:
     for _ in range(12):
         h = torch.tanh(self.layer(h))

@@ -173,13 +173,6 @@ def routed(self: Any, a: Tensor) -> Tensor:
     return out
 
 
-def test_a_router_that_was_never_trained_is_no_imbalance_worth_a_line() -> None:
-    experts = nn.ModuleList(nn.Linear(32, 32) for _ in range(8))
-    evidence = seen(Does(routed, router=torch.zeros(32, 8), experts=experts), inputs=(x(64, 32),))
-
-    assert "expert-imbalance" not in {advice.rule for advice in advise(evidence)}
-
-
 def test_every_place_of_merged_advice_has_its_line() -> None:
     model = nn.Sequential(*(Does(standardised, weight=nn.Parameter(x(64)), bias=nn.Parameter(x(64))) for _ in "ab"))
     (found,) = of_rule(model, "norm-by-hand", x(8, 64))

@@ -74,16 +74,6 @@ def test_statistics_of_nodes_that_a_model_holds_depend_on_no_sample(is_given: bo
     assert bool(of_rule(model, "batch-statistics-in-evaluation", x(16, 32))) is is_given
 
 
-@pytest.mark.parametrize("is_searched", [True, False])
-def test_neighbours_that_are_searched_for_their_largest_stay_in_rows(is_searched: bool) -> None:
-    def forward(self: Any, a: Tensor) -> Tensor:
-        made = self.second(self.first(a.permute(0, 3, 2, 1)).relu()).relu()
-        return made.max(2).values if is_searched else made.mean((2, 3))
-
-    model = Does(forward, first=nn.Conv2d(64, 64, 1), second=nn.Conv2d(64, 128, 1))
-    assert bool(of_rule(model, "permuted-convolution", x(4, 256, 32, 64))) is not is_searched
-
-
 def places_of_one(self: Any, a: Tensor) -> Tensor:
     made = self.layer(a)
     places = made.sum(1).topk(6).indices

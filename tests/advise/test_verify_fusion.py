@@ -59,14 +59,3 @@ def test_a_convolution_pads_by_itself() -> None:
 
     assert kinds(side).count("Identity") == 1
     assert apart(place, side) < 1e-6
-
-
-def test_convolutions_along_two_dimensions_are_exchanged() -> None:
-    layers = (nn.Conv2d(1, 4, (1, 16)), nn.BatchNorm2d(4), nn.Conv2d(4, 8, (20, 1), groups=4, bias=False), nn.ELU())
-    model = lively(nn.Sequential(*layers))
-    place = bench(model, x(4, 1, 20, 200))
-
-    side = changed(place, advised(model, "convolution-order", x(4, 1, 20, 200)))
-
-    assert kinds(side).count("Identity") == 1
-    assert apart(place, side) < 1e-5

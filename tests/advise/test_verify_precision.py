@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.advise.trying import advised, apart, bench, changed, not_applicable, row, x
+from tests.advise.trying import advised, apart, bench, changed, row, x
 from torchgauge.verify import NotApplicableError
 from torchgauge.verify.transformations.precision import require_bfloat16
 
@@ -24,15 +24,6 @@ def test_channels_last_turns_the_weights_and_the_images() -> None:
     assert side.subject.model[0].weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[index]
     assert output.is_contiguous(memory_format=torch.channels_last)
     assert apart(place, side) < 1e-6
-
-
-def test_strided_access_is_mended_by_the_layout_where_the_advice_says_so() -> None:
-    place = bench(nn.Conv2d(3, 4, 3), x(1, 3, 8, 8))
-
-    side = changed(place, row("strided-access", code="model.to(memory_format=torch.channels_last)"))
-
-    assert side.subject.model.weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[operator]
-    assert "edit its source" in not_applicable(place, row("strided-access"))
 
 
 class Casting(nn.Module):

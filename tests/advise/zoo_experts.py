@@ -68,23 +68,6 @@ def threaded(threads: int, cores: int, *, others: float = 0.0, efficiency: float
 
 
 CASES = [
-    Planted("favourite", "expert-imbalance", "", lambda: routed(favoured=True), routed),
-    Planted(
-        "favourite, stacked",
-        "expert-imbalance",
-        "",
-        lambda: routed(favoured=True, stacked=True),
-        lambda: routed(stacked=True),
-    ),
-    Planted("faint expert", "starved-experts", "", lambda: routed(True, starved="expert"), lambda: routed(True)),
-    Planted("faint row", "starved-experts", "", lambda: routed(True, starved="router"), lambda: routed(True)),
-    Planted(
-        "dead slice",
-        "starved-experts",
-        "",
-        lambda: routed(True, stacked=True, starved="stacked"),
-        lambda: routed(True, stacked=True),
-    ),
     Planted("too many threads", "thread-oversubscription", "", lambda: threaded(16, 4), lambda: threaded(4, 4)),
     Planted(
         "a busy machine",

@@ -103,16 +103,6 @@ def new_order_at_once(_: Any, h: Tensor) -> Tensor:
     return h.relu().flip(1)
 
 
-def from_copies(self: Any, h: Tensor) -> Tensor:
-    rows = h[..., :1].abs().long().expand(-1, -1, 64)
-    return self.table.repeat(h.shape[0], 1, 1).gather(1, rows)
-
-
-def from_table(self: Any, h: Tensor) -> Tensor:
-    out: Tensor = self.table[h[..., 0].abs().long()]
-    return out
-
-
 def table() -> nn.Parameter:
     return nn.Parameter(torch.randn(512, 64))
 
@@ -139,32 +129,6 @@ def two() -> dict[str, nn.Module]:
     return {"first": nn.Linear(64, 512), "second": nn.Linear(512, 16)}
 
 
-def mixed_first(self: Any, h: Tensor) -> Tensor:
-    return self.narrow((h @ h.transpose(1, 2)) @ h)
-
-
-def narrow_first(self: Any, h: Tensor) -> Tensor:
-    return (h @ h.transpose(1, 2)) @ self.narrow(h)
-
-
-def dense_blocks(_: Any, h: Tensor) -> Tensor:
-    blocks = h.view(-1, 8, 8)
-    return torch.block_diag(*blocks.unbind()) @ blocks.flatten(0, 1)
-
-
-def batch_of_blocks(_: Any, h: Tensor) -> Tensor:
-    blocks = h.view(-1, 8, 8)
-    return torch.bmm(blocks, blocks)
-
-
-def repeated_mean(_: Any, h: Tensor) -> Tensor:
-    return h * h.mean(1, keepdim=True).repeat(1, h.shape[1], 1)
-
-
-def broadcast_mean(_: Any, h: Tensor) -> Tensor:
-    return h * h.mean(1, keepdim=True)
-
-
 class HardSwish(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         return h * torch.clamp(h + 3, 0, 6) / 6
@@ -188,19 +152,6 @@ def both_read(self: Any, h: Tensor) -> Tensor:
     return self.first(h) + self.second(h)
 
 
-def with_identity(_: Any, h: Tensor) -> Tensor:
-    powers = [torch.eye(h.shape[1]), torch.ones(h.shape[1], h.shape[1])]
-    return torch.cat([power @ h for power in powers], -1)
-
-
-def without_identity(_: Any, h: Tensor) -> Tensor:
-    return torch.cat([h, torch.ones(h.shape[1], h.shape[1]) @ h], -1)
-
-
-def exchanged(self: Any, h: Tensor) -> Tensor:
-    return torch.relu(self.layer(h.permute(0, 3, 2, 1))).permute(0, 3, 2, 1)
-
-
 def in_order(self: Any, h: Tensor) -> Tensor:
     return torch.relu(self.layer(h.permute(0, 3, 1, 2))).permute(0, 2, 3, 1)
 
@@ -210,54 +161,7 @@ def copied(self: Any, h: Tensor) -> Tensor:
     return torch.tanh(images.permute(0, 2, 3, 1).contiguous())
 
 
-def block_of_images() -> nn.Sequential:
-    norm = nn.BatchNorm2d(48)
-    return nn.Sequential(nn.Conv2d(48, 48, 3, padding=1, groups=48), norm, nn.ReLU(inplace=True), nn.Conv2d(48, 24, 1))
-
-
-def copied_tokens(self: Any, h: Tensor) -> Tensor:
-    images = h.transpose(1, 2).contiguous().view(len(h), -1, 40, 40)
-    return torch.tanh(self.layer(images).flatten(2).transpose(1, 2).contiguous())
-
-
-def as_tokens(self: Any, h: Tensor) -> Tensor:
-    images = h.transpose(1, 2).view(len(h), -1, 40, 40)
-    return torch.tanh(self.layer(images).flatten(2).transpose(1, 2))
-
-
 CASES = [
-    case(
-        "images copied for a convolution",
-        "copies-around-convolution",
-        "",
-        Does(copied, layer=nn.Conv2d(32, 32, 3, padding=1)),
-        Does(in_order, layer=nn.Conv2d(32, 32, 3, padding=1)),
-        (2, 48, 48, 32),
-    ),
-    case(
-        "images copied for a block with a norm",
-        "copies-around-convolution",
-        "",
-        Does(copied, layer=block_of_images()),
-        Does(in_order, layer=block_of_images()),
-        (4, 32, 32, 48),
-    ),
-    case(
-        "tokens copied for a depthwise convolution",
-        "copies-around-convolution",
-        "",
-        Does(copied_tokens, layer=nn.Conv2d(64, 64, 3, padding=1, groups=64)),
-        Does(as_tokens, layer=nn.Conv2d(64, 64, 3, padding=1, groups=64)),
-        (2, 1600, 64),
-    ),
-    case(
-        "rows and columns exchanged",
-        "permuted-convolution",
-        "layer",
-        Does(exchanged, layer=nn.Conv2d(64, 32, 1)),
-        Does(in_order, layer=nn.Conv2d(64, 32, 1)),
-        (4, 24, 100, 64),
-    ),
     case(
         "zeros around an image",
         "padding-before-convolution",
@@ -274,7 +178,6 @@ CASES = [
         Does(both_read, first=nn.Linear(64, 64), second=nn.Linear(64, 64)),
         TOKENS,
     ),
-    case("the first power", "identity-product", "", Does(with_identity), Does(without_identity), TOKENS),
     case("a mean at every token", "repeated-input", "mix", mixing(with_mean), mixing(with_neighbour), TOKENS),
     case("a state beside its input", "repeated-part", "mix", mixing(hops), mixing(hops_apart), TOKENS),
     case("all pairs", "product-then-sum", "", Does(pairs), Does(pairs_at_once), TOKENS),
@@ -282,17 +185,6 @@ CASES = [
     case(
         "two layers", "consecutive-layers", "first", Does(two_layers, **two()), Does(with_activation, **two()), TOKENS
     ),
-    case(
-        "a narrow layer",
-        "product-order",
-        "narrow",
-        Does(mixed_first, narrow=nn.Linear(64, 4)),
-        Does(narrow_first, narrow=nn.Linear(64, 4)),
-        (2, 256, 64),
-    ),
-    case("blocks", "block-diagonal", "", Does(dense_blocks), Does(batch_of_blocks), (2, 16, 64)),
-    case("a repeated mean", "repeated-operand", "", Does(repeated_mean), Does(broadcast_mean), (2, 256, 256)),
-    case("a count of pixels", "equal-filters", "block", counting(16), counting(1), IMAGE),
     case(
         "a pooling behind a layer",
         "pointwise-before-pooling",
@@ -302,14 +194,6 @@ CASES = [
         IMAGE,
     ),
     case("a new order", "joined-parts", "", Does(new_order), Does(new_order_at_once), TOKENS),
-    case(
-        "a table for each sample",
-        "repeated-table",
-        "",
-        Does(from_copies, table=table()),
-        Does(from_table, table=table()),
-        TOKENS,
-    ),
     case(
         "three heads",
         "narrow-heads",
@@ -365,25 +249,6 @@ CASES = [
         conv(),
         faulty_models.ReadTwice(nn.BatchNorm2d),
         IMAGE,
-    ),
-    case(
-        "turned rows",
-        "strided-access",
-        "norm",
-        flow_models.TurnedRows(False),
-        flow_models.TurnedRows(True),
-        (8, 16, 16, 16),
-    ),
-    case(
-        "turned operand",
-        "strided-access",
-        "block",
-        Wrapped(flow_models.TurnedSum(False)),
-        Wrapped(flow_models.TurnedSum(True)),
-        (2, 4096),
-    ),
-    case(
-        "every second", "strided-access", "block", Wrapped(flow_models.Skips(2)), Wrapped(flow_models.Skips(1)), TOKENS
     ),
     case(
         "norm, ops beside",

@@ -177,10 +177,6 @@ def frozen(**settings: bool) -> Evidence:
     return trained(Frozen(**settings), 64, 8)
 
 
-def grouped(groups: int) -> Evidence:
-    return on_cuda(seen(nn.Sequential(nn.Conv2d(128, 128, 3, padding=1, groups=groups)), 8, 128, 32, 32), DEVICE)
-
-
 def case(name: str, rule: str, place: str, fault: Callable[[], Evidence], twin: Callable[[], Evidence]) -> Planted:
     return Planted(name, rule, place, fault, twin)
 
@@ -218,8 +214,6 @@ CASES = [
     case("few activations", "activation-checkpointing", "blocks", long, large),
     case("a stem", "frozen-in-graph", "body.0", frozen, lambda: frozen(stem=False)),
     case("adapters", "frozen-in-graph", "body.0", frozen, lambda: frozen(adapters=True)),
-    case("four channels", "narrow-groups", "0", lambda: grouped(32), lambda: grouped(4)),
-    case("each channel", "narrow-groups", "0", lambda: grouped(32), lambda: grouped(128)),
     case("adam", "optimizer-state", "", large, long),
     case("gradients", "gradient-memory", "", large, long),
     case("long context", "kv-cache", "", lambda: decoded(2048, 8), lambda: decoded(64, 1)),

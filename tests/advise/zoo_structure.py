@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.advise.faulty_models import (
     Accumulates,
@@ -47,19 +47,6 @@ def tall(act: nn.Module) -> nn.Module:
     return Mlp(16, act)
 
 
-class Normalised(nn.Module):
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, h: Tensor) -> Tensor:
-        return nn.functional.normalize(h, dim=self.dim)
-
-
-def normalised(dim: int) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 16, 3), Normalised(dim))
-
-
 def pooled(size: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 16, 3), nn.MaxPool2d(size, 1, size // 2))
 
@@ -83,7 +70,6 @@ CASES = [
     case("conv-bn, read twice", "conv-bn-fusion", "norm", ConvNet(nn.BatchNorm2d), ReadTwice(nn.BatchNorm2d), IMAGE),
     case("layer norm", "norm-by-hand", "block", Wrapped(LayerNorm()), Wrapped(nn.LayerNorm(64)), TOKENS),
     case("large pool", "large-max-pool", "1", pooled(7), pooled(3), IMAGE),
-    case("norm of channels", "norm-across-rows", "1", normalised(1), normalised(-1), IMAGE),
     case("instance norm", "instance-norm", "norm", ConvNet(nn.InstanceNorm2d), ConvNet(nn.BatchNorm2d), IMAGE),
     case("attention", "attention-by-hand", "block", Wrapped(Attention(False)), Wrapped(Attention(True)), (2, 64, 32)),
     case("masked", "attention-by-hand", "block", Wrapped(Attention(False, True)), Wrapped(Classifier()), (2, 64, 32)),

@@ -6,18 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from torchgauge.advise.dataflow import RANDOM, same_axis
+from torchgauge.advise.dataflow import same_axis
 from torchgauge.advise.evidence import TENSOR_CORES, Evidence
 from torchgauge.advise.processor import REFERENCE, pass_seconds
 from torchgauge.advise.record import Advice, Where
-from torchgauge.advise.registry import LEAST_PREDICTED_TIME, rule
+from torchgauge.advise.registry import rule
 from torchgauge.advise.rules.folding import LINEAR_OPS, is_pointwise_convolution
 from torchgauge.advise.rules.narrow import with_size
 from torchgauge.facts import Cost, OpRecord, TensorSpec, contiguous_stride
 
 _PRODUCTS = {"aten::bmm", "aten::baddbmm"}
 _REPEATING = {"aten::repeat", "aten::expand_copy", "aten::clone", "aten::repeat_interleave"}
-_ONES = {"aten::ones", "aten::new_ones", "aten::ones_like", "aten::full", "aten::new_full"}
 _DIFFERENCES = {f"aten::{name}" for name in ("sub", "sub_", "add", "add_")}
 # How many times a part must be repeated, and its least share of a layer's product, to be worth a separate call.
 _LEAST_TIMES, _LEAST_SAVED = 4, 0.2
@@ -331,51 +330,6 @@ def _is_by_sample(evidence: Evidence, copy: OpRecord) -> bool:
     return bool(small) and samples > 1 and small[0] == 1 and copy.signature.outputs[0].shape[0] == samples
 
 
-@rule("repeated-operand", family="copies", least_time=LEAST_PREDICTED_TIME)
-def repeated_operand(evidence: Evidence) -> Iterator[Advice]:
-    """A tensor that is repeated in memory for ops that broadcast it by themselves."""
-    for copy in evidence.flow.named("aten::repeat", "aten::expand_copy", "aten::clone"):
-        read, made = copy.signature.inputs[0], copy.signature.outputs[0]
-        times, small = made.numel / max(_unrepeated(read), 1), before_repeating(copy)
-        # `recomputed-weight` and `recomputed-constant` cover what does not depend on the inputs or on their number.
-        is_constant = copy.index in evidence.dataflow.constants
-        if (
-            times < _LEAST_TIMES
-            or small is None
-            or evidence.flow.is_result(copy)
-            or (is_constant and not (copy.weights and _is_by_sample(evidence, copy)))
-        ):
-            continue
-        # Functions of one tensor can be computed before it is repeated.
-        chain, near = list[OpRecord](), copy
-        while (reader := evidence.flow.only_reader(near)) is not None and _is_function(reader, made):
-            chain.append(reader)
-            near = reader
-        readers = evidence.flow.users(near)
-        if (
-            evidence.flow.is_result(near)
-            or not readers
-            or not all(_broadcasts(evidence, reader, near, small) for reader in readers)
-        ):
-            continue
-        copied, shared = evidence.share([copy]).value, evidence.share(chain).value
-        whole = max(copied + shared, 1e-12)
-        yield Advice(
-            rule="repeated-operand",
-            where=Where(copy.module, (copy.index, *(op.index for op in chain))),
-            evidence={"copied_bytes": made.nbytes, "times": times, "read_by": sorted({op.op for op in readers})},
-            recommendation="leave out the repeat (or use expand): the op that reads it broadcasts it without a copy",
-            change=None,
-            expected_gain=evidence.share([copy, *chain]).gain(
-                (0.7 * copied + 0.5 * shared * (1 - 1 / times)) / whole,
-                (copied + shared * (1 - 1 / times)) / whole,
-                "the copy, and functions of repeated elements",
-            ),
-            risk="none",
-            confidence="high",
-        )
-
-
 def before_repeating(copy: OpRecord) -> tuple[int, ...] | None:
     """The shape with ones where it is repeated; None where whole rows are put behind each other, as by repeat(2, 1) of
     a matrix of several rows."""
@@ -386,13 +340,6 @@ def before_repeating(copy: OpRecord) -> tuple[int, ...] | None:
     steps = (0,) * (len(made.shape) - len(read.shape)) + (read.stride or contiguous_stride(read.shape))
     small = tuple(1 if step == 0 else size for size, step in zip(shape, steps, strict=True))
     return small if all(size in (1, whole) for size, whole in zip(small, made.shape, strict=True)) else None
-
-
-def _is_function(op: OpRecord, made: TensorSpec) -> bool:
-    """Of one tensor, element by element."""
-    is_pointwise = op.category in ("elementwise", "activation") and RANDOM not in op.signature.tags
-    is_alone = len(op.producers) == len(op.signature.inputs) == 1 and not op.op.endswith("_")
-    return is_pointwise and is_alone and [*op.signature.inputs, *op.signature.outputs] == [made, made]
 
 
 def _broadcasts(evidence: Evidence, reader: OpRecord, copy: OpRecord, small: tuple[int, ...]) -> bool:
@@ -466,29 +413,6 @@ def product_then_sum(evidence: Evidence) -> Iterator[Advice]:
         )
 
 
-@rule("weighted-differences", family="fusion")
-def weighted_differences(evidence: Evidence) -> Iterator[Advice]:
-    """`((x - centre) * weight).sum(axis)`, where centre and weight are broadcast: the residuals of a codebook. The sum
-    of the products with x is a matrix product, that with the centre needs the sum of the weights alone."""
-    for ops in evidence.once(_weighted_differences).values():
-        difference, scaled, _ = ops
-        terms = difference.signature.inputs
-        product, shift = "matmul(weight, x)", "weight.sum() * centre"
-        is_sum, is_reversed = difference.op.startswith("aten::add"), _unrepeated(terms[0]) < _unrepeated(terms[1])
-        words = f"{product} + {shift}" if is_sum else f"{shift} - {product}" if is_reversed else f"{product} - {shift}"
-        made = scaled.signature.outputs[0]
-        yield Advice(
-            rule="weighted-differences",
-            where=Where(scaled.module, tuple(op.index for op in ops)),
-            evidence={"shape": list(made.shape), "written_bytes": 2 * made.nbytes},
-            recommendation=f"use {words}: this writes out all {'sums' if is_sum else 'differences'}",
-            change=None,
-            expected_gain=evidence.share(ops).gain(0.5, 0.95, "the passes over the differences and products"),
-            risk="digits are lost where the differences are much smaller than the tensors",
-            confidence="high",
-        )
-
-
 def _weighted_differences(evidence: Evidence) -> dict[int, tuple[OpRecord, OpRecord, OpRecord]]:
     """By the op that multiplies with the weights: the difference, this op and the sum."""
     found: dict[int, tuple[OpRecord, OpRecord, OpRecord]] = {}
@@ -548,32 +472,3 @@ def _has_whole(spec: TensorSpec, made: TensorSpec, dim: int) -> bool:
     if len(spec.shape) < from_last or spec.shape[-from_last] != made.shape[dim] or made.shape[dim] == 1:
         return False
     return spec.stride is None or bool(spec.stride[-from_last])
-
-
-@rule("equal-filters", family="unused")
-def equal_filters(evidence: Evidence) -> Iterator[Advice]:
-    """A frozen convolution that computes the same channel many times, as one that counts the valid pixels of a mask."""
-    for op in evidence.flow.of_category("convolution"):
-        kernel = op.signature.inputs[1].shape
-        is_plain = (
-            not op.signature.attributes.get("transposed") and int(op.signature.attributes.get("groups") or 1) == 1
-        )
-        if kernel[0] < _LEAST_TIMES or not is_plain or len(op.signature.inputs) > 3:
-            continue
-        names = [name for name in op.weights if name in evidence.params and evidence.params[name].spec.shape == kernel]
-        source = evidence.flow.source(op, 1)
-        is_ones = source is not None and source.op in _ONES and source.index in evidence.dataflow.constants
-        is_frozen = bool(names) and not evidence.params[names[0]].trainable and len(op.weights) == 1
-        if not is_ones and not (is_frozen and evidence.model is not None and evidence.model.has_equal_rows(names[0])):
-            continue
-        saved = 1 - 1 / kernel[0]
-        yield Advice(
-            rule="equal-filters",
-            where=Where(op.module, (op.index,), names[0] if names else None),
-            evidence={"filters": kernel[0]},
-            recommendation="keep one filter and expand its result: all filters of this convolution are equal",
-            change=None,
-            expected_gain=evidence.share([op]).gain(0.5 * saved, saved, "the filters but one"),
-            risk="none; checkpoints then have one filter instead of all",
-            confidence="high",
-        )

@@ -10,7 +10,7 @@ from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.processor import DISPATCH_S
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import rule
-from torchgauge.facts import OpRecord, ParamRecord, Row
+from torchgauge.facts import OpRecord
 from torchgauge.facts.experts import Choice, Mixture
 
 # For each expert: a comparison, its rows, their gates, the product with them, the sum back. A wait for the number of
@@ -20,12 +20,6 @@ _GATHERING_OPS, _STALL_S = 6, 15e-6
 _LEAST_TOKENS = 32
 # From here on most of the memory is for experts that a token does not use.
 IDLE_SHARE = 0.5
-# The busiest expert's tokens over an equal share.
-_UNEVEN_RATIO = 2.0
-# Weight decay shrinks what no token trains; below this part of its siblings' norm an expert does nothing.
-_STARVED_NORM_RATIO = 0.1
-# The relative error that pruning whole rows may leave, one of those that the statistics list.
-_ERROR = "0.01"
 # Softmax, bias and casts between the router's product and the choice.
 _MOST_BETWEEN = 6
 
@@ -136,121 +130,3 @@ def idle_experts(evidence: Evidence) -> Iterator[Advice]:
         risk="fetching experts on demand adds latency; balanced routing is assumed",
         confidence="low",
     )
-
-
-@rule("expert-imbalance", family="experts")
-def expert_imbalance(evidence: Evidence) -> Iterator[Advice]:
-    """Only where the ops ran for real."""
-    if evidence.capture.run.mode != "real":
-        return
-    for mixture in evidence.mixtures:
-        loads = _loads(mixture)
-        even = sum(loads) / max(mixture.experts, 1)
-        if not loads or max(loads) < _UNEVEN_RATIO * even:
-            continue
-        share = 2 * mixture.macs / max(evidence.totals.flops, 1)
-        yield Advice(
-            rule="expert-imbalance",
-            where=Where(mixture.module, tuple(op.index for op in mixture.ops)),
-            evidence={
-                "experts": mixture.experts,
-                "used": len(loads),
-                "most_tokens": round(max(loads)),
-                "even_tokens": even,
-            },
-            recommendation="balance the router (load loss, capacity): one expert gets several times its share",
-            change=None,
-            expected_gain=Gain(
-                "time_s",
-                0.0,
-                min(share * (1 - even / max(loads)), 1.0),
-                "if experts run in parallel, all wait for the busiest one; no gain if they run one after another",
-            ),
-            risk="this is the load of one input: look at real data before you train",
-            confidence="low",
-        )
-
-
-@rule("starved-experts", family="experts")
-def starved_experts(evidence: Evidence) -> Iterator[Advice]:
-    """By the values: experts whose weights, or whose rows of the router, are next to nothing."""
-    for mixture in [] if evidence.is_train else evidence.mixtures:
-        starved = max(_faint_experts(evidence, mixture), _faint_routes(evidence, mixture))
-        if not 0 < starved < mixture.experts:
-            continue
-        nbytes = sum(param.spec.nbytes for param in mixture.matrices) * starved / mixture.experts
-        share = min(nbytes / max(evidence.totals.param_bytes, 1), 1.0)
-        yield Advice(
-            rule="starved-experts",
-            where=Where(mixture.module),
-            evidence={"experts": mixture.experts, "starved": starved, "bytes": nbytes},
-            recommendation="remove these experts: their weights, or their rows of the router, are close to zero",
-            change=None,
-            expected_gain=Gain("param_bytes", 0.0, share, "the bytes of these experts, if none of them is ever chosen"),
-            risk="a row of zeros scores 0, which may win: count choices on real data",
-            confidence="medium",
-        )
-
-
-def _loads(mixture: Mixture) -> list[float]:
-    """Tokens by expert that had any; of stacked weights each product is one expert's."""
-    owners = {param.name: _expert_of(param, mixture) for param in mixture.matrices}
-    sizes = {param.name: param.spec.numel for param in mixture.matrices}
-    loads: dict[str, float] = {}
-    for number, op in enumerate(mixture.ops):
-        name = next(name for name in op.weights if name in owners)
-        expert = owners[name]
-        size = sizes[name] if expert is not None else sizes[name] // mixture.experts
-        tokens = op.cost.macs / max(size, 1)
-        place = str(number) if expert is None else expert
-        loads[place] = max(loads.get(place, 0.0), tokens)
-    return list(loads.values())
-
-
-def _expert_of(param: ParamRecord, mixture: Mixture) -> str | None:
-    """The path of the expert that holds it; None where all lie in one tensor."""
-    is_stacked = len(param.spec.shape) == 3 and param.spec.shape[0] == mixture.experts
-    if is_stacked:
-        return None
-    numbers = [at for at, part in enumerate(param.name.split(".")) if part.isdigit()]
-    return ".".join(param.name.split(".")[: numbers[-1] + 1]) if numbers else param.name
-
-
-def _faint_experts(evidence: Evidence, mixture: Mixture) -> int:
-    norms: dict[str, dict[str, float]] = {}
-    stacked = 0
-    for param in mixture.matrices:
-        row = evidence.weight_rows.get(param.name, Row())
-        expert = _expert_of(param, mixture)
-        if expert is None:
-            stacked = max(stacked, _removable_rows(row, mixture.experts))
-        elif row.get("l2") is not None:
-            norms.setdefault(param.name.removeprefix(expert), {})[expert] = row["l2"]
-    from statistics import median  # as long to import as a small model takes to analyse
-
-    faint = []
-    for group in norms.values():
-        limit = _STARVED_NORM_RATIO * median(group.values())
-        faint.append(sum(norm < limit for norm in group.values()))
-    return max((stacked, *faint))
-
-
-def _faint_routes(evidence: Evidence, mixture: Mixture) -> int:
-    """Each row of a router is one expert's; the router is the product whose scores are chosen from."""
-    names: set[str] = set()
-    for choice in mixture.choices:
-        op: OpRecord | None = evidence.capture.ops[choice.index]
-        for _ in range(_MOST_BETWEEN):
-            op = evidence.flow.source(op) if op is not None else None
-            if op is not None and op.cost.macs:
-                names.update(op.weights)
-                break
-    rows = [evidence.weight_rows[name] for name in names if name in evidence.weight_rows]
-    routers = [row for row in rows if len(row["shape"]) == 2 and row["shape"][0] == mixture.experts]
-    return max((_removable_rows(row, mixture.experts) for row in routers), default=0)
-
-
-def _removable_rows(row: Row, experts: int) -> int:
-    """Rows that can be removed at next to no error."""
-    removable = (row.get("pruning") or {}).get("rows") or {}
-    return max(round((removable.get(_ERROR) or 0.0) * experts), row.get("dead_rows") or 0)

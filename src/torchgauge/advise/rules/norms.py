@@ -9,7 +9,6 @@ from math import prod
 from torchgauge.advise.code import Patch
 from torchgauge.advise.evidence import Evidence, moved
 from torchgauge.advise.flow import Flow
-from torchgauge.advise.processor import is_over_last
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
 from torchgauge.facts import ModuleRecord, OpRecord, TensorSpec
@@ -31,10 +30,6 @@ _INSTANCE_NORMS = {"InstanceNorm1d": 3, "InstanceNorm2d": 4, "InstanceNorm3d": 5
 # Of the work of an instance norm, what a group norm saves: 0.82 to 0.88 for 14 shapes of 0.3 to 16 MB alone. In models
 # the next layer may then wait for the memory that the instance norm had brought into the cache.
 _SPARED = (0.35, 0.85)
-# Of a norm across rows, what squares, sum and root save: 0.69 to 0.99 for 11 shapes of 25,000 to 500,000 elements.
-_SPARED_ACROSS = (0.65, 0.97)
-# 0.38 for 32 MB, as the squares take fresh memory of the system each time.
-_SPARED_ACROSS_FRESH, _FRESH_BYTES = (0.25, 0.9), 32 << 20
 # Elements of a channel below which a group norm hardly gains (16: 15 to 35 %) or loses time (4: twice as long).
 _LEAST_BY_CHANNEL = 32
 
@@ -134,33 +129,6 @@ def instance_norm(evidence: Evidence) -> Iterator[Advice]:
                 *_SPARED, "measured for group norms of such shapes", fewer_calls=0.4
             ),
             risk="rounding differs; a group norm needs the batch dimension",
-            confidence="high",
-        )
-
-
-@rule("norm-across-rows", family="fusion")
-def norm_across_rows(evidence: Evidence) -> Iterator[Advice]:
-    """Euclidean norms over another dimension than the last, as `F.normalize(image, dim=1)`: on a CPU torch computes
-    each in a separate loop, without vector code. Squares, their sum and its root have that."""
-    if evidence.is_cuda or evidence.on or evidence.is_train:
-        return
-    constants = evidence.dataflow.constants  # `recomputed-weight` covers norms of weights
-    for op in evidence.flow.named("aten::linalg_vector_norm"):
-        read = op.signature.inputs[0]
-        is_plain = read.stride is None and read.is_floating and op.signature.attributes.get("ord") == 2
-        if not is_plain or op.index in constants or is_over_last(op) or read.numel == op.signature.outputs[0].numel:
-            continue
-        yield Advice(
-            rule="norm-across-rows",
-            where=Where(op.module, (op.index,)),
-            evidence={"shape": list(read.shape), "dim": op.signature.attributes.get("dim")},
-            recommendation="use x.square().sum(dim).sqrt(): torch's norm across rows has no vector code",
-            change=None,
-            expected_gain=evidence.share([op]).gain(
-                *(_SPARED_ACROSS if read.nbytes < _FRESH_BYTES else _SPARED_ACROSS_FRESH),
-                "measured for norms of such shapes",
-            ),
-            risk="rounding differs; large squares overflow; gradients at zero are NaN",
             confidence="high",
         )
 

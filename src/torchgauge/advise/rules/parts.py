@@ -10,46 +10,14 @@ from torchgauge.advise.dataflow import SPLITS, VALUE_READS
 from torchgauge.advise.evidence import Evidence
 from torchgauge.advise.record import Advice, Where
 from torchgauge.advise.registry import rule
-from torchgauge.advise.rules.broadcast import before_repeating
 from torchgauge.facts import FREE, OpRecord, TensorSpec
 
-_GATHERS = ("aten::gather", "aten::index_select", "aten::index")
-_COPIES = {"aten::clone", "aten::repeat", "aten::repeat_interleave", "aten::expand_copy"}
-_LEAST_TIMES = 2
 # The fewest parts and the most tensors: fewer parts are written out on purpose.
 _LEAST_PARTS, _MOST_TENSORS = 8, 4
 # Of a tensor that is written part by part, what must have been written so.
 _WRITTEN_SHARE = 0.9
 _PARTS = "use one reshape, or one index: a loop in Python joins the parts one by one"
 _WINDOWS = "use Tensor.unfold: a loop in Python joins these windows one by one"
-
-
-@rule("repeated-table", family="copies")
-def repeated_table(evidence: Evidence) -> Iterator[Advice]:
-    """A table that is copied for each sample, so that a gather takes rows from a copy for each."""
-    for gather in evidence.flow.named(*_GATHERS):
-        copy = evidence.flow.source(gather)
-        if copy is None or copy.op not in _COPIES or not evidence.flow.is_kept_for(copy, gather):
-            continue
-        read, made = copy.signature.inputs[0], copy.signature.outputs[0]
-        times = made.numel / max(read.distinct_numel, 1)
-        # A gather of most of the rows reads them all anyway.
-        if times < _LEAST_TIMES or gather.signature.outputs[0].numel > read.distinct_numel:
-            continue
-        if gather.op == "aten::gather" and before_repeating(copy) is None:
-            continue
-        # An index of rows does not do where each element of the result has its own.
-        how = "expand the table" if gather.op == "aten::gather" else "index the table itself, table[indices]"
-        yield Advice(
-            rule="repeated-table",
-            where=Where(gather.module, (copy.index, gather.index), source=evidence.line_of(copy.index)),
-            evidence={"copied_bytes": made.nbytes, "times": times},
-            recommendation=f"{how}: now it is copied for every sample first",
-            change=None,
-            expected_gain=evidence.share([copy]).gain(0.9, 1.0, "the copies of the table"),
-            risk="none",
-            confidence="high",
-        )
 
 
 @rule("joined-parts", family="copies")

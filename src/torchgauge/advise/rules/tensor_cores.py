@@ -112,59 +112,12 @@ def _saved_by_padding(evidence: Evidence, op: OpRecord, padded: Mapping[int, int
     return _saved_as(evidence, op, replace(signature, inputs=inputs, outputs=outputs, cost=cost))
 
 
-def _saved_by_wider_groups(evidence: Evidence, op: OpRecord) -> float | None:
-    """The part of its time that a convolution saves with groups of 16 channels or more, as predicted, though each of
-    its filters reads more channels then; None where nothing is predicted."""
-    signature, groups = op.signature, int(op.signature.attributes["groups"])
-    channels = signature.inputs[0].shape[1] // groups
-    divisors = (times for times in range(2, groups) if not groups % times and times * channels >= 2 * _ALIGNED_ELEMENTS)
-    wider = next(divisors, groups)
-    data, kernel, *rest = signature.inputs
-    filters, own, *window = kernel.shape
-    wide, cost = TensorSpec((filters, own * wider, *window), kernel.dtype), signature.cost
-    more = Cost(
-        cost.macs * wider, cost.flops * wider, cost.bytes_read + wide.nbytes - kernel.nbytes, cost.bytes_written
-    )
-    attributes = {**signature.attributes, "groups": groups // wider}
-    return _saved_as(evidence, op, replace(signature, inputs=(data, wide, *rest), attributes=attributes, cost=more))
-
-
 def _saved_as(evidence: Evidence, op: OpRecord, changed: Signature) -> float | None:
     """Of the time of an op, what it saves if it is called otherwise, as predicted for the device that is named."""
     if evidence.kernel_s is None:
         return None
     before = evidence.kernel_s(op)
     return max(1 - evidence.kernel_s(replace(op, signature=changed)) / before, 0.0) if before else 0.0
-
-
-@rule("narrow-groups", family="tensor cores")
-def narrow_groups(evidence: Evidence) -> Iterator[Advice]:
-    """Convolutions in groups of a few channels: too narrow for tensor cores, and each group is a separate product.
-    One channel per group has a kernel for it, and is a choice that is known to be cheap."""
-    least = evidence.least_time
-    if not evidence.is_cuda or least is None:
-        return
-    for op in evidence.flow.of_category("convolution"):
-        groups = int(op.signature.attributes.get("groups") or 1)
-        channels = op.signature.inputs[0].shape[1] // groups
-        taken = evidence.times.seconds.get(op.index, 0.0)
-        if groups == 1 or not 1 < channels < 2 * _ALIGNED_ELEMENTS or not taken:
-            continue
-        how = "the op as predicted with groups of 16 channels"
-        lost = _saved_by_wider_groups(evidence, op)
-        if lost is None:
-            lost, how = max(1 - least.of(op) / taken, 0.0), "the op's time above the roof"
-        yield Advice(
-            rule="narrow-groups",
-            where=Where(op.module, (op.index,)),
-            evidence={"groups": groups, "channels_per_group": channels},
-            recommendation="use fewer and wider groups, of 16 channels or more: groups this narrow leave tensor cores "
-            "idle",
-            change=None,
-            expected_gain=evidence.share([op]).gain(0.3 * lost, lost, how, fewer_calls=0.0),
-            risk="another architecture, with more parameters: it must be trained again",
-            confidence="medium",
-        )
 
 
 @rule("tf32-off", family="tensor cores", option="precision")

@@ -50,13 +50,6 @@ def cast_weights(trial: Trial) -> Applied:
     return Applied("".join(lines), places=len(found))
 
 
-@transformation("strided-access", stage="layout")
-def in_order(trial: Trial) -> Applied:
-    if "channels_last" not in (trial.row["code"] or ""):
-        raise NotApplicableError("the layout is chosen in a forward; edit its source")
-    return channels_last(trial)
-
-
 @transformation("channels-last", stage="layout")
 @transformation("image-layout", stage="layout")
 def channels_last(trial: Trial) -> Applied:

@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from torchgauge.advise.activations import FUNCTIONS
 from torchgauge.advise.code import Patch
-from torchgauge.advise.rules.consecutive import EXCHANGE_CONVOLUTIONS, MERGE, MERGE_CONVOLUTIONS
+from torchgauge.advise.rules.consecutive import MERGE, MERGE_CONVOLUTIONS
 from torchgauge.advise.rules.folding import INTO_CONVOLUTION, INTO_LAYER_BEHIND, INTO_LINEAR, NORMS
 from torchgauge.advise.rules.norms import GROUP_NORM
 from torchgauge.advise.rules.padding import PADDING
@@ -77,23 +77,6 @@ def merged_layers(trial: Trial) -> Applied:
     if convolutions:
         parts.append(f"for first, second, padding in {literal(convolutions)}:\n{indent(MERGE_CONVOLUTIONS, '    ')}")
     return Applied("\n".join(parts), places=len(linear) + len(convolutions))
-
-
-@transformation("convolution-order")
-def exchanged_convolutions(trial: Trial) -> Applied:
-    rows, calls = [], {record.path: record.calls for record in trial.capture.modules}
-    for place in trial.places:
-        first, second = (str(path) for path in place["evidence"]["layers"])
-        norm = place["evidence"]["norm"]
-        layers = [trial.module(path) for path in (first, second)]
-        is_plain = type(layers[0]) is type(layers[1]) and type(layers[0]) in (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-        is_norm = norm is None or type(trial.module(norm)).__name__ in NORMS
-        if is_plain and is_norm and all(calls[path] == 1 for path in (first, second, norm) if path is not None):
-            rows.append((first, norm, second))
-    if not rows:
-        raise NotApplicableError("the layers are not plain modules of one kind that run once")
-    patch = Patch(EXCHANGE_CONVOLUTIONS, ("first", "norm", "second"), tuple(rows))
-    return Applied(patch.text() + "\n", places=len(rows))
 
 
 @transformation("padding-before-convolution")
