@@ -1,4 +1,4 @@
-"""tools/kernel_tables.py: times of kernels in one file, tiles, held-out models, energy fitted to whole models."""
+"""tools/kernels: times of kernels in one file, tiles, held-out models, energy fitted to whole models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from torchgauge.predict import (
 
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools" / "kernels"), *sys.path])
     yield import_module("kernel_tables")
     sys.modules.pop("kernel_tables", None)
 
@@ -225,7 +225,7 @@ def test_a_group_norm_of_many_groups_is_faster_than_one_of_few() -> None:
             )[0]
         )
 
-    # An H200 takes 49 us with one group (benchmarks/kernel_times.jsonl.xz).
+    # An H200 takes 49 us with one group (tools/kernels/kernel_times.jsonl.xz).
     assert seconds(1) == pytest.approx(49e-6, rel=0.15)
     assert seconds(32) < seconds(1) / 4
 
@@ -444,7 +444,7 @@ def test_measured_convolutions_are_listed_again_and_with_another_batch(tools: An
 
 
 def test_drawn_functions_become_the_calls_that_a_forecast_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools" / "kernels"), *sys.path])
     streamed, device = import_module("kernel_streamed"), import_module("kernel_device")
     parts = (streamed.batch_norm, streamed.resampling, streamed.pooling, streamed.reduction)
     monkeypatch.setattr(streamed, "PARTS", tuple((part, 12) for part in parts))
@@ -566,7 +566,7 @@ def test_a_table_that_is_read_and_written_again_is_the_same_file() -> None:
 
 
 def test_functions_of_parts_of_tensors_are_listed_with_their_strides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools" / "kernels"), *sys.path])
     calls = import_module("kernel_audit").tenth_draw(80)
     names = {call["op"] for call in calls}
     assert {"aten::_weight_norm_interface", "aten::mul", "aten::native_layer_norm"} <= names
@@ -575,7 +575,7 @@ def test_functions_of_parts_of_tensors_are_listed_with_their_strides(monkeypatch
 
 
 def test_a_short_list_has_some_of_everything_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools" / "kernels"), *sys.path])
     audit = import_module("kernel_audit")
     ops = {"aten::convolution": 4000, "aten::mm": 900, "aten::relu": 900, "aten::cumsum": 9, "aten::_cudnn_rnn": 300}
     calls = [
