@@ -1,6 +1,6 @@
 """Single ops on the CPU, of sizes drawn at random: predicted time against measured time.
 
-    python benchmarks/cpu_ops.py [--each 8] [--seed 0] [--only conv] [-o ops.json]
+    python tools/cpu_ops.py [--each 8] [--seed 0] [--only conv] [-o ops.json]
 
 One thread and processor time, the fastest of several runs, without and with results that the process must get memory
 for (`fresh`). The ratio of a class is the median of predicted over measured time: the figures of `advise/op_time.py`

@@ -1,6 +1,6 @@
 """Two checkouts against each other: import, static analysis, advice, forecast and a scan of weights.
 
-    python benchmarks/checkouts.py OLD [NEW] [--turns 5] [--repeats 5] [--only static] [--limit 1.03]
+    python tools/checkouts.py OLD [NEW] [--turns 5] [--repeats 5] [--only static] [--limit 1.03]
 
 OLD and NEW hold `src/torchgauge`; NEW is by default the checkout that this file is in. In every turn each checkout runs
 in a fresh process of one thread, in the opposite order from turn to turn. Each figure is the least of `--repeats` in a

@@ -1,8 +1,8 @@
 """On a machine with CUDA: bytes after fusion against DRAM counters, and how much of the time the kernels cover.
 
-python benchmarks/compiled_device.py facts MODEL OUT.json      analyse, profiled
-ncu ... python benchmarks/compiled_device.py run MODEL         one compiled run between cudaProfilerStart and -Stop
-python benchmarks/compiled_device.py all OUT                   both for every model, and a table in OUT/compiled.json
+python benchmarks/compiled.py facts MODEL OUT.json      analyse, profiled
+ncu ... python benchmarks/compiled.py run MODEL         one compiled run between cudaProfilerStart and -Stop
+python benchmarks/compiled.py all OUT                   both for every model, and a table in OUT/compiled.json
 """
 
 from __future__ import annotations
