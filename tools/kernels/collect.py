@@ -1,38 +1,35 @@
 """Times of kernels on a CUDA device, for the tables of `torchgauge forecast`.
 
-    python tools/kernels/collect.py calls -o calls.jsonl.xz          here: the ops of many models, without data
-    python tools/kernels/collect.py measure calls.jsonl.xz -o FOLDER on the device; --seconds ends it in time; resumes
-    python tools/kernels/collect.py names TIMES -o FOLDER --workers 14
-                                                                     on the device: which kernels the libraries choose
-    python tools/kernels/collect.py second calls.jsonl.xz FOLDER -o more.jsonl.xz   here: what to measure next
-    python tools/kernels/collect.py third -o more.jsonl.xz           here: drawn sizes of long attention and the like
-    python tools/kernels/collect.py fourth CALLS times.jsonl.xz -o more.jsonl.xz
-                                                                     here: what no run has measured yet, and drawn sizes
-    python tools/kernels/collect.py fifth -o more.jsonl.xz           here: layers of models that no list had
-    python tools/kernels/collect.py sixth TIMES -o more.jsonl.xz
-                                                                     here: measured layers in other ways, drawn sizes
-    python tools/kernels/collect.py seventh -o more.jsonl.xz         here: drawn ops that only stream their tensors,
-                                                                     convolutions of signals and volumes
-    python tools/kernels/collect.py eighth TIMES -o more.jsonl.xz
-                                                                     here: short convolutions again, other batches
-    python tools/kernels/collect.py audit TIMES
-                                                                     here: ops of all modules that have no neighbour
-    python tools/kernels/collect.py ninth TIMES CALLS -o more.jsonl.xz
-                                                                     here: what the audit misses, short kernels again
-    python tools/kernels/collect.py tenth -o more.jsonl.xz           here: functions of parts of tensors, turned tensors
-    python tools/kernels/collect.py short TIMES CALLS -o list.jsonl.xz
-                                                                     here: some of all lists, for one run of ten minutes
-    python tools/kernels/collect.py again TIMES --family matmul -o more.jsonl.xz
-                                                                     here: short kernels of families as they were
-    python tools/kernels/collect.py gather FOLDER... -o times.jsonl.xz  here: all times in one file (or such files)
-    python tools/kernels/collect.py table TIMES          here: the table of the package
-    python tools/kernels/collect.py energy                           here: its energy, from the whole models of
-                                                                     benchmarks/data/h200-time.jsonl
+    python tools/kernels/collect.py PHASE [PATH …] [-o OUTPUT]
+
+On the device, which needs torch alone (timm and transformers for the whole models that are timed beside the kernels):
+
+    measure LIST -o FOLDER       times of the calls of a list; --seconds ends it in time; resumes
+    names TIMES -o FOLDER        which kernels the libraries choose
+
+Lists of calls to measure, made without a device:
+
+    calls                        the ops of many models
+    next LIST FOLDER             what the device left of a list, sizes drawn at random, some calls again
+    long                         long attention and the like, in drawn sizes
+    missing CALLS TIMES          what no run has measured yet, and drawn sizes
+    layers                       layers of models that no list has
+    variants TIMES               measured layers in other types, layouts and batches
+    streamed                     ops that only stream their tensors, convolutions of signals and volumes
+    batches TIMES                convolutions with other batches, short ones again
+    slices                       functions of parts of tensors and of transposed ones
+    fill TIMES CALLS             what `gaps` lists, short kernels again
+    again TIMES --family matmul  short kernels of families
+    short TIMES CALLS            some of all lists, for one run of ten minutes
+
+And what is made of the times:
+
+    gather FOLDER…               all times in one file (or such files)
+    gaps TIMES                   ops of all modules of torch that have no measured neighbour
+    table TIMES                  the table of the package
+    energy                       its energy, from the whole models of benchmarks/data/h200-time.jsonl
 
 TIMES is kernel_times.jsonl.xz and CALLS kernel_calls.jsonl.xz, both in this folder.
-
-The device needs torch alone for the kernels; timm and transformers for the whole models that are timed beside them.
-Nothing of torchgauge is imported there.
 """
 
 from __future__ import annotations
@@ -66,16 +63,16 @@ def main() -> int:
             "calls",
             "measure",
             "names",
-            "second",
-            "third",
-            "fourth",
-            "fifth",
-            "sixth",
-            "seventh",
-            "eighth",
-            "audit",
-            "ninth",
-            "tenth",
+            "next",
+            "long",
+            "missing",
+            "layers",
+            "variants",
+            "streamed",
+            "batches",
+            "gaps",
+            "fill",
+            "slices",
             "short",
             "again",
             "gather",
@@ -90,46 +87,44 @@ def main() -> int:
     parser.add_argument("--match", default="", help="only configurations whose name has this in it")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the kernels")
-    parser.add_argument("--draws", type=int, default=1, help="of the fifth list: 2 draws other calls of its layers")
-    parser.add_argument(
-        "--seed", type=int, default=12, help="of the audit: which calls it draws (the ninth list has 11)"
-    )
+    parser.add_argument("--draws", type=int, default=1, help="of `layers`: 2 draws other calls of them")
+    parser.add_argument("--seed", type=int, default=12, help="of `gaps`: which calls it draws (`fill` has 11)")
     parser.add_argument("--family", action="append", help="repeatable: of the table or the list only these")
     parser.add_argument("--only", action="append", choices=("whole", "host", "energy", "kernels"), help="repeatable")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools" / "kernels")]
     if args.phase == "calls":
         return collect_calls(args.output, args.most, args.match)
-    if args.phase == "second":
+    if args.phase == "next":
         first, folder = args.paths
-        return second_list(first, folder, args.output)
-    if args.phase == "third":
-        return write_calls(import_module("kernel_draws").third_draw(), args.output)
-    if args.phase == "fourth":
+        return next_list(first, folder, args.output)
+    if args.phase == "long":
+        return write_calls(import_module("kernel_draws").long_draw(), args.output)
+    if args.phase == "missing":
         listed, times = args.paths
-        return fourth_list(listed, times, args.output)
-    if args.phase == "fifth":
-        return write_calls(import_module("kernel_layers").fifth_draw(args.workers, args.draws), args.output)
-    if args.phase == "sixth":
+        return missing_list(listed, times, args.output)
+    if args.phase == "layers":
+        return write_calls(import_module("kernel_layers").layers_draw(args.workers, args.draws), args.output)
+    if args.phase == "variants":
         times = import_module("kernel_tables").read_times(*args.paths)
-        return write_calls(import_module("kernel_layers").sixth_draw(times), args.output)
-    if args.phase == "seventh":
-        return write_calls(seventh_list(import_module("kernel_streamed").seventh_draw()), args.output)
-    if args.phase == "eighth":
+        return write_calls(import_module("kernel_layers").variant_draw(times), args.output)
+    if args.phase == "streamed":
+        return write_calls(streamed_list(import_module("kernel_streamed").streamed_draw()), args.output)
+    if args.phase == "batches":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
-        return write_calls(import_module("kernel_layers").eighth_draw(rows), args.output)
-    if args.phase == "tenth":
-        return write_calls(import_module("kernel_audit").tenth_draw(), args.output)
-    if args.phase in ("audit", "ninth", "short"):
-        audit: Any = import_module("kernel_audit")
+        return write_calls(import_module("kernel_layers").batch_draw(rows), args.output)
+    if args.phase == "slices":
+        return write_calls(import_module("kernel_gaps").slice_draw(), args.output)
+    if args.phase in ("gaps", "fill", "short"):
+        gaps: Any = import_module("kernel_gaps")
         rows = list(import_module("kernel_tables").measured_rows(args.paths[0]))
-        if args.phase == "audit":
-            return int(audit.report(audit.audited(rows, args.seed)))
+        if args.phase == "gaps":
+            return int(gaps.report(gaps.found_gaps(rows, args.seed)))
         with lzma.open(args.paths[1], "rt") as file:
             listed = map(json.loads, file)
-            if args.phase == "ninth":
-                return write_calls(audit.ninth_draw(rows, listed), args.output)
-            calls = audit.short_list(audit.all_calls(rows, listed), args.most)
+            if args.phase == "fill":
+                return write_calls(gaps.gap_draw(rows, listed), args.output)
+            calls = gaps.short_list(gaps.all_calls(rows, listed), args.most)
         return write_calls(calls, args.output)
     if args.phase == "again":
         rows = import_module("kernel_tables").measured_rows(*args.paths)
@@ -171,7 +166,7 @@ def collect_calls(output: Path, most: int, match: str) -> int:
                 f"{number} {configuration.name}: {len(found)} calls, {time.perf_counter() - started:.1f} s", flush=True
             )
     draws: Any = import_module("kernel_draws")
-    return write_calls(draws.balanced([*found.values(), *draws.first_draw()])[:most], output)
+    return write_calls(draws.balanced([*found.values(), *draws.base_draw()])[:most], output)
 
 
 def write_calls(calls: list[dict[str, Any]], output: Path) -> int:
@@ -187,7 +182,7 @@ def write_calls(calls: list[dict[str, Any]], output: Path) -> int:
     return 0
 
 
-def second_list(first: Path, folder: Path, output: Path) -> int:
+def next_list(first: Path, folder: Path, output: Path) -> int:
     """What the device left of the first list, sizes drawn at random, and some calls again, to see how far two
     measurements of one kernel differ. In random order, ops that only stream their tensors rather at the end."""
     draws: Any = import_module("kernel_draws")
@@ -202,12 +197,12 @@ def second_list(first: Path, folder: Path, output: Path) -> int:
             signature, _, models = json.loads(described_line)
             late = 0.4 + choose.random() if is_streamed and number not in done else choose.random()
             calls.append((late, json.loads(line) | {"signature": signature, "models": models}))
-    calls += [(choose.random(), call) for call in draws.second_draw()]
+    calls += [(choose.random(), call) for call in draws.next_draw()]
     calls.sort(key=lambda pair: pair[0])
     return write_calls([call for _, call in calls], output)
 
 
-def fourth_list(listed: Path, times: Path, output: Path) -> int:
+def missing_list(listed: Path, times: Path, output: Path) -> int:
     """Drawn sizes, and what the device left of the list that all models were collected into. In random order, ops that
     only stream their tensors rather at the end."""
     draws: Any = import_module("kernel_draws")
@@ -215,7 +210,7 @@ def fourth_list(listed: Path, times: Path, output: Path) -> int:
     with lzma.open(listed, "rt") as file:
         left = draws.left_over(map(json.loads, file), measured, again=0.03)
     choose = random.Random(6)
-    calls = [(choose.random(), call) for call in draws.fourth_draw()]
+    calls = [(choose.random(), call) for call in draws.missing_draw()]
     for call in left:
         is_streamed = not any(name in call["op"] for name in ("convolution", "mm", "attention", "_cudnn_rnn"))
         calls.append((0.5 + choose.random() if is_streamed else choose.random(), call))
@@ -224,11 +219,11 @@ def fourth_list(listed: Path, times: Path, output: Path) -> int:
     return write_calls([call for _, call in calls], output)
 
 
-def seventh_list(streamed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def streamed_list(streamed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Streamed ops, and among them convolutions of signals and volumes."""
     draws: Any = import_module("kernel_draws")
     draw = draws.Draw(10)
-    convolutions = import_module("kernel_layers").seventh_convolutions(draw, 4000)
+    convolutions = import_module("kernel_layers").signal_convolutions(draw, 4000)
     order = [(place / len(streamed), call) for place, call in enumerate(streamed)]
     order += [(draw.random.random(), call) for call in convolutions]
     order.sort(key=lambda pair: pair[0])

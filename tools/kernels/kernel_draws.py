@@ -1,7 +1,7 @@
 """Calls of kernels in sizes drawn at random, where the models of the collection leave gaps.
 
-`first_draw` belongs to the list that the package's first table was measured from, `second_draw`, `third_draw` and
-`fourth_draw` to those after it: each always draws the same calls.
+`base_draw` belongs to the list that the package's first table was measured from, `next_draw`, `long_draw` and
+`missing_draw` to those after it: each always draws the same calls.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Draw:
         return self.random.random() < share
 
 
-def first_draw() -> list[dict[str, Any]]:
+def base_draw() -> list[dict[str, Any]]:
     """Products of any shape, attention, sorting."""
     draw = Draw(1)
     size, pick = draw.size, draw.pick
@@ -117,7 +117,7 @@ def first_draw() -> list[dict[str, Any]]:
     return [described(one, cold_flags(one, draw)) for one in found]
 
 
-def second_draw() -> list[dict[str, Any]]:
+def next_draw() -> list[dict[str, Any]]:
     """Convolutions, products, attention and recurrent layers with their gradients."""
     draw = Draw(2)
     found = [
@@ -129,7 +129,7 @@ def second_draw() -> list[dict[str, Any]]:
     return [described(one, cold_flags(one, draw)) for one in found]
 
 
-def third_draw() -> list[dict[str, Any]]:
+def long_draw() -> list[dict[str, Any]]:
     """Attention over long and masked keys, steps of decoding, recurrent layers, gradients of convolutions."""
     draw = Draw(3)
     found = [
@@ -149,11 +149,11 @@ CHANNELS = (8, 12, 16, 24, 32, 36, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120
             1792, 1824, 1920, 2016, 2048, 2304, 2560, 2688, 3072, 3200, 4096)  # fmt: skip
 
 
-def fourth_draw() -> list[dict[str, Any]]:
-    return [described(one, cold) for one, cold in fourth_kernels()]
+def missing_draw() -> list[dict[str, Any]]:
+    return [described(one, cold) for one, cold in missing_kernels()]
 
 
-def fourth_kernels() -> list[tuple[Drawn, list[bool]]]:
+def missing_kernels() -> list[tuple[Drawn, list[bool]]]:
     """More of all that is not streamed: convolutions with the channels of image models and with few, wide groups,
     products, attention and recurrent layers."""
     draw = Draw(4)

@@ -1,7 +1,7 @@
-"""Layers of public models as calls of kernels: the list of the fifth collection.
+"""Layers of public models as calls of kernels: their lists.
 
 A model runs once on meta tensors, and each of its convolutions, products and attentions is kept as a layer: what stays
-the same when the batch, the type or the order of the channels changes. `fifth_draw` calls every layer a few times with
+the same when the batch, the type or the order of the channels changes. `layers_draw` calls every layer a few times with
 such settings drawn at random, forward or as a gradient. Sizes of language models are from their published
 configurations. No layer is from a model that `forecast` is compared with.
 """
@@ -32,9 +32,9 @@ from kernel_draws import (  # type: ignore[import-not-found]
     convolution,
     dense,
     described,
-    fourth_kernels,
     image_convolution,
     long_attention,
+    missing_kernels,
     recurrent,
     signature_of,
 )
@@ -46,7 +46,7 @@ TYPES = ("float32", "float32", *HALF_TYPES)
 RECORDED_BATCH = 2
 # What a call may take: the device has 139 GiB, and workers share it.
 MOST_ELEMENTS, MOST_PRODUCTS = 1 << 27, 4e11
-# Of the eighth list: kernels below the first were timed with the host's part (see `kernel_device.HEAD_START_CYCLES`),
+# Of `batch_draw`: kernels below the first were timed with the host's part (see `kernel_device.HEAD_START_CYCLES`),
 # kernels above the second take the device too long for a neighbour.
 SHORT_S, LONG_S = 40e-6, 1.5e-3
 # The ops of the families whose rows keep all arguments of a call.
@@ -251,9 +251,9 @@ TRANSFORMERS = (
 )  # fmt: skip
 
 
-def fifth_draw(workers: int = 1, draws: int = 1) -> list[dict[str, Any]]:
+def layers_draw(workers: int = 1, draws: int = 1) -> list[dict[str, Any]]:
     """Layers of the models above, sizes of transformers, attention and recurrent layers of drawn sizes, and some calls
-    again: of the fourth list, to see how far two sessions differ, and of this one. `workers` processes list them.
+    again: of `missing_draw`, to see how far two sessions differ, and of this one. `workers` processes list them.
     `draws` of 2 and more draw other batches, types and layouts, and repeat nothing."""
     import_module("torchgauge.source.packages").import_optional("timm", "collecting kernels")
     with get_context("fork").Pool(workers) as pool:
@@ -272,7 +272,7 @@ def fifth_draw(workers: int = 1, draws: int = 1) -> list[dict[str, Any]]:
     return calls
 
 
-def sixth_draw(times: Sequence[Any]) -> list[dict[str, Any]]:
+def variant_draw(times: Sequence[Any]) -> list[dict[str, Any]]:
     """The layers of all measured convolutions with another batch, type or layout, and convolutions, recurrent layers
     and attention of drawn sizes. `times` are the measured kernels, as `kernel_tables.read_times` gives them."""
     draw = Draw(8)
@@ -298,7 +298,7 @@ def sixth_draw(times: Sequence[Any]) -> list[dict[str, Any]]:
     return listed
 
 
-def seventh_convolutions(draw: Draw, count: int) -> list[dict[str, Any]]:
+def signal_convolutions(draw: Draw, count: int) -> list[dict[str, Any]]:
     """Convolutions of signals and volumes, and transposed ones: the lists before have hardly any."""
     found: list[dict[str, Any]] = []
     while len(found) < count:
@@ -348,7 +348,7 @@ def other_convolution(draw: Draw) -> ConvolutionLayer:
                             draw.chance(0.5))  # fmt: skip
 
 
-def eighth_draw(rows: Iterable[tuple[list[str], list[Any]]]) -> list[dict[str, Any]]:
+def batch_draw(rows: Iterable[tuple[list[str], list[Any]]]) -> list[dict[str, Any]]:
     """Measured convolutions of models: again where they are short, and with half or twice the batch where no such
     neighbour was measured. `rows` are models and rows as `kernel_tables.gather` keeps them. Layers of many models
     come first; a layer with its neighbours is in one place, so that a run that ends early has some of them whole."""
@@ -382,7 +382,7 @@ def measured_again(
     rows: Iterable[tuple[list[str], list[Any]]], families: Collection[str], below_s: float = SHORT_S
 ) -> list[dict[str, Any]]:
     """Short kernels of these families as they were measured: products, convolutions, attention and recurrent layers,
-    whose rows keep all arguments. In random order; `rows` as in `eighth_draw`."""
+    whose rows keep all arguments. In random order; `rows` as in `batch_draw`."""
     called: Any = import_module("kernel_names").called
     names = tuple(f"aten::{name}" for family in families for name in OPS_OF[family])
     calls = ((models, row, called(row)) for models, row in rows if row[9] < below_s and row[0].startswith(names))
@@ -471,10 +471,10 @@ def layer_of(signature: Any) -> ConvolutionLayer:
 
 def listed_part(part: str | int, draws: int) -> list[tuple[Layer | None, dict[str, Any]]]:
     """The calls of an image model by its name, each with its layer; of a transformer by its number; drawn sizes; some
-    of the fourth list again."""
+    of `missing_draw` again."""
     draw = Draw(crc32(f"{part}{'' if draws == 1 else draws}".encode()))
     if part == "again":
-        return [(None, described(one, cold)) for one, cold in draw.random.sample(fourth_kernels(), 900)]
+        return [(None, described(one, cold)) for one, cold in draw.random.sample(missing_kernels(), 900)]
     # Rotating copies take long to time, and change what recurrent layers and attention take by less than two runs
     # differ.
     found: list[tuple[Layer | None, Drawn]] = []

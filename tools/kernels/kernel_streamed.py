@@ -1,4 +1,4 @@
-"""Ops that only stream their tensors, in sizes drawn at random: the list of the seventh collection.
+"""Ops that only stream their tensors, in sizes drawn at random.
 
 Each part is a class of functions as models call them (norms, reductions, resampling, pooling, padding, indexing,
 sorting, layout changes, elementwise functions, random numbers, losses, transforms). A function is drawn with the rank,
@@ -104,7 +104,7 @@ class Sizes(Draw):  # type: ignore[misc]
         return found
 
 
-def seventh_draw() -> list[dict[str, Any]]:
+def streamed_draw() -> list[dict[str, Any]]:
     """Every call of the traces once, in random order; rare ops rather at the beginning."""
     draw = Sizes(9)
     examples = [example for part, count in PARTS for _ in range(count) for example in part(draw)]

@@ -1,8 +1,8 @@
-"""Which kernels of models have no measured neighbour, and the list of the ninth collection, which fills these gaps.
+"""Which kernels of models have no measured neighbour, and a list that fills these gaps.
 
-The audit draws functions of all modules of torch in sizes that models have, with their gradients, and steps of all
+Drawn are functions of all modules of torch in sizes that models have, with their gradients, and steps of all
 optimizers; it traces them as a forecast traces a model and looks for the nearest measured kernel of each call. A call
-without one within `NEAR` octaves is a gap. `ninth_draw` lists the gaps, kinds without any row first.
+without one within `NEAR` octaves is a gap. `gap_draw` lists the gaps, kinds without any row first.
 """
 
 from __future__ import annotations
@@ -723,7 +723,7 @@ PART_FUNCTIONS = (F.gelu, F.gelu, F.silu, F.silu, torch.sigmoid, torch.sigmoid, 
                   lambda x: F.gelu(x, approximate="tanh"))  # fmt: skip
 
 
-def tenth_draw(count: int = 6000) -> list[dict[str, Any]]:
+def slice_draw(count: int = 6000) -> list[dict[str, Any]]:
     draw = ModelSizes(13)
     return list(listed_calls(draw, [example for _ in range(count) for example in parts_of_tensors(draw)]))
 
@@ -757,7 +757,7 @@ NEW_PARTS: tuple[tuple[Callable[[Any], Iterator[Example]], int], ...] = (
     (sampled, 400), (bags, 360), (places, 550), (ordered, 260), (losses, 330), (functions, 900), (windows, 480),
     (norms, 620), (arranged, 560), (sets, 110),
 )  # fmt: skip
-OLD_SHARE = 0.2  # of the functions of the seventh list, drawn again in sizes of models
+OLD_SHARE = 0.2  # of the functions of `kernel_streamed`, drawn again in sizes of models
 
 
 # Optimizers.
@@ -896,7 +896,7 @@ def drawn_calls(draw: Draw) -> Iterator[dict[str, Any]]:
         yield from (described(one, [False] * len(described(one, [])["tensors"])) for one in fixed)
 
 
-# The audit.
+# What is missing.
 
 
 class Gap(NamedTuple):
@@ -951,7 +951,7 @@ def signature_from(stored: dict[str, Any]) -> Any:
 
 
 def report(gaps: Sequence[Gap]) -> int:
-    """By op: calls of the audit, those without a measured kernel of their kind, and those without one nearby."""
+    """By op: calls that were drawn, those without a measured kernel of their kind, and those without one nearby."""
     by_op: dict[tuple[str, str], list[float]] = defaultdict(list)
     for gap in gaps:
         by_op[gap.family, gap.call["op"].removeprefix("aten::")].append(gap.octaves)
@@ -985,8 +985,8 @@ def filled(gaps: Iterable[Gap], near: float = NEAR) -> list[Gap]:
     return [gap for *_, gap in order]
 
 
-def audited(rows: Rows, seed: int = 11) -> list[Gap]:
-    """All calls of the audit."""
+def found_gaps(rows: Rows, seed: int = 11) -> list[Gap]:
+    """All calls that are drawn, with their nearest measured kernel."""
     draw = ModelSizes(seed)
     parts = [*NEW_PARTS, *((part, round(count * OLD_SHARE)) for part, count in PARTS)]
     examples = [example for part, count in parts for _ in range(count) for example in part(draw)]
@@ -1030,9 +1030,9 @@ SHARES = {"convolution": 0.4, "stream": 0.32, "matmul": 0.15, "attention": 0.08,
 
 
 def all_calls(rows: Rows, listed: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Calls of models, of the audit, and of drawn sizes that were measured."""
-    audit = (gap.call for gap in filled(audited([]), NEAR / 2))
-    return [*left_over(listed, (), again=1.0), *audit, *tenth_draw(), *measured_again(rows, OPS_OF, inf)]
+    """Calls of models, of modules of torch, and of drawn sizes that were measured."""
+    missing = (gap.call for gap in filled(found_gaps([]), NEAR / 2))
+    return [*left_over(listed, (), again=1.0), *missing, *slice_draw(), *measured_again(rows, OPS_OF, inf)]
 
 
 def short_list(calls: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
@@ -1052,10 +1052,10 @@ def short_list(calls: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any
     return [call for _, call in sorted(order, key=lambda pair: pair[0])]
 
 
-def ninth_draw(rows: Rows, listed: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def gap_draw(rows: Rows, listed: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The gaps; then short products and attentions again and neighbours of the convolutions of models; then short
     streamed kernels of the first list again, and more convolutions."""
-    gaps = audited(rows)
+    gaps = found_gaps(rows)
     report(gaps)
     calls = [gap.call for gap in filled(gaps)]
     counts = Counter(call["op"].removeprefix("aten::") for call in calls)
