@@ -1,4 +1,4 @@
-"""Times of single ops on a processor, relative to each other: what `benchmarks/cpu_ops.py` measures by class."""
+"""Times of single ops on a processor, relative to each other: what `tools/cpu_ops.py` measures by class."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.models.tables import read_table
 from torchgauge.cli import build_parser
 from torchgauge.facts import Unit, figures_of
 from torchgauge.report import COLUMNS, suffixes_of
@@ -96,25 +95,10 @@ def formats_table(result: str) -> str:
     return "\n".join(["| suffix | contents |", "|---|---|", *rows]) + "\n"
 
 
-def timm_table(_: str) -> str:
-    rows = [f"| {row['model']} | {row['input'].replace('x', '×')} | {int(row['params']):,} | {int(row['macs']):,} |"
-            for row in read_table("timm.csv")]  # fmt: skip
-    return "\n".join(["| model | input | parameters | MACs |", "|---|---|---:|---:|", *rows]) + "\n"
-
-
-def torchvision_table(_: str) -> str:
-    found = dict.fromkeys((row["builder"], row["crop_size"], row["num_params"], row["gmacs_ops"])
-                          for row in read_table("torchvision.csv"))  # fmt: skip
-    rows = [f"| {name} | {crop} | {int(params):,} | {gmacs} |" for name, crop, params, gmacs in found]
-    return "\n".join(["| model | crop | parameters | GMACs |", "|---|---|---:|---:|", *rows]) + "\n"
-
-
 TABLES: dict[str, Callable[[str], str]] = {
     "options": options_table,
     "columns": columns_table,
     "limits": limits_table,
     "keys": keys_table,
     "formats": formats_table,
-    "timm": timm_table,
-    "torchvision": torchvision_table,
 }

@@ -1,8 +1,8 @@
 """The simulated allocator against recorded histories of the real one (H200, torch 2.11): the same requests must lead to
 the same segments, in the same order, and to the same peaks.
 
-The recording is `record_fixture` of benchmarks/fit_device.py. Rows are [kind, number, bytes, stream]; kind 0 allocates,
-1 frees, 2 and 3 are segments obtained and given back, 4 and 5 pages mapped and unmapped, 6 is out of memory.
+The recording is of tools/kernels/memory_device.py (`record_history`). Rows are [kind, number, bytes, stream]; kind 0
+allocates, 1 frees, 2 and 3 are segments obtained and given back, 4 and 5 pages mapped and unmapped, 6 is out of memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""tools/kernel_names.py: measured rows as calls again, and the kernels of each call in a profiler's trace."""
+"""tools/kernels/kernel_names.py: measured rows as calls again, and the kernels of each call in a profiler's trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools" / "kernels"), *sys.path])
     yield import_module("kernel_names")
     for name in ("kernel_names", "kernel_device"):
         sys.modules.pop(name, None)
@@ -23,7 +23,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.slow
 def test_measured_rows_are_calls_that_run(names: Any) -> None:
-    times = Path(__file__).parents[2] / "benchmarks/kernel_times.jsonl.xz"
+    times = Path(__file__).parents[2] / "tools/kernels/kernel_times.jsonl.xz"
     device: Any = import_module("kernel_device")
     for _, line in names.measured_lines(times)[::400]:
         row = json.loads(line)

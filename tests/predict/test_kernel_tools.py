@@ -1,4 +1,4 @@
-"""tools/kernel_tables.py: times of kernels in one file, tiles, held-out models, energy fitted to whole models."""
+"""tools/kernels: times of kernels in one file, tiles, held-out models, energy fitted to whole models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from torchgauge.predict import (
 
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools" / "kernels"), *sys.path])
     yield import_module("kernel_tables")
     sys.modules.pop("kernel_tables", None)
 
@@ -225,7 +225,7 @@ def test_a_group_norm_of_many_groups_is_faster_than_one_of_few() -> None:
             )[0]
         )
 
-    # An H200 takes 49 us with one group (benchmarks/kernel_times.jsonl.xz).
+    # An H200 takes 49 us with one group (tools/kernels/kernel_times.jsonl.xz).
     assert seconds(1) == pytest.approx(49e-6, rel=0.15)
     assert seconds(32) < seconds(1) / 4
 
@@ -431,7 +431,7 @@ def test_measured_convolutions_are_listed_again_and_with_another_batch(tools: An
         output_mask=[True, True, False],
     )  # fmt: skip
     rows = [(["resnet"], one) for one in (*forward.values(), gradient)]
-    calls = import_module("kernel_layers").eighth_draw(rows)
+    calls = import_module("kernel_layers").batch_draw(rows)
     found = {(call["op"], call["tensors"][0][0][0]): call for call in calls}
     # 4 and 8 are each other's neighbours; a long kernel is rarely measured again.
     batches = {batch for op, batch in found if op == "aten::convolution"}
@@ -444,11 +444,11 @@ def test_measured_convolutions_are_listed_again_and_with_another_batch(tools: An
 
 
 def test_drawn_functions_become_the_calls_that_a_forecast_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools" / "kernels"), *sys.path])
     streamed, device = import_module("kernel_streamed"), import_module("kernel_device")
     parts = (streamed.batch_norm, streamed.resampling, streamed.pooling, streamed.reduction)
     monkeypatch.setattr(streamed, "PARTS", tuple((part, 12) for part in parts))
-    calls = streamed.seventh_draw()
+    calls = streamed.streamed_draw()
     names = {call["op"] for call in calls}
     assert {"aten::native_batch_norm", "aten::native_batch_norm_backward", "aten::_fused_rms_norm"} <= names
     assert any(name.startswith("aten::upsample") for name in names)
@@ -499,23 +499,23 @@ def test_short_streamed_kernels_are_listed_again_with_the_arguments_of_a_list(tm
     assert (again["tensors"][0][0], again["args"]) == ([1024], {"unkept": 2})
 
 
-def test_the_audit_finds_calls_without_a_measured_neighbour(tools: Any) -> None:
-    audit = import_module("kernel_audit")
-    draw = audit.ModelSizes(1)
-    examples = [one for part in (audit.bags, audit.complex_numbers) for _ in range(6) for one in part(draw)]
-    calls = audit.listed_calls(draw, examples)
+def test_calls_without_a_measured_neighbour_are_found(tools: Any) -> None:
+    gaps_tool = import_module("kernel_gaps")
+    draw = gaps_tool.ModelSizes(1)
+    examples = [one for part in (gaps_tool.bags, gaps_tool.complex_numbers) for _ in range(6) for one in part(draw)]
+    calls = gaps_tool.listed_calls(draw, examples)
     first = next(call for call in calls if call["op"].startswith("aten::_thnn"))
     row = [first["op"], "", "other", *([[[*one["shape"]], one["dtype"], one["stride"], one["stored"], 0]
                                         for one in first["signature"][side]] for side in ("inputs", "outputs")),
            {}, [first["signature"]["cost"][name] for name in ("flops", "bytes_read", "bytes_written")],
            "".join("01"[flag] for flag in first["cold"]), [], 3e-6, 0.0]  # fmt: skip
-    gaps = audit.located(calls, [([], row)])
+    gaps = gaps_tool.located(calls, [([], row)])
     by_call = {id(gap.call): gap.octaves for gap in gaps}
     assert by_call[id(first)] < 0.01
     bags = [gap for gap in gaps if "embedding_bag" in gap.call["op"]]
     assert bags
     assert all(gap.octaves == float("inf") for gap in bags)
-    chosen = audit.filled(gaps)
+    chosen = gaps_tool.filled(gaps)
     assert not any(gap.call is first for gap in chosen)
     kinds = [(gap.family, gap.kind) for gap in chosen if gap.octaves == float("inf")]
     # Of kinds that were not measured the first call of each comes before the second of any.
@@ -566,8 +566,8 @@ def test_a_table_that_is_read_and_written_again_is_the_same_file() -> None:
 
 
 def test_functions_of_parts_of_tensors_are_listed_with_their_strides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
-    calls = import_module("kernel_audit").tenth_draw(80)
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools" / "kernels"), *sys.path])
+    calls = import_module("kernel_gaps").slice_draw(80)
     names = {call["op"] for call in calls}
     assert {"aten::_weight_norm_interface", "aten::mul", "aten::native_layer_norm"} <= names
     gates = [call["tensors"] for call in calls if call["op"] in ("aten::gelu", "aten::silu", "aten::sigmoid")]
@@ -575,15 +575,15 @@ def test_functions_of_parts_of_tensors_are_listed_with_their_strides(monkeypatch
 
 
 def test_a_short_list_has_some_of_everything_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools"), *sys.path])
-    audit = import_module("kernel_audit")
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "tools" / "kernels"), *sys.path])
+    gaps_tool = import_module("kernel_gaps")
     ops = {"aten::convolution": 4000, "aten::mm": 900, "aten::relu": 900, "aten::cumsum": 9, "aten::_cudnn_rnn": 300}
     calls = [
         {"op": op, "overload": "", "tensors": [[[size], [1], "float32"]], "args": {}, "cold": [False]}
         for op, count in ops.items()
         for size in [*range(count), 0]
     ]
-    found = audit.short_list(calls, 1000)
+    found = gaps_tool.short_list(calls, 1000)
     assert len({(call["op"], call["tensors"][0][0][0]) for call in found}) == len(found)
     for length in (200, len(found)):
         names = [call["op"] for call in found[:length]]

@@ -1,4 +1,4 @@
-"""Memory of kernels against what an H200 allocated (torch 2.11, cuDNN 9.19; `probes` of benchmarks/fit_device.py)."""
+"""Memory of kernels against what an H200 allocated (torch 2.11, cuDNN 9.19; tools/kernels/memory_device.py)."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ _REACHED_ON_GPU = 0.4
 _CORE_FLOPS_PER_S, _BYTES_PER_S = 103e9, 20e9
 # The time of some ops relative to that of others is predicted to within this factor on a processor, and on a GPU with
 # the processor that launches its kernels. Chosen so that ranges hold about 80 % of the changes measured so far, with a
-# median width below a factor of three (docs/advice-gains.md).
+# median width below a factor of three (docs/accuracy.md).
 UNSURE, UNSURE_ON_GPU = 1.66, 2.05
 # On a processor ops that go away save more than they take: what they push out of the caches, and the Python between
-# them. Near the median of 166 changes (docs/advice-gains.md).
+# them. Near the median of 166 changes (docs/accuracy.md).
 SAVED_PER_REMOVED = 1.25
 # The first write to a page that the allocator got from Linux: 2 µs per 4 KiB in a virtual machine without huge pages
 # (40 to 128 MiB, torch 2.13); a tenth of that with huge pages, nothing where the process has kept the memory.

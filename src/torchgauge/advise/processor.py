@@ -2,7 +2,7 @@
 
 The call, then the longest of three: the arithmetic at the rate that kernels reach, the passes over memory, and what
 functions take for each element. Convolutions add up what they do one after the other. The figures are from single ops
-(`benchmarks/cpu_ops.py`: 1,000 ops of random sizes) and from the whole times of 108 models (docs/advice-gains.md).
+(`tools/cpu_ops.py`: 1,000 ops of random sizes) and from the whole times of 108 models (docs/accuracy.md).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ takes as long as its traffic or its busiest thread or block: kernels divide thei
 all channels of a pixel to one thread. As with products (`tiles`), a kernel's distance from this model varies far more
 slowly with the sizes than its distance from a roofline.
 
-The parameters are fitted to measured kernels by tools/kernel_tables.py; a table stores them with its rows.
+The parameters are fitted to measured kernels by tools/kernels/kernel_tables.py; a table stores them with its rows.
 """
 
 from __future__ import annotations

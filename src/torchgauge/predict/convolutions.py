@@ -1,9 +1,9 @@
 """Workspaces of cuDNN's convolutions.
 
 Its heuristics choose a kernel by shape, type and layout, and no rule for that is published. `convolutions.json` holds
-the workspaces of 7,680 shapes of common models, measured on an H200 (`benchmarks/fit_device.py`). Another shape gets
-the workspace of the nearest shapes of its kind, in proportion to its tensors, with a range that contained nearly all
-shapes when each was left out of the table in turn.
+the workspaces of 7,680 shapes of common models, measured on an H200 by `tools/kernels/memory_device.py`. Another shape
+gets the workspace of the nearest shapes of its kind, in proportion to its tensors, with a range that contained nearly
+all shapes when each was left out of the table in turn.
 """
 
 from __future__ import annotations

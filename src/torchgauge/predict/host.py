@@ -1,8 +1,8 @@
 """Host time of a run: the time of the processor that launches the device's kernels.
 
 The unit is the time of the sample of `host_sample`, a small model whose run waits for the host alone. The costs of ops
-and modules are parts of it, fitted to 76 models (`tools/collect_host.py`, H200, torch 2.11), with the sample run
-between their steps: the host's speed changes by half within seconds, the proportions hardly at all.
+and modules are parts of it, fitted to 76 models by `tools/kernels/collect_host.py` (H200, torch 2.11), with the sample
+run between their steps: the host's speed changes by half within seconds, the proportions hardly at all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Published times of bf16 kernels: matrix products (`F.linear`) and attention, by NVIDIA's aiconfigurator.
 
 Apache-2.0, https://github.com/ai-dynamo/aiconfigurator, commit 095f58a5; here in a compact form made by
-tools/collect_kernels.py: products on their grid of (m, n, k), attention as rows; logarithms of seconds in 16 bits.
+tools/kernels/collect.py: products on their grid of (m, n, k), attention as rows; logarithms of seconds in 16 bits.
 They were timed in CUDA graphs that repeat one kernel, so small operands sit in the cache.
 """
 

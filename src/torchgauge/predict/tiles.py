@@ -5,7 +5,7 @@ one that is nearly the fastest. So the time grows in steps with a size, and a ke
 far more slowly with the sizes than its distance from a roofline. Convolutions are products of pixels, channels and the
 weights of a filter; their gradients are two products.
 
-The parameters are fitted to measured kernels by tools/kernel_tables.py; a table stores them with its rows.
+The parameters are fitted to measured kernels by tools/kernels/kernel_tables.py; a table stores them with its rows.
 """
 
 from __future__ import annotations

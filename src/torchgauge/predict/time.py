@@ -46,7 +46,7 @@ LAUNCH: Bound = "launch"
 # The device whose kernels are in the package.
 _ORIGIN = "h200"
 # Half of a 90 % interval in octaves, used without held-out kernels; by family, from comparing the H200's kernels with
-# the published tables of other devices (benchmarks/forecast_transfer.py, docs/forecast-accuracy.md). Published
+# the published tables of other devices (benchmarks/forecast_transfer.py, docs/accuracy.md). Published
 # attention is a whole layer, with kernels that torch does not run: its figures are given a wide interval.
 _UNSURE = {MEASURED: 0.25, PUBLISHED: 0.35, CARRIED: 0.6, DATA_SHEET: 1.0}
 _UNSURE_BY_FAMILY = {
@@ -54,7 +54,7 @@ _UNSURE_BY_FAMILY = {
     (DATA_SHEET, "matmul"): 1.0, (DATA_SHEET, "attention"): 1.0,
 }  # fmt: skip
 # The share of an op's error (of its variance) that all ops of a run have in common. With it 93 % of 535 runs of the
-# collection's models lie within their interval, each from the kernels of the other models (tools/kernel_tables.py).
+# collection's models lie within their interval, each from the kernels of the others (tools/kernels/kernel_tables.py).
 _SHARED_ERROR = 0.3
 # Half of a 90 % interval, in octaves, for the part of a run that the sum of its kernels does not include.
 _RUN_ERROR = 0.12

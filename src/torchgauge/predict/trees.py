@@ -2,7 +2,7 @@
 
 Libraries choose among their kernels by thresholds of sizes, alignments and types. Trees find such thresholds, which
 interpolation between neighbours misses; many small trees are summed, each fitted to the residuals of those before it
-(gradient boosting). tools/kernel_tables.py fits them; this module has everything that a prediction needs.
+(gradient boosting). tools/kernels/kernel_tables.py fits them; this module has everything that a prediction needs.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def embedding_backward(indices: int, rows: int, width: int, index_bytes: int = 8
 
 # cuDNN's recurrent layers, by kind, directions and whether the persistent kernel runs: values that the workspace holds
 # for each feature and step, unit and step, unit and step up to the 256th, and unit and layer. As measured (cuDNN 9.19,
-# H200): of 7,254 runs over a grid 93 % are met to the byte and 99 % within 3.2 % (`benchmarks/fit_device.py`).
+# H200): of 7,254 runs over a grid 93 % are met to the byte and 99 % within 3.2 % (`tools/kernels/memory_device.py`).
 _RNN_FORWARD = {
     ("LSTM", 1, False): (1, 1, 4, 10), ("LSTM", 1, True): (1, 21, 0, 8),
     ("LSTM", 2, False): (1, 14, 0, 12), ("LSTM", 2, True): (1, 30, 0, 9),

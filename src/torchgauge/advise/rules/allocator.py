@@ -12,7 +12,7 @@ from torchgauge.advise.registry import rule
 # Another allocator, or settings of glibc's.
 _ALLOCATORS = ("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_")
 _PAGE = 4096
-# Of the predicted time of page faults, what was saved: 0.25 to 1.4 for 21 of 26 models (docs/advice-gains.md). Whether
+# Of the predicted time of page faults, what was saved: 0.25 to 1.4 for 21 of 26 models (docs/accuracy.md). Whether
 # a heap can shrink depends on what the process has allocated before: 3 of 17 other models, drawn at random, saved
 # nothing, so only the page faults of blocks that are never kept are sure.
 _LEAST, _MOST = 0.25, 1.4

@@ -72,7 +72,7 @@ _LESS_ON_CPU, _MORE_ON_CPU, _LEAST_SAVED_ON_CPU = 0.16, 0.1, 0.2
 _CACHED_SCORES, _SCORES_S_PER_BYTE = 1 << 20, 0.09e-9
 # In models the scores have left all caches, and some of their memory is fresh: so many seconds for each of these bytes,
 # and of the page faults that are possible this part. With these figures 38 of 49 measured changes are in the range, six
-# above and five below it, without them 34, ten and five; the ranges are narrower (docs/advice-gains.md).
+# above and five below it, without them 34, ten and five; the ranges are narrower (docs/accuracy.md).
 _SCORES_S_PER_BYTE_IN_MODELS, _FRESH_SCORES = 0.18e-9, 0.25
 # A processor with AVX-512 and a fast cache goes through scores in a third of the reference's time (an EPYC of 2024, 24
 # shapes); where the process keeps their memory too, no more than that is saved.

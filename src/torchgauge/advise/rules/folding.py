@@ -53,12 +53,12 @@ _RISK = "for inference only; rounding differs in the last digits"
 # Folding changes which blocks glibc gives back to Linux, so it may add page faults: of 81 measured models seven saved
 # nothing or lost time, one of which is predicted to gain less than 1 %. In the six others the norms take less than this
 # part of a run, and more than so many times that part where no memory is kept; 16 models like them got faster. Blocks
-# between the two sizes, which glibc keeps, are in four of the six (docs/advice-gains.md).
+# between the two sizes, which glibc keeps, are in four of the six (docs/accuracy.md).
 _RISK_OF_PAGES = "for inference only; page faults of freed memory may make it slower"
 _MOST_RISKY_SHARE, _LEAST_RISKY_RATIO = 0.06, 2.3
 _LEAST_RISKY_BYTES, _MOST_RISKY_BYTES = 6 << 20, 32 << 20
 # With few norms of large blocks, what the heap does with one block decides: of 19 such models in which the norms take
-# less than this part of a run, 10 saved nothing; of 27 others, one (docs/advice-gains.md).
+# less than this part of a run, 10 saved nothing; of 27 others, one (docs/accuracy.md).
 _FEW_NORMS, _LEAST_SWINGING_BYTES, _MOST_SWINGING_SHARE = 16, 1 << 20, 0.08
 
 
