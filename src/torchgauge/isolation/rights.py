@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from torchgauge.errors import TorchgaugeError
 from torchgauge.isolation import seccomp
 
 # Landlock's system calls have the same numbers on every architecture (Linux 5.13).
@@ -60,9 +61,20 @@ def barriers() -> list[Barrier]:
     return [
         Barrier("memory limit", "more resident memory than --memory-limit"),
         Barrier("time limit", "more time than --time-limit"),
-        Barrier("landlock", "writing, removing and executing files, TCP connections", _no_landlock()),
-        Barrier("seccomp", "network, new processes, changing files, other processes", _no_seccomp()),
+        Barrier("landlock", "writing and executing files, reading devices, TCP connections", _no_landlock()),
+        Barrier("seccomp", "all but 80 system calls: network, processes, changing files", _no_seccomp()),
     ]
+
+
+def missing_barriers() -> str | None:
+    """The barriers that this machine lacks, with the reasons; None if it has all."""
+    missing = [f"{barrier.name} ({barrier.reason})" for barrier in barriers() if not barrier.is_active]
+    return " and ".join(missing) or None
+
+
+def require_barriers() -> None:
+    if (missing := missing_barriers()) is not None:
+        raise TorchgaugeError(f"isolation is required, and this machine lacks {missing}; see torchgauge system")
 
 
 def _no_landlock() -> str | None:
@@ -79,6 +91,7 @@ def _no_seccomp() -> str | None:
     return None if Path("/proc/sys/kernel/seccomp").exists() else "this kernel has no seccomp"
 
 
+@cache  # a process without rights cannot ask
 def _landlock_version() -> int:
     return int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION))
 

@@ -1,8 +1,8 @@
 """The system calls that a reader of files needs, with their numbers; every other one is denied.
 
-Found with `strace` under all commands and formats, numba's and torch's kernels and the imports of transformers. Some are
-only used by other C libraries (musl, older glibc). A captured reader can use all of them, so each must be harmless: it
-reads, or changes nothing but the process itself.
+Found with `strace` under all commands and formats, the kernels of numba and torch and the imports of transformers. Some
+are only used by other C libraries (musl, older glibc). A captured reader can use all of them, so each must be harmless:
+it reads, or changes nothing but the process itself.
 """
 
 from __future__ import annotations
