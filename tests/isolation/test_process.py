@@ -12,12 +12,13 @@ from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
 from torchgauge import cache
 from torchgauge.errors import FormatError, ForwardError, LimitError, TorchgaugeError, UnpicklingWarning, UsageError
-from torchgauge.isolation import Limits, Message, ask_parent, is_isolated, limits_for, run_isolated
+from torchgauge.isolation import Limits, Message, ask_parent, is_isolated, limits, limits_for, run_isolated
 from torchgauge.measure import thread_count
 from torchgauge.source import import_optional
 
@@ -235,7 +236,7 @@ def test_a_reader_that_asks_for_what_is_not_offered_is_stopped(kind: str) -> Non
         ask_parent(kind, b"x", path="/etc/passwd")
         return b""
 
-    with pytest.raises(TorchgaugeError, match="was stopped: unexpected message"):
+    with pytest.raises(TorchgaugeError, match="the process that read 'x' failed: unexpected message"):
         run_isolated(misbehave, limits=LIMITS, subject="x")
 
 
@@ -249,8 +250,8 @@ def test_services_answer_with_data() -> None:
         return {"doubled": 2 * int(message.payload)}
 
     answer = run_isolated(
-        lambda: str(ask_parent("double", b"21")["doubled"]).encode(), limits=LIMITS, subject="x",
-        services={"double": double},
+        lambda: str(ask_parent("row", b"21")["doubled"]).encode(), limits=LIMITS, subject="x",
+        services={"row": double},
     )  # fmt: skip
     assert answer == b"42"
 
@@ -264,11 +265,11 @@ def test_the_parents_own_work_is_not_the_readers_time(monkeypatch: pytest.Monkey
         time.sleep(0.1)  # the reader's time is looked at here, and again below
 
     def work() -> bytes:
-        ask_parent("slow")
+        ask_parent("row")
         time.sleep(0.1)
         return b"done"
 
-    assert run_isolated(work, limits=LIMITS, subject="x", services={"slow": slow}) == b"done"
+    assert run_isolated(work, limits=LIMITS, subject="x", services={"row": slow}) == b"done"
 
 
 def test_torch_computes_in_a_process_forked_after_its_threads_started() -> None:
@@ -281,17 +282,46 @@ def test_torch_computes_in_a_process_forked_after_its_threads_started() -> None:
         assert compute() == run_isolated(compute, limits=LIMITS, subject="x")
 
 
-def test_default_limits_grow_with_the_files(tmp_path: Path) -> None:
+def test_default_limits_grow_with_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(b"x")
-    with large.open("wb") as file:
-        file.truncate(3 << 30)
-    assert limits_for([small], None, None).memory_bytes == 2 << 30
-    assert limits_for([small], None, None).time_s == pytest.approx(300)
-    assert limits_for([large], None, None).memory_bytes == 6 << 30
-    assert limits_for([tmp_path], None, None).memory_bytes == 2 * (3 << 30) + 2
+    large.write_bytes(os.urandom(3 << 20))
+    assert limits_for([small], None, None) == Limits(2 << 30, pytest.approx(300))
+    monkeypatch.setattr(limits, "LEAST_MEMORY_BYTES", 1 << 20)
+    assert limits_for([small], None, None).memory_bytes == 1 << 20
+    assert limits_for([large], None, None) == Limits(6 << 20, pytest.approx(300 + (3 << 20) / 20e6))
+    assert limits_for([tmp_path], None, None).memory_bytes == 2 * (3 << 20) + 2
     assert limits_for([large], "4GiB", 10) == Limits(4 << 30, 10.0)
     assert limits_for([large], 12345, None).memory_bytes == 12345
+
+
+def test_holes_and_links_of_a_file_do_not_raise_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LEAST_MEMORY_BYTES", 1 << 20)
+    sparse, real = tmp_path / "sparse", tmp_path / "folder" / "real"
+    real.parent.mkdir()
+    real.write_bytes(os.urandom(2 << 20))
+    with sparse.open("wb") as file:
+        file.truncate(15 * 10**12)
+    assert limits_for([sparse], None, None) == Limits(1 << 20, 300.0)
+    with sparse.open("ab") as file:
+        file.write(b"x")  # one block
+    assert limits_for([sparse], None, None) == Limits(1 << 20, pytest.approx(300, abs=0.1))
+    for number in range(5):
+        (real.parent / f"link{number}").symlink_to("real")
+        (real.parent / f"dangling{number}").symlink_to("missing")
+        os.link(real, real.parent / f"hard{number}")
+    (real.parent / "memory").symlink_to("/proc/kcore")
+    assert limits_for([real.parent, real], None, None).memory_bytes == 4 << 20
+
+
+def test_default_limits_have_ceilings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_without_holes", lambda file, facts: facts.st_size)
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(15 * 10**12)
+    found = limits_for([tmp_path], None, None)
+    memory = psutil.virtual_memory().total
+    assert (found.time_s, 2 << 30 <= found.memory_bytes < max(memory, (2 << 30) + 1)) == (12 * 3600, True)
+    assert limits_for([tmp_path], "40TiB", 1e6) == Limits(40 << 40, 1e6)  # whoever asks for more gets it
 
 
 @pytest.mark.parametrize(("memory", "seconds"), [("lots", None), ("-1", None), (0, None), (None, 0), (None, -3.0)])

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from torchgauge.analysis.isolated import read_data
 from torchgauge.analysis.options import WEIGHTS_BYTES
 from torchgauge.analysis.pipeline import analyze
 from torchgauge.analysis.result import Analysis, load
 from torchgauge.errors import errors_as_torchgauge
+from torchgauge.facts.schema import conform
 from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage, transfer
 from torchgauge.report.comparison import Compared, compare_views, render, save, to_dataframe
@@ -120,8 +121,10 @@ def _drift(
     job = partial(_compare_values, places, progress)
     if is_isolated():
         return job()
-    drift: Against | None = read_data(job, places, memory_limit=memory_limit, time_limit=time_limit)
-    return drift
+    from torchgauge.facts.document_types import Against
+
+    check = partial(conform, kind=cast("type[Against | None]", Against | None), what="the comparison")
+    return read_data(job, places, check, memory_limit=memory_limit, time_limit=time_limit)
 
 
 def _compare_values(places: list[str], progress: bool | None) -> Against | None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+from torchgauge.analysis.isolated import isolation_remarks, require_isolated
 from torchgauge.analysis.runs import Run, RunOptions
 from torchgauge.errors import ForwardError, InputError, UsageError
 from torchgauge.facts import FitFacts, Remedy, Suggestions, fit_row
-from torchgauge.facts.schema import conform, read_records
+from torchgauge.facts.schema import Rule, conform, read_records
 from torchgauge.report.fit import FitReport
 from torchgauge.report.table_rows import frame
 from torchgauge.units import parse_sizes
@@ -61,6 +62,7 @@ def fit(
     progress: bool | None = None,
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
+    require_isolation: bool = False,
 ) -> Fit | Fits:
     """Predict the memory of a run on a device that need not exist here: one `Fit`, or a list for several devices,
     batches or lengths. The model may be on the meta device and is not changed; torch may be a CPU build.
@@ -75,8 +77,11 @@ def fit(
     - `frozen`: patterns of parameter names that are not trained. `lora`: "RANK:PATTERN".
     - `execution`: "eager", or "graph" for a CUDA graph.
 
-    A file is read in a process without rights, limited by `memory_limit` and `time_limit`.
+    A file is read in a process without rights, limited by `memory_limit` and `time_limit`. `require_isolation`:
+    refuse it where a part of the isolation is missing.
     """
+    if require_isolation:
+        require_isolated(target, allow_pickle=allow_pickle)
     options = RunOptions(
         target=target, mode=mode, inputs=inputs, kwargs=kwargs, input_size=input_size, specs=specs, dtype=dtype,
         optimizer=optimizer, fused=fused, foreach=foreach, loss=loss, amp=amp, checkpoint=checkpoint,
@@ -91,11 +96,15 @@ def fit(
     job = partial(_predict, options, on, sizes, expandable_segments, execution == "graph")
     if options.needs_isolation:
         read = partial(options.read, memory_limit=memory_limit, time_limit=time_limit)
-        rows = read_records(read(partial(_facts, job)), FitFacts, f"the prediction for '{target}'")
-        # The largest batch and the remedies take many predictions: they are made when asked for, for all devices.
-        suggest = cache(
-            lambda: conform(read(partial(_suggestions, job)), list[Suggestions], f"the suggestions for '{target}'")
-        )
+        rows = read(partial(_facts, job), lambda found: read_records(found, FitFacts, "the prediction"))
+
+        @cache  # the largest batch and the remedies take many predictions: made when asked for, for all devices
+        def suggest() -> tuple[Suggestions, ...]:
+            as_many = Annotated[
+                list[Suggestions], Rule(lambda found: len(found) == len(rows), "as many as predictions")
+            ]
+            check = partial(conform, kind=cast("type[list[Suggestions]]", as_many), what="the suggestions")
+            return tuple(read(partial(_suggestions, job), check))
 
         def suggestions_of(place: int) -> Callable[[], Suggestions]:
             return lambda: suggest()[place]
@@ -263,7 +272,7 @@ class Case:
             loss=found.trace.loss or None,
             timeline=list(replay.timeline),
             course=dict(replay.course),
-            warnings=list(found.trace.warnings),
+            warnings=[*isolation_remarks(), *found.trace.warnings],
         )
 
     def suggestions(self) -> Suggestions:

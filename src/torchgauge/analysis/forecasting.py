@@ -11,6 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torchgauge.analysis.fitting import Case
+from torchgauge.analysis.isolated import isolation_remarks, require_isolated
 from torchgauge.analysis.runs import Run, RunOptions
 from torchgauge.errors import ForwardError, InputError, TorchgaugeError, UsageError
 from torchgauge.facts import (
@@ -72,6 +73,7 @@ def forecast(
     progress: bool | None = None,
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
+    require_isolation: bool = False,
 ) -> Forecast | Forecasts:
     """Predict the time and energy of a run on a device that need not exist here: one `Forecast`, or a list for several
     devices or batches. The model is not changed.
@@ -84,8 +86,11 @@ def forecast(
     - `mode`, `optimizer`, `loss` and `amp`: as in `fit`.
     - `price`: money per hour, by device.
 
-    A file is read in a process without rights, limited by `memory_limit` and `time_limit`.
+    A file is read in a process without rights, limited by `memory_limit` and `time_limit`. `require_isolation`:
+    refuse it where a part of the isolation is missing.
     """
+    if require_isolation:
+        require_isolated(target, allow_pickle=allow_pickle)
     options = RunOptions(
         target=target, mode=mode, inputs=inputs, kwargs=kwargs, input_size=input_size, specs=specs, dtype=dtype,
         optimizer=optimizer, loss=loss, amp=amp, channels_last=channels_last, torch_version=torch_version, code=code,
@@ -96,8 +101,12 @@ def forecast(
     batches = None if batch == AUTO else parse_sizes(batch, "batch")
     job = partial(_predict, options, on, batches, parse_sizes(seq, "seq"), execution, dict(price or {}))
     if options.needs_isolation:
-        document = options.read(partial(_facts, job), memory_limit, time_limit)
-        rows = read_records(document, ForecastFacts, f"the forecast for '{target}'")
+        rows = options.read(
+            partial(_facts, job),
+            lambda found: read_records(found, ForecastFacts, "the forecast"),
+            memory_limit,
+            time_limit,
+        )
     else:
         rows = job()
     found = Forecasts(Forecast.of(row) for row in rows)
@@ -233,7 +242,7 @@ class TimedRun:
             host_source=subject.profile.host.source,
             ops=[row for row in time.ops if row["device_s"]],
             modules=module_times(time.ops),
-            warnings=list(self.warnings),
+            warnings=[*isolation_remarks(), *self.warnings],
         )
 
 

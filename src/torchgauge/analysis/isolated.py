@@ -11,12 +11,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import Analysis
-from torchgauge.errors import LimitError
-from torchgauge.isolation import is_isolated
+from torchgauge.errors import LimitError, TorchgaugeError
+from torchgauge.facts.document_types import Weight, WeightRow
+from torchgauge.facts.schema import conform
+from torchgauge.isolation import is_isolated, unexpected_message
 from torchgauge.registry import collector_paused
 
 if TYPE_CHECKING:
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
     from torchgauge.isolation.process import Service
 
 Found = TypeVar("Found", bound=Analysis)
+T = TypeVar("T")
 
-# A document's numbers and texts take several times its size once they are Python objects (measured: 5 to 8).
-_OBJECTS_PER_BYTE = 8
+# Memory of Python objects by what stands for them in JSON: an object, a list, a member and its value, an item, a text.
+_OBJECT_BYTES, _LIST_BYTES, _MEMBER_BYTES, _ITEM_BYTES, _TEXT_BYTES = 200, 72, 64, 40, 64
 # Modules that every reader uses in addition to the package `checkpoint`; none of them loads torch.
 _MODULES = (
     "facts.document", "report.escape", "report.registry", "report.formats.json", "source.architecture",
@@ -104,7 +107,7 @@ def read_analysis(
     from torchgauge.isolation import limits_for
 
     limits = limits_for(paths, memory_limit, time_limit)
-    text = run_reader(
+    document = run_reader(
         partial(_document, job, dict(options), sends_rows=on_row is not None),
         paths,
         limits,
@@ -112,16 +115,65 @@ def read_analysis(
         weights=options.get("weights") is not False,
         mode=options.get("mode"),
         device=options.get("device"),
-        services={} if on_row is None else {"row": lambda message: on_row(json.loads(message.payload))},
+        services={} if on_row is None else {"row": lambda message: on_row(_row(message, paths[0]))},
     )
-    if len(text) * _OBJECTS_PER_BYTE > limits.memory_bytes:
-        raise LimitError(f"'{paths[0]}' {limits.describe('memory')}")
     with collector_paused():  # what the document becomes stays
-        capture = capture_from_document(json.loads(text), paths[0])
+        capture = _received(document, paths[0], limits, lambda found: capture_from_document(found, paths[0]))
     if (used := sys.modules.get("torch")) is not None:
         # The reader may have used one thread; what runs here will use as many as torch has.
         capture = replace(capture, environment=replace(capture.environment, threads=used.get_num_threads()))
     return kind(capture)
+
+
+def _received(text: bytes, subject: str, limits: Limits, check: Callable[[Any], T]) -> T:
+    """The result of a reader, as `check` makes it from JSON. Like all that a reader sends it is untrusted."""
+    if object_bytes(text) > limits.result_bytes:
+        raise LimitError(f"'{subject}' {limits.describe('memory')}")
+    try:
+        return check(json.loads(text))
+    except (TorchgaugeError, ValueError, RecursionError) as error:
+        raise unexpected_message(subject, error) from error
+
+
+def object_bytes(text: bytes) -> int:
+    """About the most memory that a JSON document takes as Python objects, without making them."""
+    members = text.count(b":")
+    items = max(text.count(b",") - members, 0)
+    texts = max(text.count(b'"') // 2 - members, 0)
+    characters = len(text) if text.isascii() else 4 * len(text)
+    return (
+        characters + _OBJECT_BYTES * text.count(b"{") + _LIST_BYTES * text.count(b"[")
+        + _MEMBER_BYTES * members + _ITEM_BYTES * items + _TEXT_BYTES * texts
+    )  # fmt: skip
+
+
+def _row(message: Message, subject: str) -> Mapping[str, Any]:
+    try:
+        return conform(json.loads(message.payload), cast("type[Weight]", WeightRow), "a row")
+    except (TorchgaugeError, ValueError, RecursionError) as error:
+        raise unexpected_message(subject, error) from error
+
+
+def isolation_remarks() -> tuple[str, ...]:
+    """In a reader: which barriers it lacks, for its report."""
+    from torchgauge.isolation import missing_barriers
+
+    missing = missing_barriers() if is_isolated() else None
+    return () if missing is None else (f"read without {missing}",)
+
+
+def require_isolated(target: Any, **outside: object) -> None:
+    """For `require_isolation`: refuse a file where a barrier is missing, and where one of the options `outside` gives
+    its code the rights of this process."""
+    from torchgauge.isolation import require_barriers
+
+    path = stored_path(target)
+    if path is None or is_isolated():
+        return
+    require_barriers()
+    for option, value in outside.items():
+        if value:
+            raise TorchgaugeError(f"isolation is required, and {option} opens '{path}' outside of it")
 
 
 def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_rows: bool) -> bytes:
@@ -140,19 +192,19 @@ def _document(job: Callable[..., Analysis], options: dict[str, Any], *, sends_ro
 def read_data(
     job: Callable[[], Any],
     paths: list[str],
+    check: Callable[[Any], T],
     *,
     memory_limit: int | str | None,
     time_limit: float | None,
     needs_torch: bool = False,
     mode: str | None = None,
-) -> Any:
-    """Run `job()` in a process without rights and return its result, plain data."""
+) -> T:
+    """Run `job()` in a process without rights and return its result: plain data, as `check` makes it from JSON."""
     from torchgauge.isolation import limits_for
 
     limits = limits_for(paths, memory_limit, time_limit)
-    return json.loads(
-        run_reader(partial(_plain, job), paths, limits, torch=needs_torch, weights=not needs_torch, mode=mode)
-    )
+    text = run_reader(partial(_plain, job), paths, limits, torch=needs_torch, weights=not needs_torch, mode=mode)
+    return _received(text, paths[0], limits, check)
 
 
 def _plain(job: Callable[[], Any]) -> bytes:
@@ -214,14 +266,14 @@ def report_loaded() -> None:
 
 def _note_loaded(message: Message) -> None:
     _imported_by_readers.update(name for name in _PACKAGES if name in message.facts["packages"])
-    _kernels_of_readers.extend((str(name), list(types)) for name, types in message.facts["kernels"])
+    _kernels_of_readers.extend((name, types) for name, types in message.facts["kernels"])
 
 
 def _name_accelerator(message: Message) -> dict[str, Any]:
     from torchgauge.hardware import accelerator_name
 
     try:
-        return {"name": accelerator_name(str(message.facts["device"]))}
+        return {"name": accelerator_name(message.facts["device"])}
     except (ValueError, RuntimeError, AssertionError):
         return {"name": None}  # not a device that torch knows here
 
@@ -230,4 +282,4 @@ def _compile_kernel(message: Message) -> None:
     """Kernels are compiled and kept by the parent: code that a reader left in a cache could not be trusted."""
     from torchgauge.weights.kernels.jit import compile_entry
 
-    compile_entry(str(message.facts["kernel"]), list(message.facts["types"]))
+    compile_entry(message.facts["kernel"], message.facts["types"])

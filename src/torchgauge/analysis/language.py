@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from torchgauge.analysis.isolated import needs_isolation, read_data
+from torchgauge.analysis.isolated import isolation_remarks, needs_isolation, read_data, require_isolated
 from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import InputError, UsageError, errors_as_torchgauge
 from torchgauge.facts.language import (
@@ -186,6 +186,7 @@ def llm(
     progress: bool | None = None,
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
+    require_isolation: bool = False,
 ) -> Llm:
     """The costs of a language model: a live model, a config.json or its folder, `hf:…` or a GGUF file.
 
@@ -200,7 +201,10 @@ def llm(
       of drafting is not included.
     - `prefix`: length of a prompt prefix that all sequences share; it is computed and kept once.
     - `lazy`: open the target on first use.
+    - `require_isolation`: refuse a file where a part of the isolation is missing.
     """
+    if require_isolation:
+        require_isolated(target, allow_pickle=allow_pickle)
     if weights_dtype is not None and weights_dtype not in WEIGHT_BITS:
         raise UsageError(f"no weights dtype '{weights_dtype}'; one of: {', '.join(WEIGHT_BITS)}")
     if cache_dtype is not None and cache_dtype not in CACHE_BITS:
@@ -224,24 +228,34 @@ def llm(
     asked = Asked(context, many, tuple(devices), weights_dtype, cache_dtype, page_size, drafts, prefix)
     model = _Model(target, code, allow_pickle, progress)
     if needs_isolation(target, allow_pickle):
-        read = partial(
-            read_data,
-            paths=[str(stored_path(target))],
-            memory_limit=memory_limit,
-            time_limit=time_limit,
-            needs_torch=True,
-        )
+
+        def read(job: Callable[[], Any], check: Callable[[Any], T]) -> T:
+            return read_data(
+                job,
+                [str(stored_path(target))],
+                check,
+                memory_limit=memory_limit,
+                time_limit=time_limit,
+                needs_torch=True,
+            )
 
         def ask(settings: Settings, points: Sequence[Point], devices: Sequence[str], *, describes: bool) -> Answer:
             question = partial(model, settings, points, devices, describes=describes)
-            return conform(read(question), Answer, "the answer for the file")
+            return read(question, lambda found: conform(found, Answer, "the answer"))
 
-        result = Llm(name, asked, ask, settings, partial(read, partial(_read_document, model, name, asked, settings)))
+        def document() -> LlmFacts:
+            facts = partial(_read_document, model, name, asked, settings)
+            return read(facts, lambda found: conform(found, LlmFacts, "the answer"))
+
+        result = Llm(name, asked, ask, settings, document)
     else:
         result = Llm(name, asked, model, settings)
     if not lazy:
         result.facts  # noqa: B018 - a target that cannot be read is refused here
     return result
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -307,7 +321,10 @@ class _Model:
                     )
                 self._opened = source.model
             question = Question(points, devices, describes=describes, **vars(settings))
-            return answer(self._opened, question, library, report_progress)
+            found = answer(self._opened, question, library, report_progress)
+            if "warnings" in found:
+                found["warnings"] = [*isolation_remarks(), *found["warnings"]]
+            return found
 
 
 @dataclass(frozen=True)
@@ -330,7 +347,7 @@ class Llm:
     asked: Asked
     _ask: Ask = field(repr=False)
     _settings: Settings = field(repr=False)
-    _read_document: Callable[[], object] | None = field(default=None, repr=False)
+    _read_document: Callable[[], LlmFacts] | None = field(default=None, repr=False)
     _points: dict[tuple[Point, tuple[str, ...]], PointFacts] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -620,7 +637,7 @@ class Llm:
     def to_dict(self) -> LlmFacts:
         """The data of the reports. A file is opened once for all of it."""
         if self._read_document is not None:
-            return conform(self._read_document(), LlmFacts, f"the answer for '{self.target}'")
+            return self._read_document()
         context, facts = self.context, self.facts
         counts, lengths = list(self.asked.concurrent), self.contexts()
         devices = self.asked.devices or ("h200",)

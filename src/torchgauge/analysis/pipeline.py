@@ -17,7 +17,7 @@ from torchgauge.analysis.advice import (
     verify_advice,
     without_patch,
 )
-from torchgauge.analysis.isolated import needs_isolation, read_analysis
+from torchgauge.analysis.isolated import isolation_remarks, needs_isolation, read_analysis, require_isolated
 from torchgauge.analysis.measurement import complete_energy, measure_runs, measurements_asked, requested_footprint
 from torchgauge.analysis.options import (
     Depth,
@@ -88,6 +88,7 @@ def analyze(
     allow_pickle: bool = False,
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
+    require_isolation: bool = False,
     progress: bool | None = None,
 ) -> Analysis:
     """Analyse a model: parameters, MACs, FLOPs, bytes and memory, per module and op. Nothing is computed unless
@@ -136,6 +137,7 @@ def analyze(
 
     Files and folders are read in a process without rights. `memory_limit` ("4GiB", or bytes; default: 2 GiB or
     twice the size of the file) and `time_limit` (seconds; default: 300, more for large files) limit it.
+    `require_isolation`: refuse a file where a part of the isolation is missing (`torchgauge system`).
     """
     options = dict(locals())
     if isinstance(target, str | os.PathLike):
@@ -148,6 +150,8 @@ def analyze(
     emitted = requested_footprint(carbon, carbon_intensity, pue, carbon_rate, profile=profile)
     chosen_run = chosen_execution(execution, target)
     runs = Runs(inference or profile or sweep is not None, verify, chosen_run == COMPILED)
+    if require_isolation:
+        require_isolated(target, allow_pickle=allow_pickle, measuring=runs.are_real, compiling=runs.compiled)
     settings, asked = None, None
     if runs.are_real:
         from torchgauge.measure.settings import read_settings
@@ -192,7 +196,7 @@ def analyze(
         if on:
             capture = add_predictions(capture, source, target, given, on, mode, chosen_run, progress)
     found = Analysis(capture)
-    found = found.with_remarks(warnings=dense_warnings(found.mixtures))
+    found = found.with_remarks(warnings=(*isolation_remarks(), *dense_warnings(found.mixtures)))
     if advice:
         found = add_advice(found, source, traced, request, on, silence, progress, all_advice=all_advice, verify=verify)
     if verify and settings is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchgauge.analysis.isolated import needs_isolation, read_data
 from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torchgauge.predict.steps import Setting, Trace
     from torchgauge.source import Candidate, GivenInputs, InputSpec
 
+T = TypeVar("T")
 MODES = ("inference", "train")
 _AMP = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp16": "float16", "float16": "float16"}
 
@@ -120,8 +121,14 @@ class RunOptions:
     def needs_isolation(self) -> bool:
         return needs_isolation(self.target, self.allow_pickle)
 
-    def read(self, job: Callable[[], Any], memory_limit: int | str | None, time_limit: float | None) -> Any:
-        """Run `job()` in a process without rights and return its result, plain data."""
+    def read(
+        self,
+        job: Callable[[], Any],
+        check: Callable[[Any], T],
+        memory_limit: int | str | None,
+        time_limit: float | None,
+    ) -> T:
+        """Run `job()` in a process without rights and return its result: plain data, as `check` makes it from JSON."""
         if self.loss is not None:
             try:
                 pickle.dumps(self.loss)
@@ -131,7 +138,8 @@ class RunOptions:
                 ) from error
         return read_data(
             job,
-            paths=[str(stored_path(self.target))],
+            [str(stored_path(self.target))],
+            check,
             memory_limit=memory_limit,
             time_limit=time_limit,
             needs_torch=True,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.analysis.isolated import needs_isolation, read_analysis
+from torchgauge.analysis.isolated import isolation_remarks, needs_isolation, read_analysis, require_isolated
 from torchgauge.analysis.options import Depth, known_heads, stored_path, switch
 from torchgauge.analysis.result import WeightScan
 from torchgauge.analysis.static_capture import stored_capture
@@ -41,6 +41,7 @@ def scan_weights(
     on_row: OnRow | None = None,
     memory_limit: int | str | None = None,
     time_limit: float | None = None,
+    require_isolation: bool = False,
     progress: bool | None = None,
 ) -> WeightScan:
     """Statistics of the tensors of a checkpoint file or folder. Nothing in it is executed unless `allow_pickle` is
@@ -57,9 +58,11 @@ def scan_weights(
 
     The files are read in a process without rights. `memory_limit` ("4GiB", or bytes; default: 2 GiB or twice their
     size) and `time_limit` (seconds; default: 300, more for large files) limit it. A Dask cluster reads them with
-    the rights of its workers.
+    the rights of its workers. `require_isolation`: refuse files where a part of the isolation is missing.
     """
     options = dict(locals())
+    if require_isolation:
+        require_isolated(path, allow_pickle=allow_pickle, dask=dask)
     if dask is None and needs_isolation(path, allow_pickle):
         paths = [place for given in (path, against) if (place := stored_path(given)) is not None]
         del options["on_row"]
@@ -90,7 +93,7 @@ def scan_weights(
             statistics = replace(statistics, against=changes)
         if statistics.scan or other is not None:
             capture = replace(capture, statistics=statistics)
-        return WeightScan(capture)
+        return WeightScan(capture).with_remarks(warnings=isolation_remarks())
 
 
 def read_statistics(

@@ -20,6 +20,7 @@ from torchgauge import __version__
 from torchgauge.cli import analyze, check, compare, completion, demo, fit, forecast, llm, system, weights
 from torchgauge.cli.target_options import Reader, number
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, unexpected
+from torchgauge.isolation import is_isolated
 from torchgauge.report.registry import suffix_help
 
 COMMANDS: dict[str, ModuleType] = {
@@ -42,6 +43,8 @@ exit status: 0 done; 1 the request could not be met; 2 wrong usage;
 3 a budget is broken; 130 interrupted
 """
 OPENING_FILES = ("analyze", "weights", "compare", "check", "fit", "forecast", "llm")
+# What a command without rights returns: an exit status as text.
+_STATUSES = {str(status).encode() for status in (0, 1, 2, 3, 130)}
 # Options without a value that every command takes: they may also come before the command.
 COMMON_FLAGS = ("--quiet", "--debug", "--no-progress", "--json", "--allow-pickle")
 
@@ -71,6 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with reported_errors(args) as outcome:
         if args.command in OPENING_FILES:
             check_limits(args.memory_limit, args.time_limit)
+            if args.require_isolation:
+                from torchgauge.isolation import require_barriers
+
+                require_barriers()
         # Commands without this read no files themselves, or each file separately.
         isolated_reader = getattr(COMMANDS[args.command], "isolated_reader", None)
         reader: Reader | None = isolated_reader(args) if isolated_reader is not None else None
@@ -104,7 +111,7 @@ def check_limits(memory_limit: str | None, time_limit: float | None) -> None:
 def run_isolated_command(args: argparse.Namespace, reader: Reader) -> int:
     """The whole command by a process without rights: it prints, and this one writes the files that were asked for."""
     from torchgauge.analysis.isolated import run_reader
-    from torchgauge.isolation import limits_for
+    from torchgauge.isolation import limits_for, unexpected_message
     from torchgauge.source.target_check import check_target
 
     limits = limits_for(reader.paths, args.memory_limit, args.time_limit)
@@ -120,6 +127,12 @@ def run_isolated_command(args: argparse.Namespace, reader: Reader) -> int:
         device=getattr(args, "device", None),
         writable=args.outputs,
     )
+    try:
+        sys.stdout.flush()
+    except OSError:  # the reader has reported it
+        drop_stdout()
+    if status not in _STATUSES:
+        raise unexpected_message(reader.paths[0], "no exit status")
     return int(status)
 
 
@@ -182,6 +195,8 @@ def open_closed_streams() -> None:
 
 def drop_stdout() -> None:
     """Otherwise Python reports an error when it flushes the stream at exit."""
+    if is_isolated():  # its parent writes the text
+        return
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -251,6 +266,11 @@ def add_limit_options(parser: argparse.ArgumentParser) -> None:
         type=number,
         metavar="SECONDS",
         help="time limit for reading (default: 300, more for large files)",
+    )
+    group.add_argument(
+        "--require-isolation",
+        action="store_true",
+        help="open no file where a part of the isolation is missing (torchgauge system)",
     )
 
 

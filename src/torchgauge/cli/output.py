@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchgauge.errors import TorchgaugeError
-from torchgauge.isolation import stop_clock
 from torchgauge.progress import stage
 from torchgauge.report.registry import ANALYSIS, find_format
 
@@ -66,7 +65,6 @@ def deliver(
                 save(path)
         if not args.quiet:
             print(f"wrote {Path(path)}", file=sys.stderr)
-    stop_clock()
     if args.json:
         sys.stdout.writelines(json())
     elif not args.quiet:

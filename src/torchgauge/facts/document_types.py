@@ -962,6 +962,9 @@ _OF_A_GRAPH = Rule(
 )
 
 
+WeightRow = Annotated[Weight, _STRIDES, _SPREAD]
+
+
 class Common(TypedDict):
     tool: Tool
     created: str
@@ -969,7 +972,7 @@ class Common(TypedDict):
     target: TargetRecord
     capture: Run
     architecture: ArchitectureRecord
-    weights: list[Annotated[Weight, _STRIDES, _SPREAD]]
+    weights: list[WeightRow]
     weight_summary: NotRequired[Summary | None]
     against: NotRequired[Against | None]
     pickle: NotRequired[Pickle | None]

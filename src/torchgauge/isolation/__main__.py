@@ -11,7 +11,7 @@ from torchgauge.isolation.reader import close_inherited_files, read
 
 if __name__ == "__main__":
     channel = Channel(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
-    os.dup2(2, 1)  # output of libraries must not mix with messages
+    os.dup2(2, 1)  # what is printed must not mix with messages
     work = channel.receive()
     if work is None:
         sys.exit(1)
@@ -20,4 +20,4 @@ if __name__ == "__main__":
     job, limits, importers = pickle.loads(work.payload)
     for import_package in importers:
         import_package()
-    read(channel, job, limits, forwards_text=True)
+    read(channel, job, limits)

@@ -9,9 +9,9 @@ from contextlib import suppress
 from threading import Lock
 from typing import IO, Any, NamedTuple
 
+from torchgauge.isolation.messages import MAX_HEADER_BYTES, PIECE_BYTES, Admission, BadMessageError
+
 _FRAME = struct.Struct("=IQ")  # bytes of the header, bytes of the payload
-_MAX_HEADER_BYTES = 1 << 24
-_PIECE_BYTES = 1 << 20
 
 
 class Message(NamedTuple):
@@ -20,25 +20,17 @@ class Message(NamedTuple):
     payload: bytes = b""
 
 
-class BadMessageError(Exception):
-    """The other side violates the protocol."""
-
-
-class TooLongError(BadMessageError):
-    """A message is longer than the memory that the other side may use."""
-
-
 class Channel:
-    def __init__(self, reader: IO[bytes], writer: IO[bytes], longest: int = 1 << 62) -> None:
-        """`longest`: bytes of the largest payload that is accepted."""
-        self._reader, self._writer, self._longest = reader, writer, longest
+    def __init__(self, reader: IO[bytes], writer: IO[bytes], admission: Admission | None = None) -> None:
+        """`admission`: of messages by a reader; None where the other side is trusted."""
+        self._reader, self._writer, self._admission = reader, writer, admission
         self._lock = Lock()
 
     @classmethod
-    def pair(cls, longest: int) -> tuple[Channel, Channel]:
-        """The parent's end, which accepts no payload above `longest`, and the child's."""
+    def pair(cls, admission: Admission) -> tuple[Channel, Channel]:
+        """The parent's end, and the child's."""
         down, up = os.pipe(), os.pipe()
-        parent = cls(os.fdopen(up[0], "rb"), os.fdopen(down[1], "wb"), longest)
+        parent = cls(os.fdopen(up[0], "rb"), os.fdopen(down[1], "wb"), admission)
         return parent, cls(os.fdopen(down[0], "rb"), os.fdopen(up[1], "wb"))
 
     @property
@@ -62,18 +54,20 @@ class Channel:
         if len(frame) < _FRAME.size:
             return None
         header_size, payload_size = _FRAME.unpack(frame)
-        if header_size > _MAX_HEADER_BYTES:
-            raise BadMessageError(f"a message of {header_size + payload_size:,} bytes")
-        if payload_size > self._longest:
-            raise TooLongError(f"a message of {header_size + payload_size:,} bytes")
-        header, payload = self._read(header_size), self._read(payload_size)
-        if header is None or payload is None:
+        if header_size > MAX_HEADER_BYTES and self._admission is not None:
+            raise BadMessageError(f"a header of {header_size:,} bytes")
+        header = self._read(header_size)
+        if header is None:
             return None
         try:
             facts = json.loads(header)
-            return Message(str(facts.pop("kind")), facts, payload)
+            kind = facts.pop("kind")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise BadMessageError("a message without its header") from error
+            raise BadMessageError("no header") from error
+        if self._admission is not None:
+            self._admission.admit(str(kind), facts, payload_size)
+        payload = self._read(payload_size)
+        return None if payload is None else Message(str(kind), facts, payload)
 
     def ask(self, kind: str, payload: bytes = b"", **facts: Any) -> dict[str, Any]:
         """The parent's answer; an OSError of the parent is raised here. Thread-safe."""
@@ -90,7 +84,7 @@ class Channel:
         """In pieces, so that memory is allocated for received bytes, not for announced ones."""
         parts = []
         while size > 0:
-            part = self._reader.read(min(size, _PIECE_BYTES))
+            part = self._reader.read(min(size, PIECE_BYTES))
             if not part:
                 return None
             parts.append(part)

@@ -17,14 +17,20 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import psutil
 
 from torchgauge import cache, errors
 from torchgauge.errors import LimitError, TorchgaugeError
-from torchgauge.isolation.channel import BadMessageError, Channel, Message, TooLongError
-from torchgauge.isolation.limits import Limits
+from torchgauge.isolation.channel import Channel, Message
+from torchgauge.isolation.limits import Limits, held_bytes
+from torchgauge.isolation.messages import (
+    Admission,
+    BadMessageError,
+    TooLongError,
+    TooMuchOutputError,
+)
 from torchgauge.isolation.reader import NeedsPackageError, close_inherited_files, read, use_one_thread
 from torchgauge.isolation.rights import HasThreadsError
 
@@ -35,6 +41,11 @@ _CHECK_INTERVAL_S = 0.02
 # The time that a reader has to end after its result or an interrupt.
 _GRACE_S = 2.0
 _RESTORED_LINE = "\r\x1b[2K\x1b[?25h"
+# What a captured reader must not send to a terminal, which answers some sequences as if the user typed. Reports use
+# colours and the line of the progress, erased and redrawn; names in them are escaped before.
+_CONTROL = re.compile(
+    r"\x1b(?!\[[0-9;]*m|\[[0-2]?K|\[[0-9]*[A-DG]|\[\?25[hl])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
+)
 _JOURNAL = re.compile(r"[0-9a-f]{32}\.jsonl")
 _WARNINGS = {kind.__name__: kind for kind in (UserWarning, RuntimeWarning, DeprecationWarning, FutureWarning,
                                               errors.UnpicklingWarning)}  # fmt: skip
@@ -98,7 +109,7 @@ class _Reader:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.exceeded: str | None = None
-        self._is_over, self._is_read = Event(), Event()
+        self._is_over = Event()
         self._began: float | None = None
         self._served_s = 0.0
         self._serving_since: float | None = None
@@ -110,14 +121,13 @@ class _Reader:
 
     def start_clock(self) -> None:
         if not self._watch.is_alive():
-            self._baseline, self._began = self.process.memory_info().rss, time.monotonic()
+            self._baseline, self._began = held_bytes(self.process), time.monotonic()
             self._watch.start()
 
     def stop_clock(self) -> None:
-        """Ends the time limit. A reader that finishes between two checks of the watch is checked here."""
-        if not self._is_read.is_set() and self._is_late():
+        """A reader that finishes between two checks of the watch is checked here."""
+        if self._is_late():
             self._stop_for("time")
-        self._is_read.set()
 
     def _is_late(self) -> bool:
         if self._began is None:
@@ -130,7 +140,8 @@ class _Reader:
 
     @contextmanager
     def paused_clock(self) -> Iterator[None]:
-        """Exclude the time that the parent takes to serve the reader: compiling a kernel takes seconds."""
+        """Exclude the time that the parent takes to serve the reader: compiling a kernel takes seconds, and whoever
+        looks at the output may keep a pager open."""
         self._serving_since = began = time.monotonic()
         try:
             yield
@@ -141,12 +152,12 @@ class _Reader:
     def _look_after(self) -> None:
         while not self._is_over.wait(_CHECK_INTERVAL_S):
             try:
-                grown = self.process.memory_info().rss - self._baseline
-            except psutil.Error:
+                grown = held_bytes(self.process) - self._baseline
+            except (psutil.Error, OSError):
                 return
             if grown > self._limits.memory_bytes:
                 return self._stop_for("memory")
-            if self._serving_since is None and not self._is_read.is_set() and self._is_late():
+            if self._serving_since is None and self._is_late():
                 return self._stop_for("time")
 
     def end(self, *, politely: bool = False) -> int:
@@ -180,7 +191,7 @@ class _Forked(_Reader):
         """`stops_threads`: while forking, torch has one thread. After `torch.set_num_threads`, torch's hook in a forked
         process starts as many threads as it has here, before the process can drop its rights."""
         super().__init__(limits)
-        self.channel, child = Channel.pair(longest=limits.memory_bytes)
+        self.channel, child = Channel.pair(Admission(limits.result_bytes))
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()  # otherwise both processes would write the buffered text
@@ -196,6 +207,7 @@ class _Forked(_Reader):
             try:
                 # The parent's objects outlive the reader: a collection would only copy the pages that they are on.
                 gc.freeze()
+                os.setsid()
                 close_inherited_files(child.files)
 
                 def work_with_threads() -> bytes:
@@ -207,7 +219,7 @@ class _Forked(_Reader):
                         torch.set_num_threads(threads)
                     return work()
 
-                read(child, work_with_threads, limits, forwards_text=False)
+                read(child, work_with_threads, limits)
             finally:
                 os._exit(0)
         if torch is not None and stops_threads:
@@ -229,12 +241,16 @@ class _Spawned(_Reader):
         # Threads that a library starts when it is imported would keep their rights.
         variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "torchgauge.isolation"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
+            [sys.executable, "-m", "torchgauge.isolation"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=variables,
+            start_new_session=True,
         )
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None
         self.process = psutil.Process(self._popen.pid)
-        self.channel = Channel(self._popen.stdout, self._popen.stdin, limits.memory_bytes)
+        self.channel = Channel(self._popen.stdout, self._popen.stdin, Admission(limits.result_bytes))
         self.channel.send("work", pickle.dumps((work, limits, importers)))
 
     def poll(self) -> int | None:
@@ -243,7 +259,6 @@ class _Spawned(_Reader):
 
 def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str, Service]) -> bytes:
     """Serve requests until the reader returns its result. It is untrusted: only `services` may be requested."""
-    clock: dict[str, Callable[[], None]] = {"ready": reader.start_clock, "read": reader.stop_clock}
     try:
         while (message := reader.channel.receive()) is not None:
             if message.kind == "result":
@@ -254,21 +269,24 @@ def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str,
             if message.kind in ("error", "crash", "exceeded", "interrupted", "package", "threads"):
                 raise _failure(message, limits, subject)
             answer: Mapping[str, Any] | None = None
-            if message.kind in clock:
-                clock[message.kind]()
+            if message.kind == "ready":
+                reader.start_clock()
+                answer = _streams()
             elif message.kind in services:
                 with reader.paused_clock():
                     answer = services[message.kind](message)
             else:
-                raise BadMessageError(f"a request for '{message.kind}'")
+                raise BadMessageError(f"a request for {message.kind!r}")
             reader.channel.send("answer", **(answer or {}))
     except KeyboardInterrupt:
         reader.end(politely=True)
         raise
     except TooLongError as error:
         raise LimitError(f"'{subject}' {limits.describe('memory')}") from error
+    except TooMuchOutputError as error:
+        raise LimitError(f"'{subject}' was not finished: it wrote {error}") from error
     except BadMessageError as error:
-        raise TorchgaugeError(f"the process that read '{subject}' was stopped: unexpected message ({error})") from error
+        raise unexpected_message(subject, error) from error
     except BrokenPipeError:
         pass  # it ended before it got its answer
     # It ended without a result in time, because of a limit or a crash of native code.
@@ -283,22 +301,44 @@ def _serve(reader: _Reader, limits: Limits, subject: str, services: Mapping[str,
     raise TorchgaugeError(f"the process that read '{subject}' ended unexpectedly ({ended})")
 
 
+def unexpected_message(subject: str, error: Exception | str) -> TorchgaugeError:
+    """For whatever a reader sends that a reader would not."""
+    return TorchgaugeError(f"the process that read '{subject}' failed: unexpected message ({error})")
+
+
+def _streams() -> dict[str, Any]:
+    """What a reader needs to know about the streams that are written here, and the size of the terminal."""
+    streams = {
+        name: {"is_terminal": _is_terminal(stream), "encoding": getattr(stream, "encoding", None)}
+        for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr))
+    }
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None and _is_terminal(stream):
+            return {"streams": streams, "size": list(os.get_terminal_size(stream.fileno()))}
+    return {"streams": streams, "size": None}
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """A program without a console has no streams, and some close them."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
 def _failure(message: Message, limits: Limits, subject: str) -> BaseException:
     facts = message.facts
     if message.kind == "interrupted":
         return KeyboardInterrupt()
     if message.kind == "package":
-        return NeedsPackageError(str(facts["name"]))
+        return NeedsPackageError(facts["name"])
     if message.kind == "threads":
         return HasThreadsError()
     if message.kind == "exceeded":
         return LimitError(f"'{subject}' {limits.describe('memory')}")
     if message.kind == "error":
-        kind = getattr(errors, str(facts["type"]), TorchgaugeError) if facts["type"] in _ERRORS else TorchgaugeError
+        kind = getattr(errors, facts["type"], TorchgaugeError) if facts["type"] in _ERRORS else TorchgaugeError
         error: TorchgaugeError = kind.__new__(kind)
-        Exception.__init__(error, str(facts["message"]))
-        for name in _ERROR_ATTRIBUTES & dict(facts["attributes"]).keys():
-            setattr(error, name, str(facts["attributes"][name]))
+        Exception.__init__(error, facts["message"])
+        for name, value in facts["attributes"].items():
+            setattr(error, name, value)
         return error
     failed = TorchgaugeError(f"reading '{subject}' failed: {facts['type']}: {facts['message']}")
     failed.__cause__ = RuntimeError(f"in the process that read it:\n{facts['traceback']}")
@@ -306,7 +346,6 @@ def _failure(message: Message, limits: Limits, subject: str) -> BaseException:
 
 
 _ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TorchgaugeError)}
-_ERROR_ATTRIBUTES = {"module", "package"}
 
 
 class _Files:
@@ -335,13 +374,13 @@ class _Files:
             draft.discard()
 
     def _open(self, message: Message) -> None:
-        path = str(message.facts["path"])
+        path = message.facts["path"]
         if path not in self._writable:
             raise PermissionError(errno.EACCES, "not one of the writable files")
         self._drafts[path] = cache.writer.draft(Path(path))
 
     def _journal(self, message: Message) -> Path:
-        path = Path(str(message.facts["path"]))
+        path = Path(message.facts["path"])
         if path.parent != cache.journal_folder() or not _JOURNAL.fullmatch(path.name):
             raise PermissionError(errno.EACCES, "not a journal of a scan")
         return path
@@ -363,9 +402,10 @@ def _answer_failure(serve: Callable[[Message], None], message: Message) -> Mappi
 def _write_text(message: Message) -> None:
     stream = sys.stderr if message.facts["stream"] == "stderr" else sys.stdout
     if stream is not None:
-        stream.write(message.payload.decode(errors="surrogatepass"))
+        stream.write(_CONTROL.sub("?", message.payload.decode(errors="surrogatepass")))
+        stream.flush()  # an error is the reader's to report
 
 
 def _warn(message: Message) -> None:
-    kind = _WARNINGS.get(str(message.facts["category"]), UserWarning)
-    warnings.warn(str(message.facts["message"]), kind, stacklevel=5)
+    kind = _WARNINGS.get(message.facts["category"], UserWarning)
+    warnings.warn(message.facts["message"], kind, stacklevel=5)

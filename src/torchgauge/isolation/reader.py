@@ -8,16 +8,19 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from torchgauge import cache
 from torchgauge.errors import TorchgaugeError
 from torchgauge.isolation.channel import Channel
 from torchgauge.isolation.limits import Limits, limit_own_resources
+from torchgauge.isolation.messages import ERROR_ATTRIBUTES, PIECE_BYTES, TEXT_CHARACTERS
 from torchgauge.isolation.rights import HasThreadsError, drop_rights, end_with_parent, reuse_freed_memory
+
+_BUFFERED_CHARACTERS = 1 << 16
 
 _channel: Channel | None = None
 _threads_of_caller: int | None = None
@@ -54,27 +57,17 @@ def ask_parent(kind: str, payload: bytes = b"", **facts: Any) -> dict[str, Any]:
     return _channel.ask(kind, payload, **facts)
 
 
-def stop_clock() -> None:
-    """Stop the time limit after the file has been read, because a pager may keep printing open."""
-    if _channel is not None:
-        _channel.ask("read")
-
-
-def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forwards_text: bool) -> None:
+def read(channel: Channel, work: Callable[[], bytes], limits: Limits) -> None:
     """Drop the rights, do the work and send its result or its error."""
     global _channel
     _channel = channel
 
     def forward_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        ask_parent("warning", category=category.__name__, message=str(message))
+        ask_parent("warning", category=category.__name__, message=_cut(str(message)))
 
     try:
         end_with_parent()
         cache.writer = _RemoteWriter(channel)
-        if forwards_text or not _has_file(sys.stdout):
-            sys.stdout = _Forwarded(channel, "stdout")
-        if forwards_text or not _has_file(sys.stderr):
-            sys.stderr = _Forwarded(channel, "stderr")
         warnings.showwarning = forward_warning
         # torch looks for GPUs, which are hidden from this process.
         warnings.filterwarnings("ignore", "CUDA initialization")
@@ -84,16 +77,18 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
         # It makes a temporary folder when transformers imports it; nothing is logged here.
         sys.modules.setdefault("wandb", None)  # type: ignore[arg-type]
         tempfile.gettempdir()  # determined by writing a file; libraries need it when they are imported
-        channel.ask("ready")
+        _forward_text(channel, channel.ask("ready"))
         limit_own_resources(limits)
         drop_rights()
         reuse_freed_memory()
         result = work()
         sys.stdout.flush()
+        sys.stderr.flush()
         channel.send("result", result)
     except TorchgaugeError as error:
-        facts = {name: value for name, value in vars(error).items() if isinstance(value, str)}
-        channel.send("error", type=type(error).__name__, message=str(error), attributes=facts)
+        held = {name: _cut(value) for name, value in vars(error).items() if isinstance(value, str)}
+        held = {name: held[name] for name in ERROR_ATTRIBUTES & held.keys()}
+        channel.send("error", type=type(error).__name__, message=_cut(str(error)), attributes=held)
     except KeyboardInterrupt:
         channel.send("interrupted")
     except NeedsPackageError as needed:
@@ -101,21 +96,24 @@ def read(channel: Channel, work: Callable[[], bytes], limits: Limits, *, forward
     except HasThreadsError:
         channel.send("threads")
     except MemoryError:
-        channel.send("exceeded", limit="memory")
+        channel.send("exceeded")
     except BaseException as error:
         text = "".join(traceback.format_exception(error))
-        channel.send("crash", type=type(error).__name__, message=str(error), traceback=text)
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # the other end may be closed
-                stream.flush()
+        channel.send("crash", type=type(error).__name__, message=_cut(str(error)), traceback=_cut(text))
+
+
+def _cut(text: str) -> str:
+    """The parent refuses longer texts. The end of a traceback says where it was."""
+    half = TEXT_CHARACTERS // 2
+    return text if len(text) <= TEXT_CHARACTERS else f"{text[:half]} … {text[2 - half :]}"
 
 
 def close_inherited_files(kept: tuple[int, ...]) -> None:
-    """Close the parent's files, sockets and pipes; stdin becomes empty, stdout and stderr stay open."""
-    kept += tuple(stream.fileno() for stream in (sys.stdout, sys.stderr) if _has_file(stream))
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+    """Close the parent's files, sockets, pipes and terminals. The standard streams become empty: text is sent to the
+    parent, and what native libraries print, which nothing escapes, is lost."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
     listing = Path("/proc/self/fd")
     numbers = [int(name) for name in os.listdir(listing)] if listing.exists() else list(range(3, 4096))
     for number in numbers:
@@ -124,27 +122,48 @@ def close_inherited_files(kept: tuple[int, ...]) -> None:
                 os.close(number)
 
 
-def _has_file(stream: TextIO) -> bool:
-    """Whether the stream writes to a file. A notebook's stream needs threads and sockets of its process."""
-    try:
-        return isinstance(stream, io.TextIOWrapper) and stream.fileno() >= 0
-    except (OSError, ValueError):
-        return False
+def _forward_text(channel: Channel, facts: Mapping[str, Any]) -> None:
+    """Let the parent write what this process prints, as wide and as colourful as its streams are."""
+    sys.stdout, sys.stderr = (_Forwarded(channel, name, **facts["streams"][name]) for name in ("stdout", "stderr"))
+    if facts["size"] is not None and facts["size"][0]:
+        # rich and Python look here before they ask a terminal, and so may the user have set it.
+        for name, number in zip(("COLUMNS", "LINES"), facts["size"], strict=True):
+            os.environ.setdefault(name, str(number))
 
 
 class _Forwarded(io.TextIOBase):
-    """A stream whose text the parent writes."""
+    """A stream whose text the parent writes: whole lines to a terminal and stderr, larger pieces elsewhere."""
 
-    def __init__(self, channel: Channel, name: str) -> None:
+    def __init__(self, channel: Channel, name: str, is_terminal: bool, encoding: str | None) -> None:
         self._channel, self._name = channel, name
+        self._is_terminal, self._encoding = is_terminal, encoding
+        self._waiting: list[str] = []
+        self._size = 0
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding or "utf-8"
 
     def writable(self) -> bool:
         return True
 
+    def isatty(self) -> bool:
+        return self._is_terminal
+
     def write(self, text: str) -> int:
-        if text:
-            self._channel.ask("text", text.encode(errors="surrogatepass"), stream=self._name)
+        self._waiting.append(text)
+        self._size += len(text)
+        if self._size >= _BUFFERED_CHARACTERS or self._name == "stderr" or (self._is_terminal and "\n" in text):
+            self.flush()
         return len(text)
+
+    def flush(self) -> None:
+        # Text that cannot be written is lost, not sent again.
+        text, self._waiting, self._size = "".join(self._waiting), [], 0
+        longest = PIECE_BYTES // 4  # characters take at most four bytes
+        for start in range(0, len(text), longest):
+            piece = text[start : start + longest].encode(errors="surrogatepass")
+            self._channel.ask("text", piece, stream=self._name)
 
 
 class _RemoteWriter:
@@ -167,7 +186,8 @@ class _RemoteDraft:
         channel.ask("draft.open", path=self._path)
 
     def write(self, data: bytes) -> None:
-        self._channel.ask("draft.write", data, path=self._path)
+        for start in range(0, len(data), PIECE_BYTES):
+            self._channel.ask("draft.write", data[start : start + PIECE_BYTES], path=self._path)
 
     def commit(self) -> None:
         self._channel.ask("draft.commit", path=self._path)

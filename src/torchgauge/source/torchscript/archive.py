@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import mmap
 import pickletools
+import sys
 import warnings
 import zipfile
 from collections import deque
@@ -62,7 +63,7 @@ def _mapped_storages(path: str) -> Any:
     storages: Any = torch._C.DeserializationStorageContext()
     with opened(path) as source:
         archive = ZipArchive(source)
-        view = mmap.mmap(source.stream.fileno(), 0, access=mmap.ACCESS_READ)
+        view = _mapped(source.stream.fileno())
         for record in archive.records.values():
             folder, _, key = record.name.removeprefix(archive.root).partition("/")
             if not key or folder not in ("data", "constants"):
@@ -79,6 +80,13 @@ def _mapped_storages(path: str) -> Any:
                     content = torch.frombuffer(view, dtype=torch.uint8, count=record.size, offset=offset)
             storages.add_storage(key if folder == "data" else f"{_CONSTANTS}{key}", content)
     return storages
+
+
+def _mapped(descriptor: int) -> mmap.mmap:
+    """The file as memory that cannot be written; private, because a reader without rights may share no memory."""
+    if sys.platform == "win32":
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    return mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
 
 
 def with_prefixed_storages(pickle: bytes, prefix: str) -> bytes:
