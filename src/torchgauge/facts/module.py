@@ -13,8 +13,20 @@ from torchgauge.facts.tensor import TensorSpec
 # The arguments or results of a module: `TensorSpec`s in dicts and lists of any depth, other values by their text.
 Structure = Any
 
+# More digits than any index has; Python refuses to convert thousands of them.
+_LONGEST_INDEX = 18
 # The name of one of several repeated modules: the stem that they share, and its number (`0`, `block3`).
-NUMBERED = re.compile(r"(.*?)(\d+)")
+NUMBERED = re.compile(rf"(.*?)(\d{{1,{_LONGEST_INDEX}}})", re.DOTALL)
+
+
+def index_of(part: str) -> int | None:
+    """The index that a part of a path is; None where it is a name."""
+    return int(part) if part.isdecimal() and len(part) <= _LONGEST_INDEX else None
+
+
+def without_stars(part: str) -> str:
+    """The part as it stands in a pattern, in which a bare star is an index."""
+    return part.replace("\\", "\\\\").replace("*", "\\*")
 
 
 def is_within(path: str, outer: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 from torchgauge.facts.figures import Members
 from torchgauge.facts.files import StoredRecord, StoredTensor, weight_row
-from torchgauge.facts.module import NUMBERED, ParamRecord
+from torchgauge.facts.module import NUMBERED, ParamRecord, without_stars
 from torchgauge.facts.op import FREE, OpRecord
 from torchgauge.facts.tensor import TensorSpec
 
@@ -174,11 +174,13 @@ def _op_row(op: OpRecord, used: Sequence[Members]) -> OpWeights:
     }
 
 
+# A part of a pattern that ends in a star which is not escaped.
+_INDEXED = re.compile(r"(?:[^\\]|\\.)*?\*", re.DOTALL)
 _EXPERTS = re.compile(r"experts?", re.IGNORECASE)
 
 
 class IndexedName(NamedTuple):
-    """A name with a star for each index, and the indices."""
+    """A name with a star for each index, and the indices; a star of the name itself is escaped."""
 
     pattern: str
     indices: tuple[int, ...]
@@ -196,10 +198,10 @@ def indexed_name(name: str) -> IndexedName:
     for position, part in enumerate(parts):
         match = NUMBERED.fullmatch(part)
         if match and (not match[1] or position < blocks):
-            starred.append(f"{match[1]}*")
+            starred.append(f"{without_stars(match[1])}*")
             indices.append(int(match[2]))
         else:
-            starred.append(part)
+            starred.append(without_stars(part))
     return IndexedName(".".join(starred), tuple(indices))
 
 
@@ -255,7 +257,7 @@ def by_stem(sizes: Mapping[str, int]) -> dict[Stem, dict[str, list[str]]]:
 def _layer_stars(pattern: str) -> list[tuple[int, int]]:
     """The numbers of the indices that count layers, and the position of each in the pattern."""
     parts = pattern.split(".")
-    stars = list(enumerate(position for position, part in enumerate(parts) if part.endswith("*")))
+    stars = list(enumerate(position for position, part in enumerate(parts) if _INDEXED.fullmatch(part)))
 
     def counts_experts(position: int) -> bool:
         return position > 0 and parts[position] == "*" and _EXPERTS.fullmatch(parts[position - 1]) is not None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from torchgauge.facts import UNCOUNTED, Node, OpRecord, Sums, View
 from torchgauge.facts.figures import ESTIMATED
 from torchgauge.facts.measurements import energy_of, measurements_of
+from torchgauge.facts.module import index_of, without_stars
 from torchgauge.registry import grouped, summed
 
 if TYPE_CHECKING:
@@ -214,8 +215,8 @@ def equal_calls(ops: Iterable[OpRecord]) -> list[list[OpRecord]]:
 
 
 def path_pattern(path: str) -> str:
-    """`layers.3.fc` is one of `layers.*.fc`."""
-    return ".".join("*" if part.isdigit() else part for part in path.split("."))
+    """`layers.3.fc` is one of `layers.*.fc`; a star of a name itself is escaped."""
+    return ".".join(without_stars(part) if index_of(part) is None else "*" for part in path.split("."))
 
 
 def join_paths(paths: list[str]) -> str:

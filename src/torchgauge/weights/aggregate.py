@@ -20,6 +20,7 @@ import numpy as np
 
 from torchgauge.checkpoint import Entry, Role
 from torchgauge.facts.figures import Members
+from torchgauge.facts.module import index_of
 from torchgauge.facts.weights import by_pattern, holds_codes, value_figures
 from torchgauge.source.state_names import shallow
 from torchgauge.weights.pruning import unstructured_pruning
@@ -243,7 +244,8 @@ class Aggregate:
 
         def tree_order(path: str) -> list[tuple[int, int, str]]:
             """Parents before children, numbers by value."""
-            return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.split(".")]
+            parts = [(index_of(part), part) for part in path.split(".")]
+            return [(1, 0, part) if index is None else (0, index, "") for index, part in parts]
 
         for module in list(self._open):
             self._finish(module)
