@@ -290,6 +290,48 @@ def test_a_kernel_without_a_model() -> None:
     assert found.source in (MEASURED, "published")
 
 
+@pytest.mark.parametrize(
+    ("rows", "groups", "depth", "columns"), [(4096, 8, 1024, 14336), (64, 8, 768, 3072), (20000, 60, 2048, 1408)]
+)
+@pytest.mark.parametrize("side", ["rows", "columns", "depth"])
+def test_a_grouped_product_takes_about_as_long_as_its_groups(
+    rows: int, groups: int, depth: int, columns: int, side: str
+) -> None:
+    """Of all rows with the matrices of their groups, and the two gradients of that."""
+    data, weights = TensorSpec((rows, depth), "bfloat16"), TensorSpec((groups, depth, columns), "bfloat16")
+    made, offsets = TensorSpec((rows, columns), "bfloat16"), TensorSpec((groups,), "int32")
+    arguments = {
+        "rows": ({"self": data, "mat2": weights, "offs": offsets}, made),
+        "columns": (
+            {
+                "self": TensorSpec((groups, columns, depth), "bfloat16"),
+                "mat2": TensorSpec((depth, rows), "bfloat16"),
+                "offs": offsets,
+            },
+            TensorSpec((columns, rows), "bfloat16"),
+        ),
+        "depth": (
+            {"self": TensorSpec((depth, rows), "bfloat16", (1, depth)), "mat2": made, "offs": offsets},
+            weights,
+        ),
+    }[side]
+    found = predict_kernel("aten::_grouped_mm", arguments[0], (arguments[1],), "h200")
+    least = max(2 * rows * depth * columns / 989.4e12, 2 * groups * depth * columns / 4.8e12)
+    assert least < found.seconds < 8 * least + 2e-5
+
+
+def test_a_kind_of_kernel_that_was_not_measured_is_not_said_to_be_and_stays_near_the_roofline() -> None:
+    """Here an op of torch that the tables have no kernel of, and one with a type that they do not have."""
+    for shape in ((64,), (1 << 26,), (8192, 8192), (4, 3, 2048, 2048)):
+        for dtype in ("float32", "float8_e5m2"):
+            tensor = TensorSpec(shape, dtype)
+            for op in ("aten::_nested_from_padded", "aten::special_zeta", "aten::histc"):
+                found = predict_kernel(op, {"self": tensor}, (tensor,), "h200")
+                assert found.source != MEASURED
+                assert 0.4 * found.roof_s <= found.seconds < 24 * (found.roof_s + 2e-6)
+                assert found.unsure >= 1
+
+
 def test_the_command_writes_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.py").write_text("from torch import nn\ndef net():\n    return nn.Linear(64, 64)\n")
     paths = {name: tmp_path / f"f.{name}" for name in ("json", "svg", "txt", "html", "md", "tex", "csv")}

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from torchgauge.predict import (
+    PASSES,
     Chip,
     Convolution,
     Recurrent,
@@ -20,6 +21,7 @@ from torchgauge.predict import (
     embedding_backward,
     estimate,
     measured_workspaces,
+    most_bytes,
     nearest_convolutions,
     reduction,
     workspace,
@@ -99,7 +101,7 @@ def test_recurrent_layers_take_what_was_measured_on_an_h200() -> None:
 
 
 def test_a_measured_convolution_has_its_workspace_exactly() -> None:
-    shape = Convolution(8, 64, 128, 128, 128, 3, 3, 1, 1, 1, 1, 0)
+    shape = Convolution.of_row([8, 64, 128, 128, 128, 3, 3, 1, 1, 1, 1, 0])
     found = workspace(shape, "forward", itemsize=4, channels_last=False)
     assert found == (33849360, 33849360, 33849360)
 
@@ -125,17 +127,46 @@ def test_the_nearest_convolutions_are_those_of_a_plain_search(is_measured: bool)
 
 def test_a_kind_of_convolution_with_few_measured_shapes_has_a_wider_range() -> None:
     common, rare = (
-        Convolution(128, 48, 56, 56, 64, 3, 3, 1, 1, 1, 1, 0),
-        Convolution(128, 48, 1, 3136, 64, 1, 1, 1, 0, 1, 1, 0),
+        Convolution.of_row([128, 48, 56, 56, 64, 3, 3, 1, 1, 1, 1, 0]),
+        Convolution.of_row([128, 48, 1, 3136, 64, 1, 1, 1, 0, 1, 1, 0]),
     )
     widths = [(span.high - span.low) / sum(shape.elements) for shape in (common, rare) for span in [estimate(shape, 0)]]
     assert widths[1] > 4 * widths[0]
 
 
+def test_measured_workspaces_are_within_what_the_algorithms_need() -> None:
+    within = [
+        taken <= most_bytes(shape, PASSES[column % 3], 4 if column // 3 in (0, 3) else 2)
+        for shape, row in measured_workspaces().items()
+        for column, taken in enumerate(row)
+    ]
+    assert sum(within) > 0.999 * len(within)
+
+
+@pytest.mark.parametrize("dilation", [1, 16, 512])
+@pytest.mark.parametrize("which", PASSES)
+def test_a_padded_signal_has_no_rows_above_and_below(dilation: int, which: str) -> None:
+    """The padding of a signal is along its length: a dilation of 512 does not make an image of a thousand rows."""
+    shape = Convolution(8, 128, 256, 1, False, (1, 16000), (1, 3), (1, 1), (0, dilation), (1, dilation))
+    assert shape.elements == (8 * 128 * 16000, 8 * 256 * 16000, 128 * 256 * 3)
+    found = workspace(shape, which, itemsize=4, channels_last=False)
+    assert found.nbytes <= found.high <= most_bytes(shape, which, 4) < 16 * 4 * sum(shape.elements)
+
+
+def test_sizes_of_volumes_are_those_of_torch() -> None:
+    layer = torch.nn.Conv3d(4, 6, (3, 5, 7), (1, 2, 2), (1, 2, 0), (2, 1, 1), device="meta")
+    shape = Convolution(2, 4, 6, 1, False, (9, 20, 30), (3, 5, 7), (1, 2, 2), (1, 2, 0), (2, 1, 1))
+    made = layer(torch.empty(2, 4, 9, 20, 30, device="meta"))
+    assert shape.elements == (2 * 4 * 9 * 20 * 30, made.numel(), layer.weight.numel())
+    turned = torch.nn.ConvTranspose3d(4, 6, 4, 2, 1, device="meta")
+    shape = Convolution(2, 4, 6, 1, True, (5, 6, 7), (4,) * 3, (2,) * 3, (1,) * 3, (1,) * 3)
+    assert shape.elements[1] == turned(torch.empty(2, 4, 5, 6, 7, device="meta")).numel()
+
+
 def test_a_workspace_of_copies_is_as_large_as_the_copies_of_another_shape() -> None:
     """Here the input and the weights of a measured shape, in another layout."""
-    shape = Convolution(2, 128, 28, 28, 128, 3, 3, 1, 1, 1, 1, 0)
-    measured = Convolution(1, 128, 28, 28, 128, 3, 3, 1, 1, 1, 1, 0)
+    shape = Convolution.of_row([2, 128, 28, 28, 128, 3, 3, 1, 1, 1, 1, 0])
+    measured = Convolution.of_row([1, 128, 28, 28, 128, 3, 3, 1, 1, 1, 1, 0])
     taken, _, weights = shape.elements
     assert shape not in measured_workspaces()
     assert measured in measured_workspaces()

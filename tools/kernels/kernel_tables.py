@@ -213,6 +213,7 @@ def build_tables(path: Path, families: Collection[str] = ()) -> int:
         "run_factor": 1.0,
         "run_launch_s": 0.85e-6,
         "torch": "2.11.0+cu130, cuDNN 9.19, driver 580, an H200 in November 2026",
+        "bands": bands_of(rates, [(place, one.seconds) for place, one in placed]),
     }
     if not families:
         facts["held_out_models"] = held_out_models(replace(table, trees={}), times)
@@ -224,6 +225,24 @@ def build_tables(path: Path, families: Collection[str] = ()) -> int:
     print(json.dumps({name: found for name, found in facts.items() if name.startswith("held_out")}, indent=1))
     print(f"{len(data):,} bytes")
     return 0
+
+
+# Shares of a family's kernels below and above a band: for places that no measured kernel is near, and for kinds that
+# were not measured at all.
+BANDS = {"far": (0.001, 0.999), "other kinds": (0.05, 0.95)}
+
+
+def bands_of(rates: Rates, measured: Iterable[tuple[Place, float]]) -> dict[str, dict[str, list[float]]]:
+    """By family, how far from the roofline its kernels lie, in octaves."""
+    octaves: dict[str, list[float]] = defaultdict(list)
+    for place, seconds in measured:
+        octaves[place.family].append(float(np.log2(seconds / rates.seconds(place))))
+    return {
+        family: {
+            name: [round(float(np.quantile(found, share)), 2) for share in shares] for name, shares in BANDS.items()
+        }
+        for family, found in octaves.items()
+    }
 
 
 def with_family(table: KernelTable, family: str, own: Sequence[tuple[Place, Timed]]) -> KernelTable:

@@ -32,7 +32,9 @@ _HOMES = {
     ),
     "blocks": ("ATTENTION_DEFAULTS", "BlockModel", "Streaming", "attention_microseconds", "closest_parameters"),
     "calibration": ("Layer", "calibrate_kernels", "only_place", "open_table"),
-    "convolutions": ("Convolution", "estimate", "measured_workspaces", "nearest_convolutions", "workspace"),
+    "convolutions": (
+        "PASSES", "Convolution", "estimate", "measured_workspaces", "most_bytes", "nearest_convolutions", "workspace",
+    ),
     "coordinates": ("Place", "locate"),
     "devices": ("device_names", "find_device", "find_devices"),
     "fit": ("CLASSES", "Prediction"),

@@ -11,9 +11,10 @@ from __future__ import annotations
 import heapq
 import json
 import math
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import product
-from operator import mul
+from operator import ge, mul
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,55 +34,64 @@ class Workspace(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """A convolution in two dimensions; in one dimension its height is 1."""
+    """A convolution in two or three dimensions; one of a signal is an image of height 1, as torch calls cuDNN."""
 
     batch: int
     in_channels: int
-    height: int
-    width: int
     out_channels: int
-    kernel_height: int
-    kernel_width: int
-    stride: int
-    padding: int
-    dilation: int
     groups: int
-    transposed: int
+    is_transposed: bool
+    sides: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @classmethod
+    def of_row(cls, row: Sequence[int]) -> Convolution:
+        """From a row of the table for images: [batch, in_channels, height, width, out_channels, kernel_height,
+        kernel_width, stride, padding, dilation, groups, transposed]. A height and a kernel of 1 make it a signal, whose
+        stride, padding and dilation are those of its length."""
+        batch, taken, height, width, made, high, wide, stride, padding, dilation, groups, is_transposed = row
+        is_signal = height == high == 1
+        steps = (
+            ((1, stride), (0, padding), (1, dilation))
+            if is_signal
+            else ((stride,) * 2, (padding,) * 2, (dilation,) * 2)
+        )
+        return cls(batch, taken, made, groups, bool(is_transposed), (height, width), (high, wide), *steps)
 
     @property
     def kind(self) -> tuple[object, ...]:
         """The properties that decide about the kernel first, without sizes."""
         grouping = "dense" if self.groups == 1 else "depthwise" if self.groups == self.in_channels else "grouped"
-        is_matmul = self.kernel_height >= self.height and self.kernel_width >= self.width and not self.padding
-        is_1d = self.height == self.kernel_height == 1 and self.width > 1
-        is_pointwise = self.kernel_height * self.kernel_width == 1
-        return grouping, self.transposed, is_pointwise, self.stride > 1, is_matmul, is_1d
+        is_matmul = not any(self.padding) and all(map(ge, self.kernel, self.sides))
+        is_signal = self.sides[0] == self.kernel[0] == 1 and self.sides[-1] > 1
+        is_pointwise = math.prod(self.kernel) == 1
+        is_strided, is_dilated = max(self.stride) > 1, max(self.dilation) > 1
+        return grouping, self.is_transposed, is_pointwise, is_strided, is_matmul, is_signal, len(self.sides), is_dilated
 
     @property
     def place(self) -> tuple[float, ...]:
         """Logarithms of its sizes, for distances between shapes."""
-        sizes = (self.in_channels, self.out_channels, self.height * self.width, self.kernel_height * self.kernel_width)
+        sizes = (self.in_channels, self.out_channels, math.prod(self.sides), math.prod(self.kernel))
         return (math.sqrt(_BATCH_WEIGHT) * math.log(self.batch), *map(math.log, sizes))
+
+    @property
+    def made_sides(self) -> tuple[int, ...]:
+        """The sides of its output, without output padding."""
+        reach = (wide * (size - 1) for wide, size in zip(self.dilation, self.kernel, strict=True))
+        axes = zip(self.sides, self.stride, self.padding, reach, strict=True)
+        if self.is_transposed:
+            return tuple(max((side - 1) * step - 2 * pad + far + 1, 1) for side, step, pad, far in axes)
+        return tuple(max((side + 2 * pad - far - 1) // step + 1, 1) for side, step, pad, far in axes)
 
     @property
     def elements(self) -> tuple[int, int, int]:
         """Numbers of elements of the input, the output and the weights."""
-        reach = [self.dilation * (kernel - 1) for kernel in (self.kernel_height, self.kernel_width)]
-        if self.transposed:
-            sides = [
-                (s - 1) * self.stride - 2 * self.padding + r + 1
-                for s, r in zip((self.height, self.width), reach, strict=True)
-            ]
-            weights = self.in_channels * self.out_channels // self.groups
-        else:
-            sides = [
-                (s + 2 * self.padding - r - 1) // self.stride + 1
-                for s, r in zip((self.height, self.width), reach, strict=True)
-            ]
-            weights = self.out_channels * self.in_channels // self.groups
-        taken = self.batch * self.in_channels * self.height * self.width
-        made = self.batch * self.out_channels * max(sides[0], 1) * max(sides[1], 1)
-        return taken, made, weights * self.kernel_height * self.kernel_width
+        taken = self.batch * self.in_channels * math.prod(self.sides)
+        made = self.batch * self.out_channels * math.prod(self.made_sides)
+        return taken, made, self.in_channels * self.out_channels // self.groups * math.prod(self.kernel)
 
 
 def workspace(shape: Convolution, which: str, *, itemsize: int, channels_last: bool) -> Workspace:
@@ -106,7 +116,47 @@ def estimate(shape: Convolution, column: int) -> Workspace:
     itemsize = 4 if _FORMATS[column // len(PASSES)].startswith("fp32") else 2
     found = [_carried_over(shape, other, measured_workspaces()[other][column], itemsize) for other in nearest]
     error = (_MARGIN if is_common else _WIDE_MARGIN) * sum(shape.elements) * itemsize
-    return Workspace(found[0], max(0, int(min(found) - error)), int(max(found) + error))
+    most = most_bytes(shape, PASSES[column % len(PASSES)], itemsize)
+    least = max(0, int(min(found) - error))
+    return Workspace(min(found[0], most), min(least, most), min(int(max(found) + error), most))
+
+
+# Channels are rounded up to this many, for the widest loads.
+_CHANNEL_STEP = 8
+# Values of a tile of 6 by 6 for each value that Winograd's F(4×4, 3×3) makes, and for each weight.
+_WINOGRAD_VALUES, _WINOGRAD_WEIGHTS = 36 / 16, 36 / 9
+
+
+def most_bytes(shape: Convolution, which: str, itemsize: int) -> int:
+    """The most that one of cuDNN's algorithms needs, in bytes: copies of all tensors in another layout, twice for those
+    that also change their type, and on top of these the matrix of an explicit product, Winograd's tiles in float32, or
+    for the gradient of the weights a partial sum for each sample. An implicit product needs only the copies. Of the
+    measured workspaces 99.9 % are within it."""
+    groups = shape.groups
+    taken, made = (
+        shape.batch * math.prod(sides) * groups * _padded(channels // groups)
+        for sides, channels in ((shape.sides, shape.in_channels), (shape.made_sides, shape.out_channels))
+    )
+    kernel = math.prod(shape.kernel)
+    weights = groups * _padded(shape.in_channels // groups) * _padded(shape.out_channels // groups) * kernel
+    copies = 2 * itemsize * (taken + made) + 2 * _SUM_BYTES * weights
+    # A column for each pixel of the smaller side of a transposed convolution, whose input is the result of its twin.
+    columns, channels = (
+        (shape.sides, shape.out_channels) if shape.is_transposed else (shape.made_sides, shape.in_channels)
+    )
+    needs = [itemsize * kernel * shape.batch * math.prod(columns) * groups * _padded(channels // groups)]
+    if kernel == 9 and max(*shape.stride, *shape.dilation) == 1:
+        needs.append(int(_SUM_BYTES * (_WINOGRAD_VALUES * (taken + made) + _WINOGRAD_WEIGHTS * weights)))
+    if which == "weight":
+        needs.append(_SUM_BYTES * shape.batch * weights)
+    return copies + max(needs)
+
+
+_SUM_BYTES = 4  # of a value in float32
+
+
+def _padded(channels: int) -> int:
+    return -(-channels // _CHANNEL_STEP) * _CHANNEL_STEP
 
 
 @lru_cache(maxsize=4096)
@@ -149,7 +199,7 @@ _COPIES = sorted(product(range(3), range(3), range(4)), key=sum)
 @cache
 def measured_workspaces() -> dict[Convolution, list[int]]:
     document = json.loads((Path(__file__).parent / "convolutions.json").read_text(encoding="utf-8"))
-    return {Convolution(*shape): row for shape, row in document["rows"]}
+    return {Convolution.of_row(shape): row for shape, row in document["rows"]}
 
 
 class _Group(NamedTuple):

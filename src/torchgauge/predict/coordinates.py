@@ -226,6 +226,35 @@ def _matmul(name: str, signature: Signature) -> Place | None:
     return Place("matmul", kind, at, flops, dtype, sizes=(rows, columns, depth), tiling=tiling, traits=traits)
 
 
+def _grouped_matmul(name: str, signature: Signature) -> Place | None:
+    """As a batch of products of equal sizes: routing is assumed balanced. A 2-D operand has all groups side by side,
+    and groups without a row are not computed."""
+    if len(signature.inputs) < 2:
+        return None
+    left, right = signature.inputs[:2]
+    given = len(left.shape), len(right.shape)
+    (rows, depth), columns = left.shape[-2:], right.shape[-1]
+    if given == (2, 3):
+        groups = max(min(right.shape[0], rows), 1)
+        rows = -(-rows // groups)
+    elif given == (3, 2):
+        groups = max(min(left.shape[0], columns), 1)
+        columns = -(-columns // groups)
+    elif given == (2, 2) and len(signature.outputs[0].shape) == 3:
+        groups = max(min(signature.outputs[0].shape[0], depth), 1)
+        depth = -(-depth // groups)
+    else:
+        return _matmul("bmm", signature)
+    equal = (_matrices(left, groups, rows, depth), _matrices(right, groups, depth, columns))
+    return _matmul("bmm", replace(signature, inputs=equal))
+
+
+def _matrices(spec: TensorSpec, count: int, rows: int, columns: int) -> TensorSpec:
+    """So many matrices of this size, in the order of the last two dimensions of `spec`."""
+    stride = (rows * columns, 1, rows) if _orientation(spec) == "c" else None
+    return TensorSpec((count, rows, columns), spec.dtype, stride)
+
+
 def _kind_of(dtype: str) -> str:
     """Types of 16 bits run on the same units at the same rate."""
     return "half" if dtype in _HALF_TYPES else dtype
@@ -705,7 +734,8 @@ def _streamed(name: str, signature: Signature) -> tuple[str, tuple[float, ...], 
 
 
 _FAMILIES: dict[str, Callable[[str, Signature], Place | None]] = {
-    **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm"), _matmul),
+    **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "_scaled_mm"), _matmul),
+    **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm"), _grouped_matmul),
     **dict.fromkeys(("convolution", "convolution_backward"), _convolution),
     **{
         f"_scaled_dot_product_{kind}_attention{end}": _attention

@@ -40,6 +40,7 @@ _SMOOTHING = (0.1, 0.03)
 _SMOOTHING_OF = {"matmul": (0.25, 0.1)}
 # Upper ends of the classes of distance to the nearest measured place; the last one is for another kind of call.
 DISTANCES = (0.02, 0.3, 0.7, 1.5, 3.0, 1e9)
+_NEAR_REACH = 3  # up to this class of distance a measured kernel is near: half an octave in several sizes
 _OTHER_KIND = 1e10  # the distance to a neighbour of another kind
 _MAX_OCTAVES = 20.0  # to trees a distance beyond is this one
 _MAX_DISTANCES = 1 << 20  # that are computed at a time
@@ -89,8 +90,10 @@ class Rates:
     launch_s: float
 
     def rate(self, name: str) -> float:
+        """Of types of one byte at least that of float16, where their own is not listed."""
         known = self.flops_per_s
-        return known.get(name) or known.get("float32") or max(known.values())
+        other = "float16" if name.startswith("float8") else "float32"
+        return known.get(name) or known.get(other) or known.get("float32") or max(known.values())
 
     def work_seconds(self, place: Place) -> float:
         return max(place.flops / self.rate(place.rate), place.nbytes / self.bytes_per_s)
@@ -217,9 +220,19 @@ class KernelTable:
                 for number, value in zip(chosen, said, strict=True):
                     offsets[number] = float(value)
         return [
-            Estimate(modelled + offset, around.reach)
-            for modelled, offset, around in zip(octaves, offsets, near, strict=True)
+            Estimate(self.within_band(place, modelled + offset, around.reach), around.reach)
+            for place, modelled, offset, around in zip(places, octaves, offsets, near, strict=True)
         ]
+
+    def within_band(self, place: Place, log_s: float, reach: int) -> float:
+        """`log_s`, or the nearest value that measured kernels of the family have beyond the roofline: a place that no
+        measured one is near to, or of a kind that was not measured, must not be further from it than those are."""
+        bands = self.facts.get("bands", {}).get(place.family)
+        if bands is None or reach <= _NEAR_REACH:
+            return log_s
+        low, high = bands["other kinds" if reach >= len(DISTANCES) else "far"]
+        roof = log2(self.rates.seconds(place))
+        return min(max(log_s, roof + low), roof + high)
 
     def estimate(self, place: Place) -> Estimate:
         return self.estimates([place])[0]

@@ -2,8 +2,8 @@
 
 Where a figure comes from, best first: `measured` (kernels of this kind of device), `published` (NVIDIA's tables of bf16
 matrix products and attention), `carried over` (from a similar device that was measured: the part that the roof explains
-scales with the roof, the rest with a multiprocessor's speed), `data sheet` (the same from a device of another kind,
-with a wide interval).
+scales with the roof, the rest with a multiprocessor's speed), `data sheet` (the same from a device of another kind, or
+the roofline of a kind of kernel that was not measured, with a wide interval).
 """
 
 from __future__ import annotations
@@ -252,7 +252,9 @@ def kernel_time(profile: Profile, place: Place, estimate: Estimate | None = None
     seconds = exp2(estimate.log_s)
     unsure = half_width(table, place.family, estimate.reach)
     if profile.source == MEASURED:
-        return KernelTime(seconds, unsure, MEASURED, work, bound)
+        # The kind of kernel may be one that was not measured: then its time is the roofline's, as of similar kinds.
+        source = MEASURED if estimate.reach < len(DISTANCES) else DATA_SHEET
+        return KernelTime(seconds, unsure, source, work, bound)
     carried = profile.carry(seconds, place, table.rates, find_device(table.device).chip.multiprocessors)
     far = _unsure(profile.source, place.family)
     return KernelTime(carried, sqrt(unsure**2 + far**2), profile.source, work, bound)

@@ -416,17 +416,22 @@ def of_convolution_backward(arguments: OpArguments, chip: Chip) -> Phases:
 def _convolution(arguments: OpArguments, which: str) -> Workspace:
     data, weight, groups = arguments.tensor("input"), arguments.tensor("weight"), arguments.number("groups")
     batch, channels, *sides = data.shape
-    kernel = list(weight.shape[2:])
     made = weight.shape[1] * groups if arguments.flag("transposed") else weight.shape[0]
-    shape = Convolution(
-        batch, channels, math.prod(sides[:-1]), sides[-1], made, math.prod(kernel[:-1]), kernel[-1],
-        arguments.numbers("stride")[-1], arguments.numbers("padding")[-1], arguments.numbers("dilation")[-1], groups,
-        int(arguments.flag("transposed")),
-    )  # fmt: skip
-    is_last = len(sides) == 2 and (_is_channels_last(data) or _is_channels_last(weight))
+    steps = (_of_each(sides, arguments.numbers(name)) for name in ("stride", "padding", "dilation"))
+    numbers = (sides, weight.shape[2:], *steps)
+    if len(sides) == 1:
+        numbers = tuple((first, *own) for first, own in zip((1, 1, 1, 0, 1), numbers, strict=True))
+    shape = Convolution(batch, channels, made, groups, arguments.flag("transposed"), *map(tuple, numbers))
+    is_last = len(sides) > 1 and (_is_channels_last(data) or _is_channels_last(weight))
     return workspace(shape, which, itemsize=data.dtype.itemsize, channels_last=is_last)
 
 
+def _of_each(sides: Sequence[int], given: Sequence[int]) -> Sequence[int]:
+    """A number for all dimensions is that of each."""
+    return [*given] * len(sides) if len(given) == 1 else given
+
+
 def _is_channels_last(spec: Spec) -> bool:
-    _, channels, height, width = spec.shape
-    return spec.stride[1] == 1 and channels > 1 and (height * width > 1) and spec.stride[3] == channels
+    """Of images and volumes."""
+    _, channels, *sides = spec.shape
+    return spec.stride[1] == 1 and channels > 1 and math.prod(sides) > 1 and spec.stride[-1] == channels
