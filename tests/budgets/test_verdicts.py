@@ -46,6 +46,21 @@ def test_a_limit_that_is_just_met_is_within() -> None:
     assert report(sample_view(), macs=MACS - 1).exit_status == 3
 
 
+def test_a_dangerous_pickle_breaks_a_budget_that_is_met_unless_it_is_allowed() -> None:
+    wanted = limits({"params": 10**9})
+    found = check_view(stored_view(), wanted)
+    assert (found.exit_status, found.broken) == (3, ())
+    assert render_text([found]).startswith("weights.pt: Dangerous pickle: ")
+    assert "::error title=" in render_annotations([found])
+    suite = ET.fromstring(render_junit([found]))
+    assert (suite.get("tests"), suite.get("failures"), len(suite.findall(".//failure"))) == ("2", "1", 1)
+    allowed = check_view(stored_view(), wanted, allow_unsafe_file=True)
+    assert allowed.exit_status == 0
+    assert "Dangerous pickle" in render_text([allowed])
+    assert render_annotations([allowed]) == ""
+    assert ET.fromstring(render_junit([allowed])).get("failures") == "0"
+
+
 def test_the_largest_contributors_are_blamed() -> None:
     (verdict,) = report(sample_view(), macs=1).broken
     assert [(entry.paths, entry.count, entry.value) for entry in verdict.blamed[:2]] == [

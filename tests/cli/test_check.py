@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import torch
 
 from torchgauge.cli import main
 
+DANGER = "Dangerous pickle: do not load this file; unpickling it would call"
 # Small enough to be measured in no time.
 NET = "from torch import nn\nclass Net(nn.Sequential):\n    def __init__(self): super().__init__(nn.Linear(4, 2))\n"
+
+
+class Command:
+    """Its pickle runs a shell command."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, ("touch canary",)
 
 
 @pytest.fixture
@@ -35,6 +45,33 @@ def test_a_broken_budget_is_3_with_the_modules_that_break_it(net: str, capsys: p
     out = capsys.readouterr().out
     assert "params is 1 over its limit; the largest contributors:" in out
     assert out.splitlines()[-1].split() == ["0", "Linear", "1", "10", "100.0", "%"]
+
+
+def test_a_dangerous_pickle_fails_the_check_unless_it_is_allowed(
+    net: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    torch.save({"weight": torch.ones(2, 3), "extra": Command()}, "evil.pt")
+    assert main(["check", "evil.pt", "--max", "params=9", "--quiet"]) == 3
+    assert capsys.readouterr() == ("", f"torchgauge: warning: evil.pt: {DANGER} posix.system\n")
+    assert main(["check", "evil.pt", "--max", "params=9", "--allow-unsafe-file"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == f"evil.pt: {DANGER} posix.system"
+    assert DANGER in err
+
+
+@pytest.mark.parametrize("command", ["analyze", "weights", "compare"])
+def test_a_dangerous_pickle_is_the_first_line_of_every_report_and_on_stderr(
+    command: str, net: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    torch.save({"weight": torch.ones(2, 3), "extra": Command()}, "evil.pt")
+    targets = ["evil.pt", "evil.pt"] if command == "compare" else ["evil.pt"]
+    assert main([command, *targets]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0].endswith(f"{DANGER} posix.system")
+    assert err.startswith(f"torchgauge: warning: evil.pt: {DANGER} posix.system\n")
+    assert not Path("canary").exists()
 
 
 def test_a_figure_that_is_not_known_is_1(net: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,10 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import View, capture_from_document
 from torchgauge.report import SCAN, Options, find_format, render, to_dataframe
 from torchgauge.report.content import by_dtype, by_folder, by_role, tied
+from torchgauge.report.content.findings import findings
+from torchgauge.report.formats.text import report_lines
+from torchgauge.report.layout import STYLES
+from torchgauge.report.page.overview import cards, warnings
 
 
 def test_totals_count_shared_bytes_once_and_unpack_values() -> None:
@@ -65,6 +69,38 @@ def test_dangerous_imports_come_first_and_expected_ones_are_only_counted() -> No
     assert lines[0] == "1 expected names, 2 others; nothing was executed"
     assert [line.split()[0] for line in lines[2:4]] == ["dangerous", "unknown"]
     assert "OrderedDict" not in "\n".join(lines)
+
+
+@pytest.mark.parametrize("format", ["text", "weights", "comprehensive"])
+def test_a_dangerous_pickle_is_the_first_line_of_a_text(format: str) -> None:
+    assert render(stored_view(), format).startswith("Dangerous pickle: do not load this file; unpickling it would call")
+
+
+def test_a_dangerous_pickle_is_in_red_above_the_title() -> None:
+    first, *_ = report_lines(stored_view(), Options())
+    assert {STYLES[span.style] for span in first} == {"bold red"}
+
+
+@pytest.mark.parametrize("format", ["markdown", "fragment"])
+def test_a_dangerous_pickle_comes_before_the_summary(format: str) -> None:
+    text = render(stored_view(), format)
+    assert text.index("Dangerous pickle") < text.index("Parameters")
+
+
+def test_a_dangerous_pickle_is_the_first_tile_and_the_first_warning_of_the_page() -> None:
+    first, *_ = cards(stored_view())
+    assert (first.label, first.value, first.kind) == ("Pickle", "dangerous", "alarm")
+    assert warnings(stored_view())[0].startswith("Dangerous pickle: ")
+
+
+def test_a_pickle_of_unknown_names_raises_no_alarm() -> None:
+    capture = stored_capture()
+    assert capture.stored is not None
+    harmless = tuple(entry for entry in capture.stored.imports if entry.verdict != "dangerous")
+    view = View(replace(capture, stored=replace(capture.stored, imports=harmless)))
+    assert harmless
+    assert findings(view) == []
+    assert "Dangerous" not in render(view, "text")
 
 
 def test_a_pickle_that_ran_is_not_said_to_be_unexecuted() -> None:

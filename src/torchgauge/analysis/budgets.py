@@ -82,9 +82,12 @@ def analysis_options(settings: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def check(target: Any, budgets: Mapping[str, float | str], **options: Any) -> BudgetReport:
+def check(
+    target: Any, budgets: Mapping[str, float | str], *, allow_unsafe_file: bool = False, **options: Any
+) -> BudgetReport:
     """A model, target, saved run or analysis against limits such as {"params": "30M", "time_s": "10ms"}; what they
-    need is measured. `options` are those of `analyze`."""
+    need is measured. A file whose pickle would run dangerous code breaks every budget unless `allow_unsafe_file`.
+    `options` are those of `analyze`."""
     wanted = limits(budgets)
     asked = {"advice": False, "weights": False, **options, **analysis_needs(wanted)}
-    return check_view(open_analysis(target, **asked), wanted)
+    return check_view(open_analysis(target, **asked), wanted, allow_unsafe_file=allow_unsafe_file)

@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchgauge.cli.output import check_outputs, deliver, show_progress
+from torchgauge.cli.output import check_outputs, deliver, print_findings, show_progress
 from torchgauge.cli.target_options import (
     add_measuring_options,
     add_prediction_options,
@@ -40,7 +40,8 @@ A limit on time_s measures the model as --inference does, one on energy_j as
 fit.h200.used_bytes are possible too.
 
 200MB is 200,000,000 bytes, 200MiB is 209,715,200.
-Exit status: 0 within the limits, 3 a limit is exceeded, 1 a figure is unknown.
+Exit status: 0 within the limits, 3 a limit is exceeded or a file is unsafe, 1 a
+figure is unknown.
 """
 RESULT = CHECK
 
@@ -60,6 +61,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--github",
         action="store_true",
         help="print annotations for GitHub Actions (default where GITHUB_ACTIONS is set)",
+    )
+    group.add_argument(
+        "--allow-unsafe-file", action="store_true", help="do not fail where a file's pickle would run dangerous code"
     )
     add_target_options(parser)
     add_measuring_options(parser)
@@ -132,8 +136,9 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
         if args.debug:
             traceback.print_exc()
         return unchecked(target, budget.limits, str(error))
+    print_findings(found)
     with stage(f"checking {target}", shown=shown):
-        return check_view(found, budget.limits)
+        return check_view(found, budget.limits, allow_unsafe_file=args.allow_unsafe_file)
 
 
 def analysis_arguments(target: str, budget: TargetBudget, args: argparse.Namespace) -> dict[str, Any]:

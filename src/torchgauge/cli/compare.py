@@ -12,6 +12,7 @@ from torchgauge.cli.output import (
     check_outputs,
     deliver,
     print_failures,
+    print_findings,
     print_measuring_failures,
     report_options,
     show_progress,
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         if not all(is_saved_run(target) for target in args.targets):
             asked |= target_arguments(args, *args.targets) | {"advice": False}
         found = compare(*args.targets, **asked)
+    print_findings(*found.analyses)
     deliver(
         args,
         save=lambda path: found.save(path, replace(options, width=PLAIN_WIDTH)),

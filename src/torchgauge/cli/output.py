@@ -82,6 +82,7 @@ def deliver_view(view: View, args: argparse.Namespace, options: Options) -> None
     from torchgauge.report.formats.text import report_lines
     from torchgauge.report.layout import PLAIN_WIDTH
 
+    print_findings(view)
     deliver(
         args,
         save=lambda path: save(view, path, replace(options, width=PLAIN_WIDTH)),
@@ -100,6 +101,18 @@ def deliver_prediction(report: PredictionReport, args: argparse.Namespace) -> No
 def show_progress(args: argparse.Namespace) -> bool | None:
     """None where there is no terminal: no progress bar then, but stages are still announced."""
     return False if args.quiet or args.no_progress else sys.stderr.isatty() or None
+
+
+def print_findings(*views: View) -> None:
+    """What a reader must know first also goes to stderr: stdout may be a file, or JSON."""
+    from torchgauge.report.content.findings import findings
+    from torchgauge.report.layout import Span, write_lines
+    from torchgauge.units import visible
+
+    for view in views:
+        name = visible(view.capture.target.name)
+        for found in findings(view):
+            write_lines([(Span(f"torchgauge: warning: {name}: {visible(found.text)}", "alarm"),)], sys.stderr)
 
 
 # This many unreadable tensors are listed with their reason, the others by name.

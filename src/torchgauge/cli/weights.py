@@ -6,7 +6,7 @@ import argparse
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from torchgauge.cli.output import check_outputs, deliver, print_failures
+from torchgauge.cli.output import check_outputs, deliver, print_failures, print_findings
 from torchgauge.cli.target_options import Reader, files_to_isolate, named_arguments, positive
 from torchgauge.errors import UsageError
 from torchgauge.report.registry import SCAN, find_format
@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
                 stream.write(row)
 
         scan = scan_weights(**named_arguments(scan_weights, args), on_row=write if streams else None)
+    print_findings(scan)
     deliver(
         args,
         save=scan.save,

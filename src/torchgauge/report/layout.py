@@ -142,6 +142,7 @@ STYLES = {
     "guide": "dim",
     "dim": "dim",
     "warning": "yellow",
+    "alarm": "bold red",
 }
 
 

@@ -18,6 +18,7 @@ from torchgauge.report.layout import Heading
 class Topic(IntEnum):
     """The order of sections in a report; the comprehensive report makes chapters of them."""
 
+    FINDINGS = -1
     SUMMARY = 0
     CHANGES = 1
     MODULES = 2
@@ -93,6 +94,7 @@ class Facts:
 class Text:
     text: str
     is_warning: bool = False
+    is_alarm: bool = False
     is_remark: bool = False
 
 

@@ -19,7 +19,11 @@ SCHEMA_VERSION = 1
 
 
 def budget_lines(reports: Sequence[BudgetReport], width: int) -> list[Line]:
-    return sections_lines(map(budget_section, reports), width)
+    alarms = [f"{report.target or report.kind}: {found.text}" for report in reports for found in report.findings]
+    sections = [budget_section(report) for report in reports]
+    if alarms:
+        sections.insert(0, Section("", tuple(Text(text, is_alarm=True) for text in alarms)))
+    return sections_lines(sections, width)
 
 
 def render_text(reports: Sequence[BudgetReport], width: int = PLAIN_WIDTH) -> str:
@@ -56,6 +60,7 @@ def budget_document(reports: Sequence[BudgetReport]) -> dict[str, object]:
                 "target": report.target,
                 "exit_status": report.exit_status,
                 "failure": report.failure,
+                "findings": [found._asdict() for found in report.findings],
                 "verdicts": [
                     {
                         "key": verdict.limit.key,
@@ -101,10 +106,13 @@ def contributor_texts(verdict: Verdict) -> list[str]:
 
 
 def render_junit(reports: Sequence[BudgetReport]) -> str:
-    root = ET.Element("testsuites", {"name": "torchgauge budgets"} | _counts([v for r in reports for v in r.verdicts]))
+    root = ET.Element("testsuites", {"name": "torchgauge budgets"} | _counts(reports))
     for report in reports:
         name = visible(report.target or report.kind)
-        suite = ET.SubElement(root, "testsuite", {"name": name} | _counts(report.verdicts))
+        suite = ET.SubElement(root, "testsuite", {"name": name} | _counts([report]))
+        for found in report.unsafe:
+            case = ET.SubElement(suite, "testcase", classname=name, name=f"{found.label} is safe")
+            ET.SubElement(case, "failure", message=visible(found.text), type="unsafe file")
         for verdict in report.verdicts:
             case = ET.SubElement(suite, "testcase", classname=name, name=f"{verdict.limit.key} ≤ {verdict.limit.text}")
             if verdict.state == BROKEN:
@@ -116,8 +124,9 @@ def render_junit(reports: Sequence[BudgetReport]) -> str:
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _counts(verdicts: Sequence[Verdict]) -> dict[str, str]:
-    states = [verdict.state for verdict in verdicts]
+def _counts(reports: Sequence[BudgetReport]) -> dict[str, str]:
+    states = [verdict.state for report in reports for verdict in report.verdicts]
+    states += [BROKEN for report in reports for _ in report.unsafe]
     counts = {"tests": len(states), "failures": states.count(BROKEN), "errors": states.count(UNKNOWN)}
     return {key: str(count) for key, count in counts.items()}
 
@@ -136,6 +145,9 @@ def render_annotations(reports: Sequence[BudgetReport]) -> str:
         file, separator, _ = report.target.rpartition(":")
         is_code = separator and file.endswith(".py")
         place = f"file={visible(file).translate(_PROPERTY)}," if is_code else ""
+        for found in report.unsafe:
+            title = f"{name}: unsafe file".translate(_PROPERTY)
+            lines.append(f"::error title={title}::{visible(found.text).translate(_DATA)}\n")
         for verdict in report.verdicts:
             if verdict.state != WITHIN:
                 title = f"{name}: {verdict.limit.key}".translate(_PROPERTY)

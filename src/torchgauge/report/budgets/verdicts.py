@@ -16,6 +16,7 @@ from torchgauge.facts.files import logical_elements
 from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.peak_memory import memory_over_run
 from torchgauge.facts.quantized import size_of
+from torchgauge.report.content.findings import Finding, findings
 from torchgauge.report.content.summary import model_kind
 from torchgauge.report.options import FORMS
 from torchgauge.report.ranking import join_paths, path_pattern, share_of
@@ -288,12 +289,15 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class BudgetReport:
     """One target and the verdict on each limit, in the order they were given. `failure` is why the target could not be
-    analysed: nothing is known of it then."""
+    analysed: nothing is known of it then. `findings` are what its reader must know first; an unsafe file breaks the
+    budget unless `allows_unsafe_file`."""
 
     target: str
     kind: str
     verdicts: tuple[Verdict, ...]
     failure: str | None = None
+    findings: tuple[Finding, ...] = ()
+    allows_unsafe_file: bool = False
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
@@ -304,12 +308,17 @@ class BudgetReport:
         return tuple(verdict for verdict in self.verdicts if verdict.state == UNKNOWN)
 
     @property
+    def unsafe(self) -> tuple[Finding, ...]:
+        """The findings for which the check fails."""
+        return () if self.allows_unsafe_file else tuple(found for found in self.findings if found.is_unsafe)
+
+    @property
     def exit_status(self) -> int:
         """A figure that is not known never passes."""
-        return BROKEN_STATUS if self.broken else UNKNOWN_STATUS if self.unknown else 0
+        return BROKEN_STATUS if self.broken or self.unsafe else UNKNOWN_STATUS if self.unknown else 0
 
 
-def check_view(view: View, limits: Sequence[Limit]) -> BudgetReport:
+def check_view(view: View, limits: Sequence[Limit], *, allow_unsafe_file: bool = False) -> BudgetReport:
     verdicts = []
     for limit in limits:
         value = figure_of(view, limit.key)
@@ -320,7 +329,13 @@ def check_view(view: View, limits: Sequence[Limit]) -> BudgetReport:
         else:
             verdict = Verdict(limit, value, BROKEN, tuple(contributors(view, limit.key, limit.most, MAX_CONTRIBUTORS)))
         verdicts.append(verdict)
-    return BudgetReport(view.capture.target.name, model_kind(view), tuple(verdicts))
+    return BudgetReport(
+        view.capture.target.name,
+        model_kind(view),
+        tuple(verdicts),
+        findings=tuple(findings(view)),
+        allows_unsafe_file=allow_unsafe_file,
+    )
 
 
 def unchecked(target: str, limits: Sequence[Limit], failure: str) -> BudgetReport:

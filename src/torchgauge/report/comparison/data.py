@@ -27,6 +27,7 @@ from torchgauge.report.comparison.readings import (
     predicted_quantities,
 )
 from torchgauge.report.comparison.structure import ModuleRow, Structure, compare_structure, module_rows
+from torchgauge.report.content.findings import Finding, findings
 from torchgauge.report.content.summary import model_kind, param_types
 from torchgauge.units import format_shape
 
@@ -100,6 +101,7 @@ class Side:
     kind: str
     created: str
     circumstances: Mapping[str, str]
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,14 @@ def compare_views(views: Sequence[View], drifts: Sequence[Against | None] = ()) 
         compare_weights(base, other, found, drift) for other, found, drift in zip(others, matchings, known, strict=True)
     ]
     sides = tuple(
-        Side(label(index), view.capture.target.name, model_kind(view), view.capture.created, _circumstances(view))
+        Side(
+            label=label(index),
+            name=view.capture.target.name,
+            kind=model_kind(view),
+            created=view.capture.created,
+            circumstances=_circumstances(view),
+            findings=tuple(findings(view)),
+        )
         for index, view in enumerate(views)
     )
     return Compared(

@@ -15,6 +15,7 @@ from torchgauge.report.comparison.sections import (
     circumstance_section,
     comparison_sections,
     figure_section,
+    finding_texts,
     structure_sections,
     weight_sections,
 )
@@ -115,6 +116,7 @@ def page_payload(compared: Compared) -> dict[str, object]:
     payload = {
         "comparison": {
             "sides": [asdict(side) for side in compared.sides],
+            "findings": finding_texts(compared),
             "differing": None if differing is None else section_data(differing),
             "figures": [
                 {

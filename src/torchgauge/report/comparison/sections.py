@@ -25,7 +25,7 @@ from torchgauge.report.comparison.structure import (
 )
 from torchgauge.report.content.modules import PAGE_LINES
 from torchgauge.report.content.weights import drift_cells
-from torchgauge.report.model import Cell, Cells, Section, figures, more, names, table, texts
+from torchgauge.report.model import Cell, Cells, Section, Text, Topic, figures, more, names, table, texts
 from torchgauge.report.options import ABOUT, COLUMNS, DEFAULT_COLUMNS, Options
 from torchgauge.report.ranking import THE_MODEL, join_paths, path_pattern
 from torchgauge.units import format_count, format_exact, format_percent, format_shape, format_value
@@ -112,7 +112,9 @@ _NOTES = {
 
 def comparison_sections(compared: Compared, options: Options) -> list[Section]:
     sides = [(side.label, side.name, side.kind, side.created) for side in compared.sides]
+    alarms = tuple(Text(text, is_alarm=True) for text in finding_texts(compared))
     found = [
+        Section("", alarms, Topic.FINDINGS) if alarms else None,
         Section("Comparison", (table(texts("", "Target", "Model", "Analysed"), sides),)),
         circumstance_section(compared),
         figure_section(compared),
@@ -121,6 +123,10 @@ def comparison_sections(compared: Compared, options: Options) -> list[Section]:
         *weight_sections(compared),
     ]
     return [section for section in found if section is not None]
+
+
+def finding_texts(compared: Compared) -> list[str]:
+    return [f"{side.label}: {found.text}" for side in compared.sides for found in side.findings]
 
 
 def circumstance_section(compared: Compared) -> Section | None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from torchgauge.facts import View
 from torchgauge.report.content import sections_of
-from torchgauge.report.formats.text import sections_lines, title_line
-from torchgauge.report.layout import Line, Span, plain, wrap
+from torchgauge.report.formats.text import headed_lines, sections_lines, title_line
+from torchgauge.report.layout import Span, plain, wrap
 from torchgauge.report.model import Topic
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
@@ -43,13 +43,15 @@ CHAPTERS: tuple[tuple[str, tuple[Topic, ...], str], ...] = (
 )
 def render_comprehensive(view: View, options: Options) -> str:
     sections = sections_of(view, replace(options, detail=Detail.FULL))
-    placed = {topic for _, topics, _ in CHAPTERS for topic in topics}
+    head = [section for section in sections if section.topic is Topic.FINDINGS]
+    placed = {Topic.FINDINGS} | {topic for _, topics, _ in CHAPTERS for topic in topics}
     others = tuple(topic for topic in Topic if topic not in placed)
     chapters = CHAPTERS
     if any(section.topic in others for section in sections):
         chapters = (*CHAPTERS, ("DETAILS", others, ""))
     rule = "=" * min(options.width, 80)
-    lines: list[Line] = [(Span("COMPREHENSIVE MODEL ANALYSIS", "heading"),), title_line(view)]
+    lines = headed_lines((Span("COMPREHENSIVE MODEL ANALYSIS", "heading"),), head, options.width)
+    lines.append(title_line(view))
     for title, topics, absent in chapters:
         lines += [(), (Span(rule, "dim"),), (Span(title, "heading"),), (Span(rule, "dim"),)]
         inside = [section for topic in topics for section in sections if section.topic is topic]

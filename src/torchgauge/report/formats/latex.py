@@ -22,7 +22,7 @@ from torchgauge.report.registry import renderer
 from torchgauge.units import format_exact, visible
 
 # These are for the reader of the run, not of the paper.
-LEFT_OUT = (Topic.ADVICE, Topic.NOTES)
+LEFT_OUT = (Topic.FINDINGS, Topic.ADVICE, Topic.NOTES)
 # Characters of a name, of the text after it (the type of a module), of a remark; of a figure's name, of its value.
 LONGEST_NAME, LONGEST_KIND, LONGEST_TEXT = 36, 20, 120
 LONGEST_FIGURE, LONGEST_VALUE = 22, 30

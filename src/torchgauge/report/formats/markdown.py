@@ -95,7 +95,7 @@ def block_lines(block: Block) -> list[str]:
         case Facts() | Chart():
             return _table_lines(block.as_table())
         case Text():
-            return [_line(block.text)]
+            return [f"**{escape_markdown(block.text)}**" if block.is_alarm else _line(block.text)]
         case Listing():
             lines = []
             for number, item in enumerate(block.items, start=1):

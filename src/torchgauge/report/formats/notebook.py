@@ -19,6 +19,7 @@ _VALUE = 'style="text-align:left;padding:.1em .8em"'
 _TEXT = 'style="text-align:left;padding:.1em .8em;white-space:pre;font-family:monospace"'
 _REMARK = 'style="text-align:left;padding:.1em .8em;opacity:.65"'
 _FAINT = 'style="opacity:.65"'
+_ALARM = 'style="color:#d00;font-weight:bold"'
 PLOT_WIDTH = 40  # characters of the longest bar or line
 
 
@@ -48,8 +49,8 @@ def block_html(block: Block) -> Iterator[str]:
         case Facts():
             yield _table([], block.rows, (_TEXT, _VALUE, _REMARK))
         case Text():
-            style = f" {_FAINT}" if block.is_remark else ""
-            yield f"<div{style}>{'⚠ ' if block.is_warning else ''}{html_text(block.text)}</div>"
+            style = f" {_ALARM}" if block.is_alarm else f" {_FAINT}" if block.is_remark else ""
+            yield f"<div{style}>{'⚠ ' if block.is_warning or block.is_alarm else ''}{html_text(block.text)}</div>"
         case Listing():
             tag = "ol" if block.mark == "1." else "ul"
             yield f"<{tag}>"

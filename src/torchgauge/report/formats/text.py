@@ -53,7 +53,7 @@ def render_text(view: View, options: Options) -> str:
 
 
 def report_lines(view: View, options: Options) -> list[Line]:
-    lines = [title_line(view), *sections_lines(sections_of(view, options), options.width)]
+    lines = headed_lines(title_line(view), sections_of(view, options), options.width)
     if view.capture.has_code and not options.ops:
         where = "More: --ops (ops, distributions, coverage); -o report.html (everything)"
         lines += [(), *wrap(where, options.width, style="dim")]
@@ -63,6 +63,12 @@ def report_lines(view: View, options: Options) -> list[Line]:
 def title_line(view: View) -> Line:
     first, *others = map(visible, model_names(view))
     return (Span(first, "heading"), *(Span(f" · {name}") for name in others))
+
+
+def headed_lines(title: Line, sections: Sequence[Section], width: int) -> list[Line]:
+    """The findings, the title and all other sections."""
+    first = [section for section in sections if section.topic is Topic.FINDINGS]
+    return [*sections_lines(first, width), title, *sections_lines(sections[len(first) :], width)]
 
 
 def write_sections(sections: Iterable[Section], width: int) -> str:
@@ -126,6 +132,8 @@ def block_lines(block: Block, width: int) -> list[Line]:
 
 
 def _style(block: Text | Listing) -> str:
+    if isinstance(block, Text) and block.is_alarm:
+        return "alarm"
     return "warning" if block.is_warning else "dim" if block.is_remark else ""
 
 
@@ -268,4 +276,4 @@ def render_weights(view: View, options: Options) -> str:
 def weight_lines(view: View, options: Options) -> list[Line]:
     sections = sections_of(view, replace(options, tensors=True, detail=Detail.LONG))
     title = (Span(visible(view.capture.target.name), "heading"),)
-    return [title, *sections_lines(sections, options.width)]
+    return headed_lines(title, sections, options.width)

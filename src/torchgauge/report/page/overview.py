@@ -10,6 +10,7 @@ from torchgauge.facts.figures import ESTIMATED, MEASURED, STATIC
 from torchgauge.facts.measurements import energy_of, measurements_of
 from torchgauge.facts.weights import removable
 from torchgauge.report.content.energy import range_text
+from torchgauge.report.content.findings import findings
 from torchgauge.report.content.memory import find_peak
 from torchgauge.report.content.ops import coverage, uncounted_text
 from torchgauge.report.content.summary import (
@@ -58,7 +59,7 @@ def overview(view: View, options: Options) -> dict[str, object]:
 
 
 def warnings(view: View) -> list[str]:
-    texts = note_texts(view)
+    texts = [*(found.text for found in findings(view)), *note_texts(view)]
     if view.capture.has_code and (uncounted := coverage(view)).uncounted:
         names = ", ".join(entry.op for entry in uncounted.uncounted_ops[:6])
         texts.append(f"{uncounted_text(uncounted).removesuffix('.')}: {names}")
@@ -71,6 +72,8 @@ def warnings(view: View) -> list[str]:
 
 
 MAX_CARDS = 10
+# The kind of a card that is no figure but a finding.
+ALARM = "alarm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ def cards(view: View) -> list[Card]:
 def _first(view: View) -> Iterator[Card]:
     totals, note = view.totals, parameter_note(view)
     exact = format_exact(totals.params)
+    yield from (Card(found.label, found.value, found.note, ALARM) for found in findings(view))
     yield Card("Parameters", format_count(totals.params), f"{exact}; {note}" if note else exact)
     yield Card(*memory_facts(view)[0])
     yield from (Card(name, value, note) for name, value, note in stored_facts(view))

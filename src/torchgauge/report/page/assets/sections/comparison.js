@@ -17,6 +17,7 @@
     part: "comparison",
     draw(element, data) {
       const base = data.sides[0].label;
+      for (const text of data.findings) element.append(tg.warn(tg.short(text, 600)));
       element.append(sideList());
       if (data.differing) tg.drawBlocks(element, data.differing);
       element.append(tg.el("h3", {}, "Figures"), figures(), ...data.notes.map((note) => tg.note(note)));

@@ -19,13 +19,13 @@ tg.section({
     }
 
     function card({ label, value, note, kind: origin }) {
-      return tg.el("div", { class: origin === "estimated" ? "card is-estimated" : "card" },
-        tg.el("dt", {}, label, origin === "static" ? null : mark(origin)),
+      return tg.el("div", { class: { estimated: "card is-estimated", alarm: "card is-alarm" }[origin] ?? "card" },
+        tg.el("dt", {}, label, mark(origin)),
         tg.el("dd", {}, tg.el("span", { class: "big" }, value), note ? tg.el("small", {}, tg.name(tg.tied(note), 110)) : null));
     }
 
     function mark(origin) {
-      return origin === "estimated" ? tg.estimated() : tg.el("small", {}, " measured");
+      return { estimated: () => tg.estimated(), measured: () => tg.el("small", {}, " measured") }[origin]?.() ?? null;
     }
 
     function facts({ facts: rows, created, version }) {
