@@ -279,3 +279,20 @@ def test_the_first_analysis_of_a_live_module_loads_what_it_needs_alone(tmp_path:
     own = ("isolation.reader", "facts.document_types", "predict", "compiled", "source.huggingface", "source.exported",
            "checkpoint.zip_archive", "checkpoint.pickle", "measure", "weights", "verify")  # fmt: skip
     assert loaded & (of_others | {f"torchgauge.{name}" for name in own}) == set()
+
+
+def test_the_second_argument_is_the_input_size() -> None:
+    model = nn.Conv2d(3, 8, 3)
+
+    assert tg.analyze(model, (1, 3, 32, 32)).totals.macs == tg.analyze(model, input_size=(1, 3, 32, 32)).totals.macs
+
+
+def test_advice_has_typed_members_and_the_same_document() -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)).eval()
+    found = tg.analyze(model, (8, 8, 64, 64), all_advice=True)
+    row = next(row for row in found.advice if row.rule == "conv-bn-fusion")
+
+    assert row.expected_gain is not None
+    assert 0 <= row.expected_gain.low <= row.expected_gain.high
+    assert row.where.module == row.where["module"]
+    assert found.to_dict()["advice"] == list(found.capture.advice)

@@ -60,11 +60,12 @@ class ForwardError(TorchgaugeError):
 
 
 class FormatError(TorchgaugeError):
-    """A saved run or a model file could not be read; `imports`: what its pickles would have imported until then."""
+    """A saved run or a model file could not be read; `imports`: what its pickles would have imported until then;
+    `looks_like`: of a file that is no PyTorch model, what it is and, after a semicolon, what to do with it."""
 
-    def __init__(self, message: str, *, imports: tuple[Any, ...] = ()) -> None:
+    def __init__(self, message: str, *, imports: tuple[Any, ...] = (), looks_like: str | None = None) -> None:
         super().__init__(message)
-        self.imports = imports
+        self.imports, self.looks_like = imports, looks_like
 
 
 # The extra of torchgauge that brings a package, as pyproject.toml has it (a test compares them).

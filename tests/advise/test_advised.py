@@ -16,7 +16,7 @@ from tests.advise.test_families import ZOO
 from torchgauge.advise import RULES, Evidence, Patch, advise
 from torchgauge.cli import main
 from torchgauge.errors import UsageError
-from torchgauge.facts import Row
+from torchgauge.facts import AdviceRow, Row
 from torchgauge.hardware import allows_tf32
 from torchgauge.report import Options
 from torchgauge.report.content import ADVICE_ROWS, MOST_LINES, figure_text
@@ -34,7 +34,7 @@ def analyze(**settings: object) -> torchgauge.Analysis:
     return torchgauge.analyze(net(), input_size=SHAPE, progress=False, **settings)  # type: ignore[arg-type]
 
 
-def fusion(rows: list[Row]) -> Row:
+def fusion(rows: list[AdviceRow]) -> AdviceRow:
     return next(row for row in rows if row.rule == "conv-bn-fusion")
 
 
@@ -42,8 +42,8 @@ def test_an_analysis_gives_advice_with_evidence_place_code_and_gain() -> None:
     row = fusion(analyze().advice)
 
     assert {place["module"] for place in row.evidence["places"]} == {"1", "3"}
-    assert "for first, second in [('0', '1'), ('2', '3')]:" in row.code
-    assert 0 < row.expected_gain["low"] < row.expected_gain["high"] < 1
+    assert "for first, second in [('0', '1'), ('2', '3')]:" in row["code"]
+    assert 0 < row["expected_gain"]["low"] < row["expected_gain"]["high"] < 1
 
 
 def test_no_batch_norm_is_folded_in_training() -> None:
@@ -146,7 +146,7 @@ def test_more_advice_than_a_page_takes_is_counted() -> None:
 def test_names_from_a_model_are_made_visible_in_the_report() -> None:
     found = analyze()
     row = fusion(found.advice)
-    found.advice = [Row(row | {"where": {"module": "a\x1b[31m", "ops": [], "weight": None}})]
+    found.advice = [AdviceRow.of(row | {"where": {"module": "a\x1b[31m", "ops": [], "weight": None}})]
 
     assert "\x1b" not in str(found)
 

@@ -37,7 +37,6 @@ def calls_of(run: Callable[[], object]) -> int:
     return calls
 
 
-@pytest.mark.filterwarnings("ignore:torchvision's compiled operators")
 @pytest.mark.parametrize("build", [gpt2, bert])
 def test_advice_is_not_much_dearer_than_the_analysis(build: Callable[[], nn.Module]) -> None:
     model, inputs = build(), torch.zeros(1, 64, dtype=torch.int64)

@@ -349,9 +349,8 @@ def test_the_fast_path_is_fast_for_few_tokens(tokens: int, is_said: bool) -> Non
 # --- memory that a process may keep
 
 
-def test_page_faults_that_may_not_happen_are_no_sure_gain() -> None:
+def test_page_faults_that_were_not_counted_are_no_reason_to_keep_memory() -> None:
     layers = nn.Sequential(*(nn.Conv2d(16, 16, 3, padding=1) for _ in range(3)))
     found = analyze(layers.eval(), inputs=(x(8, 16, 64, 64),), progress=False, all_advice=True)
-    (option,) = [row for row in found.options if row.rule == "freed-memory"]
 
-    assert option["expected_gain"]["low"] == 0 < option["expected_gain"]["high"]
+    assert "freed-memory" not in [row.rule for row in found.options]

@@ -402,7 +402,6 @@ class OnAnother(nn.Module):
         return self.images.features(h).flatten(1)
 
 
-@pytest.mark.filterwarnings("ignore:torchvision's compiled operators")
 def test_the_place_of_a_module_that_a_package_makes_is_the_line_that_makes_the_model() -> None:
     (found,) = [row for row in shown(OnAnother(), x(1, 3, 64, 64)) if row["rule"] == "unused-parameters"]
 

@@ -30,7 +30,6 @@ def all_by_the_config(self: Any, ids: Tensor) -> Tensor:
     return states.last_hidden_state.mean(1)
 
 
-@pytest.mark.filterwarnings("ignore:torchvision's compiled operators")
 @pytest.mark.parametrize("forward", [last_of_all, all_by_the_config])
 def test_states_that_a_package_holds_are_those_of_the_call_that_asks_for_them(forward: Any) -> None:
     transformers = import_optional("transformers", "a model")

@@ -38,8 +38,8 @@ def test_an_analysis_verifies_its_advice_and_it_survives_saving(tmp_path: Path) 
     found.save(tmp_path / "run.json")
     loaded = torchgauge.load(tmp_path / "run.json")
 
-    assert fusion.verified["output_error"]["relative"] < 1e-6
-    assert isinstance(fusion.verified["kept"], bool)
+    assert fusion["verified"]["output_error"]["relative"] < 1e-6
+    assert isinstance(fusion["verified"]["kept"], bool)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert all(module.training for module in model.modules())
     assert torch.equal(torch.get_rng_state(), random_state)
@@ -67,7 +67,7 @@ def test_a_module_with_two_names_is_replaced_under_both() -> None:
     found = torchgauge.analyze(TwoNames().eval(), input_size=(1, 3, 8, 8), verify=True, all_advice=True, progress=False)
     (fusion,) = (each for each in found.advice if each.rule == "conv-bn-fusion")
 
-    assert 0 < fusion.verified["output_error"]["relative"] < 1e-6
+    assert 0 < fusion["verified"]["output_error"]["relative"] < 1e-6
 
 
 def test_without_verification_nothing_is_said_of_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 import torchgauge
-from torchgauge.facts import Row
+from torchgauge.facts import AdviceRow, Row
 from torchgauge.report import render
 from torchgauge.report.content import error_text, gained_text, measured_text, withdrawn_text
 from torchgauge.verify import no_plan
@@ -86,7 +86,7 @@ def test_what_was_not_tried_says_why() -> None:
 def advised(**figures: Any) -> torchgauge.Analysis:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
     found = torchgauge.analyze(model, input_size=(1, 3, 8, 8), progress=False, silence=["conv-bn-activation"])
-    found.advice = [Row(row | {"verified": verified(**figures)}) for row in found.advice]
+    found.advice = [AdviceRow.of(row | {"verified": verified(**figures)}) for row in found.advice]
     found.plan = Row(
         rules=["conv-bn-fusion"],
         gain=0.2,

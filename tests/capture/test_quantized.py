@@ -271,7 +271,7 @@ def test_ops_that_only_dequantize_weights_are_distinguished() -> None:
 def test_a_profile_has_the_time_of_restoring_weights() -> None:
     found = tg.analyze(replaced(Packed), inputs=X, profile=True, budget_s=0.02, advice=False)
     restoring = quantization(found).dequantize
-    products = [op.time_s for op in found.ops if op.op == "aten::mm"]
+    products = [op["time_s"] for op in found.ops if op.op == "aten::mm"]
     timed = sum(op.time_s or 0 for op in found.ops)
     assert all(products)
     assert 0 < restoring["time_s"] <= timed - sum(products)

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from torchgauge.checkpoint import open_checkpoint
+from torchgauge.checkpoint.signatures import ORIGINAL
 from torchgauge.cli import main
 from torchgauge.errors import FormatError
 
@@ -93,3 +94,26 @@ def test_a_name_does_not_act_on_the_terminal_or_the_shell(tmp_path: Path, capsys
     text = capsys.readouterr().err
     assert "\x1b" not in text
     assert f"torchgauge '{tmp_path}/a;rm -rf x.pt'" in text
+
+
+def test_every_checkpoint_of_a_large_folder_is_counted_as_a_model(tmp_path: Path) -> None:
+    for number in range(70):
+        save_file(STATE, tmp_path / f"step-{number:03}.safetensors")
+    (tmp_path / "notes.txt").write_text("words")
+    with pytest.raises(FormatError) as caught:
+        open_checkpoint(tmp_path)
+    lines = str(caught.value).splitlines()
+
+    assert lines[-2:] == ["  and 40 more", "  not models: a text file"]
+
+
+def test_formats_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x08\x12\x07pytorch" + bytes(64))
+    (tmp_path / "net-2.onnx").write_bytes(b"\x08\x08\x12\x07pytorch" + bytes(64))
+    with pytest.raises(FormatError) as caught:
+        open_checkpoint(tmp_path)
+
+    assert str(caught.value).splitlines() == [
+        f"{tmp_path} holds no PyTorch model:",
+        f"  not read: net-2.onnx and 1 more: an ONNX model; {ORIGINAL}",
+    ]

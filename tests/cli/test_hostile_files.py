@@ -131,7 +131,7 @@ def test_scripted_code_that_writes_a_file_does_not_run(
 UNKNOWN = {
     "a PNG image": b"\x89PNG\r\n\x1a\n" + bytes(64),
     "an ELF program": b"\x7fELF\x02\x01\x01" + bytes(64),
-    "an ONNX/protobuf file": b"\x08\x08\x12\x07pytorch" + bytes(64),
+    "an ONNX model": b"\x08\x08\x12\x07pytorch" + bytes(64),
     "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(64),
     "a TensorFlow SavedModel": b"\x08\x01\x12\xd0\x03\n\x9e\x01" + bytes(64),
     "a pickle of a dict, without tensors": b"\x80\x04}X\x01\x00\x00\x00aK\x01s.",
@@ -150,7 +150,7 @@ def test_the_message_says_what_the_file_looks_like(
     path.write_bytes(UNKNOWN[words])
     status, output = run_quietly([*command, str(path)], capsys)
     assert status == 1
-    reported = "is an empty file" if words == "an empty file" else f"is not a model file: it looks like {words}"
+    reported = "is an empty file" if words == "an empty file" else f"is not a PyTorch model: it looks like {words}"
     assert output.startswith(f"torchgauge: error: {path} {reported}")
     assert output.count("\n") == 1
 

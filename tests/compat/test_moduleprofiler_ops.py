@@ -168,7 +168,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("custom", [False, True], ids=["default map", "own map"])
 def test_a_models_operations_are_those_of_the_real_package(name: str, custom: bool) -> None:

@@ -105,14 +105,12 @@ def torchvision_rows(name: str) -> list[StatNode]:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")
 def test_resnet18_has_its_published_rows() -> None:
     found = torchvision_rows("resnet18")[:4]
     assert [(n.name, n.parameter_quantity, n.MAdd, n.Flops, n.Memory) for n in found] == RESNET18
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")
 def test_mobilenet_has_its_published_totals() -> None:
     report = report_format(torchvision_rows("mobilenet_v2"))
     assert [line.split(": ")[1] for line in report.splitlines() if line.startswith("Total")] == MOBILENET_V2

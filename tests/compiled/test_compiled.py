@@ -177,7 +177,6 @@ def test_a_compiled_part_is_compiled_with_its_options_and_the_rest_is_eager(buil
     assert (model[2], vars(model[2]).get("forward")) == (part, forward)
 
 
-@pytest.mark.filterwarnings("ignore:torchvision's compiled operators:RuntimeWarning")
 def test_the_model_of_a_folder_is_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     transformers = import_optional("transformers", "a test")
     config = transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=32, n_positions=16)

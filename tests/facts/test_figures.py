@@ -6,14 +6,26 @@ import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from tests.extended import SOURCE, copy_package, run_with
 from tests.report.measured_sample import measured_view
 from tests.report.saved_runs import load_run
-from torchgauge.facts import FIGURES, MODULES, OPS, STATIC, TOTALS, WEIGHTS, figures_of
+from torchgauge.facts import (
+    FIGURES,
+    MODULES,
+    OPS,
+    STATIC,
+    TOTALS,
+    WEIGHTS,
+    ModuleRow,
+    OpRow,
+    Row,
+    TotalsRow,
+    figures_of,
+)
 from torchgauge.report import render
 from torchgauge.units import format_count
 
@@ -193,3 +205,14 @@ def test_estimates_and_measurements_carry_their_origin() -> None:
     for figure in FIGURES:
         assert figure.key.startswith(("estimated_", "predicted_")) == (figure.origin == "estimated")
         assert figure.of_call is None or (figure.origin == STATIC and figure.additive)
+
+
+@pytest.mark.parametrize(("kind", "level"), [(TotalsRow, TOTALS), (ModuleRow, MODULES), (OpRow, OPS)])
+def test_a_row_of_the_python_api_has_a_type_for_every_figure(kind: type[Row], level: str) -> None:
+    assert list(get_type_hints(kind)) == [figure.key for figure in figures_of(level)]
+
+
+def test_members_of_a_row_are_found_by_completion() -> None:
+    row = ModuleRow(path="fc", macs=512)
+
+    assert {"path", "macs", "items"} <= set(dir(row))

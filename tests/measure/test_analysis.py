@@ -89,7 +89,7 @@ def test_modules_inside_a_program_have_the_times_of_their_ops(tmp_path: Path, sa
     check(found)
     by_module: dict[str, float] = {}
     for op in found.ops:
-        by_module[op.module] = by_module.get(op.module, 0.0) + op.time_s
+        by_module[op.module] = by_module.get(op.module, 0.0) + op["time_s"]
     for row in found.modules:
         if row.path.startswith("blocks") and row.time_s:
             assert row.self_time_s == pytest.approx(by_module.get(row.path, 0.0))

@@ -58,9 +58,9 @@ def check_additive(analysis: tg.Analysis) -> None:
             expected[path].count(op.signature)
     for row in analysis.modules:
         assert {name: row[name] for name in ADDITIVE} == {name: expected[row.path][name] for name in ADDITIVE}
-    for row in analysis.ops:
-        assert row.flops >= 2 * row.macs
-        assert row.status != "free" or row.flops == row.bytes_read == row.bytes_written == 0
+    for call in analysis.ops:
+        assert call.flops >= 2 * call.macs
+        assert call.status != "free" or call.flops == call.bytes_read == call.bytes_written == 0
 
 
 def _ancestors(path: str) -> list[str]:

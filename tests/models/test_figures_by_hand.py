@@ -7,12 +7,12 @@ from itertools import pairwise
 from torch import nn
 
 from tests.models.checked import analyze_checked
-from torchgauge.facts import Row
+from torchgauge.facts import OpRow
 
 BYTES = 4
 
 
-def computed(rows: list[Row]) -> list[Row]:
+def computed(rows: list[OpRow]) -> list[OpRow]:
     return [row for row in rows if row.status == "counted"]
 
 

@@ -55,19 +55,19 @@ def test_ops_and_modules_add_up_to_the_forecast(mode: str) -> None:
     rows = [row for row in found.ops if row.predicted_time_s is not None]
     assert found.modules[0].predicted_time_s == pytest.approx(whole)
     # Ops of a module that the analysis saw none in are in the module's row alone.
-    assert 0.98 * whole < sum(row.predicted_time_s for row in rows) <= whole * 1.001
+    assert 0.98 * whole < sum(row["predicted_time_s"] for row in rows) <= whole * 1.001
     for row in rows:
-        assert row.predicted_low_s <= row.predicted_time_s <= row.predicted_high_s
+        assert row["predicted_low_s"] <= row["predicted_time_s"] <= row["predicted_high_s"]
     assert {row.predicted_source for row in rows if row.predicted_device_s} <= SOURCES
-    assert all(0 < row.predicted_roof_share <= 1.05 for row in rows if row.predicted_device_s and row.flops)
+    assert all(0 < row["predicted_roof_share"] <= 1.05 for row in rows if row["predicted_device_s"] and row.flops)
 
 
 def test_an_op_has_the_time_of_the_kernel_that_the_device_runs_in_its_place() -> None:
     attention = next(row for row in analysed(advice=False).ops if row.category == "attention")
     assert attention.op.endswith("_for_cpu")
-    assert attention.predicted_device_s > 0
+    assert attention["predicted_device_s"] > 0
     # 8 × 8 heads of 256 tokens, width 64: 1 GFLOP, which an H200 does in 5 to 100 µs.
-    assert 1e-6 < attention.predicted_device_s < 1e-4
+    assert 1e-6 < attention["predicted_device_s"] < 1e-4
 
 
 def test_every_format_has_the_figures(tmp_path: Path) -> None:

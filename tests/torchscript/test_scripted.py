@@ -98,7 +98,7 @@ def test_a_wrong_shape_names_the_inner_module() -> None:
 
 def test_ops_know_the_line_they_come_from_and_keep_it_when_saved(tmp_path: Any) -> None:
     found = tg.analyze(torch.jit.script(Listed()), input_size=(2, 8))
-    sources = {op.source.rpartition("/")[2].partition(":")[0] for op in found.ops if op.op == "aten::gelu"}
+    sources = {op["source"].rpartition("/")[2].partition(":")[0] for op in found.ops if op.op == "aten::gelu"}
     assert sources == {"models.py"}
     found.save(tmp_path / "run.json")
     assert [op.source for op in tg.load(tmp_path / "run.json").ops] == [op.source for op in found.ops]

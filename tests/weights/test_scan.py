@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import torchgauge as tg
 from tests.weights.checkpoints import exact, varied_tensors, write_varied
 from torchgauge.checkpoint import Entry, Index, open_checkpoint
 from torchgauge.facts import TensorSpec
@@ -187,3 +188,38 @@ def test_a_tensor_too_large_for_its_rows_keeps_the_figures_that_need_none(
     assert found.rows["turned"]["matrix_note"] == "128 bytes are too many to reorder in memory"
     assert found.rows["turned"]["spectral_norm"] is None
     assert found.rows["small"]["spectral_norm"] == pytest.approx(1)
+
+
+def test_tensors_in_memory_are_scanned_like_those_of_a_file(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    state = {"model": model.state_dict(), "optimizer": {"state": {0: {"exp_avg": torch.ones(3)}}}, "epoch": 3}
+    torch.save(state, tmp_path / "state.pt")
+    of_file, of_state = tg.scan_weights(tmp_path / "state.pt"), tg.scan_weights(state)
+
+    figures = ("name", "role", "shape", "mean", "std", "l2", "nan", "module")
+    assert [[row[key] for key in figures] for row in of_state.weights] == [
+        [row[key] for key in figures] for row in of_file.weights
+    ]
+    assert of_state.totals == of_file.totals
+    of_state.save(tmp_path / "run.json")
+    assert tg.load(tmp_path / "run.json").totals == of_state.totals
+
+
+def test_a_module_is_scanned_with_its_parameters_and_buffers() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    found = tg.scan_weights(model)
+
+    assert {row.name: row.role for row in found.weights} == {
+        **{name: "parameter" for name, _ in model.named_parameters()},
+        **{name: "buffer" for name, _ in model.named_buffers()},
+    }
+    assert found.totals.params == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_what_needs_a_file_is_refused_for_tensors_in_memory() -> None:
+    with pytest.raises(tg.UsageError, match="need a file or folder"):
+        tg.scan_weights(torch.nn.Linear(2, 2), dask="local:2")
+    with pytest.raises(tg.UsageError, match="not a int"):
+        tg.scan_weights(3)  # type: ignore[arg-type]
+    with pytest.raises(tg.InputError, match="holds no tensor"):
+        tg.scan_weights({"epoch": 3})

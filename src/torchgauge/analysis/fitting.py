@@ -34,12 +34,12 @@ EXECUTIONS = ("eager", "graph")
 
 def fit(
     target: str | os.PathLike[str] | torch.nn.Module,
+    input_size: Any = None,
     *,
     on: str | Sequence[str] = "h200",
     mode: str = "inference",
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
-    input_size: Any = None,
     batch: int | str | Sequence[int] | None = None,
     seq: int | str | Sequence[int] | None = None,
     specs: Sequence[InputSpec] = (),

@@ -51,13 +51,13 @@ _MAX_BATCHES, _WORTH = 11, 1.03
 
 def forecast(
     target: str | os.PathLike[str] | torch.nn.Module,
+    input_size: Any = None,
     *,
     on: str | Sequence[str] = "h200",
     mode: str = "inference",
     execution: str = "eager",
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
-    input_size: Any = None,
     batch: int | str | Sequence[int] | None = None,
     seq: int | str | Sequence[int] | None = None,
     specs: Sequence[InputSpec] = (),

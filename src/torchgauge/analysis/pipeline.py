@@ -54,8 +54,8 @@ MEASURED_OUTSIDE = "the model was measured outside the isolated process, with th
 
 def analyze(
     target: str | os.PathLike[str] | torch.nn.Module | torch.export.ExportedProgram,
-    *,
     input_size: Sequence[Any] | Mapping[str, Sequence[int]] | None = None,
+    *,
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
     dtype: torch.dtype | str | None = None,
@@ -101,8 +101,8 @@ def analyze(
     - `code`: the target that builds the model of a bare state dict.
     - `inputs`: a tensor, a tuple of positional arguments or a dict of keyword arguments; `kwargs` adds keyword
       arguments.
-    - `input_size`: one shape or several. Without `inputs` and `input_size` the inputs are inferred, with `batch`
-      and `seq`.
+    - `input_size`: one shape or several, such as (1, 3, 224, 224). Without `inputs` and `input_size` the inputs are
+      inferred, with `batch` and `seq`.
     - `dtype`: the type of floating-point parameters and inputs. `device`: the device to analyse for and to measure
       on.
     - `mode`: "inference", or "train" for forward, backward and optimizer step.

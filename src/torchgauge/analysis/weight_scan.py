@@ -11,7 +11,7 @@ from torchgauge.analysis.isolated import isolation_remarks, needs_isolation, rea
 from torchgauge.analysis.options import Depth, known_heads, stored_path, switch
 from torchgauge.analysis.result import WeightScan
 from torchgauge.analysis.static_capture import stored_capture
-from torchgauge.errors import TargetError, errors_as_torchgauge
+from torchgauge.errors import InputError, TargetError, UsageError, errors_as_torchgauge
 from torchgauge.facts import ArchitectureRecord, Capture, View, WeightStatistics
 from torchgauge.facts.figures import Members
 from torchgauge.progress import Progress, stage, transfer
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from torchgauge.checkpoint import Index
     from torchgauge.source import Source
-    from torchgauge.weights import ScanRequest
+    from torchgauge.weights import Reader, ScanRequest
 
 OnRow = Callable[[Mapping[str, Any]], None]
 
 
 def scan_weights(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | torch.nn.Module | Mapping[str, object],
     *,
     weights: bool | str = "auto",
     deep: bool | str = "auto",
@@ -44,14 +44,14 @@ def scan_weights(
     require_isolation: bool = False,
     progress: bool | None = None,
 ) -> WeightScan:
-    """Statistics of the tensors of a checkpoint file or folder. Nothing in it is executed unless `allow_pickle` is
-    set.
+    """Statistics of the tensors of a checkpoint: a file or folder, a state dict (also with other things around it) or
+    a module. Nothing in a file is executed unless `allow_pickle` is set.
 
     - `weights`: False reads only the headers; "auto" reads the values, unless `against` is given.
     - `deep`: also figures that need several passes ("auto": up to 2 GiB). `spectrum`: also all singular values.
     - `against`: another checkpoint to compare with.
     - `threads`: threads for reading and counting. `dask`: the address of a cluster, or "local:N" for N processes.
-    - `resume`: continue an interrupted scan.
+    - `resume`: continue an interrupted scan. `against`, `dask`, `resume` and `code` need a file or folder.
     - `code`: the target that builds the model; names and shapes are checked, and tensors are assigned to its
       modules.
     - `on_row`: called with each row as it is finished, in the order of the files.
@@ -60,6 +60,10 @@ def scan_weights(
     size) and `time_limit` (seconds; default: 300, more for large files) limit it. A Dask cluster reads them with
     the rights of its workers. `require_isolation`: refuse files where a part of the isolation is missing.
     """
+    if not isinstance(path, str | os.PathLike):
+        if against is not None or dask is not None or resume or code is not None:
+            raise UsageError("against, dask, resume and code need a file or folder: save the tensors first")
+        return _scan_live(path, Depth.of(deep, spectrum), switch(weights, "weights"), threads, on_row, progress)
     options = dict(locals())
     if require_isolation:
         require_isolated(path, allow_pickle=allow_pickle, dask=dask)
@@ -96,6 +100,35 @@ def scan_weights(
         return WeightScan(capture).with_remarks(warnings=isolation_remarks())
 
 
+def _scan_live(
+    held: torch.nn.Module | Mapping[str, object], depth: Depth, reads: bool | None, threads: int | None,
+    on_row: OnRow | None, progress: bool | None,
+) -> WeightScan:  # fmt: skip
+    """The scan of tensors in memory."""
+    from torch import nn
+
+    from torchgauge.facts import TargetRecord
+    from torchgauge.source.source import Source
+    from torchgauge.weights import LiveTensors
+
+    if not isinstance(held, nn.Module | Mapping):
+        raise UsageError(f"weights are a path, a state dict or a module, not a {type(held).__name__}")
+    live = LiveTensors(held)
+    if not live.index.entries:
+        raise InputError(f"this {type(held).__name__} holds no tensor")
+    if isinstance(held, nn.Module):
+        source = Source(held, TargetRecord(type(held).__name__), index=live.index)
+    else:
+        source = Source(None, TargetRecord("state dict", "checkpoint", "state dict"), index=live.index)
+    capture = stored_capture(source)
+    if reads is not False:
+        request = depth.request(live.index.stored_bytes)
+        request = replace(request, heads=known_heads(capture.architecture), threads=threads)
+        statistics = _scanned(capture, live.index, request, on_row, [], progress, live)
+        capture = replace(capture, statistics=statistics)
+    return WeightScan(capture)
+
+
 def read_statistics(
     source: Source, architecture: ArchitectureRecord | None, depth: Depth, progress: bool | None
 ) -> WeightStatistics:
@@ -114,7 +147,7 @@ def read_statistics(
 
 def _scanned(
     capture: Capture, index: Index, request: ScanRequest, on_row: OnRow | None, theirs: list[Exception],
-    progress: bool | None,
+    progress: bool | None, reader: Reader | None = None,
 ) -> WeightStatistics:  # fmt: skip
     """An error of `on_row` goes to `theirs` too."""
     from torchgauge.advise import recommend
@@ -131,7 +164,8 @@ def _scanned(
                 raise
 
     with transfer("scanning", shown=progress) as report_progress:
-        statistics = scan(index, request, progress=report_progress, on_row=pass_on, recommend=recommend).statistics()
+        found = scan(index, request, progress=report_progress, on_row=pass_on, reader=reader, recommend=recommend)
+    statistics = found.statistics()
     for name, _ in statistics.failures:
         pass_on(name, {})
     return statistics

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
 from torchgauge.checkpoint.byte_source import ByteSource, opened
 from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive, has_directory
 from torchgauge.errors import FormatError
 
+# What to do with models in formats that are not read.
+ORIGINAL = "analyse the PyTorch model that it was exported from"
+ENGINE = f"it holds compiled kernels for one GPU: {ORIGINAL}"
+KERAS = "load it in Keras 3 with the torch backend and analyse that model (tg.analyze)"
+OTHER_LIBRARY = "load it with that library, which runs code in the file: only if you trust it"
+FLAX = "if it holds Flax weights, restore them (flax.serialization.msgpack_restore) and save them as safetensors"
+# Pickles by the packages whose names they import.
+_PICKLES = {
+    "joblib": f"a joblib file (scikit-learn, perhaps); {OTHER_LIBRARY}",
+    "sklearn": f"a scikit-learn model; {OTHER_LIBRARY}",
+}
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", "a PNG image"),
     (0, b"\xff\xd8\xff", "a JPEG image"),
@@ -22,9 +34,13 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x28\xb5\x2f\xfd", "a zstd stream; unpack it first"),
     (0, b"Rar!", "a RAR archive"),
     (257, b"ustar", "a tar archive; unpack it first"),
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras weights, perhaps)"),
-    (0, b"ggml", "a GGML file (llama.cpp)"),
-    (4, b"TFL3", "a TensorFlow Lite model"),
+    (0, b"\x89HDF\r\n\x1a\n", f"an HDF5 file (Keras weights, perhaps); {KERAS}"),
+    (0, b"ggml", "a GGML file (llama.cpp); convert it to GGUF with the scripts of llama.cpp"),
+    (4, b"TFL3", f"a TensorFlow Lite model; {ORIGINAL}"),
+    (4, b"ET12", f"an ExecuTorch program; {ORIGINAL}"),
+    (0, b"ftrt", f"a TensorRT engine; {ENGINE}"),
+    (0, b"ptrt", f"a TensorRT engine; {ENGINE}"),
+    (4, b'{"description": "Ultralytics', f"a TensorRT engine of Ultralytics; {ENGINE}"),
     (0, b"\x93NUMPY", "a NumPy array"),
     (0, b"%PDF", "a PDF document"),
     (0, b"\x7fELF", "an ELF program or library"),
@@ -72,9 +88,8 @@ def refuse_foreign_file(path: str) -> None:
 
 
 def not_a_model(path: str, what: str) -> FormatError:
-    return FormatError(
-        f"{path} is an empty file" if what == EMPTY else f"{path} is not a model file: it looks like {what}"
-    )
+    said = "is an empty file" if what == EMPTY else f"is not a PyTorch model: it looks like {what}"
+    return FormatError(f"{path} {said}", looks_like=what)
 
 
 def _by_magic(head: bytes) -> str | None:
@@ -96,7 +111,7 @@ def describe(source: ByteSource) -> str:
         if any(name.endswith(".npy") for name in names):
             return "a NumPy .npz archive"
         if any(name in ("metadata.json", "config.json", "model.weights.h5") for name in names):
-            return "a Keras archive"
+            return f"a Keras archive; {KERAS}"
         if any(name.endswith("/model.json") for name in names):
             return OLD_SCRIPT
         return "a zip archive without PyTorch content"
@@ -147,11 +162,28 @@ def _describe_binary(head: bytes) -> str:
         return "a file of zeros"
     # A SavedModel has version 1 and then its graphs; ONNX never wrote that version.
     if head[:3] == b"\x08\x01\x12":
-        return "a TensorFlow SavedModel"
+        return f"a TensorFlow SavedModel; {ORIGINAL}"
     # A graph is a list of nodes, which begin with their name and their op.
     if head[:1] == b"\n" and any(op in head for op in (b"\x12\x0bPlaceholder", b"\x12\x05Const")):
-        return "a TensorFlow graph"
+        return f"a TensorFlow graph; {ORIGINAL}"
     # ONNX begins with field 1 (the version, a small number) and then field 2 or 7 or 8 of its protocol buffer.
     if head[:1] == b"\x08" and head[1:2] < b"\x20" and head[2:3] in (b"\x12", b"\x3a", b"\x42"):
-        return "an ONNX/protobuf file"
+        return f"an ONNX model; {ORIGINAL}"
+    if _is_message_pack(head):
+        return f"a MessagePack file; {FLAX}"
     return "binary data in an unknown format"
+
+
+def _is_message_pack(head: bytes) -> bool:
+    """Whether it begins with a map and a short text, its first key."""
+    at = {0xDE: 3, 0xDF: 5}.get(head[0], 1 if 0x81 <= head[0] <= 0x8F else 0)
+    if not at or len(head) <= at or not 0xA1 <= head[at] <= 0xBF:
+        return False
+    key = head[at + 1 : at + 1 + (head[at] & 0x1F)]
+    return key.isascii() and key.decode().isprintable()
+
+
+def describe_pickle(names: Iterable[str]) -> str | None:
+    """The library whose objects a pickle holds, by the names that it imports; None for torch's and others."""
+    packages = {name.partition(".")[0] for name in names}
+    return None if "torch" in packages else next((_PICKLES[name] for name in _PICKLES if name in packages), None)

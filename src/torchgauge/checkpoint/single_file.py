@@ -34,7 +34,7 @@ def open_file(path: str, progress: Progress) -> Index:
             dangerous = sorted({item.name for item in error.imports if item.verdict.value == "dangerous"})
             if dangerous and "would import" not in message:
                 message += f". Do not load it: it would import {', '.join(dangerous[:5])}"
-            raise FormatError(message, imports=error.imports) from error
+            raise FormatError(message, imports=error.imports, looks_like=error.looks_like) from error
 
 
 def _open_archive(archive: ZipArchive, progress: Progress) -> Index:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.module import *
     from torchgauge.facts.op import *
     from torchgauge.facts.predictions import *
+    from torchgauge.facts.row_types import *
     from torchgauge.facts.schema import MAX_DEPTH as MAX_DEPTH
     from torchgauge.facts.schema import MAX_NUMBER as MAX_NUMBER
     from torchgauge.facts.schema import Count as Count
@@ -55,7 +56,8 @@ _HOMES = {
     "schema": ("MAX_DEPTH", "MAX_NUMBER", "Count", "Rule", "conform", "read_records"),
     "tensor": ("ITEM_BITS", "TensorSpec", "contiguous_stride", "is_contiguous", "tensor_specs", "windowed_elements"),
     "tree": ("Node", "Sums", "build_tree"),
-    "view": ("Row", "View"),
+    "row_types": ("AdviceRow", "ModuleRow", "OpRow", "Row", "TotalsRow"),
+    "view": ("View",),
     "weights": ("WeightStatistics", "by_pattern", "layer_of", "indexed_name", "stem_of", "weight_ops"),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from torchgauge.facts.capture import Capture
 from torchgauge.facts.experts import Mixture, active_params
@@ -28,6 +28,7 @@ from torchgauge.facts.module import InputRecord, ParamRecord, Structure
 from torchgauge.facts.op import OpRecord
 from torchgauge.facts.peak_memory import memory_at_peak
 from torchgauge.facts.quantized import WeightSize, size_of
+from torchgauge.facts.row_types import ModuleRow, OpRow, Row, TotalsRow
 from torchgauge.facts.tensor import TensorSpec, tensor_specs
 from torchgauge.facts.tree import Node, Sums
 
@@ -35,16 +36,7 @@ if TYPE_CHECKING:
     from torchgauge.facts.document_types import Input, Parameter, Tensor
 
 
-class Row(dict[str, Any]):
-    """A JSON object whose keys are attributes too: `row["macs"]`, `row.macs`."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"no '{name}'; there are: {', '.join(self)}") from None
+Kind = TypeVar("Kind", bound=Row)
 
 
 def bytes_moved(row: Members) -> int | None:
@@ -58,16 +50,16 @@ _GETTERS = {level: itemgetter(*keys) for level, keys in _KEYS.items()}
 _UNMEASURED = {level: dict.fromkeys(keys_known(level, INFERENCE, PROFILE, ENERGY, PREDICTION)) for level in _KEYS}
 
 
-def _row(level: str, values: dict[str, object], *found: Members, has_code: bool = True) -> Row:
+def _row(kind: type[Kind], level: str, values: dict[str, object], *found: Members, has_code: bool = True) -> Kind:
     """The members in the order of the figure table; `found` is what runs add. A key that was not computed raises."""
     for members in found:
         values.update(members)
     if not has_code:
         values.update(dict.fromkeys(keys_known(level, CODE)))
-    return Row(zip(_KEYS[level], _GETTERS[level](values), strict=True))
+    return kind(zip(_KEYS[level], _GETTERS[level](values), strict=True))
 
 
-def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Row:
+def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> TotalsRow:
     root = next(record for record in capture.modules if record.path == "")
     peak, step = memory_at_peak(capture), capture.run.step
     kept = {
@@ -104,10 +96,10 @@ def totals_row(capture: Capture, total: Sums, mixtures: Iterable[Mixture]) -> Ro
         capture.energy.figures["joules"] if capture.energy and capture.energy.figures["origin"] == MEASURED else None
     )
     found = {"time_s": latency["median_s"] if latency else None, "energy_j": joules}
-    return _row(TOTALS, static, found, has_code=capture.has_code)
+    return _row(TotalsRow, TOTALS, static, found, has_code=capture.has_code)
 
 
-def module_row(node: Node, capture: Capture, size: WeightSize) -> Row:
+def module_row(node: Node, capture: Capture, size: WeightSize) -> ModuleRow:
     record, path = node.record, node.record.path
     static = {
         **_UNMEASURED[MODULES],
@@ -130,13 +122,13 @@ def module_row(node: Node, capture: Capture, size: WeightSize) -> Row:
     measured = capture.measured.modules.get(path, {}) if capture.measured else {}
     energy = capture.energy.modules.get(path, {}) if capture.energy else {}
     predicted = capture.predicted.modules.get(path, {}) if capture.predicted else {}
-    return _row(MODULES, static, measured, energy, predicted, has_code=capture.has_code)
+    return _row(ModuleRow, MODULES, static, measured, energy, predicted, has_code=capture.has_code)
 
 
 _CALL_FIGURES = [(figure.key, figure.of_call) for figure in figures_of(OPS) if figure.of_call is not None]
 
 
-def op_row(op: OpRecord, capture: Capture) -> Row:
+def op_row(op: OpRecord, capture: Capture) -> OpRow:
     signature = op.signature
     moved = signature.cost.bytes_moved
     static = {
@@ -166,7 +158,7 @@ def op_row(op: OpRecord, capture: Capture) -> Row:
     measured = capture.measured.ops.get(op.index, {}) if capture.measured else {}
     energy = capture.energy.ops.get(op.index, {}) if capture.energy else {}
     predicted = capture.predicted.ops.get(op.index, {}) if capture.predicted else {}
-    return _row(OPS, static, measured, energy, predicted)
+    return _row(OpRow, OPS, static, measured, energy, predicted)
 
 
 def input_row(given: InputRecord) -> Input:

@@ -16,7 +16,8 @@ from torchgauge.facts.files import adapter_member, pickle_member, training_membe
 from torchgauge.facts.module import ArchitectureRecord
 from torchgauge.facts.predictions import fit_row
 from torchgauge.facts.quantized import WeightSize, quantization_member, weight_sizes
-from torchgauge.facts.rows import Row, input_row, module_row, op_row, param_row, totals_row
+from torchgauge.facts.row_types import AdviceRow, ModuleRow, OpRow, Row, TotalsRow
+from torchgauge.facts.rows import input_row, module_row, op_row, param_row, totals_row
 from torchgauge.facts.schema import as_json
 from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.weights import weight_ops, weight_rows
@@ -24,7 +25,7 @@ from torchgauge.facts.weights import weight_ops, weight_rows
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Advice, Plan
 
-__all__ = ["Row", "View"]
+__all__ = ["View"]
 
 # Each grade and the MACs per sample that it stays below: 1 G, 10 G, 100 G.
 COMPLEXITY = {"low": 10**9, "medium": 10**10, "high": 10**11}
@@ -61,7 +62,7 @@ class View:
         )
         view = copy(self)
         view._capture = changed
-        view.advice, view.options = list(map(Row, changed.advice)), list(map(Row, changed.options))
+        view.advice, view.options = list(map(AdviceRow.of, changed.advice)), list(map(AdviceRow.of, changed.options))
         view.plan = Row(changed.plan) if changed.plan else None
         return view
 
@@ -70,7 +71,7 @@ class View:
         return build_tree(self.capture)
 
     @cached_property
-    def totals(self) -> Row:
+    def totals(self) -> TotalsRow:
         return totals_row(self.capture, Sums.over(self.capture.ops), self.mixtures)
 
     @cached_property
@@ -79,7 +80,7 @@ class View:
         return find_mixtures(self.capture) if self.capture.has_code else ()
 
     @cached_property
-    def modules(self) -> list[Row]:
+    def modules(self) -> list[ModuleRow]:
         """One row per module, preorder."""
         sizes = weight_sizes(self.capture)
         return [module_row(node, self.capture, sizes.get(node.path, WeightSize())) for node in self.tree.walk()]
@@ -91,7 +92,7 @@ class View:
         return None if found is None else Row(found)
 
     @cached_property
-    def ops(self) -> list[Row]:
+    def ops(self) -> list[OpRow]:
         """One row per op call, in order."""
         return [op_row(op, self.capture) for op in self.capture.ops]
 
@@ -127,14 +128,14 @@ class View:
         return Row(self.capture.energy.figures) if self.capture.energy else None
 
     @cached_property
-    def advice(self) -> list[Row]:
+    def advice(self) -> list[AdviceRow]:
         """Recommended changes: likely bugs, then the largest expected gain."""
-        return [Row(row) for row in self.capture.advice]
+        return list(map(AdviceRow.of, self.capture.advice))
 
     @cached_property
-    def options(self) -> list[Row]:
+    def options(self) -> list[AdviceRow]:
         """Choices that every model has (precision, batch, compiling, quantizing), each with its expected effect."""
-        return [Row(row) for row in self.capture.options]
+        return list(map(AdviceRow.of, self.capture.options))
 
     @cached_property
     def plan(self) -> Row | None:

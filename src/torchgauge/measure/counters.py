@@ -33,6 +33,7 @@ from torchgauge.measure.perf_events import (
     this_processor,
     uncounted_work,
 )
+from torchgauge.measure.readings import page_faults
 
 if TYPE_CHECKING:
     from torchgauge.facts.document_types import Counters
@@ -172,9 +173,11 @@ def counting(source: Kernel | Absent | None = None) -> Iterator[Counted]:
     if isinstance(memory, Absent):
         counted.absent[_MEMORY] = memory.reason
     events = [*GENERAL, *(found.event for found in counted.floats), *([] if isinstance(memory, Absent) else memory)]
+    faults = page_faults()
     if isinstance(machine, Absent):
         counted.absent |= dict.fromkeys((_figure(event.name) for event in events), machine.reason)
         yield counted
+        _count_faults(faults, counted)
         return
     with ExitStack() as stack:
         counters = _open(machine, events, counted, stack)
@@ -188,6 +191,15 @@ def counting(source: Kernel | Absent | None = None) -> Iterator[Counted]:
             for _, counter in counters:
                 machine.stop(counter)
             tally([(event, machine.read(counter)) for event, counter in counters], counted)
+            _count_faults(faults, counted)
+
+
+def _count_faults(before: tuple[float, float] | Absent, counted: Counted) -> None:
+    """The kernel's account of the process, where its counters are closed to it."""
+    after = page_faults()
+    if "page_faults" in counted.absent and not isinstance(before, Absent) and not isinstance(after, Absent):
+        del counted.absent["page_faults"]
+        counted.values["page_faults"] = sum(after) - sum(before)
 
 
 def _figure(name: str) -> str:

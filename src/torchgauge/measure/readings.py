@@ -170,7 +170,8 @@ if sys.platform == "win32":
         found = psutil.Process().num_ctx_switches()
         return float(found.voluntary), float(found.involuntary)
 
-    def _page_faults() -> Value | Absent:
+    def page_faults() -> tuple[float, float] | Absent:
+        """Minor and major ones of this process since it began."""
         return Absent("Windows does not distinguish minor and major page faults")
 
 else:
@@ -180,7 +181,8 @@ else:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return float(usage.ru_nvcsw), float(usage.ru_nivcsw)
 
-    def _page_faults() -> Value | Absent:
+    def page_faults() -> tuple[float, float] | Absent:
+        """Minor and major ones of this process since it began."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return float(usage.ru_minflt), float(usage.ru_majflt)
 
@@ -193,7 +195,7 @@ def process_quantities() -> Iterator[Quantity]:
     yield own("rss_bytes", "B", lambda: float(process.memory_info().rss), resolution=mmap.PAGESIZE)
     labels: tuple[str, ...] = ("voluntary", "involuntary")
     yield own("context_switches_per_s", "1/s", _context_switches, is_counter=True, labels=labels, resolution=1)
-    yield own("page_faults_per_s", "1/s", _page_faults, is_counter=True, labels=("minor", "major"), resolution=1)
+    yield own("page_faults_per_s", "1/s", page_faults, is_counter=True, labels=("minor", "major"), resolution=1)
 
     def transfers() -> Value | Absent:
         if not hasattr(process, "io_counters"):

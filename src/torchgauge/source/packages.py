@@ -3,7 +3,8 @@
 The common case is a CUDA build of torchvision with a CPU build of torch: the extension does not load, and importing
 torchvision (or timm, which needs it) fails with "operator torchvision::nms does not exist". If the two schemas that
 its import needs are defined here, everything but the compiled operators works. Non-maximum suppression gets a kernel in
-plain PyTorch, because every detection model calls it; torchvision has its own fallback for RoI align.
+plain PyTorch, because every detection model calls it; torchvision has its own fallback for RoI align. Its first call
+warns: models that only import torchvision need none of this.
 """
 
 from __future__ import annotations
@@ -72,12 +73,11 @@ def torchvision_ops_are_stubs() -> bool:
 def ensure_torchvision_imports() -> None:
     """Make `import torchvision` work; does nothing if it works anyway or torchvision is not installed."""
     _define_missing_operators()
-    _warn_once()
 
 
 @contextmanager
 def torchvision_importable() -> Iterator[None]:
-    """Inside, torchvision can be imported; the warning is shown only if it is."""
+    """Inside, torchvision can be imported."""
     finder = _DefineBeforeImport()
     sys.meta_path.insert(0, finder)
     try:
@@ -89,14 +89,13 @@ def torchvision_importable() -> Iterator[None]:
             boxes = sys.modules.get("torchvision.ops.boxes")
             if torchvision_ops_are_stubs() and boxes is not None:
                 boxes.__dict__["_assert_has_ops"] = _is_defined
-            _warn_once()
 
 
 class _DefineBeforeImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        # Called before the import; finding the package alone does not warn.
+        # Called before the import.
         if fullname == "torchvision":
             _define_missing_operators()
         if fullname != "torchvision.ops.roi_align" or "torch._dynamo" in sys.modules:
@@ -154,7 +153,7 @@ def _define_missing_operators() -> None:
 
 def _warn_once() -> None:
     global _has_warned
-    if torchvision_ops_are_stubs() and not _has_warned:
+    if not _has_warned:
         _has_warned = True
         warnings.warn(_WARNING, RuntimeWarning, stacklevel=3)
 
@@ -181,6 +180,7 @@ def _extension_loads(folder: Path) -> bool:
 
 def _suppress_non_maxima(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """Indices of the boxes (x1, y1, x2, y2) that no higher-scored kept box overlaps by more than the threshold."""
+    _warn_once()
     order = scores.argsort(descending=True, stable=True)
     boxes = dets[order]
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1)

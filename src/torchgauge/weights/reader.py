@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.checkpoint.dtypes import item_bytes
 from torchgauge.checkpoint.sharing import View, find_owners
+from torchgauge.checkpoint.tensor_names import classify, find_model_prefix
 from torchgauge.errors import FormatError
 from torchgauge.facts import TensorSpec
 from torchgauge.facts.tensor import is_contiguous
+from torchgauge.nested import find_named
 from torchgauge.weights.plan import PIECE_BYTES, Batch, Piece
 
 if TYPE_CHECKING:
@@ -223,14 +225,27 @@ def _inflate(reader: Reader, piece: Piece) -> Iterator[bytes]:
 
 
 class LiveTensors:
-    """A `Reader` of a model's storages. On an accelerator, only the requested pieces are copied."""
+    """A `Reader` of the storages of a module or state dict. An accelerator sends only the requested pieces."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module | Mapping[str, object]) -> None:
+        import torch
+
         self._storages: dict[str, torch.Tensor] = {}
         entries, views = [], []
-        parameters = ((name, tensor, Role.PARAMETER) for name, tensor in model.named_parameters())
-        buffers = ((name, tensor, Role.BUFFER) for name, tensor in model.named_buffers())
-        for name, tensor, role in chain(parameters, buffers):
+        prefix: tuple[str, ...] = ()
+        found: Iterable[tuple[str, torch.Tensor, Role]]
+        if isinstance(model, Mapping):
+            named = [(tuple(map(str, path)), tensor) for path, tensor in find_named(model, torch.Tensor)]
+            prefix = find_model_prefix([path for path, _ in named])
+            specs = [TensorSpec(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for _, tensor in named]
+            found = [
+                (".".join(path), tensor, classify(path, spec, prefix))
+                for (path, tensor), spec in zip(named, specs, strict=True)
+            ]
+        else:
+            parameters = ((name, tensor, Role.PARAMETER) for name, tensor in model.named_parameters())
+            found = chain(parameters, ((name, tensor, Role.BUFFER) for name, tensor in model.named_buffers()))
+        for name, tensor, role in found:
             entry, view = self._describe(name, tensor.detach(), role)
             entries.append(entry)
             views.append(view)
@@ -239,7 +254,9 @@ class LiveTensors:
             replace(entry, shared_with=entries[owners[number]].name) if number in owners else entry
             for number, entry in enumerate(entries)
         )
-        self.index = Index("", "module", tuple(self._storages), shared)
+        lead = "".join(f"{part}." for part in prefix)
+        kind = "state dict" if isinstance(model, Mapping) else "module"
+        self.index = Index("", kind, tuple(self._storages), shared, model_prefix=lead)
 
     def read(self, file: str, offset: int, into: Bytes) -> None:
         storage = self._storages[file]

@@ -9,13 +9,13 @@ from collections import Counter
 
 from torchgauge.checkpoint.byte_source import opened, printable
 from torchgauge.checkpoint.registry import FOLDERS, find_format, silent
-from torchgauge.checkpoint.signatures import SAVED_RUN, describe
+from torchgauge.checkpoint.signatures import SAVED_RUN, describe, not_a_model
 from torchgauge.checkpoint.single_file import open_file, sniff_file
 from torchgauge.errors import FormatError
 from torchgauge.units import format_count
 
-# Files that are opened, and lines that are shown.
-_MAX_OPENED_FILES, _MAX_LINES = 60, 30
+# Files that are opened, those of which only the beginning is looked at, and lines that are shown.
+_MAX_OPENED_FILES, _MAX_FILES, _MAX_LINES = 60, 2000, 30
 _MAX_OTHERS = 8
 _SOURCE_BYTES = 2**18
 
@@ -24,8 +24,9 @@ def unrelated_files(folder: str) -> FormatError | None:
     """The error that lists the files with a command to open each; None if none of them can be opened."""
     lines: list[tuple[str, str]] = []
     others: Counter[str] = Counter()
-    models = 0
-    for name in sorted(os.listdir(folder))[: 10 * _MAX_OPENED_FILES]:
+    unread: dict[str, list[str]] = {}
+    models, names = 0, sorted(os.listdir(folder))
+    for name in names[:_MAX_FILES]:
         path = os.path.join(folder, name)
         if name.startswith("."):
             continue
@@ -39,29 +40,33 @@ def unrelated_files(folder: str) -> FormatError | None:
             lines += [(f"{path}:{found}", "a model class") for found in classes]
             others.update([] if classes else ["Python code"])
             continue
-        what = _description(path) if models < _MAX_OPENED_FILES else None
-        if what is not None:
+        try:
+            what = _description(path, is_opened=models < _MAX_OPENED_FILES)
             models += 1
             lines.append((path, what))
             continue
-        try:
-            with opened(path) as source:
-                kind = describe(source)
-        except FormatError:
-            kind = "unreadable"
-        # Without the advice that follows a semicolon: `a gzip stream; unpack it first`.
-        others["a saved run of torchgauge" if kind == SAVED_RUN else kind.partition(";")[0]] += 1
-    if not models:
+        except FormatError as error:
+            kind = error.looks_like or "unreadable"
+        # What to do follows a semicolon: `a gzip stream; unpack it first`.
+        if ";" in kind:
+            unread.setdefault(kind, []).append(printable(name))
+        else:
+            others["a saved run of torchgauge" if kind == SAVED_RUN else kind] += 1
+    if not models and not unread:
         return None
     shown = [(f"torchgauge {shlex.quote(printable(path))}", what) for path, what in lines[:_MAX_LINES]]
-    width = max(len(command) for command, _ in shown)
+    width = max((len(command) for command, _ in shown), default=0)
     what = "several models that do not belong together" if models > 1 else "a model next to other files"
-    text = [f"{folder} holds {what}; choose one:"]
+    text = [f"{folder} holds {what}; choose one:" if models else f"{folder} holds no PyTorch model:"]
     text += [f"  {command:<{width}}  {what}" for command, what in shown]
     text += [f"  and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
+    for kind, found in unread.items():
+        text.append(f"  not read: {found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {kind}")
     if others:
         counted = [f"{count} × {what}" if count > 1 else what for what, count in others.most_common(_MAX_OTHERS)]
         text.append(f"  not models: {', '.join(counted)}")
+    if len(names) > _MAX_FILES:
+        text.append(f"  {len(names) - _MAX_FILES:,} more files were not looked at")
     return FormatError("\n".join(text))
 
 
@@ -83,15 +88,21 @@ def _module_classes(path: str) -> list[str]:
     return found
 
 
-def _description(path: str) -> str | None:
-    """Such as `torch, 1.2 M parameters, epoch 5`; None if it is not a model."""
+def _description(path: str, *, is_opened: bool) -> str:
+    """Such as `torch, 1.2 M parameters, epoch 5`; the format alone where the file is not opened. Raises `FormatError`
+    if it is not a model."""
+    format = sniff_file(path)
+    if format is None:
+        with opened(path) as source:
+            raise not_a_model(path, describe(source))
+    if not is_opened:
+        return format
     try:
-        if not os.path.isfile(path) or sniff_file(path) is None:
-            return None
         index = open_file(path, silent)
     except FormatError as error:
-        # Looks like a model, but a pickle may hold anything.
-        return None if "is not a model file" in str(error) else "a model file that cannot be read"
+        if error.looks_like is not None:  # a pickle may hold anything
+            raise
+        return "a model file that cannot be read"
     params, training = index.logical_params, index.training
     facts = [index.format]
     if params:

@@ -19,7 +19,7 @@ from torchgauge.checkpoint.pickle.imports import ImportLog
 from torchgauge.checkpoint.pickle.rebuild import sizes, whole
 from torchgauge.checkpoint.pickle.values import Global, Instance, Storage, Tensor, any_storage
 from torchgauge.checkpoint.registry import FILES, opens
-from torchgauge.checkpoint.signatures import LEGACY_MAGIC
+from torchgauge.checkpoint.signatures import LEGACY_MAGIC, describe_pickle, not_a_model
 from torchgauge.errors import FormatError
 from torchgauge.progress import Progress
 
@@ -211,7 +211,15 @@ def open_pickle(source: ByteSource, progress: Progress) -> Index:
 
     with ImportLog() as log:
         machine = PickleMachine(source, log, persistent=storage_of)
-        value = machine.run()
+        value, failure = None, None
+        try:
+            value = machine.run()
+        except FormatError as error:  # joblib writes the bytes of arrays between the opcodes
+            failure = error
+        if library := describe_pickle(found.name for found in log.imports):
+            raise not_a_model(source.label, library) from failure
+        if failure is not None:
+            raise failure
         warnings = scan_followers(source, log, machine.position)
         index = index_of_pickle("pickle", source.path, value, locate, log)
         if index.entries or index.modules:
@@ -222,4 +230,4 @@ def open_pickle(source: ByteSource, progress: Progress) -> Index:
             kind = f"the name {printable(value.path)}"
         else:
             kind = next((words for kind, words in _KINDS if isinstance(value, kind)), "a single value")
-        raise FormatError(f"{source.label} is not a model file: it looks like a pickle of {kind}, without tensors")
+        raise not_a_model(source.label, f"a pickle of {kind}, without tensors")

@@ -112,7 +112,7 @@ _HARMLESS_DUNDERS = frozenset({"__main__", "__torch__", "__mp_main__", "__newobj
 # Known to be harmless, but not part of a checkpoint.
 _UNKNOWN = frozenset({"pathlib.Path", "pathlib.PurePath", "io.BytesIO", "_io.BytesIO", "io.StringIO", "_io.StringIO",
                       "builtins.Ellipsis", "builtins.NotImplemented", "builtins.enumerate", "builtins.zip",
-                      "builtins.reversed"})  # fmt: skip
+                      "builtins.reversed", "joblib.numpy_pickle.NumpyArrayWrapper"})  # fmt: skip
 
 
 def judge(module: str, name: str) -> Verdict:

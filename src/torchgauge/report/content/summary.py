@@ -236,7 +236,7 @@ def origin_facts(view: View) -> list[Fact]:
     if view.capture.stored is not None and target.format:
         files = PurePath(target.files[0]).name if target.files else ""
         files += f" and {len(target.files) - 1:,} more files" if len(target.files) > 1 else ""
-        facts.append(("Format", "", f"{target.format}: {files}"))
+        facts.append(("Format", "", f"{target.format}: {files}" if files else target.format))
     if target.metadata:
         # `file version 3, byteorder little, extra files notes.txt`, without the ID.
         shown = {name: value for name, value in target.metadata.items() if name != "serialization_id"}

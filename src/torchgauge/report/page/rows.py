@@ -3,6 +3,8 @@ numbers: places, steps, links. The page decides which modules are open, and lays
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchgauge.facts import Node, TensorSpec, View
 from torchgauge.facts.figures import MODULES, OPS, Use, range_keys, shown_in
 from torchgauge.report.content.modules import tied_modules
@@ -50,7 +52,7 @@ def ops(view: View, options: Options) -> dict[str, object] | None:
     places = {row.path: place for place, row in enumerate(view.modules)}
     paths = [row.module for row in view.ops]
     if all(path in places for path in paths):
-        modules = {"module_row": [places[path] for path in paths]}
+        modules: dict[str, list[Any]] = {"module_row": [places[path] for path in paths]}
     else:
         modules = {"module": paths}
     return columns(
