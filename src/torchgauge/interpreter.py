@@ -1,7 +1,7 @@
-"""New Python processes, which import modules from where this one does, and never from the working folder.
+"""New Python processes, which import modules from where this one does, and not from the working folder.
 
-`python -c` and `python -m` put the working folder first on the path of modules: a file there called `pickle.py` would be
-imported in place of Python's.
+`python -c` and `python -m` put the working folder first on the path of modules: a file there called `pickle.py` would
+be imported in place of Python's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 # Python's variable for "the working folder and that of a script are not on the path", which child processes inherit.
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -27,15 +28,26 @@ def python_environment(**changes: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(places), _SAFE_PATH: "1"} | changes
 
 
+_lock = Lock()
+_blocks: list[object] = []  # those that are running, in all threads
+_before: str | None = None
+
+
 @contextmanager
 def safe_path_of_children() -> Iterator[None]:
     """For libraries that start interpreters themselves."""
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
+    global _before
+    block = object()
+    with _lock:
+        if not _blocks:
+            _before, os.environ[_SAFE_PATH] = os.environ.get(_SAFE_PATH), "1"
+        _blocks.append(block)
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(_SAFE_PATH, None)
-        else:
-            os.environ[_SAFE_PATH] = before
+        with _lock:
+            _blocks.remove(block)
+            if not _blocks and _before is None:
+                os.environ.pop(_SAFE_PATH, None)
+            elif not _blocks and _before is not None:
+                os.environ[_SAFE_PATH] = _before

@@ -41,9 +41,9 @@ _imported_by_readers: set[str] = set()
 _kernels_of_readers: list[tuple[str, list[Any]]] = []
 
 
-def needs_isolation(target: Any, allow_pickle: bool) -> bool:
+def needs_isolation(target: Any, allow_pickle: bool, *, takes_code: bool = True) -> bool:
     """Code that the user allows to run is outside; so is what a reader without rights does itself."""
-    return not (is_isolated() or allow_pickle) and stored_path(target) is not None
+    return not (is_isolated() or allow_pickle) and stored_path(target, takes_code=takes_code) is not None
 
 
 @collector_paused()

@@ -60,8 +60,9 @@ def scan_weights(
     the rights of its workers.
     """
     options = dict(locals())
-    if dask is None and needs_isolation(path, allow_pickle):
-        paths = [place for given in (path, against) if (place := stored_path(given)) is not None]
+    if dask is None and needs_isolation(path, allow_pickle, takes_code=False):
+        given = (path, against)
+        paths = [place for one in given if (place := stored_path(one, takes_code=False)) is not None]
         del options["on_row"]
         return read_analysis(
             WeightScan, scan_weights, paths, options, memory_limit=memory_limit, time_limit=time_limit,

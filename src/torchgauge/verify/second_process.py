@@ -25,6 +25,7 @@ from torchgauge.measure.measuring import failure_text
 from torchgauge.measure.settings import Settings, applied
 from torchgauge.measure.subject import ready
 from torchgauge.source import Candidate, resolve
+from torchgauge.source.offline import offline_for
 from torchgauge.source.process_state import rng_untouched
 from torchgauge.source.real_model import load_real_model, runs_allowed
 from torchgauge.verify.bench import SEED, Bench, attempted
@@ -158,6 +159,7 @@ class Setup:
             source = runs_allowed(resolve(self.target, code=self.code, allow_pickle=self.allow_pickle))
             real = load_real_model(source)
         with (
+            offline_for(self.target),
             applied(self.settings, self.device),
             ready(
                 real.model,

@@ -21,6 +21,6 @@ if is_isolated():
 
 import_numba()
 
-from torchgauge.weights.kernels.tally import tally_bytes
+from torchgauge.weights.kernels.tally import tally_bytes  # noqa: E402 it imports numba
 
 __all__ = ["tally_bytes"]

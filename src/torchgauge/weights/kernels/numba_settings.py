@@ -1,8 +1,8 @@
 """numba, imported without the settings of the working folder, and where it keeps compiled kernels.
 
-numba reads `.numba_config.yaml` in the working folder when it is imported and whenever it compiles. A setting there names
-the folder of its cache, whose files are pickles: loading a kernel would run what is in them. A downloaded folder must not
-decide this, so numba is imported without the name of that file, and the kernels have a cache of their own.
+numba reads `.numba_config.yaml` in the working folder when it is imported and whenever it compiles. A setting there
+names the folder of its cache, whose files are pickles: loading a kernel would run what is in them. A downloaded folder
+must not decide this, so numba is imported without the name of that file, and the kernels have a cache of their own.
 """
 
 from __future__ import annotations
