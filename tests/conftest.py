@@ -148,7 +148,7 @@ def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 def without_isolation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read in this process: for tests that look into it, or that show what holds without the isolation."""
     for module in ("isolated", "pipeline", "weight_scan"):
-        monkeypatch.setattr(f"torchgauge.analysis.{module}.needs_isolation", lambda *_: False)
+        monkeypatch.setattr(f"torchgauge.analysis.{module}.needs_isolation", lambda *_, **__: False)
     monkeypatch.setattr("torchgauge.analysis.comparison.is_isolated", lambda: True)
 
 

@@ -18,6 +18,7 @@ LAYERS = (
     "units",
     "progress",
     "cache",
+    "interpreter",
     "isolation",
     "facts",
     "cost",
@@ -39,8 +40,8 @@ LAYERS = (
     "__main__",
 )
 WITHOUT_TORCH = {
-    "errors", "registry", "nested", "units", "progress", "cache", "isolation", "facts", "cost",
-    "hardware", "checkpoint", "advise", "report",
+    "errors", "registry", "nested", "units", "progress", "cache", "interpreter", "isolation", "facts",
+    "cost", "hardware", "checkpoint", "advise", "report",
 }  # fmt: skip
 # They ask torch about the machine, inside functions that only a run calls.
 TORCH_ON_USE = {"hardware/machine.py"}

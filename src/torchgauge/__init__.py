@@ -3,7 +3,12 @@
 The names below load on first use, so that `import torchgauge` and `torchgauge --help` do not import torch.
 """
 
-from __future__ import annotations
+import sys
+
+if not sys.flags.safe_path and sys.argv[:1] == ["-m"] and "torchgauge" in sys.orig_argv[-len(sys.argv)]:
+    # `python -m torchgauge` puts the working folder first on the path: a file there called `typing.py` would be
+    # imported in place of Python's, also by the next line. `from __future__` imports a module too.
+    del sys.path[0]
 
 from typing import TYPE_CHECKING, Any
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,6 +22,32 @@ def cache_folder() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "torchgauge"
+
+
+def is_private(folder: Path) -> bool:
+    """Whether nobody but this user and root can put files into a folder or replace it: what is loaded from there may be
+    code. Windows keeps the folders of users apart."""
+    if sys.platform == "win32":
+        return True
+    import grp
+    import pwd
+
+    owners, groups = {0, os.geteuid()}, {0}
+    with suppress(KeyError, OSError):
+        user = pwd.getpwuid(os.geteuid())
+        if grp.getgrgid(user.pw_gid).gr_name == user.pw_name:
+            groups.add(user.pw_gid)  # many systems give each user a group, and folders that this group may write to
+    folder = folder.resolve()
+    for place in (folder, *folder.parents):
+        try:
+            found = place.stat()
+        except OSError:
+            return False
+        is_sticky = place != folder and found.st_mode & stat.S_ISVTX  # as /tmp: others cannot rename what is in it
+        is_shared = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid not in groups)
+        if found.st_uid not in owners or (is_shared and not is_sticky):
+            return False
+    return True
 
 
 def kernel_file(device: str) -> Path:

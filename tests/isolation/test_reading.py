@@ -52,7 +52,7 @@ def test_the_result_is_that_of_reading_without_isolation(
 ) -> None:
     isolated = function(files[kind])
     module = "weight_scan" if function is tg.scan_weights else "pipeline"
-    monkeypatch.setattr(f"torchgauge.analysis.{module}.needs_isolation", lambda *_: False)
+    monkeypatch.setattr(f"torchgauge.analysis.{module}.needs_isolation", lambda *_, **__: False)
     plain = function(files[kind])
     assert type(isolated) is type(plain)
     assert without_times(json.loads(json.dumps(isolated.to_dict()))) == without_times(

@@ -44,9 +44,9 @@ _imported_by_readers: set[str] = set()
 _kernels_of_readers: list[tuple[str, list[Any]]] = []
 
 
-def needs_isolation(target: Any, allow_pickle: bool) -> bool:
+def needs_isolation(target: Any, allow_pickle: bool, *, takes_code: bool = True) -> bool:
     """Code that the user allows to run is outside; so is what a reader without rights does itself."""
-    return not (is_isolated() or allow_pickle) and stored_path(target) is not None
+    return not (is_isolated() or allow_pickle) and stored_path(target, takes_code=takes_code) is not None
 
 
 @collector_paused()
@@ -162,12 +162,12 @@ def isolation_remarks() -> tuple[str, ...]:
     return () if missing is None else (f"read without {missing}",)
 
 
-def require_isolated(target: Any, **outside: object) -> None:
+def require_isolated(target: Any, *, takes_code: bool = True, **outside: object) -> None:
     """For `require_isolation`: refuse a file where a barrier is missing, and where one of the options `outside` gives
     its code the rights of this process."""
     from torchgauge.isolation import require_barriers
 
-    path = stored_path(target)
+    path = stored_path(target, takes_code=takes_code)
     if path is None or is_isolated():
         return
     require_barriers()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchgauge.errors import InputError, UsageError
 from torchgauge.facts import COMPILED, EAGER, EXECUTIONS, ArchitectureRecord
+from torchgauge.source.target_check import is_model_path
 
 if TYPE_CHECKING:
     import torch
@@ -71,12 +72,14 @@ def unwrapped(target: Any) -> Any:
     return unwrap(subject) if isinstance(subject, Module) else subject
 
 
-def stored_path(target: Any) -> str | None:
-    """The file or folder that a target names; None for a live model and for Python code."""
+def stored_path(target: Any, *, takes_code: bool = True) -> str | None:
+    """The file or folder that a target names; None for a live model and for Python code. Where code is not a target
+    (`takes_code`), a Python file is a file like others."""
     if not isinstance(target, str | os.PathLike):
         return None
-    path = os.fspath(target).strip().removeprefix("hf:")
-    return path if os.path.exists(path) and not path.endswith(".py") else None
+    text = os.fspath(target)
+    path = text.strip().removeprefix("hf:")
+    return path if (is_model_path(text) if takes_code else os.path.exists(path)) else None
 
 
 # Default size limits of automatic scans, in bytes.

@@ -36,6 +36,7 @@ from torchgauge.analysis.weight_scan import read_statistics
 from torchgauge.errors import InputError, TorchgaugeError, UsageError, errors_as_torchgauge
 from torchgauge.facts import COMPILED, Capture, EnergyFacts
 from torchgauge.facts.experts import dense_warnings
+from torchgauge.interpreter import safe_path_of_children
 from torchgauge.progress import Progress, stage
 from torchgauge.registry import collector_paused
 from torchgauge.source.target_check import check_target
@@ -52,6 +53,7 @@ COMPILED_OUTSIDE = "the model was compiled outside the isolated process, with th
 MEASURED_OUTSIDE = "the model was measured outside the isolated process, with the rights of this process"
 
 
+@safe_path_of_children()
 def analyze(
     target: str | os.PathLike[str] | torch.nn.Module | torch.export.ExportedProgram,
     input_size: Sequence[Any] | Mapping[str, Sequence[int]] | None = None,
@@ -167,9 +169,10 @@ def analyze(
             return found
     from torchgauge.capture import Request
     from torchgauge.source import GivenInputs
+    from torchgauge.source.offline import offline_for
 
     given = GivenInputs(input_size, inputs, kwargs, chosen_dtype(dtype), batch, seq, specs)
-    with errors_as_torchgauge(stored_path(target)):
+    with errors_as_torchgauge(stored_path(target)), offline_for(target):
         # With torch loaded a collection takes about 50 ms, and a first analysis triggers many.
         is_live = not isinstance(target, str | os.PathLike)
         with stage("analysing", shown=progress) as report_progress, collector_paused() if is_live else nullcontext():
@@ -200,7 +203,8 @@ def analyze(
     if advice:
         found = add_advice(found, source, traced, request, on, silence, progress, all_advice=all_advice, verify=verify)
     if verify and settings is not None:
-        verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)
+        with offline_for(target):
+            verified, plan = verify_advice(found.capture, source, traced, request, settings, progress, opened)
         count = len(found.capture.advice)
         found = found.with_remarks(advice=verified[:count], options=verified[count:], plan=plan)
     return found

@@ -66,9 +66,10 @@ def scan_weights(
         return _scan_live(path, Depth.of(deep, spectrum), switch(weights, "weights"), threads, on_row, progress)
     options = dict(locals())
     if require_isolation:
-        require_isolated(path, allow_pickle=allow_pickle, dask=dask)
-    if dask is None and needs_isolation(path, allow_pickle):
-        paths = [place for given in (path, against) if (place := stored_path(given)) is not None]
+        require_isolated(path, takes_code=False, allow_pickle=allow_pickle, dask=dask)
+    if dask is None and needs_isolation(path, allow_pickle, takes_code=False):
+        given = (path, against)
+        paths = [place for one in given if (place := stored_path(one, takes_code=False)) is not None]
         del options["on_row"]
         return read_analysis(
             WeightScan, scan_weights, paths, options, memory_limit=memory_limit, time_limit=time_limit,

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from torchgauge.capture.fake_tensor import dtype_name
+from torchgauge.interpreter import python_command, python_environment
 
 # Torch has its own kernels for the others on every processor; these use instructions that some processors lack.
 _PROBED_TYPES = frozenset((torch.bfloat16, torch.float16))
@@ -39,9 +40,9 @@ def unsupported(model: nn.Module, device: torch.device, dtype: torch.dtype | Non
 
 @cache
 def _probe(name: str) -> str | None:
-    command = [sys.executable, "-c", _PROBE.format(name=name)]
+    command, variables = python_command("-c", _PROBE.format(name=name)), python_environment()
     try:
-        code = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False).returncode
+        code = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, env=variables).returncode
     except subprocess.TimeoutExpired:
         return f"{name} did not respond within {_TIMEOUT_S:.0f} s"
     return f"{name} cannot run on this processor: {death_text(code)}" if code else None

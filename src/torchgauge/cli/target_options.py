@@ -81,15 +81,16 @@ class Reader(NamedTuple):
     weights: bool = False
 
 
-def files_to_isolate(targets: Sequence[str | None], args: argparse.Namespace) -> list[str]:
+def files_to_isolate(targets: Sequence[str | None], args: argparse.Namespace, *, takes_code: bool = True) -> list[str]:
     """The files of a command whose targets are all files: it can run as a whole without rights. Python code and models
     that are run for real cannot; then each file is read separately."""
     from torchgauge.analysis.isolated import needs_isolation
     from torchgauge.analysis.options import stored_path
 
     named = [target for target in targets if target is not None]
-    paths = [path for target in named if needs_isolation(target, args.allow_pickle) and (path := stored_path(target))]
-    return paths if len(paths) == len(named) else []
+    stored = [stored_path(target, takes_code=takes_code) for target in named]
+    is_isolated = all(needs_isolation(target, args.allow_pickle, takes_code=takes_code) for target in named)
+    return [path for path in stored if path is not None] if is_isolated else []
 
 
 def target_reader(args: argparse.Namespace) -> Reader:

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def isolated_reader(args: argparse.Namespace) -> Reader:
     """A Dask cluster reads with the rights of its workers."""
-    paths = [] if args.dask else files_to_isolate([args.path, args.against], args)
+    paths = [] if args.dask else files_to_isolate([args.path, args.against], args, takes_code=False)
     return Reader(paths, torch=args.code is not None, weights=args.weights is not False)
 
 

@@ -23,6 +23,7 @@ import psutil
 
 from torchgauge import cache, errors
 from torchgauge.errors import LimitError, TorchgaugeError
+from torchgauge.interpreter import python_command, python_environment
 from torchgauge.isolation.channel import Channel, Message
 from torchgauge.isolation.limits import Limits, held_bytes
 from torchgauge.isolation.messages import (
@@ -239,13 +240,10 @@ class _Spawned(_Reader):
     def __init__(self, work: Callable[[], bytes], limits: Limits, importers: Sequence[Callable[[], object]]) -> None:
         super().__init__(limits)
         # Threads that a library starts when it is imported would keep their rights.
-        variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        variables = python_environment(OPENBLAS_NUM_THREADS="1")
+        command = python_command("-m", "torchgauge.isolation")
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "torchgauge.isolation"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=variables,
-            start_new_session=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, start_new_session=True
         )
         assert self._popen.stdin is not None
         assert self._popen.stdout is not None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ import psutil
 from torchgauge.capture import death_text
 from torchgauge.errors import TorchgaugeError
 from torchgauge.hardware import Pace, Peaks, System, published_peaks, remember, remembered
+from torchgauge.interpreter import python_command, python_environment
 from torchgauge.measure.absence import Absent
 from torchgauge.measure.rates import CALL, COPY, DEPTHWISE, GELU, PACE, PASSES, STD, TANH
 from torchgauge.progress import Progress
@@ -108,8 +107,8 @@ def run_probe(device: str, parts: Sequence[str]) -> Iterator[str]:
     """The lines of `torchgauge.measure.rates`, as they come; with as many threads as this process uses."""
     import torch
 
-    command = [sys.executable, "-m", "torchgauge.measure.rates", device, *parts]
-    env = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    command = python_command("-m", "torchgauge.measure.rates", device, *parts)
+    env = python_environment(OMP_NUM_THREADS=str(torch.get_num_threads()))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as probe:
         watch = _watch(probe)
         try:

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from torchgauge.errors import TargetError
 from torchgauge.source.config_limits import MAX_REAL_BYTES, bounded_building
+from torchgauge.source.offline import offline
 from torchgauge.source.packages import import_optional
 from torchgauge.source.process_state import rng_untouched
 from torchgauge.source.target_check import did_you_mean
@@ -41,7 +42,7 @@ class Recipe:
     def _build(self, builder: Callable[[Callable[[], nn.Module]], nn.Module], real_bytes: float) -> nn.Module:
         try:
             # Entered first, so that only tensors that end up on a real device count.
-            with bounded_building(self.name, real_bytes):
+            with bounded_building(self.name, real_bytes), offline(self.name):
                 return builder(self.factory)
         except TargetError:
             raise

@@ -239,7 +239,8 @@ def unpickle(index: Index) -> nn.Module:
     announcement = "\n".join([f"unpickling '{index.path}', which imports and calls:", *dict.fromkeys(lines)])
     warnings.warn(announcement, UnpicklingWarning, stacklevel=2)
     try:
-        with importable(Path.cwd()), torchvision_importable(), rng_untouched():
+        named = {found.name.partition(".")[0] for found in index.imports}
+        with importable(Path.cwd(), *named), torchvision_importable(), rng_untouched():
             content = torch.load(index.path, map_location="cpu", weights_only=False)
     # The file's own code runs here: it may raise anything.
     except Exception as error:

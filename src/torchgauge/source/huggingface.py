@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from copy import deepcopy
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -17,8 +16,8 @@ from torchgauge.facts.schema import conform
 from torchgauge.registry import collector_paused
 from torchgauge.source.building import Recipe
 from torchgauge.source.config_limits import require_possible_numbers
+from torchgauge.source.offline import offline
 from torchgauge.source.packages import import_optional, torchvision_importable
-from torchgauge.source.process_state import hub_offline
 from torchgauge.source.target_check import did_you_mean
 
 if TYPE_CHECKING:
@@ -86,7 +85,10 @@ def read(path: Path) -> Recipe:
         raise TargetError(f"'{path}' names the architecture '{architecture}', which {_UNKNOWN}")
     require_possible_numbers(settings, f"'{path}'")
     try:
-        config = types[model_type].from_dict(settings)
+        with offline(f"'{path}'"):
+            config = types[model_type].from_dict(settings)
+    except TargetError:
+        raise
     # Each config checks its own values, with errors of any kind.
     except Exception as error:
         reason = " ".join(str(error).split())  # transformers breaks its lines
@@ -156,8 +158,7 @@ def model_class(name: str) -> type[PreTrainedModel]:
 
 def recipe_of(name: str, constructor: Callable[[PretrainedConfig], nn.Module], config: PretrainedConfig) -> Recipe:
     def build() -> nn.Module:
-        import_module("huggingface_hub.constants")  # loaded, so that it can be switched to offline
-        with hub_offline(), torchvision_importable():
+        with torchvision_importable():
             # A constructor modifies its config, so each build gets a copy.
             return constructor(deepcopy(config))
 

@@ -4,12 +4,16 @@ that torchgauge replaces temporarily."""
 from __future__ import annotations
 
 import importlib
+import inspect
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -53,15 +57,48 @@ def hub_offline() -> Iterator[None]:
             constants["HF_HUB_OFFLINE"] = before
 
 
+class _ModulesOf(MetaPathFinder):
+    """The top-level modules of a folder, for imports that `applies` accepts."""
+
+    def __init__(self, folder: Path, applies: Callable[[str, ModuleSpec], bool]) -> None:
+        self._folder, self._applies = folder, applies
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        found = PathFinder.find_spec(fullname, [str(self._folder)]) if path is None else None
+        return found if found is not None and self._applies(fullname, found) else None
+
+
 @contextmanager
-def importable(folder: Path) -> Iterator[None]:
-    before = list(sys.path)
-    sys.path.insert(0, str(folder))
+def importable(folder: Path, *named: str) -> Iterator[None]:
+    """The modules of a folder can be imported: by its own code, and those that are `named`, before installed packages,
+    as for a script; by libraries after them. A `pickle.py` there does not take the place of Python's when torch needs
+    it, and packages that only look installed there are not found."""
+
+    def comes_first(name: str, found: ModuleSpec) -> bool:
+        is_package_or_file = found.loader is not None  # a folder without `__init__.py` comes last, as for Python
+        return is_package_or_file and (name in named or _is_imported_by(folder))
+
+    first, last = _ModulesOf(folder, comes_first), _ModulesOf(folder, lambda name, found: True)
+    sys.meta_path[:] = [first, *sys.meta_path, last]
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path[:] = before
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in (first, last)]
+
+
+def _is_imported_by(folder: Path) -> bool:
+    """Whether the import that is running is in a file of this folder, and not in a package installed below it."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name != __name__ and name.partition(".")[0] not in ("importlib", "_frozen_importlib"):
+            file = Path(frame.f_code.co_filename)
+            return file.is_relative_to(folder) and "site-packages" not in file.relative_to(folder).parts
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

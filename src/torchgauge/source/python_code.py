@@ -96,7 +96,7 @@ def _loaded(path: Path) -> Iterator[ModuleType]:
 
 def build_from_module(module: str, name: str) -> nn.Module:
     """The model `name` of an importable module; the current directory is importable, as for `python -m`."""
-    with importable(Path.cwd()), torchvision_importable(), rng_untouched():
+    with importable(Path.cwd(), module.partition(".")[0]), torchvision_importable(), rng_untouched():
         try:
             imported = import_module(module)
         except (Exception, SystemExit) as error:

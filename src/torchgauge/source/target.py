@@ -15,8 +15,9 @@ from torchgauge.errors import UsageError
 from torchgauge.facts import TargetRecord
 from torchgauge.progress import Progress
 from torchgauge.source.first_layer import class_names
+from torchgauge.source.offline import offline
 from torchgauge.source.source import OpenOptions, Source
-from torchgauge.source.target_check import FORMS, is_dotted_name, unknown_target
+from torchgauge.source.target_check import FORMS, is_dotted_name, python_target, unknown_target
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -83,7 +84,8 @@ def is_file(target: object) -> bool:
 def _open_path(path: str, options: OpenOptions) -> Source:
     from torchgauge.source.files import open_path  # imports all file formats
 
-    return open_path(Path(path), options)
+    with offline(f"'{path}'"):
+        return open_path(Path(path), options)
 
 
 def _from_recipe(recipe: Recipe, record: TargetRecord) -> Source:
@@ -93,14 +95,16 @@ def _from_recipe(recipe: Recipe, record: TargetRecord) -> Source:
 def _resolve_path(text: str, options: OpenOptions) -> Source:
     from torchgauge.source import python_code
 
-    place, _, attribute = text.rpartition(":")
-    if place.endswith(".py") and is_dotted_name(attribute):
-        return Source(python_code.build_from_file(Path(place), attribute), TargetRecord(options.name, files=(place,)))
-    if text.endswith(".py") and os.path.isfile(text):
+    in_file = python_target(text)
+    if in_file is not None and in_file[1]:
+        model = python_code.build_from_file(Path(in_file[0]), in_file[1])
+        return Source(model, TargetRecord(options.name, files=in_file[:1]))
+    if in_file is not None:
         attribute, model = python_code.build_only_model(Path(text))
         return Source(model, TargetRecord(f"{options.name}:{attribute}", files=(text,)))
     if os.path.exists(text):
         return _open_path(text, options)
+    place, _, attribute = text.rpartition(":")
     if is_dotted_name(place) and is_dotted_name(attribute):
         return Source(python_code.build_from_module(place, attribute), TargetRecord(options.name))
     raise unknown_target(text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import tokenize
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from importlib.resources import files
@@ -17,6 +19,7 @@ FORMS = (
     "a model file or folder, path/to/file.py:Name, package.module:Name (a class, a function that builds the model, "
     "or the model), timm:NAME, torchvision:NAME, hf:FOLDER_OR_CLASS"
 )
+_HEAD_BYTES = 4096
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -26,12 +29,40 @@ def check_target(text: str) -> None:
     path = text.removeprefix("hf:")
     # `os.path` accepts any text, even one that is too long or invalid as a file name.
     if os.path.exists(path):
-        if os.path.isfile(path) and not path.endswith((".py", ".json")):
+        if os.path.isfile(path) and not path.endswith(".json") and python_target(text) is None:
             from torchgauge.checkpoint.signatures import refuse_foreign_file
 
             refuse_foreign_file(path)
     elif ":" not in text:
         raise unknown_target(text)
+
+
+def python_target(text: str) -> tuple[str, str] | None:
+    """The file and the name in it of a target in a Python file: `net.py:Net`, or `net.py` with an empty name; None for
+    other targets. What exists under the whole text is a model, whatever its name ends in, unless it is source text."""
+    if os.path.exists(text):
+        return (text, "") if text.endswith(".py") and _is_source_text(text) else None
+    place, _, name = text.rpartition(":")
+    return (place, name) if place.endswith(".py") and is_dotted_name(name) else None
+
+
+def is_model_path(target: str) -> bool:
+    """Whether a target is a file or folder that holds a model, not code."""
+    text = target.strip()
+    return os.path.exists(text.removeprefix("hf:")) and python_target(text) is None
+
+
+def _is_source_text(path: str) -> bool:
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(head).readline)
+        (head[: head.rfind(b"\n") + 1] or head).decode(encoding)  # the last line may be cut within a character
+    except (OSError, SyntaxError, UnicodeDecodeError, LookupError):
+        return False
+    return b"\0" not in head
 
 
 def is_dotted_name(text: str) -> bool:

@@ -7,10 +7,8 @@ before. The second process builds the model from the target if possible; otherwi
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +20,12 @@ import psutil
 import torch
 from torch import nn
 
+from torchgauge.interpreter import python_command, python_environment
 from torchgauge.measure.measuring import failure_text
 from torchgauge.measure.settings import Settings, applied
 from torchgauge.measure.subject import ready
 from torchgauge.source import Candidate, resolve
+from torchgauge.source.offline import offline_for
 from torchgauge.source.process_state import rng_untouched
 from torchgauge.source.real_model import load_real_model, runs_allowed
 from torchgauge.verify.bench import SEED, Bench, attempted
@@ -38,10 +38,7 @@ from torchgauge.verify.verdict import TIME, Verdict, judge
 _START_S, _MAX_BUDGETS = 180.0, 25.0
 # Disk and memory for the pickled copy and the model loaded from it, relative to the model.
 _SPACE_FACTOR = 2.5
-_CALL = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from torchgauge.verify.second_process import main; main(sys.argv[1])"
-)
+_CALL = "import sys; from torchgauge.verify.second_process import main; main(sys.argv[1])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +133,12 @@ class Setup:
             except Exception as error:
                 return f"the model cannot be pickled for a second process: {failure_text(error)}"
             limit_s = _START_S + _MAX_BUDGETS * self.seconds * (len(jobs) + 1)
-            command = [sys.executable, "-c", _CALL, folder, json.dumps([path or os.getcwd() for path in sys.path])]
+            command = python_command("-c", _CALL, folder)
             try:
                 # The user has already seen what the model's code prints.
                 done = subprocess.run(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                    timeout=limit_s, check=False,
+                    timeout=limit_s, check=False, env=python_environment(),
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
                 return f"a second process took more than {limit_s:.0f} s"
@@ -162,6 +159,7 @@ class Setup:
             source = runs_allowed(resolve(self.target, code=self.code, allow_pickle=self.allow_pickle))
             real = load_real_model(source)
         with (
+            offline_for(self.target),
             applied(self.settings, self.device),
             ready(
                 real.model,

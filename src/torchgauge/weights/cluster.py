@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Generic, Self
 
 from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
+from torchgauge.interpreter import safe_path_of_children
 from torchgauge.weights.reader import FileReader, FileStamp, Reader
 from torchgauge.weights.threads import Item, Result
 
@@ -139,6 +140,8 @@ def _connect(address: str, threads: int | None, stack: ExitStack) -> distributed
         count = address.removeprefix("local:")
         if not count.isdecimal() or not int(count):
             raise UsageError(f"'{address}': write local:N with the number of processes, such as local:4")
+        # Workers are new interpreters, which libraries start.
+        stack.enter_context(safe_path_of_children())
         # Workers log tracebacks when killed or interrupted; real errors come back as exceptions. Without an address for
         # the dashboard, the scheduler insists on a port that may be taken.
         cluster = distributed.LocalCluster(

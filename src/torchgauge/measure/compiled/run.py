@@ -21,6 +21,7 @@ from torchgauge.capture.structure import is_subclass
 from torchgauge.capture.training import gradient_roots
 from torchgauge.errors import ForwardError, InputError, first_line
 from torchgauge.facts.compiled import Compiled
+from torchgauge.interpreter import safe_path_of_children
 from torchgauge.measure.compiled.inductor import (
     TUNING,
     UNTUNED,
@@ -39,6 +40,7 @@ _REAL_LIMIT_BYTES = 4 << 30
 _INDUCTOR = "inductor"
 
 
+@safe_path_of_children()
 def compile_model(model: nn.Module, candidate: Candidate, request: Request, root: Options | None = None) -> Compiled:
     """Compile the model with these inputs and record the result; the generated code does not run. `root` are the
     options of a model that is compiled already."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from numba import njit, types
 
 from torchgauge.isolation import ask_parent, is_isolated
+from torchgauge.weights.kernels.numba_settings import kernel_cache
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext
@@ -91,15 +92,16 @@ def _types() -> dict[str, types.Type]:
 
 
 def _kept(function: Kernel, *, fastmath: bool | set[str]) -> Kernel:
+    kernel = _compiled(function, fastmath=fastmath)
     try:
-        kernel = _compiled(function, cache=True, fastmath=fastmath)
+        cache = kernel_cache(function)
     except RuntimeError:
-        # Neither the package folder nor the user's cache folder is writable: every process compiles anew.
-        return _compiled(function, fastmath=fastmath)
+        # Neither the package folder nor the user's cache folder is writable and private: every process compiles anew.
+        return kernel
     name = f"{function.__module__}.{function.__qualname__}"
     _ENTRIES[name] = kernel
     dispatcher: Any = kernel
-    dispatcher._cache = _ParentCompiles(name, dispatcher._cache)
+    dispatcher._cache = _ParentCompiles(name, cache)
     return kernel
 
 
@@ -127,5 +129,5 @@ class _ParentCompiles:
         return getattr(self._cache, name)
 
 
-def _compiled(function: Kernel, *, fastmath: bool | set[str], cache: bool = False) -> Kernel:
-    return cast(Kernel, njit(function, nogil=True, cache=cache, fastmath=fastmath, error_model="numpy"))
+def _compiled(function: Kernel, *, fastmath: bool | set[str]) -> Kernel:
+    return cast(Kernel, njit(function, nogil=True, fastmath=fastmath, error_model="numpy"))
