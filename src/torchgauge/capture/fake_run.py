@@ -35,6 +35,7 @@ from torchgauge.capture.op_call import Arguments, FakeCall, Op, OpCall, is_compo
 from torchgauge.capture.paths import Inlined, ModulePaths
 from torchgauge.capture.plan import (
     FOLLOWS_SPARSE,
+    MATRIX_PRODUCTS,
     Output,
     Plan,
     PlanKey,
@@ -337,8 +338,10 @@ class FakeRun(TorchDispatchMode):
             return self._change_metadata(call)
         if is_split(call.info.name):
             self.recorder.budget.require_tensors(count_pieces(call.info.name, call.bind()))
-        follows = self.assume or call.info.name.removesuffix("_") in FOLLOWS_SPARSE
-        if not follows and any(fake.spec.sparse is not None for fake in call.tensors):
+        sparse = sum(fake.spec.sparse is not None for fake in call.tensors)
+        follows = call.info.name.removesuffix("_") in FOLLOWS_SPARSE
+        follows = follows and not (sparse > 1 and call.info.name in MATRIX_PRODUCTS)
+        if sparse and not follows and not self.assume:
             raise DataDependent(call.info.name, self.recorder.path, WORKS_ON_SPARSE)
         try:
             check_call(call)

@@ -20,7 +20,7 @@ from torchgauge.capture.op_call import Arguments, FakeCall, Op, OpCall, OpInfo, 
 from torchgauge.capture.shape_rules import find_rule
 from torchgauge.capture.structure import map_tensors, tensors_in
 from torchgauge.capture.values import FINITE_CHECKS, ROUTERS
-from torchgauge.cost import Call, Work, assess
+from torchgauge.cost import Call, Work, assess, conversion_bytes
 from torchgauge.cost.registry import Assessment, find, find_kernel, price
 from torchgauge.facts import COUNTED, Signature, TensorSpec, tensor_specs
 from torchgauge.facts.tensor import contiguous_stride
@@ -62,6 +62,9 @@ _KEEP_SPARSE = frozenset(
         "relu", "sqrt", "sin", "tanh", "_sparse_softmax", "_sparse_log_softmax", "sparse_sampled_addmm", "sparse_mask",
     )
 )  # fmt: skip
+# Products of two matrices: where both are sparse, how many elements meet depends on where they lie.
+MATRIX_PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::_sparse_mm", "aten::_sparse_sparse_matmul"))
+
 # Ops that work on the fake tensor of a sparse tensor; others need the positions of its elements, so a real run.
 FOLLOWS_SPARSE = _KEEP_SPARSE | frozenset(
     f"aten::{name}"
@@ -322,6 +325,7 @@ def describe(
         attributes={name: plain for name, value in arguments.items() if (plain := _attribute(value)) is not None},
         cost=found.cost,
         activation_bytes=activation_bytes,
+        conversion_bytes=conversion_bytes(priced) if call.tensors and call.tensors[0].device.type == "cpu" else 0,
     )
 
 

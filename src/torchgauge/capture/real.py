@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchgauge.capture.attention_blocks import FLEX_OPS, computed_scores
 from torchgauge.capture.op_call import Arguments, Op, OpCall, is_composite, op_info
 from torchgauge.capture.paths import ModulePaths
-from torchgauge.capture.plan import describe
+from torchgauge.capture.plan import MATRIX_PRODUCTS, describe
 from torchgauge.capture.recorder import Recorder, spec_of_real
 from torchgauge.capture.structure import is_subclass, storage_key, storage_of, tensors_in
 from torchgauge.capture.triton_kernels import is_wrapped_launch, triton_op_body, wrapped_launch
@@ -104,6 +104,8 @@ class RealRun(TorchDispatchMode):
         call = OpCall(func, info, args, kwargs, list(tensors_in((args, kwargs))))
         if info.name in FLEX_OPS:
             call = replace(call, facts={"computed_scores": computed_scores(call, lambda tensor: tensor)})
+        if info.name in MATRIX_PRODUCTS and len(call.tensors) > 1:
+            call = replace(call, facts={"meeting_pairs": meeting_pairs(*call.tensors[-2:])})
         if any(map(is_subclass, call.tensors)):
             return NotImplemented  # by the subclass, in ops on the tensors that it is made of
         if call.info.name == "aten::_nested_tensor_from_mask_left_aligned":
@@ -189,3 +191,13 @@ class RealRun(TorchDispatchMode):
         if key not in self._before and tensor.layout is torch.strided:
             storage = storage_of(tensor)
             self._before[key] = (storage, storage.clone())
+
+
+def meeting_pairs(left: torch.Tensor, right: torch.Tensor) -> int | None:
+    """Products of stored elements that add up to the product of two sparse matrices; None for other tensors."""
+    if left.dim() != 2 or right.dim() != 2 or torch.strided in (left.layout, right.layout):
+        return None
+    columns, rows = (
+        matrix.to_sparse_coo().coalesce().indices()[1 - place] for place, matrix in enumerate((left, right))
+    )
+    return int(torch.bincount(rows, minlength=right.shape[0])[columns].sum())

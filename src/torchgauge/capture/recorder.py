@@ -102,9 +102,8 @@ class Recorder:
             source = model_line(self.packages)
         elif source is UNKNOWN_LINE:
             source = None
-        self.ops.append(
-            OpRecord(len(self.ops), signature, path, self.ledger.live, weights, self.phase, source, producers)
-        )
+        live = self.ledger.live + signature.conversion_bytes
+        self.ops.append(OpRecord(len(self.ops), signature, path, live, weights, self.phase, source, producers))
 
     def begin_backward(self) -> None:
         self.phase = "backward"

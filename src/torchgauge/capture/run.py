@@ -327,6 +327,7 @@ def _finished(
         host_reads=recorder.host_reads,
         growing=outcome.second.growing,
         first_call_ops=outcome.second.first_call_ops,
+        later_peak_bytes=outcome.second.peak_bytes,
         kept_ops=outcome.kept,
         held=outcome.held,
         number_arguments=tuple(name for name, value in arguments.items() if _holds_numbers(value)),

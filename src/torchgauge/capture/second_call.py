@@ -20,7 +20,7 @@ from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.fake_tensor import FakeTensor
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.real import RealRun
-from torchgauge.capture.recorder import source_line
+from torchgauge.capture.recorder import source_line, spec_of_real
 from torchgauge.capture.structure import tensors_within
 from torchgauge.facts import GrowingAttribute, HeldTensor, OpRecord
 from torchgauge.registry import grouped
@@ -102,10 +102,12 @@ def held_tensors(
 @dataclass(frozen=True, slots=True)
 class SecondCall:
     """`growing`: attributes that hold more after each of two calls. `first_call_ops`: indices of the ops that the
-    second call did not repeat."""
+    second call did not repeat. `peak_bytes`: the peak of the second call, without what the first one left; None where
+    all ops were repeated."""
 
     growing: tuple[GrowingAttribute, ...] = ()
     first_call_ops: tuple[int, ...] = ()
+    peak_bytes: int | None = None
 
 
 def compare_calls(
@@ -125,10 +127,12 @@ def compare_calls(
     lines = {(number, name): _adding_line(type(modules[number][0]), name) for number, name in candidates}
     between, first = HeldBytes(paths), list(recorder.ops)
     phase, recorder.phase = recorder.phase, "forward"
+    held_bytes = recorder.ledger.live
     try:
         with recorder.rehearsal() as ops_again:
             call_again()
             repeated = Counter((op.op, op.module, op.source) for op in ops_again())
+            grown_bytes = max((op.live_bytes - held_bytes for op in ops_again()), default=0)
             reads = recorder.host_reads
     except Exception:  # a model that runs once
         return SecondCall()
@@ -146,14 +150,15 @@ def compare_calls(
         if op.phase == "forward" and repeated[key] <= 0:
             once.append(op.index)
         repeated[key] -= 1
-    return SecondCall(tuple(growing), tuple(reversed(once)))
+    peak_bytes = before.live_bytes + max(grown_bytes, 0) if once else None
+    return SecondCall(tuple(growing), tuple(reversed(once)), peak_bytes)
 
 
 def _tensor_bytes(value: object, depth: int = _MAX_DEPTH) -> int:
     if type(value) is FakeTensor:
         return value.spec.nbytes
     if isinstance(value, torch.Tensor):
-        return value.nbytes
+        return value.nbytes if value.layout is torch.strided else spec_of_real(value).nbytes
     # A subclass may forbid its length or iteration, as e3nn's Irrep does.
     base: Any = next((kind for kind in (list, tuple, set, dict, deque) if isinstance(value, kind)), None)
     if base is not None:

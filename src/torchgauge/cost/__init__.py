@@ -19,6 +19,7 @@ from torchgauge.cost import (
     reduction,
     vision,
 )
+from torchgauge.cost.promotion import conversion_bytes
 from torchgauge.cost.registry import (
     KERNELS,
     REGISTRY,
@@ -34,6 +35,6 @@ from torchgauge.cost.registry import (
 )
 
 __all__ = [
-    "KERNELS", "REGISTRY", "Assessment", "Call", "Work", "assess", "find", "find_kernel", "formula", "kernel",
-    "load_formulas",
+    "KERNELS", "REGISTRY", "Assessment", "Call", "Work", "assess", "conversion_bytes", "find", "find_kernel", "formula",
+    "kernel", "load_formulas",
 ]  # fmt: skip

@@ -2,8 +2,8 @@
 
 A bias or added input (`addmm`, `baddbmm`) is not a MAC; it is one flop per output element, `beta` and `alpha` scaling
 not counted (they are 1 in practice and folded into the product otherwise). A complex MAC is four real ones.
-Of a sparse operand only the stored elements are multiplied; of two, as many pairs as meet if they lie evenly. The 2:4
-forms store half the elements.
+Of a sparse operand only the stored elements are multiplied; of two, the pairs that meet: a real run counts them, else
+they are assumed to lie evenly. The 2:4 forms store half the elements.
 
 Einsum: operands are contracted from left to right, as torch does without a given path. Each step costs one MAC per
 combination of all the labels it touches; a label that only one of the two has and nothing needs afterwards is summed
@@ -25,7 +25,7 @@ from torchgauge.facts import TensorSpec
 )  # fmt: skip
 def mm(call: Call) -> Work:
     left, right = argument(call, "self", "mat1", "sparse"), argument(call, "mat2", "dense", "other")
-    return products(call, _pairs(left, right))
+    return products(call, _pairs(call, left, right))
 
 
 @formula(
@@ -34,7 +34,7 @@ def mm(call: Call) -> Work:
 )  # fmt: skip
 def addmm(call: Call) -> Work:
     left, right = argument(call, "mat1", "batch1"), argument(call, "mat2", "batch2")
-    return products(call, _pairs(left, right), call.out.stored_numel)
+    return products(call, _pairs(call, left, right), call.out.stored_numel)
 
 
 @formula("aten::sparse_sampled_addmm", category="matmul")
@@ -138,10 +138,12 @@ def scaled_mm(call: Call) -> Work:
     return products(call, left.numel * _packed(left) * call["mat2"].shape[-1], _scaling(call))
 
 
-def _pairs(left: TensorSpec, right: TensorSpec) -> int:
+def _pairs(call: Call, left: TensorSpec, right: TensorSpec) -> int:
     """Elements of one matrix times those of the other that each meets."""
     if not right.is_sparse:
         return left.stored_numel * right.shape[-1]
+    if left.is_sparse and (counted := call.get("meeting_pairs")) is not None:
+        return int(counted)
     return left.stored_numel * right.stored_numel // max(prod(right.shape[:-1]), 1)
 
 

@@ -189,7 +189,7 @@ FIGURES = (
            "memory at the peak: parameters, buffers and activations; in training also gradients and optimizer state",
            known=CODE),
     Figure("arithmetic_intensity", "FLOPs per byte", NUMBER, (OPS,), "FLOPs per byte moved", known=CODE),
-    Figure("live_bytes", "Live", BYTES, (OPS,), "live storages after the op, without parameters and buffers",
+    Figure("live_bytes", "Live", BYTES, (OPS,), "live storages while the op runs, without parameters and buffers",
            known=CODE),
     Figure("ops", "Ops", WHOLE, (TOTALS, MODULES), "number of op calls", additive=True, known=CODE,
            of_call=lambda call: 1,

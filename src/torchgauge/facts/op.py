@@ -7,7 +7,7 @@ differs from call to call: the order, the module it ran in, the memory alive, th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchgauge.facts.tensor import TensorSpec
@@ -45,7 +45,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One way an op was called: shared by all its equal calls."""
+    """One way an op was called: shared by all its equal calls. `conversion_bytes` are copies of arguments in another
+    type that exist while it runs; `OpRecord.live_bytes` includes them."""
 
     op: str
     overload: str
@@ -57,6 +58,7 @@ class Signature:
     attributes: Mapping[str, Any]
     cost: Cost
     activation_bytes: int
+    conversion_bytes: int = field(default=0, compare=False)
 
     @property
     def dtype(self) -> str | None:

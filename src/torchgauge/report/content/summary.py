@@ -49,6 +49,10 @@ _FIRST_ARGUMENTS = (
 _IMPLEMENTATION = ("maximize", "foreach", "differentiable", "fused", "capturable", "decoupled_weight_decay")
 
 
+# Memory of later calls is named where it is less than this share of the first call's.
+_NOTED_SHARE = 0.95
+
+
 def sections(view: View, options: Options) -> Iterator[Section]:
     yield Section("Summary", (Facts(summary_facts(view)),), Topic.SUMMARY, page_part="overview", name="summary")
     if found := note_texts(view):
@@ -202,7 +206,12 @@ def memory_facts(view: View) -> list[Fact]:
     place = (use.op.module or "the model itself") if use.op else ""
     if step is None:
         where = f" (peak in {place})" if place else ""
-        return [("Memory", format_bytes(use.total), _sum_text(parts) + where)]
+        facts = [("Memory", format_bytes(use.total), _sum_text(parts) + where)]
+        later = view.capture.run.later_peak_bytes
+        if later is not None and later < _NOTED_SHARE * use.activations:
+            note = "of activations: the first call also initializes what the model keeps"
+            facts.append(("In later calls", format_bytes(later), note))
+        return facts
     parts |= {"gradients": use.gradients, f"optimizer state ({step.optimizer})": use.optimizer_state}
     saved = f"the forward pass saves {format_bytes(figures.saved_activation_bytes)} for the backward pass"
     phase = f"{use.op.phase} {'step' if use.op.phase == 'optimizer' else 'pass'}" if use.op else ""
