@@ -23,9 +23,11 @@ if TYPE_CHECKING:
         analyze,
         compare,
         fit,
+        flops_per_token,
         forecast,
         llm,
         load,
+        mfu,
         scan_weights,
     )
     from torchgauge.cost import Call, Work, formula
@@ -46,14 +48,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Analysis", "Call", "Comparison", "Fit", "Forecast", "FormatError", "ForwardError", "InputError", "LimitError",
     "Llm", "MissingDependencyError", "TargetError", "TorchgaugeError", "UnpicklingWarning", "UsageError",
-    "WeightScan", "Work", "__version__", "analyze", "compare", "fit", "forecast", "formula", "llm", "load",
-    "scan_weights",
+    "WeightScan", "Work", "__version__", "analyze", "compare", "fit", "flops_per_token", "forecast", "formula", "llm",
+    "load", "mfu", "scan_weights",
 ]  # fmt: skip
 
 _HOMES = {
     "analysis": (
-        "Analysis", "Comparison", "Fit", "Forecast", "Llm", "WeightScan", "analyze", "compare", "fit", "forecast",
-        "llm", "load", "scan_weights",
+        "Analysis", "Comparison", "Fit", "Forecast", "Llm", "WeightScan", "analyze", "compare", "fit",
+        "flops_per_token", "forecast", "llm", "load", "mfu", "scan_weights",
     ),
     "cost": ("Call", "Work", "formula"),
     "errors": (

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from torchgauge.analysis.methods import is_read_otherwise
     from torchgauge.analysis.pipeline import analyze
     from torchgauge.analysis.result import Analysis, WeightScan, load
+    from torchgauge.analysis.token_flops import flops_per_token, mfu
     from torchgauge.analysis.weight_scan import scan_weights
 
 __all__ = [
     "Analysis", "Comparison", "Fit", "Forecast", "Llm", "ModelInMemory", "WeightScan", "analysis_options", "analyze",
-    "check", "compare", "fit", "forecast", "is_read_otherwise", "is_saved_run", "llm", "load", "read_budgets",
+    "check", "compare", "fit", "flops_per_token", "forecast", "is_read_otherwise", "is_saved_run", "llm", "load", "mfu",
+    "read_budgets",
     "scan_weights",
 ]  # fmt: skip
 
@@ -37,6 +39,7 @@ _HOMES = {
     "language": ("Llm", "llm"),
     "methods": ("is_read_otherwise",),
     "result": ("Analysis", "WeightScan", "load"),
+    "token_flops": ("flops_per_token", "mfu"),
     "weight_scan": ("scan_weights",),
 }  # fmt: skip
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -79,6 +79,7 @@ class Recorder:
         self.phase = "forward"
         # By storage, what the forward pass left for the backward pass to read.
         self.saved: dict[tuple[int, Allocation], None] = {}
+        self.recomputed: list[int] = []  # indices of forward ops that run again during the backward pass
         self._forward_ops = 0
         self._paths = paths
         self.packages = paths.packages
@@ -102,6 +103,9 @@ class Recorder:
             source = model_line(self.packages)
         elif source is UNKNOWN_LINE:
             source = None
+        # A backward pass runs without autograd, and what it computes again of the forward pass with it.
+        if self.phase == "backward" and torch.is_grad_enabled():
+            self.recomputed.append(len(self.ops))
         live = self.ledger.live + signature.conversion_bytes
         self.ops.append(OpRecord(len(self.ops), signature, path, live, weights, self.phase, source, producers))
 

@@ -330,6 +330,7 @@ def _finished(
         later_peak_bytes=outcome.second.peak_bytes,
         kept_ops=outcome.kept,
         held=outcome.held,
+        recomputed_ops=tuple(recorder.recomputed),
         number_arguments=tuple(name for name, value in arguments.items() if _holds_numbers(value)),
     )
     modules = module_records(paths, params, recorder)

@@ -113,7 +113,8 @@ class RunRecord:
     keeps their results; `later_peak_bytes` is the peak of activations of the calls after it. `kept_ops` allocated memory
     that is still in use after an inference call although it is not an output: an attribute or the caller holds it.
     `held` are tensors of loops that inference keeps although nothing reads them again. `number_arguments` are names of
-    arguments that hold numbers or text outside of tensors."""
+    arguments that hold numbers or text outside of tensors. `recomputed_ops` are ops of the forward pass that ran
+    again during the backward pass, as activation checkpointing makes them."""
 
     mode: str | None
     reason: str | None
@@ -129,6 +130,7 @@ class RunRecord:
     kept_ops: tuple[int, ...] = ()
     number_arguments: tuple[str, ...] = ()
     held: tuple[HeldTensor, ...] = ()
+    recomputed_ops: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

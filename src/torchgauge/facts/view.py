@@ -216,7 +216,7 @@ class View:
 
 
 # Members that few models have; empty ones are left out.
-_RARE = ("growing", "first_call_ops", "later_peak_bytes", "kept_ops", "number_arguments", "held")
+_RARE = ("growing", "first_call_ops", "later_peak_bytes", "kept_ops", "number_arguments", "held", "recomputed_ops")
 
 
 def _run_member(capture: Capture) -> dict[str, object]:
