@@ -24,9 +24,9 @@ def cache_folder() -> Path:
     return Path(base) / "torchgauge"
 
 
-def is_private(folder: Path) -> bool:
-    """Whether nobody but this user and root can put files into a folder or replace it: what is loaded from there may be
-    code. Windows keeps the folders of users apart."""
+def is_private(path: Path) -> bool:
+    """Whether nobody but this user and root can write to a file or folder, or replace it: what is loaded from there may
+    be code. Windows keeps the folders of users apart."""
     if sys.platform == "win32":
         return True
     import grp
@@ -37,13 +37,13 @@ def is_private(folder: Path) -> bool:
         user = pwd.getpwuid(os.geteuid())
         if grp.getgrgid(user.pw_gid).gr_name == user.pw_name:
             groups.add(user.pw_gid)  # many systems give each user a group, and folders that this group may write to
-    folder = folder.resolve()
-    for place in (folder, *folder.parents):
+    path = path.resolve()
+    for place in (path, *path.parents):
         try:
             found = place.stat()
         except OSError:
             return False
-        is_sticky = place != folder and found.st_mode & stat.S_ISVTX  # as /tmp: others cannot rename what is in it
+        is_sticky = place != path and found.st_mode & stat.S_ISVTX  # as /tmp: others cannot rename what is in it
         is_shared = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid not in groups)
         if found.st_uid not in owners or (is_shared and not is_sticky):
             return False

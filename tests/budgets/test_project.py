@@ -41,12 +41,31 @@ def test_a_setting_of_another_kind_is_a_usage_error(line: str, tmp_path: Path) -
         read_budgets(tmp_path).of("a.py:Net")
 
 
-def test_the_nearest_file_with_the_table_counts(tmp_path: Path) -> None:
+def test_the_nearest_file_of_the_repository_with_the_table_counts(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(TABLE)
+    (tmp_path / ".git").mkdir()
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     (inner / "pyproject.toml").write_text("[tool.other]\n")
     assert list(read_budgets(inner).targets) == ["timm:resnet50"]
+
+
+def test_folders_above_the_repository_are_not_searched(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(TABLE)
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    assert not read_budgets(inner).targets, "no repository: only the folder itself"
+    (tmp_path / "a" / ".git").touch()  # a file in a work tree of git
+    assert not read_budgets(inner).targets
+
+
+def test_a_file_that_is_named_must_have_the_table(tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text(TABLE)
+    assert read_budgets(tmp_path / "a", file).targets.keys() == {"timm:resnet50"}
+    file.write_text("[tool.other]\n")
+    with pytest.raises(UsageError, match="has no table"):
+        read_budgets(tmp_path, file)
 
 
 def test_a_folder_without_the_table_has_no_budget(tmp_path: Path) -> None:

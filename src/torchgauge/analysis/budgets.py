@@ -31,6 +31,7 @@ class Budgets:
 
     common: Mapping[str, Any] = field(default_factory=dict)
     targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    file: Path | None = None
 
     def of(self, target: str) -> TargetBudget:
         own = self.targets.get(target, {})
@@ -49,26 +50,38 @@ class Budgets:
         return TargetBudget(tuple(limit(key, value) for key, value in limited.items()), settings)
 
 
-def read_budgets(folder: Path) -> Budgets:
-    """The budgets of the nearest pyproject.toml that has the table, in the folder or above it."""
-    for place in (folder, *folder.parents):
-        file = place / "pyproject.toml"
-        if not file.is_file():
-            continue
-        try:
-            table: object = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UsageError(f"'{file}' cannot be read: {error}") from error
-        for name in ("tool", "torchgauge", "budgets"):
-            table = table.get(name) if isinstance(table, Mapping) else table
-        if isinstance(table, Mapping):
-            return Budgets(
-                {key: value for key, value in table.items() if not isinstance(value, Mapping)},
-                {key: value for key, value in table.items() if isinstance(value, Mapping)},
-            )
-        if table is not None:
-            raise UsageError(f"[tool.torchgauge.budgets] of '{file}' is not a table")
+def read_budgets(folder: Path, config: Path | None = None) -> Budgets:
+    """The budgets of `config`; by default of the nearest pyproject.toml that has the table, in the folder or above it
+    up to the root of its repository. Above that, other people's files would decide."""
+    if config is not None:
+        found = _read_table(config)
+        if found is None:
+            raise UsageError(f"'{config}' has no table [tool.torchgauge.budgets]")
+        return found
+    places = (folder, *folder.parents)
+    depth = next((depth for depth, place in enumerate(places) if (place / ".git").exists()), 0)
+    for file in (place / "pyproject.toml" for place in places[: depth + 1]):
+        if file.is_file() and (found := _read_table(file)) is not None:
+            return found
     return Budgets()
+
+
+def _read_table(file: Path) -> Budgets | None:
+    try:
+        table: object = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"'{file}' cannot be read: {error}") from error
+    for name in ("tool", "torchgauge", "budgets"):
+        table = table.get(name) if isinstance(table, Mapping) else table
+    if table is None:
+        return None
+    if not isinstance(table, Mapping):
+        raise UsageError(f"[tool.torchgauge.budgets] of '{file}' is not a table")
+    return Budgets(
+        {key: value for key, value in table.items() if not isinstance(value, Mapping)},
+        {key: value for key, value in table.items() if isinstance(value, Mapping)},
+        file,
+    )
 
 
 def analysis_options(settings: Mapping[str, Any]) -> dict[str, Any]:

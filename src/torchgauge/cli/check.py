@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,11 @@ Check a model against limits such as --max params=30M --max time_s=10ms
 --max peak_activation_bytes=200MB.
 
 Limits are also read from [tool.torchgauge.budgets] in the pyproject.toml of the
-working directory or above it. A table [tool.torchgauge.budgets."TARGET"] is for
-that target only, and can set how it is analysed: input, batch, seq, dtype,
-device, mode, as. Without TARGET, every target that has such a table is checked.
+working directory, or above it in the same repository. A table
+[tool.torchgauge.budgets."TARGET"] is for that target only, and can set how it is
+analysed: input, batch, seq, dtype, device, mode, as. Without TARGET, every target
+that has such a table is checked. Python code that only the file names runs with
+--config pyproject.toml, or once --trust-config was given.
 A limit on time_s measures the model as --inference does, one on energy_j as
 --profile does. With --on h200, limits on predicted_time_s and
 fit.h200.used_bytes are possible too.
@@ -58,6 +60,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="repeatable: macs=5G, time_s=10ms",
     )
     group.add_argument(
+        "--config", metavar="FILE", help="read the limits from this pyproject.toml; the code that it names may run"
+    )
+    group.add_argument(
+        "--trust-config",
+        action="store_true",
+        help="run the code that the pyproject.toml names, and remember that it may run",
+    )
+    group.add_argument(
         "--github",
         action="store_true",
         help="print annotations for GitHub Actions (default where GITHUB_ACTIONS is set)",
@@ -79,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
     given = [parse_limit(text) for text in args.limits]
     check_outputs(args.outputs, CHECK)
-    budgets = target_budgets(args.targets, given)
+    budgets = target_budgets(args, given)
     # Output of the model's code is not part of the verdict.
     with redirect_stdout(sys.stderr):
         reports = [check_target(target, budget, args) for target, budget in budgets.items()]
@@ -101,15 +111,15 @@ def run(args: argparse.Namespace) -> int:
     return 3 if 3 in statuses else max(statuses)
 
 
-def target_budgets(targets: Sequence[str], given: Sequence[Limit]) -> dict[str, TargetBudget]:
+def target_budgets(args: argparse.Namespace, given: Sequence[Limit]) -> dict[str, TargetBudget]:
     """The limits of each target; those of the command line override those of the project."""
     from dataclasses import replace
 
     from torchgauge.analysis.budgets import read_budgets
 
-    known = read_budgets(Path.cwd())
+    known = read_budgets(Path.cwd(), None if args.config is None else Path(args.config))
     found = {}
-    for target in targets or known.targets:
+    for target in args.targets or known.targets:
         budget = known.of(target)
         limits = {limit.key: limit for limit in (*budget.limits, *given)}
         found[target] = replace(budget, limits=tuple(limits.values()))
@@ -117,7 +127,24 @@ def target_budgets(targets: Sequence[str], given: Sequence[Limit]) -> dict[str, 
         raise UsageError('no target: name one, or add a table [tool.torchgauge.budgets."TARGET"]')
     if missing := [target for target, budget in found.items() if not budget.limits]:
         raise UsageError(f"'{missing[0]}' has no limits: give --max KEY=LIMIT, or [tool.torchgauge.budgets]")
+    if known.file is not None:
+        announce_code(known.file, found, args)
     return found
+
+
+def announce_code(config: Path, budgets: Mapping[str, TargetBudget], args: argparse.Namespace) -> None:
+    """Say which code runs because a configuration names it, or raise if it may not run."""
+    from torchgauge.analysis.trust import require_trust
+    from torchgauge.source.target_check import runs_code
+    from torchgauge.units import visible
+
+    named = [target for target in budgets if target not in args.targets]
+    if args.code is None:
+        named += [str(budget.settings["as"]) for budget in budgets.values() if "as" in budget.settings]
+    code = sorted({name for name in named if runs_code(name)})
+    if code:
+        require_trust(config, code, is_named=args.config is not None, remember=args.trust_config)
+        print(f"torchgauge: running {visible(', '.join(code))}, named by {visible(str(config))}", file=sys.stderr)
 
 
 def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) -> BudgetReport:

@@ -70,7 +70,7 @@ def offline(subject: str) -> Iterator[None]:
 
 
 def _host_in(error: BaseException | None) -> str | None:
-    """The host that the error is about: refused here, or by a library of Hugging Face that knows it is offline."""
+    """The host that the error is about: refused here, or by a library of Hugging Face that is offline."""
     while error is not None:
         if isinstance(error, _RefusedError):
             return error.host

@@ -52,6 +52,14 @@ def is_model_path(target: str) -> bool:
     return os.path.exists(text.removeprefix("hf:")) and python_target(text) is None
 
 
+def runs_code(target: str) -> bool:
+    """Whether opening a target imports and runs code: a Python file's or a module's."""
+    text = target.strip()
+    registry, colon, _ = text.partition(":")
+    is_dotted = bool(colon) and registry not in ("timm", "torchvision", "hf") and not is_model_path(text)
+    return is_dotted or python_target(text) is not None
+
+
 def _is_source_text(path: str) -> bool:
     if not os.path.isfile(path):
         return False
