@@ -204,3 +204,58 @@ def test_a_program_without_streams_reads_files_and_models(
     assert len(tg.scan_weights(files["pt"], progress=True).weights) == len(net().state_dict())
     measured = tg.analyze(net(), inputs=torch.zeros(1, 3, 8, 8), inference=True, budget_s=0.01, progress=True)
     assert measured.measurements is not None
+
+
+@pytest.fixture
+def without_landlock(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("torchgauge.isolation.rights._landlock_version", lambda: 0)
+    return "landlock (this kernel has no Landlock, or it is switched off)"
+
+
+def test_a_missing_barrier_is_a_line_of_the_report(
+    without_landlock: str, files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = f"read without {without_landlock}"
+    for found in (tg.analyze(files["pt2"]), tg.scan_weights(files["pt"])):
+        assert found.capture.run.warnings.count(expected) == 1
+        assert " ".join(str(found).split()).count(expected) == 1
+    fitted = tg.fit(files["pt2"])
+    assert isinstance(fitted, tg.Fit)
+    assert fitted.warnings.count(expected) == 1
+    predicted = tg.forecast(files["pt2"])
+    assert isinstance(predicted, tg.Forecast)
+    assert predicted.warnings.count(expected) == 1
+    assert main(["weights", str(files["pt"])]) == 0
+    assert " ".join(capsys.readouterr().out.split()).count(expected) == 1
+    assert main(["system"]) == 0
+    assert "absent: this kernel has no Landlock" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", ["analyze", "weights", "check", "compare", "fit", "forecast", "llm"])
+def test_a_file_is_refused_where_isolation_is_required_and_a_barrier_is_missing(
+    command: str, without_landlock: str, files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"check": ["--max", "params=1"], "compare": [str(files["pt"])]}.get(command, [])
+    assert main([command, str(files["pt2"]), *more, "--require-isolation"]) == 1
+    told = capsys.readouterr().err
+    assert (f"this machine lacks {without_landlock}" in told, len(told.splitlines())) == (True, 1)
+
+
+@pytest.mark.parametrize("function", [tg.analyze, tg.scan_weights, tg.fit, tg.forecast, tg.llm])
+def test_functions_refuse_a_file_where_a_barrier_is_missing(
+    function: Any, without_landlock: str, files: dict[str, Path]
+) -> None:
+    with pytest.raises(tg.TorchgaugeError, match="this machine lacks landlock"):
+        function(files["pt2"], require_isolation=True)
+
+
+def test_where_isolation_is_required_nothing_is_opened_outside_of_it(files: dict[str, Path]) -> None:
+    required = {"require_isolation": True}
+    assert tg.scan_weights(files["pt"], **required).weights
+    assert tg.analyze(net(), input_size=(1, 3, 8, 8), **required).totals.params == 276  # no file
+    for outside in ({"allow_pickle": True}, {"inference": True}, {"execution": "compiled"}):
+        with pytest.raises(tg.TorchgaugeError, match=r"isolation is required, and .* outside of it"):
+            tg.analyze(files["pt2"], **required, **outside)
+    for outside in ({"allow_pickle": True}, {"dask": "local:1"}):
+        with pytest.raises(tg.TorchgaugeError, match=r"isolation is required, and .* outside of it"):
+            tg.scan_weights(files["pt"], **required, **outside)

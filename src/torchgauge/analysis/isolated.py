@@ -232,13 +232,12 @@ def run_reader(
     is_new = prepare_reader(paths, torch=torch, weights=weights)
     # The autograd engine has threads and CUDA a context: neither survives a fork.
     survives_fork = mode != "train" and not str(device).startswith("cuda")
-    own = {"compile": _compile_kernel, "accelerator": _name_accelerator, "loaded": _note_loaded}
     return run_isolated(
         job,
         limits=limits,
         subject=paths[0],
         writable=writable,
-        services={**own, **(services or {})},
+        services={**_SERVICES, **(services or {})},
         # Packages that a reader may need and cannot import itself.
         importers={"numba": _load_kernels, **{name: partial(_import_quietly, name) for name in _PACKAGES}},
         needs_fresh_process=not is_new and not survives_fork,
@@ -283,3 +282,9 @@ def _compile_kernel(message: Message) -> None:
     from torchgauge.weights.kernels.jit import compile_entry
 
     compile_entry(message.facts["kernel"], message.facts["types"])
+
+
+# What every reader may request, in addition to what `run_isolated` writes for it.
+_SERVICES: dict[str, Service] = {
+    "compile": _compile_kernel, "accelerator": _name_accelerator, "loaded": _note_loaded,
+}  # fmt: skip

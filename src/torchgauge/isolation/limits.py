@@ -77,7 +77,7 @@ def limits_for(
 
 def _stored_bytes(paths: Sequence[str | os.PathLike[str]]) -> dict[tuple[int, int], int]:
     """What each file holds. One that has several names or links counts once, and holes of a sparse file do not."""
-    found = {}
+    found: dict[tuple[int, int], int] = {}
     for path in paths:
         place = Path(path)
         for file in place.rglob("*") if place.is_dir() else [place]:

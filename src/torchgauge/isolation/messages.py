@@ -21,7 +21,7 @@ TEXT_CHARACTERS = 1 << 14
 # What errors know in addition to their message (`errors`).
 ERROR_ATTRIBUTES = {"module", "package"}
 # A line of a journal or a row of figures: histograms take most of it.
-_LINE_BYTES = 1 << 24
+_LINE_BYTES = 1 << 22
 # Output files, text and rows of one reader. The report of a million tensors takes 2 GB as JSON.
 MAX_OUTPUT_BYTES = 8 << 30
 
@@ -105,7 +105,7 @@ FORMS: dict[str, Form] = {
     "remove": Form({"path": _path}, most=1000),
     "row": Form(payload_bytes=_LINE_BYTES),
     # What it may not do itself. There are some 40 kernels, each used with a few types.
-    "compile": Form({"kernel": _text, "types": _type_names}, most=500),
+    "compile": Form({"kernel": _text, "types": _type_names}, most=200),
     "accelerator": Form({"device": _device}, most=100),
     "loaded": Form({"packages": _list_of(_text, 100), "kernels": _list_of(_kernel, 500)}, most=100),
 }

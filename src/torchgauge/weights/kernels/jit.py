@@ -18,6 +18,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from numba import njit, types
+from numba.core.errors import NumbaError
 
 from torchgauge.isolation import ask_parent, is_isolated
 from torchgauge.weights.kernels.numba_settings import kernel_cache
@@ -64,12 +65,13 @@ LOADED: list[tuple[str, list[TypeName]]] = []
 
 
 def compile_entry(name: str, argument_types: list[TypeName]) -> None:
-    """Compile a kernel for these types into the cache; names that are not in the tables are ignored."""
+    """Compile a kernel for these types into the cache. Names that are not in the tables and types that a kernel does
+    not take are ignored: a reader that sends them does not find the kernel."""
     try:
         kernel, signature = _ENTRIES[name], tuple(map(_named_type, argument_types))
-    except (KeyError, TypeError, RecursionError):
+        kernel.compile(signature)
+    except (KeyError, TypeError, RecursionError, NumbaError):
         return
-    kernel.compile(signature)
 
 
 def _named_type(name: TypeName) -> types.Type:
