@@ -5,9 +5,10 @@ The names below load on first use, so that `import torchgauge` and `torchgauge -
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # the module `typing` is most of the time of `import torchgauge`
 if TYPE_CHECKING:
+    from typing import Any
+
     from torchgauge.analysis import (
         Analysis,
         Comparison,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -44,8 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def isolated_reader(args: argparse.Namespace) -> Reader:
     """A Dask cluster reads with the rights of its workers."""
+    from torchgauge.analysis.weight_scan import scan_journal
+
     paths = [] if args.dask else files_to_isolate([args.path, args.against], args)
-    return Reader(paths, torch=args.code is not None, weights=args.weights is not False)
+    journal = scan_journal(**named_arguments(scan_journal, args))
+    return Reader(paths, torch=args.code is not None, weights=args.weights is not False, journal=journal)
 
 
 def add_depth_options(parser: argparse.ArgumentParser, default: str) -> None:
@@ -66,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, SCAN)
     reads_values = args.against is None if args.weights is None else args.weights
     streamed = [output for output, name in formats.items() if name == "weights.jsonl" and reads_values]
-    from torchgauge.analysis import scan_weights
+    from torchgauge.analysis.weight_scan import remove_journal, resumable_scan, scan_journal
     from torchgauge.report import Options, render_pieces
     from torchgauge.report.formats.text import weight_lines
     from torchgauge.report.layout import terminal_width
@@ -80,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
             for stream in streams:
                 stream.write(row)
 
-        scan = scan_weights(**named_arguments(scan_weights, args), on_row=write if streams else None)
+        scan = resumable_scan(**named_arguments(resumable_scan, args), on_row=write if streams else None)
     print_findings(scan)
     deliver(
         args,
@@ -89,4 +93,6 @@ def run(args: argparse.Namespace) -> int:
         lines=lambda: weight_lines(scan, Options(width=terminal_width())),
         written=streamed,
     )
+    sys.stdout.flush()
+    remove_journal(scan, **named_arguments(scan_journal, args))
     return print_failures(scan)

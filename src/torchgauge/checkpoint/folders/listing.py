@@ -62,7 +62,7 @@ def unrelated_files(folder: str) -> FormatError | None:
     if others:
         counted = [f"{count} × {what}" if count > 1 else what for what, count in others.most_common(_MAX_OTHERS)]
         text.append(f"  not models: {', '.join(counted)}")
-    return FormatError("\n".join(text))
+    return FormatError(*text)
 
 
 def _module_classes(path: str) -> list[str]:

@@ -114,7 +114,9 @@ def _mixture(evidence: Evidence) -> Hyperparameters:
     stacked = [shape[0] for layer in layers for shape in layer.tensors.values() if len(shape) == 3]
     if stacked:
         return {"experts": max(stacked)}
-    numbers = [int(match[1]) for layer in layers if (match := re.search(r"experts?\.(?:expert_)?(\d{1,18})", layer.path))]
+    numbers = [
+        int(match[1]) for layer in layers if (match := re.search(r"experts?\.(?:expert_)?(\d{1,18})", layer.path))
+    ]
     return {"experts": max(numbers) + 1} if numbers else {}
 
 
