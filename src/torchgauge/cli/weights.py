@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchgauge.cli.output import check_outputs, deliver, print_failures, print_findings
 from torchgauge.cli.target_options import Reader, files_to_isolate, named_arguments, positive
 from torchgauge.errors import UsageError
+from torchgauge.progress import say
 from torchgauge.report.registry import SCAN, find_format
 
 if TYPE_CHECKING:
@@ -71,11 +72,14 @@ def run(args: argparse.Namespace) -> int:
     reads_values = args.against is None if args.weights is None else args.weights
     streamed = [output for output, name in formats.items() if name == "weights.jsonl" and reads_values]
     from torchgauge.analysis.weight_scan import remove_journal, resumable_scan, scan_journal
+    from torchgauge.facts.weights import open_scheduler
     from torchgauge.report import Options, render_pieces
     from torchgauge.report.formats.text import weight_lines
     from torchgauge.report.layout import terminal_width
     from torchgauge.report.saving import RowStream
 
+    if remark := open_scheduler(args.dask):
+        say(f"torchgauge: warning: {remark}")
     with ExitStack() as stack:
         # JSON lines are written as the rows come: a long scan leaves nothing to wait for.
         streams = [stack.enter_context(RowStream(output)) for output in streamed]
