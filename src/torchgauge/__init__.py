@@ -10,9 +10,10 @@ if not sys.flags.safe_path and sys.argv[:1] == ["-m"] and "torchgauge" in sys.or
     # imported in place of Python's, also by the next line. `from __future__` imports a module too.
     del sys.path[0]
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # the module `typing` is most of the time of `import torchgauge`
 if TYPE_CHECKING:
+    from typing import Any
+
     from torchgauge.analysis import (
         Analysis,
         Comparison,

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterable
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+from torchgauge import __version__
+
+# A line of a journal takes up to 300 KB, so this is enough for more than 10,000 large tensors.
+JOURNAL_BYTES = 4 << 30
+JOURNALS_BYTES = 2 * JOURNAL_BYTES
+EXPIRES_AFTER_S = 30 * 86400
 
 
 def cache_folder() -> Path:
@@ -60,6 +70,22 @@ def journal_folder() -> Path:
     return cache_folder() / "scans"
 
 
+def journal_file(target: str | os.PathLike[str], *options: object) -> Path:
+    """The journal of a scan, from what the user asked for: a process without rights may write to no other."""
+    identity = repr((os.path.realpath(target), options, __version__))
+    return journal_folder() / f"{blake2b(identity.encode(errors='surrogatepass'), digest_size=16).hexdigest()}.jsonl"
+
+
+def make_room_for_journal(own: Path) -> None:
+    """Remove journals that are expired, and the oldest ones until another fits."""
+    found = [(path.stat().st_mtime, path.stat().st_size, path) for path in own.parent.glob("*.jsonl") if path != own]
+    taken = sum(size for _, size, _ in found)
+    for written, size, path in sorted(found):
+        if taken > JOURNALS_BYTES - JOURNAL_BYTES or time.time() - written > EXPIRES_AFTER_S:
+            path.unlink(missing_ok=True)
+            taken -= size
+
+
 class Draft(Protocol):
     """A file being written: invisible before `commit`; `discard` leaves the previous file."""
 
@@ -76,7 +102,7 @@ class Writer(Protocol):
     def draft(self, final: Path) -> Draft: ...
 
     def append(self, path: Path, data: bytes) -> None:
-        """The folder is made where it is missing."""
+        """Add to a journal; its folder is made where it is missing."""
 
     def remove(self, path: Path) -> None: ...
 
@@ -120,7 +146,12 @@ class LocalWriter:
 
     def append(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # another process makes room too
+            if not path.exists():
+                make_room_for_journal(path)
         with path.open("ab") as stream:
+            if stream.tell() + len(data) > JOURNAL_BYTES:
+                raise OSError(errno.EFBIG, "the journal of the scan is full")
             stream.write(data)
 
     def remove(self, path: Path) -> None:

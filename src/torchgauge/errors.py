@@ -21,18 +21,25 @@ from contextlib import contextmanager
 from typing import Any
 
 
+def one_line(text: str) -> str:
+    """The text with line breaks and control characters as escapes: in a message, a name forges no line of its own."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 class TorchgaugeError(Exception):
-    """The request could not be met."""
+    """The request could not be met. `more` are further lines of the message."""
 
     exit_status = 1
 
+    def __init__(self, message: str = "", *more: str) -> None:
+        super().__init__(*map(one_line, (message, *more)))
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
+
     def _render_traceback_(self) -> list[str]:
-        """IPython and Jupyter show this instead of a traceback, which stays in `sys.last_value`. Control characters in
-        names from files are escaped."""
-        text = f"{type(self).__name__}: {self}"
-        return [
-            "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line) for line in text.split("\n")
-        ]
+        """IPython and Jupyter show this instead of a traceback, which stays in `sys.last_value`."""
+        return f"{type(self).__name__}: {self}".split("\n")
 
 
 class UsageError(TorchgaugeError):
@@ -63,8 +70,8 @@ class FormatError(TorchgaugeError):
     """A saved run or a model file could not be read; `imports`: what its pickles would have imported until then;
     `looks_like`: of a file that is no PyTorch model, what it is and, after a semicolon, what to do with it."""
 
-    def __init__(self, message: str, *, imports: tuple[Any, ...] = (), looks_like: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *more: str, imports: tuple[Any, ...] = (), looks_like: str | None = None) -> None:
+        super().__init__(message, *more)
         self.imports, self.looks_like = imports, looks_like
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Timer
 
-from torchgauge.units import format_bytes, format_percent
+from torchgauge.units import format_bytes, format_percent, inert_lines, visible
 
 SPINNER_DELAY_S = 1.0
 # A scan reports every piece; the line is redrawn at most this often.
@@ -47,8 +47,6 @@ def stage(
     from rich.status import Status
     from rich.text import Text
 
-    from torchgauge.units import visible
-
     # `Text`, not a string: a name may hold what rich would take for markup.
     begun, console = Text(f"{visible(name)} …"), Console(stderr=True, markup=False)
     status = Announcement(begun.plain) if is_dumb_terminal() else Status(begun, console=console)
@@ -77,12 +75,10 @@ def steps(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
     if not _is_shown(shown):
         yield lambda done, total, part: None
         return
-    from torchgauge.units import visible
-
     before, after = ("", "\n") if is_dumb_terminal() else (_CLEAR, "")
 
     def report_progress(done: int, total: int, part: str) -> None:
-        sys.stderr.write(f"{before}{name}: {visible(part)} ({done + 1:,} of {total:,}) …{after}")
+        sys.stderr.write(f"{before}{visible(name)}: {visible(part)} ({done + 1:,} of {total:,}) …{after}")
         sys.stderr.flush()
 
     try:
@@ -95,8 +91,13 @@ def steps(name: str, *, shown: bool | None = None) -> Iterator[Progress]:
 def announce(text: str, *, shown: bool | None = None) -> None:
     """A line that stays, also where stderr is not a terminal; nothing where `shown` is False."""
     if shown is not False and sys.stderr is not None:
-        sys.stderr.write(f"torchgauge: {text}\n")
-        sys.stderr.flush()
+        say(f"torchgauge: {text}")
+
+
+def say(*lines: str) -> None:
+    """Lines on stderr, each on a line of its own whatever names are in it."""
+    sys.stderr.write(inert_lines("".join(f"{visible(line)}\n" for line in lines)))
+    sys.stderr.flush()
 
 
 def is_dumb_terminal() -> bool:
@@ -110,8 +111,7 @@ class Announcement:
     text: str
 
     def start(self) -> None:
-        sys.stderr.write(f"{self.text}\n")
-        sys.stderr.flush()
+        say(self.text)
 
     def update(self, status: object) -> None:
         """A printed line stays."""

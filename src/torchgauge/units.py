@@ -213,11 +213,24 @@ def _three_digits(value: float, *, whole: bool) -> str:
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
+# What a CI runner takes for a command: GitHub `::name::` at the start of a line, after its spaces, and `##[name]`
+# anywhere; Azure Pipelines `##vso[`, TeamCity `##teamcity[`.
+_LINE_COMMAND = re.compile(r"^([^\S\n]*):(?=:)", re.MULTILINE)
+_COMMAND = re.compile(r"##(?=\w*\[)")
+
+
+def inert_lines(text: str) -> str:
+    """The text so that a CI runner takes none of its lines for a command; the rest `visible` has seen to."""
+    return _LINE_COMMAND.sub(r"\1\\x3a", text) if "::" in text else text
+
+
 def visible(text: str) -> str:
     """The text with every character that would not show as itself written as an escape, such as `\\x1b`.
 
     Names come from models and files. The last two characters of each plane and a block of 32 are noncharacters, some of
-    which XML forbids."""
+    which XML forbids. Commands of CI runners are escaped too."""
+    if "##" in text:
+        text = _COMMAND.sub(r"#\\x23", text)
     if text.isprintable():
         return text
     import unicodedata  # a megabyte that few runs need

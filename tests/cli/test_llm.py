@@ -179,3 +179,13 @@ def test_the_types_of_a_step_are_numbers() -> None:
         step = tg.llm(MODELS["llama"]()).decode(8)
     assert step.time_s is None
     assert isinstance(step.macs, int)
+
+
+def test_torchscript_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.jit.script(torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.Linear(4, 8))).save("script.pt")
+    assert main(["llm", "script.pt"]) == 1
+    sentence = "a TorchScript file does not say how its cache is passed on: give the model's code or config"
+    assert capsys.readouterr().err == f"torchgauge: error: {sentence}\n"

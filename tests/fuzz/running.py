@@ -21,6 +21,7 @@ import torchgauge as tg
 from tests.fuzz.mutations import CANARY, mutate, mutate_content
 from tests.fuzz.samples import SINGLE, Files
 from torchgauge import cli, errors
+from torchgauge.cache import journal_file
 from torchgauge.cli import main as cli_main
 from torchgauge.weights import ScanRequest, scan
 
@@ -211,6 +212,7 @@ class Bench:
         os.utime(path, ns=(10**18, 10**18))
         index = tg.checkpoint.open_checkpoint(path)
         chance, rows = random.Random(f"{self._seed}/{case.number}/journal"), list[str]()
+        journal = journal_file(path)
 
         def stop(name: str, row: object) -> None:
             rows.append(name)
@@ -218,11 +220,11 @@ class Bench:
                 raise InterruptedError
 
         with suppress(InterruptedError):
-            scan(index, ScanRequest(journal=True), on_row=stop)
+            scan(index, ScanRequest(journal=journal), on_row=stop)
         (kept,) = (self._folder / "case" / "cache" / "scans").glob("*.jsonl")
         kept.write_bytes(mutate_content(kept.read_bytes(), chance))
         try:
-            resumed = scan(index, ScanRequest(journal=True, resume=True))
+            resumed = scan(index, ScanRequest(journal=journal, resume=True))
         except Exception:
             case.problems.append(("traceback", traceback.format_exc()))
             return

@@ -202,21 +202,49 @@ def test_a_draft_that_is_not_finished_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["../escape.jsonl", "plain.jsonl", "a" * 32 + ".json", "A" * 32 + ".jsonl"])
-def test_only_journals_are_appended_to(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
-
-    def append(path: Path) -> bytes:
-        try:
+def touch_journal(path: Path, service: str) -> bytes:
+    try:
+        if service == "append":
             cache.writer.append(path, b"line\n")
-        except PermissionError:
-            return b"refused"
-        return b"appended"
+        else:
+            cache.writer.remove(path)
+    except PermissionError:
+        return b"refused"
+    return b"done"
 
-    journal = cache.journal_folder() / ("a" * 32 + ".jsonl")
-    assert run_isolated(partial(append, journal), limits=LIMITS, subject="x") == b"appended"
-    assert journal.read_bytes() == b"line\n"
-    assert run_isolated(partial(append, cache.journal_folder() / name), limits=LIMITS, subject="x") == b"refused"
+
+@pytest.mark.parametrize("service", ["append", "remove"])
+def test_a_reader_reaches_only_the_journal_of_its_own_scan(
+    service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
+    own, other = cache.journal_file("a.pt", False), cache.journal_file("b.pt", False)
+    other.parent.mkdir()
+    for path in (own, other, tmp_path / "kernels-cpu.npz", own.with_suffix(".json")):
+        path.write_bytes(b"before\n")
+        work = partial(touch_journal, path, service)
+        answer = run_isolated(work, limits=LIMITS, subject="x", journal=own)
+        assert answer == (b"done" if path == own else b"refused")
+        assert path == own or path.read_bytes() == b"before\n"
+    assert own.exists() == (service == "append")
+    assert run_isolated(partial(touch_journal, own, service), limits=LIMITS, subject="x") == b"refused"
+
+
+def test_a_reader_cannot_fill_the_disk_through_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "JOURNAL_BYTES", 1 << 20)
+    own = cache.journal_file("a.pt")
+
+    def fill() -> bytes:
+        for count in range(1000):
+            try:
+                cache.writer.append(own, bytes(10_000))
+            except OSError:
+                return str(count).encode()
+        return b"endless"
+
+    assert run_isolated(fill, limits=LIMITS, subject="x", journal=own) == b"104"
+    assert own.stat().st_size <= 1 << 20
 
 
 def test_a_full_disk_is_the_readers_to_report(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -68,6 +69,33 @@ def test_a_process_that_dies_before_its_first_part_is_an_error() -> None:
 
     with pytest.raises(TorchgaugeError, match="cuda:0 cannot be measured: the process ended with status 1"):
         list(measure_rates("cuda:0", ("a",), launch=launch))
+
+
+@pytest.mark.parametrize("lines", [[], ["hello"], ["[1]"], ['{"end": "other", "rate": 1.0}'], ['{"end": "a"}']])
+def test_a_process_without_an_answer_is_not_started_for_ever(lines: list[str]) -> None:
+    started: list[Sequence[str]] = []
+
+    def launch(device: str, parts: Sequence[str]) -> Iterator[str]:
+        started.append(parts)
+        yield from lines
+
+    with pytest.raises(TorchgaugeError, match=r"^cpu cannot be measured: "):
+        list(measure_rates("cpu", ("a",) if lines else ("a", "b"), launch=launch))
+    assert len(started) == 1
+
+
+def test_a_part_that_begins_and_never_ends_is_lost_alone() -> None:
+    def launch(device: str, parts: Sequence[str]) -> Iterator[str]:
+        yield json.dumps({"begin": parts[0]})
+
+    found = dict(measure_rates("cpu", ("a", "b"), launch=launch))
+    assert [isinstance(rate, Absent) for rate in found.values()] == [True, True]
+
+
+def test_the_probes_exit_without_a_word_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    with pytest.raises(TorchgaugeError, match="cpu cannot be measured: the measuring process ended without an answer"):
+        list(measure_rates("cpu", ("float32",)))
 
 
 def test_measured_rates_are_saved_under_the_devices_name() -> None:

@@ -63,7 +63,7 @@ def test_variants_lose_one_container_at_a_time() -> None:
 
 def test_differences_are_counted_and_the_first_are_listed() -> None:
     expected = {f"layer{i}.weight": (2, 3) for i in range(LISTED_NAMES + 5)} | {"head.weight": (4, 2)}
-    text = compare(expected, {"head.weight": (4, 3), "extra": (1,)}).describe()
+    text = "\n".join(compare(expected, {"head.weight": (4, 3), "extra": (1,)}).described())
     assert text.splitlines()[0] == f"{LISTED_NAMES + 5} not in the file:"
     assert "  layer9.weight" in text
     assert "layer10.weight" not in text

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ from safetensors.torch import save_file
 
 from tests.weights.checkpoints import assert_same, exact, write_varied
 from torchgauge.advise import recommend
+from torchgauge.analysis.weight_scan import scan_journal, scan_weights
+from torchgauge.cache import JOURNAL_BYTES, JOURNALS_BYTES, LocalWriter
 from torchgauge.checkpoint import Index, open_checkpoint
-from torchgauge.weights import Batch, Journal, ScanRequest, journal_path, scan, stamp_files, tally_batch
-
-KEPT = ScanRequest(journal=True)
-RESUMED = ScanRequest(journal=True, resume=True)
+from torchgauge.weights import Batch, ScanRequest, scan, tally_batch
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +33,16 @@ def index(tmp_path: Path) -> Index:
     return open_checkpoint(write_varied(tmp_path / "model.safetensors"))
 
 
+def kept(index: Index, *, resume: bool = False, deep: bool = False) -> ScanRequest:
+    """With the journal of the command without options."""
+    return ScanRequest(journal=scan_journal(index.path, "auto", False), resume=resume, deep=deep)
+
+
 class InterruptedScanError(Exception):
     pass
 
 
-def scan_until(index: Index, count: int, request: ScanRequest = KEPT) -> None:
+def scan_until(index: Index, count: int, request: ScanRequest | None = None) -> None:
     """A scan that breaks off after so many rows."""
     came: list[str] = []
 
@@ -47,7 +52,7 @@ def scan_until(index: Index, count: int, request: ScanRequest = KEPT) -> None:
             raise InterruptedScanError
 
     with pytest.raises(InterruptedScanError):
-        scan(index, request, on_row=on_row)
+        scan(index, request or kept(index), on_row=on_row)
 
 
 def journals(cache: Path) -> list[Path]:
@@ -58,13 +63,13 @@ def journals(cache: Path) -> list[Path]:
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_broken_scan_goes_on_and_ends_with_the_same_bits(index: Index, count: int, deep: bool, cache: Path) -> None:
     undisturbed = scan(index, ScanRequest(deep=deep))
-    scan_until(index, count, ScanRequest(journal=True, deep=deep))
+    scan_until(index, count, kept(index, deep=deep))
     (path,) = journals(cache)
     assert len(path.read_text().splitlines()) == count
-    resumed = scan(index, ScanRequest(journal=True, resume=True, deep=deep))
+    resumed = scan(index, kept(index, resume=True, deep=deep))
     assert exact(resumed) == exact(undisturbed)
     assert resumed.resumed == count
-    assert journals(cache) == []
+    assert journals(cache) == [path], "the result is not written yet"
 
 
 def test_finished_tensors_are_not_read_again(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,22 +82,23 @@ def test_finished_tensors_are_not_read_again(index: Index, monkeypatch: pytest.M
         return original(reader, batch)
 
     monkeypatch.setattr("torchgauge.weights.scanner.tally_batch", watched)
-    found = scan(index, RESUMED)
+    found = scan(index, kept(index, resume=True))
     assert len(found.rows) == len(index.entries)
     assert len(set(read)) == len([entry for entry in index.entries if entry.elements]) - 5
 
 
 def test_without_resume_a_leftover_is_discarded(index: Index, cache: Path) -> None:
     scan_until(index, 5)
-    assert scan(index, KEPT).resumed == 0
-    assert journals(cache) == []
+    scan_until(index, 2)
+    (path,) = journals(cache)
+    assert len(path.read_text().splitlines()) == 2
 
 
 def test_a_torn_line_is_ignored(index: Index, cache: Path) -> None:
     scan_until(index, 4)
     (path,) = journals(cache)
     path.write_bytes(path.read_bytes()[:-30])
-    resumed = scan(index, RESUMED)
+    resumed = scan(index, kept(index, resume=True))
     assert resumed.resumed == 3
     assert exact(resumed) == exact(scan(index, ScanRequest()))
 
@@ -105,7 +111,7 @@ def test_an_edited_line_is_not_believed(index: Index, cache: Path, digit: int) -
     at = [place for place, byte in enumerate(first) if chr(byte).isdigit()][digit]
     edited = bytes([*first[:at], ord("1") if first[at] != ord("1") else ord("2"), *first[at + 1 :]])
     path.write_bytes(edited + b"".join(others))
-    resumed = scan(index, RESUMED)
+    resumed = scan(index, kept(index, resume=True))
     assert resumed.resumed == 3
     assert exact(resumed) == exact(scan(index, ScanRequest()))
 
@@ -116,24 +122,24 @@ def test_a_line_of_another_scan_is_not_believed(index: Index, cache: Path) -> No
     lines = path.read_bytes()
     os.utime(index.path, ns=(1, 1))
     scan_until(index, 1)
-    (other,) = [one for one in journals(cache) if one != path]
-    other.write_bytes(lines)
-    assert scan(index, RESUMED).resumed == 0
+    path.write_bytes(lines)
+    assert scan(index, kept(index, resume=True)).resumed == 0
+    assert lines not in path.read_bytes()
 
 
 def test_a_scan_that_breaks_again_after_a_torn_line_loses_nothing_more(index: Index, cache: Path) -> None:
     scan_until(index, 4)
     (path,) = journals(cache)
     path.write_bytes(path.read_bytes()[:-30])
-    scan_until(index, 7, RESUMED)
-    assert scan(index, RESUMED).resumed == 7
+    scan_until(index, 7, kept(index, resume=True))
+    assert scan(index, kept(index, resume=True)).resumed == 7
 
 
 def test_a_changed_file_or_another_option_is_scanned_anew(index: Index) -> None:
     scan_until(index, 5)
-    assert scan(index, ScanRequest(journal=True, resume=True, deep=True)).resumed == 0
+    assert scan(index, kept(index, resume=True, deep=True)).resumed == 0
     os.utime(index.path, ns=(1, 1))
-    assert scan(index, RESUMED).resumed == 0
+    assert scan(index, kept(index, resume=True)).resumed == 0
 
 
 def test_a_large_tensor_goes_on_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
@@ -148,7 +154,7 @@ def test_a_large_tensor_goes_on_within(tmp_path: Path, monkeypatch: pytest.Monke
             raise InterruptedScanError
 
     with pytest.raises(InterruptedScanError):
-        scan(index, KEPT, progress=stop)
+        scan(index, kept(index), progress=stop)
     (path,) = journals(cache)
     assert [json.loads(line.partition(" ")[2])["pieces"] for line in path.read_text().splitlines()] == [
         3,
@@ -158,7 +164,7 @@ def test_a_large_tensor_goes_on_within(tmp_path: Path, monkeypatch: pytest.Monke
         15,
         18,
     ]
-    resumed = scan(index, RESUMED)
+    resumed = scan(index, kept(index, resume=True))
     assert resumed.resumed == 1
     assert exact(resumed) == exact(undisturbed)
 
@@ -168,7 +174,7 @@ def test_a_folder_that_cannot_be_written_to_costs_only_the_journal(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path / "file"))
-    assert scan(index, RESUMED).failures == []
+    assert scan(index, kept(index, resume=True)).failures == []
 
 
 def test_short_scans_keep_no_journal(index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,13 +183,84 @@ def test_short_scans_keep_no_journal(index: Index, cache: Path, monkeypatch: pyt
     assert journals(cache) == []
 
 
-def test_old_leftovers_are_removed(index: Index, cache: Path) -> None:
+def test_expired_leftovers_are_removed_when_a_journal_begins(index: Index, cache: Path) -> None:
     leftover = cache / "scans" / "old.jsonl"
     leftover.parent.mkdir(parents=True)
     leftover.write_text("{}")
     os.utime(leftover, (0, 0))
-    with Journal(journal_path(index.path, stamp_files(index.files), ())):
-        assert not leftover.exists()
+    scan_until(index, 1)
+    assert leftover not in journals(cache)
+
+
+def test_the_oldest_journals_make_room(cache: Path) -> None:
+    folder = cache / "scans"
+    folder.mkdir(parents=True)
+    now = time.time()
+    for age in range(5):
+        with (folder / f"{age}.jsonl").open("wb") as stream:
+            stream.truncate(JOURNALS_BYTES // 8)
+        os.utime(stream.name, (now - age, now - age))
+    LocalWriter().append(folder / "new.jsonl", b"line\n")
+    assert {path.stem for path in journals(cache)} == {"0", "1", "2", "3", "new"}
+    assert sum(path.stat().st_size for path in journals(cache)) + JOURNAL_BYTES <= JOURNALS_BYTES + len("line\n")
+
+
+def test_a_full_journal_takes_no_more_and_the_scan_goes_on(
+    index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchgauge.cache.JOURNAL_BYTES", 20_000)
+    found = scan(index, kept(index))
+    (path,) = journals(cache)
+    assert 0 < path.stat().st_size <= 20_000
+    assert found.failures == []
+    assert 0 < scan(index, kept(index, resume=True)).resumed < len(index.entries)
+
+
+# A run that writes its journal from the first tensor on; the reader dies when it is told to.
+AT_ONCE = """
+import os, signal, sys
+from torchgauge.cli import main
+from torchgauge.report.formats import text
+from torchgauge.weights import journal
+journal.WRITE_AFTER_S = 0.0
+if "--die" in sys.argv:
+    sys.argv.remove("--die")
+    text.weight_lines = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+@pytest.mark.parametrize("failure", ["full file", "full stdout", "closed stdout", "dead reader"])
+def test_a_result_that_could_not_be_written_is_not_lost(
+    failure: str, index: Index, cache: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", AT_ONCE, "weights", index.path, "--no-deep"]
+    (tmp_path / "full.json").symlink_to("/dev/full")
+    options = {"full file": ["--quiet", "-o", str(tmp_path / "full.json")], "dead reader": ["--die"]}
+    receiver, closed = os.pipe()
+    os.close(receiver)
+    with open("/dev/full", "wb") as full:
+        stdout = {"full stdout": full, "closed stdout": closed}.get(failure, subprocess.DEVNULL)
+        subprocess.run([*command, *options.get(failure, [])], stdout=stdout, stderr=subprocess.DEVNULL, check=False)
+    os.close(closed)
+    (path,) = journals(cache)
+    finished = len(path.read_text().splitlines())
+    again = subprocess.run([*command, "--resume", "--json"], capture_output=True, text=True, check=True)
+    resumed = json.loads(again.stdout)["weight_summary"]["scan"]["resumed_tensors"]
+    assert resumed == finished == len(index.entries)
+    assert journals(cache) == []
+
+
+def test_the_python_function_removes_the_journal_of_the_scan_that_it_returns(index: Index, cache: Path) -> None:
+    scan_until(index, 3)
+    assert journals(cache)
+    assert scan_weights(index.path, weights=False).capture.statistics is None
+    assert journals(cache), "nothing was scanned"
+    found = scan_weights(index.path, resume=True).capture.statistics
+    assert found is not None
+    assert found.scan["resumed_tensors"] == 0, "it is deep, unlike the interrupted one"
+    assert journals(cache) == []
 
 
 # Stops at a row until it is killed.

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torchgauge.analysis.options import stored_path
@@ -101,6 +102,7 @@ def read_analysis(
     time_limit: float | None,
     needs_torch: bool,
     on_row: Callable[[Mapping[str, Any]], None] | None = None,
+    journal: Path | None = None,
 ) -> Found:
     """Run `job(**options)` in a process without rights and return what it found."""
     from torchgauge.facts.document import capture_from_document
@@ -115,6 +117,7 @@ def read_analysis(
         weights=options.get("weights") is not False,
         mode=options.get("mode"),
         device=options.get("device"),
+        journal=journal,
         services={} if on_row is None else {"row": lambda message: on_row(_row(message, paths[0]))},
     )
     with collector_paused():  # what the document becomes stays
@@ -223,10 +226,11 @@ def run_reader(
     mode: str | None = None,
     device: object = None,
     writable: Sequence[str] = (),
+    journal: Path | None = None,
     services: Mapping[str, Service] | None = None,
 ) -> bytes:
     """Run `job()` in a process without rights that reads these files, and return its result; `writable` are the files
-    that this process writes for it."""
+    that this process writes for it, and so is the `journal` of its scan."""
     from torchgauge.isolation import run_isolated
 
     is_new = prepare_reader(paths, torch=torch, weights=weights)
@@ -237,6 +241,7 @@ def run_reader(
         limits=limits,
         subject=paths[0],
         writable=writable,
+        journal=journal,
         services={**_SERVICES, **(services or {})},
         # Packages that a reader may need and cannot import itself.
         importers={"numba": _load_kernels, **{name: partial(_import_quietly, name) for name in _PACKAGES}},

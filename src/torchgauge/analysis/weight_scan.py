@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchgauge import cache
 from torchgauge.analysis.isolated import isolation_remarks, needs_isolation, read_analysis, require_isolated
 from torchgauge.analysis.options import Depth, known_heads, stored_path, switch
 from torchgauge.analysis.result import WeightScan
@@ -64,6 +67,41 @@ def scan_weights(
         if against is not None or dask is not None or resume or code is not None:
             raise UsageError("against, dask, resume and code need a file or folder: save the tensors first")
         return _scan_live(path, Depth.of(deep, spectrum), switch(weights, "weights"), threads, on_row, progress)
+    found = resumable_scan(**locals())
+    remove_journal(found, path, deep, spectrum)
+    return found
+
+
+def remove_journal(found: WeightScan, path: str | os.PathLike[str], deep: bool | str, spectrum: bool) -> None:
+    """Once the result of a scan is where it belongs, its journal is of no use."""
+    if found.capture.statistics is not None and found.capture.statistics.scan:
+        with suppress(OSError):
+            cache.writer.remove(scan_journal(path, deep, spectrum))
+
+
+def scan_journal(path: str | os.PathLike[str], deep: bool | str, spectrum: bool) -> Path:
+    return cache.journal_file(path, deep, spectrum)
+
+
+def resumable_scan(
+    path: str | os.PathLike[str],
+    *,
+    weights: bool | str,
+    deep: bool | str,
+    spectrum: bool,
+    threads: int | None,
+    dask: str | None,
+    resume: bool,
+    against: str | os.PathLike[str] | None,
+    code: str | torch.nn.Module | None,
+    allow_pickle: bool,
+    on_row: OnRow | None = None,
+    memory_limit: int | str | None,
+    time_limit: float | None,
+    require_isolation: bool,
+    progress: bool | None,
+) -> WeightScan:
+    """`scan_weights`, for a caller that has yet to write the result: the journal stays until it removes it."""
     options = dict(locals())
     if require_isolation:
         require_isolated(path, takes_code=False, allow_pickle=allow_pickle, dask=dask)
@@ -72,8 +110,8 @@ def scan_weights(
         paths = [place for one in given if (place := stored_path(one, takes_code=False)) is not None]
         del options["on_row"]
         return read_analysis(
-            WeightScan, scan_weights, paths, options, memory_limit=memory_limit, time_limit=time_limit,
-            needs_torch=code is not None, on_row=on_row,
+            WeightScan, resumable_scan, paths, options, memory_limit=memory_limit, time_limit=time_limit,
+            needs_torch=code is not None, on_row=on_row, journal=scan_journal(path, deep, spectrum),
         )  # fmt: skip
     place, depth = os.fspath(path), Depth.of(deep, spectrum)
     reads = switch(weights, "weights")
@@ -88,7 +126,8 @@ def scan_weights(
         if reads or (reads is None and other is None):
             request = depth.request(source.stored.stored_bytes)
             heads = known_heads(capture.architecture)
-            request = replace(request, heads=heads, threads=threads, dask=dask, resume=resume, journal=True)
+            request = replace(request, heads=heads, threads=threads, dask=dask, resume=resume)
+            request = replace(request, journal=scan_journal(path, deep, spectrum))
             statistics = _scanned(capture, source.stored, request, on_row, theirs, progress)
         if other is not None:
             from torchgauge.weights import compare_checkpoints

@@ -10,7 +10,7 @@ from torchgauge.checkpoint.index import Index
 from torchgauge.checkpoint.registry import ARCHIVES, FILES, find_format
 from torchgauge.checkpoint.signatures import describe, not_a_model
 from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive, has_directory
-from torchgauge.errors import FormatError
+from torchgauge.errors import FormatError, one_line
 from torchgauge.progress import Progress
 
 
@@ -28,9 +28,10 @@ def open_file(path: str, progress: Progress) -> Index:
             raise not_a_model(source.label, describe(source))
         except FormatError as error:
             # Prefix the error with the path, and name dangerous imports before the point of failure.
-            name, message = os.path.basename(path), str(error)
-            if path not in message:
-                message = f"{path}{message[len(name) :]}" if message.startswith(name) else f"{path}: {message}"
+            # The message has names as text.
+            place, name, message = one_line(path), one_line(os.path.basename(path)), str(error)
+            if place not in message:
+                message = f"{place}{message[len(name) :]}" if message.startswith(name) else f"{place}: {message}"
             dangerous = sorted({item.name for item in error.imports if item.verdict.value == "dangerous"})
             if dangerous and "would import" not in message:
                 message += f". Do not load it: it would import {', '.join(dangerous[:5])}"

@@ -28,6 +28,7 @@ from torchgauge.cli.target_options import (
 )
 from torchgauge.cli.weights import add_depth_options
 from torchgauge.errors import TorchgaugeError, UsageError
+from torchgauge.progress import say
 from torchgauge.report.registry import ANALYSIS, find_format
 
 if TYPE_CHECKING:
@@ -119,19 +120,17 @@ def run(args: argparse.Namespace) -> int:
         found = analyze(**target_arguments(args, args.target))
     deliver_view(found, args, options)
     if args.verify and not (found.advice or found.options or found.plan or args.quiet):
-        print("torchgauge: nothing to verify: there is no advice for this model", file=sys.stderr)
+        say("torchgauge: nothing to verify: there is no advice for this model")
     return max(print_failures(found), print_measuring_failures(found), print_verifying_failure(found))
 
 
 def print_verifying_failure(found: Analysis) -> int:
     """Print why the verification as a whole failed; the exit status."""
-    from torchgauge.units import visible
-
     failure = found.plan["reason"] if found.plan else None
     if failure is None:
         return 0
     if failure == INTERRUPTED:
-        print("torchgauge: interrupted: the report has what was verified so far", file=sys.stderr)
+        say("torchgauge: interrupted: the report has what was verified so far")
         return INTERRUPTED_STATUS
-    print(f"torchgauge: error: verifying failed: {visible(failure)}", file=sys.stderr)
+    say(f"torchgauge: error: verifying failed: {failure}")
     return TorchgaugeError.exit_status

@@ -19,7 +19,7 @@ from torchgauge.cli.target_options import (
     target_arguments,
 )
 from torchgauge.errors import TorchgaugeError, UsageError
-from torchgauge.progress import stage
+from torchgauge.progress import say, stage
 from torchgauge.report.registry import CHECK, find_format
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ def run(args: argparse.Namespace) -> int:
     from torchgauge.report.budgets.rendering import unknown_words, verdict_words
     from torchgauge.report.layout import terminal_width
     from torchgauge.report.saving import write_whole
-    from torchgauge.units import visible
 
     given = [parse_limit(text) for text in args.limits]
     check_outputs(args.outputs, CHECK)
@@ -106,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     for report in reports:
         texts = [verdict_words(verdict) for verdict in report.broken] if args.quiet or args.json else []
         for text in (*texts, *unknown_words(report)):
-            print(f"torchgauge: error: {visible(report.target)}: {text}", file=sys.stderr)
+            say(f"torchgauge: error: {report.target}: {text}")
     statuses = {report.exit_status for report in reports}
     return 3 if 3 in statuses else max(statuses)
 
@@ -161,7 +160,7 @@ def check_target(target: str, budget: TargetBudget, args: argparse.Namespace) ->
         raise
     except TorchgaugeError as error:
         if args.debug:
-            traceback.print_exc()
+            say(*traceback.format_exc().splitlines())
         return unchecked(target, budget.limits, str(error))
     print_findings(found)
     with stage(f"checking {target}", shown=shown):

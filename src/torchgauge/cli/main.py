@@ -18,9 +18,11 @@ from typing import NoReturn
 
 from torchgauge import __version__
 from torchgauge.cli import analyze, check, compare, completion, demo, fit, forecast, llm, system, weights
+from torchgauge.cli.interrupts import end_at_interrupt, raise_interrupts
 from torchgauge.cli.target_options import Reader, number
-from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, unexpected
+from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, one_line, unexpected
 from torchgauge.isolation import is_isolated
+from torchgauge.progress import say
 from torchgauge.report.registry import suffix_help
 
 COMMANDS: dict[str, ModuleType] = {
@@ -63,7 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args, unknown = parser.parse_known_args(with_command(argv))
         if unknown:
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}{suggest_arguments(parser, args, unknown)}")
+            parser.error(
+                f"unrecognized arguments: {one_line(' '.join(unknown))}{suggest_arguments(parser, args, unknown)}"
+            )
     except SystemExit:
         # `torchgauge --help | head`: as below, the reader may have gone.
         try:
@@ -72,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             drop_stdout()
         raise
     with reported_errors(args) as outcome:
+        raise_interrupts()
         if args.command in OPENING_FILES:
             check_limits(args.memory_limit, args.time_limit)
             if args.require_isolation:
@@ -82,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         isolated_reader = getattr(COMMANDS[args.command], "isolated_reader", None)
         reader: Reader | None = isolated_reader(args) if isolated_reader is not None else None
         outcome.status = run_isolated_command(args, reader) if reader and reader.paths else run_command(args)
+    end_at_interrupt()
     return outcome.status
 
 
@@ -89,7 +95,9 @@ def run_command(args: argparse.Namespace) -> int:
     def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         """Under --quiet only errors and warnings about pickles are printed."""
         if not args.quiet or issubclass(category, UnpicklingWarning):
-            print_message("warning", str(message))
+            first, *more = str(message).splitlines() or [""]
+            # Indented: only the first line of a warning is torchgauge's own.
+            print_message("warning", "\n  ".join((first, *map(str.strip, more))))
 
     with warnings.catch_warnings():
         # Warnings about what a pickle runs are shown whatever filters the user has set.
@@ -126,6 +134,7 @@ def run_isolated_command(args: argparse.Namespace, reader: Reader) -> int:
         mode=getattr(args, "mode", None),
         device=getattr(args, "device", None),
         writable=args.outputs,
+        journal=reader.journal,
     )
     try:
         sys.stdout.flush()
@@ -158,7 +167,7 @@ def reported_errors(args: argparse.Namespace) -> Iterator[Outcome]:
         yield outcome
     except TorchgaugeError as error:
         if args.debug:
-            traceback.print_exc()
+            say(*traceback.format_exc().splitlines())
         # A misspelt command reads as a target: say so.
         print_message("error", str(error) + (misspelt_command(args) if isinstance(error, UsageError) else ""))
         outcome.status = error.exit_status
@@ -169,18 +178,18 @@ def reported_errors(args: argparse.Namespace) -> Iterator[Outcome]:
     except OSError as error:
         # Errors of output files are reported elsewhere: this is stdout on a full disk, or a file that the model opens.
         if args.debug:
-            traceback.print_exc()
-        print_message("error", f"input or output failed: {error}")
+            say(*traceback.format_exc().splitlines())
+        print_message("error", one_line(f"input or output failed: {error}"))
         drop_stdout()
         outcome.status = TorchgaugeError.exit_status
     except SystemExit as leaving:
-        print_message("error", f"the model's code ended the program (SystemExit: {leaving.code})")
+        print_message("error", one_line(f"the model's code ended the program (SystemExit: {leaving.code})"))
         outcome.status = TorchgaugeError.exit_status
     except KeyboardInterrupt:
         outcome.status = 130
     except Exception as error:
         if args.debug:
-            traceback.print_exc()
+            say(*traceback.format_exc().splitlines())
         print_message("error", "not enough memory" if isinstance(error, MemoryError) else unexpected(error))
         outcome.status = TorchgaugeError.exit_status
 
@@ -204,7 +213,8 @@ class Parser(argparse.ArgumentParser):
     """Prints the error and where to find help, without the usage, which would fill the screen."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(UsageError.exit_status, f"{self.prog}: error: {message}\nSee {self.prog} --help\n")
+        say(*f"{self.prog}: error: {message}".split("\n"), f"See {self.prog} --help")
+        self.exit(UsageError.exit_status)
 
 
 def build_parser() -> Parser:
@@ -300,7 +310,5 @@ def suggest_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace,
 
 
 def print_message(kind: str, message: str) -> None:
-    from torchgauge.units import visible
-
-    lines = [visible(line) for line in message.splitlines() or [""]]
-    print(f"torchgauge: {kind}: " + "\n".join(lines), file=sys.stderr)
+    first, *more = message.split("\n")
+    say(f"torchgauge: {kind}: {first}", *more)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchgauge.errors import TorchgaugeError
-from torchgauge.progress import stage
+from torchgauge.progress import say, stage
 from torchgauge.report.registry import ANALYSIS, find_format
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def deliver(
             with stage(f"writing {Path(path).name}", shown=shown):
                 save(path)
         if not args.quiet:
-            print(f"wrote {Path(path)}", file=sys.stderr)
+            say(f"wrote {Path(path)}")
     if args.json:
         sys.stdout.writelines(json())
     elif not args.quiet:
@@ -119,35 +119,29 @@ _NAMED_FAILURES = 5
 
 def print_failures(view: View) -> int:
     """Print the tensors that could not be read; the exit status."""
-    from torchgauge.units import visible
-
     statistics = view.capture.statistics
     failures = list(statistics.failures) if statistics else []
     if statistics and statistics.against:
         failures += [(row["name"], row["reason"]) for row in statistics.against["failures"]]
     for name, reason in failures[:_NAMED_FAILURES]:
-        print(f"torchgauge: error: {visible(name)} could not be read: {visible(reason)}", file=sys.stderr)
+        say(f"torchgauge: error: {name} could not be read: {reason}")
     if len(failures) > _NAMED_FAILURES:
-        names = ", ".join(visible(name) for name, _ in failures[_NAMED_FAILURES:])
-        print(
-            f"torchgauge: error: {len(failures) - _NAMED_FAILURES:,} more tensors could not be read: {names}",
-            file=sys.stderr,
-        )
+        names = ", ".join(name for name, _ in failures[_NAMED_FAILURES:])
+        say(f"torchgauge: error: {len(failures) - _NAMED_FAILURES:,} more tensors could not be read: {names}")
     return TorchgaugeError.exit_status if failures else 0
 
 
 def print_measuring_failures(view: View) -> int:
     """Print why the measurement was incomplete; the exit status."""
     from torchgauge.facts.measurements import measurements_of
-    from torchgauge.units import visible
 
     figures = measurements_of(view)
     failures = [f"sweep, {row['key']} {row['value']}: {row['failure']}" for row in figures.get("sweep") or ()
                 if row["failure"] and row["failure"] != INTERRUPTED]  # fmt: skip
     if figures.get("failure") == INTERRUPTED:
-        print("torchgauge: interrupted: the report has what was measured so far", file=sys.stderr)
+        say("torchgauge: interrupted: the report has what was measured so far")
         return INTERRUPTED_STATUS
     failures += [failure] if (failure := figures.get("failure")) else []
     for failure in failures:
-        print(f"torchgauge: error: measuring failed: {visible(failure)}", file=sys.stderr)
+        say(f"torchgauge: error: measuring failed: {failure}")
     return TorchgaugeError.exit_status if failures else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchgauge.cli.output import show_progress
@@ -74,11 +75,12 @@ def target_arguments(
 
 class Reader(NamedTuple):
     """The files of a command that runs as a whole in a process without rights, and what that process imports before it
-    gives up its rights."""
+    gives up its rights; `journal` is that of its scan."""
 
     paths: list[str]
     torch: bool = True
     weights: bool = False
+    journal: Path | None = None
 
 
 def files_to_isolate(targets: Sequence[str | None], args: argparse.Namespace, *, takes_code: bool = True) -> list[str]:

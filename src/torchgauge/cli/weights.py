@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from torchgauge.cli.output import check_outputs, deliver, print_failures, print_findings
 from torchgauge.cli.target_options import Reader, files_to_isolate, named_arguments, positive
 from torchgauge.errors import UsageError
+from torchgauge.progress import say
 from torchgauge.report.registry import SCAN, find_format
 
 if TYPE_CHECKING:
@@ -44,8 +46,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def isolated_reader(args: argparse.Namespace) -> Reader:
     """A Dask cluster reads with the rights of its workers."""
+    from torchgauge.analysis.weight_scan import scan_journal
+
     paths = [] if args.dask else files_to_isolate([args.path, args.against], args, takes_code=False)
-    return Reader(paths, torch=args.code is not None, weights=args.weights is not False)
+    journal = scan_journal(**named_arguments(scan_journal, args))
+    return Reader(paths, torch=args.code is not None, weights=args.weights is not False, journal=journal)
 
 
 def add_depth_options(parser: argparse.ArgumentParser, default: str) -> None:
@@ -66,12 +71,15 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args.outputs, SCAN)
     reads_values = args.against is None if args.weights is None else args.weights
     streamed = [output for output, name in formats.items() if name == "weights.jsonl" and reads_values]
-    from torchgauge.analysis import scan_weights
+    from torchgauge.analysis.weight_scan import remove_journal, resumable_scan, scan_journal
+    from torchgauge.facts.weights import open_scheduler
     from torchgauge.report import Options, render_pieces
     from torchgauge.report.formats.text import weight_lines
     from torchgauge.report.layout import terminal_width
     from torchgauge.report.saving import RowStream
 
+    if remark := open_scheduler(args.dask):
+        say(f"torchgauge: warning: {remark}")
     with ExitStack() as stack:
         # JSON lines are written as the rows come: a long scan leaves nothing to wait for.
         streams = [stack.enter_context(RowStream(output)) for output in streamed]
@@ -80,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             for stream in streams:
                 stream.write(row)
 
-        scan = scan_weights(**named_arguments(scan_weights, args), on_row=write if streams else None)
+        scan = resumable_scan(**named_arguments(resumable_scan, args), on_row=write if streams else None)
     print_findings(scan)
     deliver(
         args,
@@ -89,4 +97,6 @@ def run(args: argparse.Namespace) -> int:
         lines=lambda: weight_lines(scan, Options(width=terminal_width())),
         written=streamed,
     )
+    sys.stdout.flush()
+    remove_journal(scan, **named_arguments(scan_journal, args))
     return print_failures(scan)

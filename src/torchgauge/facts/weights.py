@@ -34,6 +34,14 @@ class WeightStatistics:
     against: Against | None = None
 
 
+def open_scheduler(dask: str | None) -> str:
+    """A sentence on a Dask scheduler whose connection is not protected; "" for others."""
+    scheme, _, rest = (dask or "").rpartition("://")
+    if not rest or rest.startswith("local:") or scheme not in ("", "tcp", "ws"):
+        return ""
+    return f"the connection to the Dask scheduler {dask} is neither encrypted nor authenticated; tls:// would be both"
+
+
 # Keys that do not need the values; `duplicate_of` does, since only the values show all copies.
 _PLACE = weight_row(StoredTensor("", TensorSpec((), "float32"), 0, "", None)).keys() - {"duplicate_of"}
 

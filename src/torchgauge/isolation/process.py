@@ -47,7 +47,6 @@ _RESTORED_LINE = "\r\x1b[2K\x1b[?25h"
 _CONTROL = re.compile(
     r"\x1b(?!\[[0-9;]*m|\[[0-2]?K|\[[0-9]*[A-DG]|\[\?25[hl])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
 )
-_JOURNAL = re.compile(r"[0-9a-f]{32}\.jsonl")
 _WARNINGS = {kind.__name__: kind for kind in (UserWarning, RuntimeWarning, DeprecationWarning, FutureWarning,
                                               errors.UnpicklingWarning)}  # fmt: skip
 
@@ -58,6 +57,7 @@ def run_isolated(
     limits: Limits,
     subject: str,
     writable: Sequence[str | os.PathLike[str]] = (),
+    journal: Path | None = None,
     services: Mapping[str, Service] | None = None,
     importers: Mapping[str, Callable[[], object]] | None = None,
     needs_fresh_process: bool = False,
@@ -65,16 +65,16 @@ def run_isolated(
 ) -> bytes:
     """The result of `work`, run by a sandboxed process.
 
-    `subject` names the file in errors. `writable` are the files that the parent writes for the reader on request, in
-    addition to journals of scans; `services` are further requests that the parent serves; `importers` import packages
-    whose import writes files, which the reader may not. If the process can fork, `work` may be any callable; otherwise,
-    and with `needs_fresh_process`, it is pickled for a new interpreter. `is_torch_unused`: torch has not computed
-    anything here yet, so a fork may use its threads.
+    `subject` names the file in errors. `writable` are the files that the parent writes for the reader on request,
+    besides the `journal` of its scan; `services` are further requests that the parent serves; `importers` import
+    packages whose import writes files, which the reader may not. If the process can fork, `work` may be any callable;
+    otherwise, and with `needs_fresh_process`, it is pickled for a new interpreter. `is_torch_unused`: torch has not
+    computed anything here yet, so a fork may use its threads.
     """
     waiting, needed_packages = dict(importers or {}), list[Callable[[], object]]()
     stops_threads = False
     while True:
-        files = _Files(writable)
+        files = _Files(writable, journal)
         # CUDA does not survive a fork, and the libraries of macOS do not support one.
         torch = sys.modules.get("torch")
         can_fork = sys.platform == "linux" and not (torch is not None and torch.cuda.is_initialized())
@@ -334,7 +334,7 @@ def _failure(message: Message, limits: Limits, subject: str) -> BaseException:
     if message.kind == "error":
         kind = getattr(errors, facts["type"], TorchgaugeError) if facts["type"] in _ERRORS else TorchgaugeError
         error: TorchgaugeError = kind.__new__(kind)
-        Exception.__init__(error, facts["message"])
+        TorchgaugeError.__init__(error, *facts["message"].split("\n"))
         for name, value in facts["attributes"].items():
             setattr(error, name, value)
         return error
@@ -347,10 +347,11 @@ _ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)
 
 
 class _Files:
-    """Files that the parent writes for a reader: the requested ones, and journals of scans."""
+    """Files that the parent writes for a reader: the requested ones, and the journal of its scan."""
 
-    def __init__(self, writable: Sequence[str | os.PathLike[str]]) -> None:
+    def __init__(self, writable: Sequence[str | os.PathLike[str]], journal: Path | None) -> None:
         self._writable = {str(Path(path)) for path in writable}
+        self._own_journal = journal
         self._drafts: dict[str, cache.Draft] = {}
 
     def services(self) -> dict[str, Service]:
@@ -378,10 +379,9 @@ class _Files:
         self._drafts[path] = cache.writer.draft(Path(path))
 
     def _journal(self, message: Message) -> Path:
-        path = Path(message.facts["path"])
-        if path.parent != cache.journal_folder() or not _JOURNAL.fullmatch(path.name):
-            raise PermissionError(errno.EACCES, "not a journal of a scan")
-        return path
+        if self._own_journal is None or message.facts["path"] != str(self._own_journal):
+            raise PermissionError(errno.EACCES, "not the journal of this scan")
+        return self._own_journal
 
 
 def _answer_failure(serve: Callable[[Message], None], message: Message) -> Mapping[str, Any] | None:

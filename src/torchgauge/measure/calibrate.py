@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Timer
+from typing import Any
 
 import psutil
 
@@ -85,22 +86,37 @@ def measure_rates(
     """Each part in a separate process: if one dies, only its part is lost."""
     left = list(parts)
     while left:
-        started = None
+        started, before = None, len(left)
         try:
             for line in (launch or run_probe)(device, tuple(left)):
-                answer = json.loads(line)
+                answer = _answer(line, left)
                 if "begin" in answer:
-                    started = answer["begin"]
+                    started = str(answer["begin"])
                     if progress:
                         progress(len(parts) - len(left), len(parts), f"{device} {started}")
                     continue
-                left.remove(answer["end"])
-                yield answer["end"], answer["rate"] if "rate" in answer else Absent(answer["reason"])
+                left.remove(part := str(answer["end"]))
+                yield part, float(answer["rate"]) if "rate" in answer else Absent(str(answer["reason"]))
+            if len(left) == before:
+                raise ProbeDiedError("the measuring process ended without an answer")
         except ProbeDiedError as death:
             if started is None or started not in left:
                 raise TorchgaugeError(f"{device} cannot be measured: {death}") from death
             left.remove(started)
             yield started, Absent(str(death))
+
+
+def _answer(line: str, left: Sequence[str]) -> dict[str, Any]:
+    """A line of the probe: the part that begins, or one that ends with its rate or the reason why it has none."""
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict):
+        keys, is_known = answer.keys(), str(answer.get("begin", answer.get("end"))) in left
+        if is_known and (keys == {"begin"} or keys in ({"end", "rate"}, {"end", "reason"})):
+            return answer
+    raise ProbeDiedError(f"unexpected output of the measuring process: {line.strip()[:80]}")
 
 
 def run_probe(device: str, parts: Sequence[str]) -> Iterator[str]:

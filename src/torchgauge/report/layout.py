@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TextIO
 
+from torchgauge.units import inert_lines
+
 # Wide enough for long module paths in a file; a terminal gives its own width.
 PLAIN_WIDTH = 100
 GAP = "  "
@@ -113,7 +115,7 @@ def wrap(text: str, width: int, *, lead: Line = (), style: str = "") -> list[Lin
 
 
 def plain(lines: Sequence[Line]) -> str:
-    return "\n".join("".join(span.text for span in line).rstrip() for line in lines) + "\n"
+    return inert_lines("\n".join("".join(span.text for span in line).rstrip() for line in lines) + "\n")
 
 
 @lru_cache(4096)
@@ -165,6 +167,8 @@ def write_lines(lines: Sequence[Line], stream: TextIO) -> None:
         console = Console(file=stream, highlight=False, markup=False, emoji=False)
         for line in lines:
             # `Text`, not a string: names may hold what rich would take for markup.
-            console.print(Text.assemble(*((span.text, STYLES.get(span.style, "")) for span in line)), soft_wrap=True)
+            text = Text.assemble(*((span.text, STYLES.get(span.style, "")) for span in line))
+            safe = inert_lines(text.plain)
+            console.print(text if safe == text.plain else Text(safe), soft_wrap=True)
     else:
         stream.write(plain(lines))

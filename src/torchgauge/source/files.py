@@ -16,7 +16,14 @@ import torch
 from torch import nn
 
 from torchgauge.checkpoint import Index, Role, open_checkpoint, sniff
-from torchgauge.errors import FormatError, TargetError, TorchgaugeError, UnpicklingWarning, errors_as_torchgauge
+from torchgauge.errors import (
+    FormatError,
+    TargetError,
+    TorchgaugeError,
+    UnpicklingWarning,
+    errors_as_torchgauge,
+    one_line,
+)
 from torchgauge.facts import TargetRecord
 from torchgauge.source import huggingface
 from torchgauge.source.packages import torchvision_importable
@@ -167,8 +174,9 @@ def judge(differences: Differences, stored: int, code: str, file: str) -> tuple[
         return ()
     known = stored - len(differences.unexpected)
     if differences.mismatched or known * 2 < stored or not known:
-        raise TargetError(f"'{file}' does not fit '{code}':\n{differences.describe()}")
-    return (f"'{file}' and '{code}' differ. {differences.describe()}",)
+        raise TargetError(f"'{file}' does not fit '{code}':", *differences.described())
+    first, *more = differences.described()
+    return ("\n".join(map(one_line, (f"'{file}' and '{code}' differ. {first}", *more))),)
 
 
 def join(index: Index, model: nn.Module, code: str, file: str) -> tuple[Index, tuple[str, ...]]:
@@ -236,7 +244,7 @@ _HOLDERS = ("model", "ema", "module", "net", "network")
 def unpickle(index: Index) -> nn.Module:
     """The module in a file. This executes the code in the file; a warning lists its imports first."""
     lines = [f"  {found.verdict.value}: {found.name}{'()' if found.called else ''}" for found in index.imports]
-    announcement = "\n".join([f"unpickling '{index.path}', which imports and calls:", *dict.fromkeys(lines)])
+    announcement = "\n".join([f"unpickling '{one_line(index.path)}', which imports and calls:", *dict.fromkeys(lines)])
     warnings.warn(announcement, UnpicklingWarning, stacklevel=2)
     try:
         named = {found.name.partition(".")[0] for found in index.imports}

@@ -49,12 +49,12 @@ def build_only_model(path: Path) -> tuple[str, nn.Module]:
             functions = [name for name, value in here.items() if inspect.isfunction(value)]
             hint = f": give the function that builds it, such as {path}:{functions[0]}" if functions else ""
             raise TargetError(f"'{path}' defines no torch.nn.Module{hint}")
-        listed = "".join(
-            f"\n  {path}:{name}{f' (needs arguments: {needed})' if needed else ''}"
+        listed = [
+            f"  {path}:{name}{f' (needs arguments: {needed})' if needed else ''}"
             for name in (*classes, *instances)
             for needed in [", ".join(_needed_arguments(own[name])) if name in classes else ""]
-        )
-        raise UsageError(f"'{path}' defines several models; give one of them:{listed}")
+        ]
+        raise UsageError(f"'{path}' defines several models; give one of them:", *listed)
 
 
 @contextmanager

@@ -80,8 +80,8 @@ class Differences:
     def __len__(self) -> int:
         return len(self.missing) + len(self.unexpected) + len(self.mismatched)
 
-    def describe(self) -> str:
-        """One paragraph per kind of difference: the count and the first names."""
+    def described(self) -> list[str]:
+        """Lines for each kind of difference: the count and the first names."""
         shapes = [f"{name}: {format_shape(has)} in the file, {format_shape(wants)} in the code"
                   for name, wants, has in self.mismatched]  # fmt: skip
         kinds = (
@@ -89,12 +89,12 @@ class Differences:
             ("not in the code", self.unexpected),
             ("with a different shape", shapes),
         )
-        paragraphs = []
+        lines = []
         for what, names in kinds:
             if names:
                 more = [f"… and {len(names) - LISTED_NAMES:,} more"] if len(names) > LISTED_NAMES else []
-                paragraphs.append("\n  ".join((f"{len(names):,} {what}:", *names[:LISTED_NAMES], *more)))
-        return "\n".join(paragraphs)
+                lines += [f"{len(names):,} {what}:", *(f"  {name}" for name in (*names[:LISTED_NAMES], *more))]
+        return lines
 
 
 def state_shapes(model: nn.Module) -> dict[str, Shape]:

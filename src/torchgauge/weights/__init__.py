@@ -37,7 +37,7 @@ _HOMES = {
     "cluster": ("Cluster",),
     "comparison": ("compare_checkpoints",),
     "distribution": ("Bins", "Ranges"),
-    "journal": ("Journal", "journal_path"),
+    "journal": ("Journal", "scan_id"),
     "kernels": ("tally_bytes",),
     "memory_layout": ("alignment", "shuffle_bytes", "stride_class", "zstd_ratios"),
     "number_formats": (

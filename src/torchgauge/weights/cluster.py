@@ -5,13 +5,14 @@ When a worker dies, its tasks are given to others.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Generic, Self
 
 from torchgauge.errors import MissingDependencyError, TorchgaugeError, UsageError
@@ -28,6 +29,8 @@ NO_WORKERS_TIMEOUT_S = 60.0
 # How often a task may kill its worker or get lost before the scan fails.
 RETRIES = 5
 _POLL_S = 1.0
+# The path of a Unix socket has at most 103 bytes on macOS, 107 on Linux.
+_LONGEST_FOLDER = 60
 # Network file systems store modification times with a lower resolution.
 _MTIME_SLACK_NS = 2_000_000_000
 
@@ -140,15 +143,16 @@ def _connect(address: str, threads: int | None, stack: ExitStack) -> distributed
         count = address.removeprefix("local:")
         if not count.isdecimal() or not int(count):
             raise UsageError(f"'{address}': write local:N with the number of processes, such as local:4")
+        if not hasattr(socket, "AF_UNIX"):
+            raise UsageError(f"'{address}' needs Unix sockets: use --threads, or start a Dask cluster")
+        from torchgauge.weights.unix_sockets import local_cluster
+
         # Workers are new interpreters, which libraries start.
         stack.enter_context(safe_path_of_children())
-        # Workers log tracebacks when killed or interrupted; real errors come back as exceptions. Without an address for
-        # the dashboard, the scheduler insists on a port that may be taken.
-        cluster = distributed.LocalCluster(
-            n_workers=int(count), threads_per_worker=threads or 1, processes=True, silence_logs=logging.CRITICAL,
-            scheduler_kwargs={"dashboard": False, "dashboard_address": ":0"}, preload=__name__,
-        )  # fmt: skip
-        stack.enter_context(cluster)
+        # A folder that only this user may enter.
+        short = gettempdir() if len(gettempdir()) < _LONGEST_FOLDER else "/tmp"
+        folder = stack.enter_context(TemporaryDirectory(prefix="torchgauge-", dir=short))
+        cluster = stack.enter_context(local_cluster(folder, int(count), threads or 1, preload=__name__))
         address = str(cluster.scheduler_address)
     try:
         return distributed.Client(address, timeout=CONNECT_TIMEOUT_S)

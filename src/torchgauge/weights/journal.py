@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 
 # A shorter scan is faster to repeat than to write down.
 WRITE_AFTER_S = 2.0
-EXPIRES_AFTER_S = 30 * 86400
 
 
-def journal_path(path: str, stamps: dict[str, FileStamp], options: Iterable[object]) -> Path:
-    """One journal per state of the files, options and version: after a change the scan starts anew."""
+def scan_id(stamps: dict[str, FileStamp], options: Iterable[object]) -> bytes:
+    """The state of the files, the options and the version: after a change the scan starts anew."""
     files = sorted((os.path.realpath(file), stamp.size, stamp.mtime_ns) for file, stamp in stamps.items())
-    identity = (os.path.realpath(path), files, list(options), __version__)
-    return cache.journal_folder() / f"{blake2b(repr(identity).encode(), digest_size=16).hexdigest()}.jsonl"
+    return blake2b(repr((files, list(options), __version__)).encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 class _Line(TypedDict):
@@ -46,11 +44,13 @@ class _Line(TypedDict):
 
 
 class Journal:
-    """Without a `path` nothing is written. If the folder is not writable, the scan merely cannot be resumed."""
+    """Without a `path` nothing is written. If the folder is not writable, the scan merely cannot be resumed.
 
-    def __init__(self, path: Path | None, *, resume: bool = False) -> None:
+    Who has written the result of the scan removes the journal: until then, nothing of the scan is lost."""
+
+    def __init__(self, path: Path | None, identity: bytes = b"", *, resume: bool = False) -> None:
         self._path = path
-        self._scan_id = b"" if path is None else os.fsencode(path.stem)
+        self._scan_id = identity
         self._start = time.monotonic()
         # Offsets of the last line of each tensor.
         self._results: dict[str, int] = {}
@@ -58,11 +58,8 @@ class Journal:
         self._has_written = False
         self._reader: BinaryIO | None = None
         if path is not None:
-            # The journal of an interrupted scan is resumed, otherwise removed, and so are expired ones.
+            # The journal of an interrupted scan is resumed, otherwise removed.
             with suppress(OSError):
-                for leftover in path.parent.glob("*.jsonl"):
-                    if time.time() - leftover.stat().st_mtime > EXPIRES_AFTER_S:
-                        cache.writer.remove(leftover)
                 if resume:
                     self._reader = path.open("rb")
                 else:
@@ -74,6 +71,11 @@ class Journal:
                     (self._results if "row" in line else self._partials)[line["name"]] = offset
                 offset += len(text)
         self._is_resumed = bool(self._results or self._partials)
+        if path is not None and self._reader is not None and not self._is_resumed:
+            # Of another state of the files.
+            self.__exit__()
+            with suppress(OSError):
+                cache.writer.remove(path)
 
     def __enter__(self) -> Self:
         return self
@@ -110,13 +112,6 @@ class Journal:
     def write_partial(self, name: str, pieces: int, tally: Tally) -> None:
         self._write({"name": name, "pieces": pieces}, tally)
 
-    def discard(self) -> None:
-        """Delete the journal of a completed scan."""
-        self.__exit__()
-        if self._path is not None:
-            with suppress(OSError):
-                cache.writer.remove(self._path)
-
     def _write(self, line: Mapping[str, object], tally: Tally) -> None:
         is_due = self._is_resumed or time.monotonic() - self._start >= WRITE_AFTER_S
         if self._path is None or not is_due:
@@ -128,7 +123,7 @@ class Journal:
             cache.writer.append(self._path, separator + self._checksum(text) + b" " + text + b"\n")
             self._has_written = True
         except OSError:
-            self._path = None  # disk full or folder not writable: scan on without a journal
+            self._path = None  # disk or journal full, or folder not writable: scan on without a journal
 
     def _read_line(self, offset: int | None) -> _Line | None:
         if self._reader is None or offset is None:

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -23,7 +24,7 @@ from torchgauge.facts.figures import Members
 from torchgauge.facts.files import weight_row
 from torchgauge.progress import Progress
 from torchgauge.weights.aggregate import Aggregate, find_outliers
-from torchgauge.weights.journal import Journal, journal_path
+from torchgauge.weights.journal import Journal, scan_id
 from torchgauge.weights.plan import Batch, Piece, TensorPlan, make_batches, plan_checkpoint, same_views
 from torchgauge.weights.reader import FileReader, Reader, stamp_files
 from torchgauge.weights.tally import empty_tally, merge_tallies
@@ -44,8 +45,8 @@ _PIECES_PER_JOURNAL_ENTRY = 64
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """`dask` is the address of a scheduler or `local:N`; `heads` the number of attention heads, if known. `journal`
-    writes finished work to disk, `resume` continues from there."""
+    """`dask` is the address of a scheduler or `local:N`; `heads` the number of attention heads, if known. Finished work
+    is written to `journal`, `resume` continues from there; the file stays when the scan is done."""
 
     deep: bool = False
     spectrum: bool = False
@@ -53,7 +54,7 @@ class ScanRequest:
     dask: str | None = None
     resume: bool = False
     heads: int | None = None
-    journal: bool = False
+    journal: Path | None = None
 
 
 @dataclass(slots=True)
@@ -101,8 +102,8 @@ def scan(
     with ExitStack() as stack:
         stamps = stamp_files(index.files)
         options = (request.deep, request.spectrum, request.heads)
-        path = journal_path(index.path, stamps, options) if request.journal and reader is None else None
-        journal = stack.enter_context(Journal(path, resume=request.resume))
+        path = request.journal if reader is None else None
+        journal = stack.enter_context(Journal(path, scan_id(stamps, options), resume=request.resume))
         # More than half of the free memory: the page cache would evict what other processes need.
         is_large = sum(plan.nbytes for plan in plans) > psutil.virtual_memory().available // 2
         source = reader or stack.enter_context(FileReader(stamps, drop_cache=is_large))
@@ -117,7 +118,6 @@ def scan(
             stack.enter_context(single_blas_thread())
         work = _Scan(index, request, plans, pool, source, journal, progress or (lambda done, total, part: None))
         result = work.run(on_row or (lambda name, row: None), recommend)
-        journal.discard()
     result.seconds = time.perf_counter() - start
     result.threads = getattr(pool, "count", None)
     return result

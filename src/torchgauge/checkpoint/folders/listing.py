@@ -67,7 +67,7 @@ def unrelated_files(folder: str) -> FormatError | None:
         text.append(f"  not models: {', '.join(counted)}")
     if len(names) > _MAX_FILES:
         text.append(f"  {len(names) - _MAX_FILES:,} more files were not looked at")
-    return FormatError("\n".join(text))
+    return FormatError(*text)
 
 
 def _module_classes(path: str) -> list[str]:

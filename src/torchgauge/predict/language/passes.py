@@ -140,6 +140,10 @@ class Interface:
 
     def __init__(self, model: nn.Module, limit: int | None = None) -> None:
         """`limit` is the number of positions where the model was found to have fewer than its config gives."""
+        if isinstance(model, torch.jit.ScriptModule):
+            raise InputError(
+                "a TorchScript file does not say how its cache is passed on: give the model's code or config"
+            )
         parameters = inspect.signature(model.forward).parameters
         self.names = list(parameters)
         self.takes_keywords = any(one.kind is one.VAR_KEYWORD for one in parameters.values())

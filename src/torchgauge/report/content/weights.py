@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchgauge.facts import StoredTensor, View
 from torchgauge.facts.figures import Members
-from torchgauge.facts.weights import quantization_of, removable
+from torchgauge.facts.weights import open_scheduler, quantization_of, removable
 from torchgauge.registry import grouped
 from torchgauge.report.bars import narrow
 from torchgauge.report.layout import Heading
@@ -170,7 +170,8 @@ def scan_text(scan: Members) -> str:
         return "nothing was read: no tensor has stored values"
     depth = "with matrices and groups (deep)" if scan.get("deep") else "without the deep passes"
     rate = f" in {format_seconds(seconds)}, {format_bytes(nbytes / seconds)}/s" if seconds else ""
-    return f"{format_bytes(nbytes)}{rate}, {depth}"
+    remark = open_scheduler(scan.get("dask"))
+    return f"{format_bytes(nbytes)}{rate}, {depth}{f'; {remark}' if remark else ''}"
 
 
 def kinds_section(view: View) -> Section | None:

@@ -31,7 +31,7 @@ from torchgauge.report.model import (
 )
 from torchgauge.report.options import Detail, Options
 from torchgauge.report.registry import renderer
-from torchgauge.units import visible
+from torchgauge.units import inert_lines, visible
 
 LONGEST_NAME = 120
 # Characters that can be structure in Markdown or HTML, a link, a mention, a formula, or the start of an emoji.
@@ -57,7 +57,7 @@ def write_sections(sections: Iterable[Section], width: int) -> str:
     for section in sections:
         blocks += [f"## {escape_markdown(section.title)}"] if section.title else []
         blocks += filter(None, ("\n".join(block_lines(block)) for block in section.blocks))
-    return "\n\n".join(blocks) + "\n"
+    return inert_lines("\n\n".join(blocks) + "\n")
 
 
 def code(name: str) -> str:
