@@ -14,7 +14,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize, quantize
 
 import torchgauge as tg
-from tests.checkpoint.gguf_writing import TYPES, VOCABULARY, WIDTH, tensors, write_gguf
+from tests.checkpoint.gguf_writing import HEADS, TYPES, VOCABULARY, WIDTH, tensors, write_gguf
 from torchgauge.checkpoint import open_checkpoint
 from torchgauge.checkpoint.formats import BLOCKS, PLAIN
 from torchgauge.errors import FormatError
@@ -161,3 +161,17 @@ def test_every_cut_of_the_header_is_one_sentence(tmp_path: Path) -> None:
         with pytest.raises(FormatError) as caught:
             open_checkpoint(path)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "F16"])
+def test_the_weights_of_a_file_are_counted_as_the_analysis_counts_them(tmp_path: Path, kind: str) -> None:
+    path = write_gguf(tmp_path / "model.gguf", kind)
+    elements = sum(value.size for value in tensors().values())
+    scanned, analyzed = tg.scan_weights(path, weights=False), tg.analyze(path, weights=False, advice=False)
+    assert scanned.totals.params == analyzed.totals.params == elements
+    assert scanned.totals.logical_params == elements
+    assert scanned.totals.buffer_bytes == 0
+    assert scanned.totals.param_bytes == scanned.totals.stored_bytes
+    assert scanned.capture.architecture.family == analyzed.capture.architecture.family == "decoder"
+    assert scanned.capture.architecture.hyperparameters["heads"] == HEADS
+    assert "heads" not in scanned.capture.architecture.hyperparameters.get("assumed", ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -74,13 +75,13 @@ def _architecture(source: Source, traced: Trace) -> ArchitectureRecord:
 def stored_capture(source: Source) -> Capture:
     """The capture of a model without code: from names and shapes."""
     from torchgauge.source.architecture import describe_shapes
-    from torchgauge.source.state_names import model_shapes
+    from torchgauge.source.state_names import logical_shapes
     from torchgauge.source.weight_tree import module_records, module_types, param_records
 
     index = source.stored
     # First: what it takes for a while is free again for the records, which stay.
     if index.adapter is None:
-        architecture = describe_shapes(model_shapes(index))
+        architecture = describe_shapes(logical_shapes(index), _stated(index.gguf))
     else:
         # The factors of an adapter are matrices, but not a model.
         adapter = index.adapter
@@ -97,6 +98,12 @@ def stored_capture(source: Source) -> Capture:
         ops=(),
         architecture=architecture,
     )
+
+
+def _stated(metadata: Mapping[str, object]) -> dict[str, int]:
+    """Hyperparameters in the metadata of a GGUF file that the shapes do not show."""
+    heads = metadata.get(f"{metadata.get('general.architecture')}.attention.head_count")
+    return {"heads": heads} if isinstance(heads, int) and heads > 0 else {}
 
 
 def _circumstances(source: Source, device: str = "cpu") -> dict[str, Any]:

@@ -110,7 +110,7 @@ class RunRecord:
 
     `results` are the ops that wrote the model's outputs. `step` is None for inference, and for training runs in
     files of versions that did not record it. `first_call_ops` are those that a second call did not repeat: the model
-    keeps their results; `later_peak_bytes` is the peak of activations of the calls after it. `kept_ops` allocated memory
+    keeps their results; `later_peak_bytes` is the peak of activations of later calls. `kept_ops` allocated memory
     that is still in use after an inference call although it is not an output: an attribute or the caller holds it.
     `held` are tensors of loops that inference keeps although nothing reads them again. `number_arguments` are names of
     arguments that hold numbers or text outside of tensors. `recomputed_ops` are ops of the forward pass that ran

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from torchgauge.checkpoint import Entry, Index, Role
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 MAX_NAME_DEPTH = 40
+_BLOCK = 32  # values with one scale in MXFP4
 
 
 def model_entries(index: Index) -> dict[str, Entry]:
@@ -40,6 +42,40 @@ def shallow(name: str) -> str:
 
 def model_shapes(index: Index) -> dict[str, Shape]:
     return {name: entry.spec.shape for name, entry in model_entries(index).items()}
+
+
+def logical_shapes(index: Index) -> dict[str, Shape]:
+    """The names and shapes that the model's tensors have unpacked, without scales and other auxiliary tensors."""
+    entries = model_entries(index)
+    shapes: dict[str, Shape] = {}
+    for name, entry in entries.items():
+        shape, count = entry.spec.shape, entry.logical_elements
+        layer = name.removesuffix("qweight")
+        scales = entries.get(f"{layer}scales")
+        if count == 0:
+            continue
+        if count is None:
+            shapes[name] = shape
+        elif entry.encoding is not None:
+            shapes[name] = block_shape(entry)
+        elif layer != name and scales is not None:
+            # GPTQ and AWQ: the scales have a column for each output.
+            outputs = scales.spec.shape[-1]
+            shapes[f"{layer}weight"] = (outputs, count // max(outputs, 1))
+        elif name.endswith(".weight_packed") and shape:
+            shapes[name.removesuffix("_packed")] = (shape[0], count // max(shape[0], 1))
+        elif name.endswith("_blocks") and len(shape) == 4:
+            # MXFP4: experts × outputs × blocks of the inputs; models have the transpose.
+            shapes[name.removesuffix("_blocks")] = (shape[0], shape[2] * _BLOCK, shape[1])
+        else:
+            shapes[name] = shape
+    return shapes
+
+
+def block_shape(entry: Entry) -> Shape:
+    """The shape of the values in a tensor of blocks (GGUF), of which each row has its own."""
+    rows = entry.spec.shape[:-1]
+    return (*rows, (entry.logical_elements or 0) // max(prod(rows), 1))
 
 
 def strip_all(names: Iterable[str], prefixes: tuple[str, ...]) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchgauge.checkpoint import Index, Role
-from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, is_within
+from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, TensorSpec, is_within
 from torchgauge.registry import collector_paused, grouped
 from torchgauge.source.source import Source
-from torchgauge.source.state_names import model_entries
+from torchgauge.source.state_names import block_shape, model_entries
 
 _VERDICTS = ("dangerous", "unknown", "expected")
 
@@ -33,23 +33,23 @@ def stored_record(source: Source) -> StoredRecord:
 
 @collector_paused()
 def param_records(index: Index) -> tuple[ParamRecord, ...]:
-    """The model's tensors; floating-point ones are its parameters, known buffers excluded."""
+    """The model's tensors; floating-point ones are its parameters, known buffers excluded. A tensor of blocks (GGUF) is
+    the matrix that it holds, in the half precision to which it is unpacked for computing."""
     entries = model_entries(index)
     names = {entry.name: name for name, entry in entries.items()}
     aliases = grouped((names[entry.shared_with], name) for name, entry in entries.items() if entry.shared_with in names)
     twins = {name for group in aliases.values() for name in group}
-    return tuple(
-        ParamRecord(
-            name,
-            entry.spec,
-            False,
-            not (entry.role is Role.PARAMETER and (entry.spec.is_arithmetic or entry.spec.is_quantized)),
-            tuple(aliases.get(name, ())),
-            entry.logical_elements,
-        )
-        for name, entry in entries.items()
-        if name not in twins
-    )
+    records = []
+    for name, entry in entries.items():
+        if name in twins:
+            continue
+        is_of_blocks = entry.encoding is not None
+        spec = TensorSpec(block_shape(entry), "float16") if is_of_blocks else entry.spec
+        is_buffer = not (entry.role is Role.PARAMETER and (spec.is_arithmetic or spec.is_quantized))
+        stored = (entry.spec,) if is_of_blocks else ()
+        other_names = tuple(aliases.get(name, ()))
+        records.append(ParamRecord(name, spec, False, is_buffer, other_names, entry.logical_elements, stored))
+    return tuple(records)
 
 
 @collector_paused()
@@ -61,7 +61,7 @@ def module_records(params: tuple[ParamRecord, ...], types: Mapping[str, str]) ->
         for alias in param.aliases:
             owners = list(dict.fromkeys([*owners, *_chain(folders, alias.rpartition(".")[0])]))
         if not param.is_buffer:
-            numel, size = param.spec.numel, param.spec.nbytes
+            numel, size = param.spec.numel, param.nbytes
             for owner in owners:
                 owner.params += numel
                 owner.nbytes += size

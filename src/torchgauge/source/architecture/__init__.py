@@ -23,9 +23,9 @@ __all__ = [
 
 
 @collector_paused()
-def describe_shapes(shapes: Shapes) -> ArchitectureRecord:
-    """The architecture of a bare state dict."""
-    evidence = Evidence(shapes)
+def describe_shapes(shapes: Shapes, stated: Mapping[str, Any] | None = None) -> ArchitectureRecord:
+    """The architecture of a bare state dict; `stated` are hyperparameters from the metadata of its file."""
+    evidence = Evidence(shapes, stated=stated or {})
     return ArchitectureRecord(family(evidence), layer_kinds(evidence.layers), hyperparameters(evidence))
 
 

@@ -137,7 +137,7 @@ RULES: Registry[str, Rule] = Registry("rule for the family")
 family_rule = RULES.register
 
 _TIME = ("time_embed", "time_embedding", "time_mlp", "time_emb_proj", "temb", "time_emb", "t_embedder")
-_ENCODER_NAMES = r"token_type_embeddings|attention\.self\.query|\.q_lin\.|predictions\.|pooler\.|mlm_head"
+_ENCODER_NAMES = r"token_type_embeddings|token_types\.|attention\.self\.query|\.q_lin\.|predictions\.|pooler\.|mlm_head"
 # From this number on, convolutions are a network, not the stem of a transformer.
 _BACKBONE_CONVOLUTIONS = 6
 
@@ -225,7 +225,7 @@ def _is_vision_transformer(evidence: Evidence) -> bool:
 def _is_decoder(evidence: Evidence) -> bool:
     if not evidence.has_attention or evidence.names_match(_ENCODER_NAMES):
         return evidence.has_attention and evidence.is_causal
-    named = evidence.has("lm_head", "embed_out", "gate_proj", "c_attn", "decoder", "gate_up_proj", "output_head")
+    named = evidence.has("lm_head", "embed_out", "gate_proj", "c_attn", "decoder", "gate_up_proj", "output_head", "blk")
     return evidence.is_causal or named
 
 

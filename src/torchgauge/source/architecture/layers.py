@@ -24,7 +24,8 @@ _WEIGHTS = ("weight", "weight_v", "weight_orig", "parametrizations.weight.origin
 _EMBEDDING = re.compile(r"embed|^wte$|^wpe$|^shared$|^emb$|_emb$|lookup|relative_attention_bias", re.IGNORECASE)
 _NO_EMBEDDING = ("embed_out", "patch_embed", "unembed")
 QUERY = re.compile(
-    r"q|qkv|q_?proj|query|to_q|to_qkv|q_lin|wq|wqkv|c_attn|query_key_value|qkv_proj|query_proj|q_a_proj|in_proj_qkv|qkvg?_proj",
+    r"q|qkv|q_?proj|query|to_q|to_qkv|q_lin|wq|wqkv|c_attn|query_key_value|qkv_proj|query_proj|q_a_proj|in_proj_qkv|qkvg?_proj"
+    r"|attn_q|attn_qkv|attn_q_a",  # llama.cpp
     re.IGNORECASE,
 )
 _EXPERTS = re.compile(r"(^|\.)(experts?|moe)(\.|$|_)", re.IGNORECASE)
