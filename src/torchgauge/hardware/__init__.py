@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "devices": (
-        "COMPUTE", "FILE", "MEMORY", "Pace", "Peaks", "Roof", "known_devices", "peaks_of", "published_peaks",
+        "COMPUTE", "FILE", "MEMORY", "Listed", "Pace", "Peaks", "Roof", "known_devices", "listed_devices", "peaks_of", "published_peaks",
         "remember", "remembered",
     ),
     "machine": (
