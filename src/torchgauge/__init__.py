@@ -13,10 +13,12 @@ if TYPE_CHECKING:
         Comparison,
         Fit,
         Forecast,
+        KnownDevice,
         Llm,
         WeightScan,
         analyze,
         compare,
+        devices,
         fit,
         forecast,
         llm,
@@ -39,16 +41,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Analysis", "Call", "Comparison", "Fit", "Forecast", "FormatError", "ForwardError", "InputError", "LimitError",
-    "Llm", "MissingDependencyError", "TargetError", "TorchgaugeError", "UnpicklingWarning", "UsageError",
-    "WeightScan", "Work", "__version__", "analyze", "compare", "fit", "forecast", "formula", "llm", "load",
-    "scan_weights",
+    "Analysis", "Call", "Comparison", "Fit", "Forecast", "FormatError", "ForwardError", "InputError", "KnownDevice",
+    "LimitError", "Llm", "MissingDependencyError", "TargetError", "TorchgaugeError", "UnpicklingWarning", "UsageError",
+    "WeightScan", "Work", "__version__", "analyze", "compare", "devices", "fit", "forecast", "formula", "llm",
+    "load", "scan_weights",
 ]  # fmt: skip
 
 _HOMES = {
     "analysis": (
-        "Analysis", "Comparison", "Fit", "Forecast", "Llm", "WeightScan", "analyze", "compare", "fit", "forecast",
-        "llm", "load", "scan_weights",
+        "Analysis", "Comparison", "Fit", "Forecast", "KnownDevice", "Llm", "WeightScan", "analyze", "compare",
+        "devices", "fit", "forecast", "llm", "load", "scan_weights",
     ),
     "cost": ("Call", "Work", "formula"),
     "errors": (

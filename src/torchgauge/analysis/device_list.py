@@ -10,8 +10,8 @@ from typing import Any
 class KnownDevice:
     """A device for `on=`. `capacity_bytes` is what can be allocated of `memory_bytes`; rates are peaks, dense, by type.
 
-    `memory_basis` and `time_basis` say what predictions rest on, `memory_error` and `time_error` half of their 90 %
-    intervals as shares: 0.16 for times of a sixth more or less. `time_basis` is None where the maker publishes no rate
+    `memory_basis` and `time_basis` say what predictions rest on. 90 % of them are expected within `memory_error`, a
+    share, and within a factor of 1 + `time_error`. `time_basis` is None where the maker publishes no rate
     of arithmetic. `source` is that of the peaks."""
 
     name: str
