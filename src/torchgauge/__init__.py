@@ -19,10 +19,12 @@ if TYPE_CHECKING:
         Comparison,
         Fit,
         Forecast,
+        KnownDevice,
         Llm,
         WeightScan,
         analyze,
         compare,
+        devices,
         fit,
         flops_per_token,
         forecast,
@@ -47,16 +49,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Analysis", "Call", "Comparison", "Fit", "Forecast", "FormatError", "ForwardError", "InputError", "LimitError",
-    "Llm", "MissingDependencyError", "TargetError", "TorchgaugeError", "UnpicklingWarning", "UsageError",
-    "WeightScan", "Work", "__version__", "analyze", "compare", "fit", "flops_per_token", "forecast", "formula", "llm",
-    "load", "mfu", "scan_weights",
+    "Analysis", "Call", "Comparison", "Fit", "Forecast", "FormatError", "ForwardError", "InputError", "KnownDevice",
+    "LimitError", "Llm", "MissingDependencyError", "TargetError", "TorchgaugeError", "UnpicklingWarning", "UsageError",
+    "WeightScan", "Work", "__version__", "analyze", "compare", "devices", "fit", "flops_per_token", "forecast",
+    "formula", "llm", "load", "mfu", "scan_weights",
 ]  # fmt: skip
 
 _HOMES = {
     "analysis": (
-        "Analysis", "Comparison", "Fit", "Forecast", "Llm", "WeightScan", "analyze", "compare", "fit",
-        "flops_per_token", "forecast", "llm", "load", "mfu", "scan_weights",
+        "Analysis", "Comparison", "Fit", "Forecast", "KnownDevice", "Llm", "WeightScan", "analyze", "compare",
+        "devices", "fit", "flops_per_token", "forecast", "llm", "load", "mfu", "scan_weights",
     ),
     "cost": ("Call", "Work", "formula"),
     "errors": (

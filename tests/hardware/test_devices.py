@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchgauge.hardware import COMPUTE, MEMORY, Roof, known_devices, published_peaks
+from torchgauge.hardware import COMPUTE, MEMORY, Roof, known_devices, listed_devices, published_peaks
 
 
 def test_a_device_is_found_by_its_exact_name_whatever_the_case_and_spaces() -> None:
@@ -40,6 +40,16 @@ def test_every_entry_names_its_source_and_narrower_types_are_no_slower(name: str
     rates = [found.rate(dtype) for dtype in ("float32", "float16", "float8_e4m3fn")]
     known = [rate for rate in rates if rate is not None]
     assert known == sorted(known)
+
+
+def test_every_device_has_what_predictions_need() -> None:
+    listed = listed_devices()
+    assert len({device.short for device in listed}) == len(listed)
+    for device in listed:
+        assert device.memory_bytes >= 8 * 2**30
+        assert 0 < device.reserved_share < 0.3
+        assert device.multiprocessors > 0
+        assert (device.capability is None) == (not device.peaks.name.startswith(("NVIDIA", "Tesla")))
 
 
 def test_the_ridge_parts_memory_bound_from_compute_bound() -> None:

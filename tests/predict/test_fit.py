@@ -139,8 +139,8 @@ class Branching(nn.Module):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"on": "h2000"}, "did you mean h200"),
-        ({"on": "gpu of the future"}, "known: h200"),
+        ({"on": "hh200"}, "did you mean h200"),
+        ({"on": "gpu of the future"}, "torchgauge devices lists"),
         ({"mode": "train", "optimizer": "adamv"}, "did you mean one of: adam"),
         ({"mode": "training"}, "no mode 'training'"),
         ({"amp": "int8"}, "one of: bf16, fp16"),
@@ -178,6 +178,63 @@ def test_names_of_devices() -> None:
     assert find_device("24GiB").capacity_bytes == int(24 * 2**30 * 0.98)
     assert [device.name for device in find_devices(["h200,l4", "rtx4090"])] == ["h200", "l4", "rtx4090"]
     assert find_device("h200").capacity_bytes == 150109880320
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("RTX 4090", "rtx4090"), ("4090", "rtx4090"), ("NVIDIA GeForce RTX 4090", "rtx4090"), ("rtx-4090", "rtx4090"),
+        ("A100-80GB", "a100"), ("A100 40GB", "a100_40gb"), ("NVIDIA A100-SXM4-40GB", "a100_40gb"),
+        ("NVIDIA A100-PCIE-40GB", "a100_pcie_40gb"), ("a100 pcie", "a100_pcie"), ("h100-pcie", "h100_pcie"),
+        ("NVIDIA H100 80GB HBM3", "h100"), ("5070 Ti", "rtx5070ti"), ("Radeon RX 7900 XTX", "rx7900xtx"),
+        ("MI300X", "mi300x"), ("Apple M4 Max", "m4_max"), ("v100-16gb", "v100_16gb"), ("Tesla T4", "t4"),
+        ("A10G", "a10g"), ("6000 Ada", "rtx_6000_ada"), ("RTX A6000", "a6000"),
+    ],
+)  # fmt: skip
+def test_devices_are_found_as_people_spell_them(spelling: str, name: str) -> None:
+    assert find_device(spelling).name == name
+
+
+def test_memory_that_is_shared_may_be_any_size_up_to_the_largest() -> None:
+    small, large = find_device("M4 Max 64GB"), find_device("m4_max")
+    assert small.nominal_bytes == 64 * 2**30
+    assert small.capacity_bytes == pytest.approx(large.capacity_bytes / 2, rel=0.01)
+    with pytest.raises(UsageError, match="256 GB"):
+        find_device("M4 Max 256GB")
+    with pytest.raises(UsageError, match="80 GiB or 40 GiB"):
+        find_device("A100 64GB")
+
+
+@pytest.mark.parametrize("asked", ["2xh100", "8 x H100", "h100x8", "4*NVIDIA H100"])
+def test_several_gpus_are_refused_with_the_name_of_one(asked: str) -> None:
+    with pytest.raises(UsageError, match="one GPU only so far; give 'h100'"):
+        find_device(asked)
+
+
+@pytest.mark.parametrize("asked", ["rtx2080", "titan v", "a1000", "h2000", "gaudi3", "gtx1080", "2xfoo"])
+def test_for_an_unknown_device_no_other_one_is_suggested(asked: str) -> None:
+    with pytest.raises(UsageError, match="torchgauge devices lists") as caught:
+        find_device(asked)
+    assert "did you mean" not in str(caught.value)
+
+
+def test_devices_with_other_kernels_have_wider_bounds_and_say_so() -> None:
+    found = {on: tg.fit(nn.Linear(4096, 4096), on=on, inputs=torch.ones(4096, 4096)) for on in ("h200", "l4", "mi300x")}
+    widths = []
+    for one in found.values():
+        assert isinstance(one, tg.Fit)
+        widths.append(one.bounds["reserved_bytes"].high - one.bounds["reserved_bytes"].low)
+    assert widths == sorted(set(widths))
+    assert "other kernels" in " ".join(found["mi300x"].warnings)
+    assert not found["l4"].warnings
+
+
+def test_a_device_without_a_published_rate_has_memory_but_no_time() -> None:
+    model, given = nn.Linear(64, 64), torch.ones(8, 64)
+    assert isinstance(fitted := tg.fit(model, on="m4_max", inputs=given), tg.Fit)
+    assert fitted.verdict == "fits"
+    with pytest.raises(UsageError, match="only its memory"):
+        tg.forecast(model, on="m4_max", inputs=given)
 
 
 class Dropping(nn.Module):

@@ -384,8 +384,7 @@ def kernels(path: Path, output: Path, ends: float, device: str, share: int = 0, 
                 continue
             if time.monotonic() > ends:
                 break
-            with marker.open("w") as file:
-                file.write(str(number))
+            marker.write_text(str(number))
             try:
                 with timer.alone():  # filling tensors would disturb what another worker times
                     call = Call(row, device)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torchgauge.analysis.advice import ModelInMemory
     from torchgauge.analysis.budgets import analysis_options, check, read_budgets
     from torchgauge.analysis.comparison import Comparison, compare, is_saved_run
+    from torchgauge.analysis.device_list import KnownDevice, devices
     from torchgauge.analysis.fitting import Fit, fit
     from torchgauge.analysis.forecasting import Forecast, forecast
     from torchgauge.analysis.language import Llm, llm
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from torchgauge.analysis.weight_scan import scan_weights
 
 __all__ = [
-    "Analysis", "Comparison", "Fit", "Forecast", "Llm", "ModelInMemory", "WeightScan", "analysis_options", "analyze",
-    "check", "compare", "fit", "flops_per_token", "forecast", "is_read_otherwise", "is_saved_run", "llm", "load", "mfu",
-    "read_budgets",
-    "scan_weights",
+    "Analysis", "Comparison", "Fit", "Forecast", "KnownDevice", "Llm", "ModelInMemory", "WeightScan",
+    "analysis_options", "analyze", "check", "compare", "devices", "fit", "flops_per_token", "forecast",
+    "is_read_otherwise", "is_saved_run", "llm", "load", "mfu", "read_budgets", "scan_weights",
 ]  # fmt: skip
 
 _HOMES = {
@@ -34,6 +34,7 @@ _HOMES = {
     "pipeline": ("analyze",),
     "budgets": ("analysis_options", "check", "read_budgets"),
     "comparison": ("Comparison", "compare", "is_saved_run"),
+    "device_list": ("KnownDevice", "devices"),
     "fitting": ("Fit", "fit"),
     "forecasting": ("Forecast", "forecast"),
     "language": ("Llm", "llm"),

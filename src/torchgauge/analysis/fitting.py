@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Apply = Callable[[Run, AllocatorSettings], tuple[Run, AllocatorSettings]]
 
 EXECUTIONS = ("eager", "graph")
+OTHER_KERNELS = "this device runs other kernels: their memory is assumed to be that of an A100's, with wide bounds"
 
 
 def fit(
@@ -272,7 +273,7 @@ class Case:
             loss=found.trace.loss or None,
             timeline=list(replay.timeline),
             course=dict(replay.course),
-            warnings=[*isolation_remarks(), *found.trace.warnings],
+            warnings=[*isolation_remarks(), *found.trace.warnings, *([] if self.device.has_cuda else [OTHER_KERNELS])],
         )
 
     def suggestions(self) -> Suggestions:

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from torchgauge import __version__
-from torchgauge.cli import analyze, check, compare, completion, demo, fit, forecast, llm, system, weights
+from torchgauge.cli import analyze, check, compare, completion, demo, devices, fit, forecast, llm, system, weights
 from torchgauge.cli.interrupts import end_at_interrupt, raise_interrupts
 from torchgauge.cli.target_options import Reader, number
 from torchgauge.errors import TorchgaugeError, UnpicklingWarning, UsageError, one_line, unexpected
@@ -33,6 +33,7 @@ COMMANDS: dict[str, ModuleType] = {
     "fit": fit,
     "forecast": forecast,
     "llm": llm,
+    "devices": devices,
     "system": system,
     "demo": demo,
     "completion": completion,

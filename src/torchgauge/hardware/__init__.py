@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "devices": (
-        "COMPUTE", "FILE", "MEMORY", "Pace", "Peaks", "Roof", "known_devices", "peaks_of", "published_peaks",
-        "remember", "remembered",
+        "COMPUTE", "FILE", "MEMORY", "Listed", "Pace", "Peaks", "Roof", "known_devices", "listed_devices",
+        "peaks_of", "published_peaks", "remember", "remembered",
     ),
     "machine": (
         "Device", "System", "accelerator_name", "allows_tf32", "collect_environment", "collect_system", "cpu_name",

@@ -68,31 +68,74 @@ class Peaks:
         return None if found is None else int(found[1])
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An entry of `devices.toml`, which describes the fields; memory in bytes."""
+
+    short: str
+    spellings: tuple[str, ...]
+    title: str
+    memory_bytes: int
+    total_bytes: int | None
+    reserved_share: float
+    is_shared: bool
+    multiprocessors: int
+    capability: tuple[int, int] | None
+    tables: str | None
+    similar_tables: str | None
+    peaks: Peaks
+
+
 def published_peaks(name: str) -> Peaks | None:
     """The peaks of a device by the name its driver gives."""
-    return _table().get(_plain(name))
+    found = _table().get(_plain(name))
+    return None if found is None else found.peaks
 
 
 def known_devices() -> list[str]:
-    return sorted({peaks.name for peaks in _table().values()})
+    return sorted(device.peaks.name for device in listed_devices())
+
+
+def listed_devices() -> list[Listed]:
+    """In the order of the file."""
+    return [*{id(device): device for device in _table().values()}.values()]
 
 
 @cache
-def _table() -> dict[str, Peaks]:
-    table: dict[str, Peaks] = {}
+def _table() -> dict[str, Listed]:
+    table: dict[str, Listed] = {}
     for name, row in tomllib.loads((Path(__file__).parent / "devices.toml").read_text(encoding="utf-8")).items():
-        peaks = Peaks(
-            name=name,
-            flops_per_s={dtype: rate * 1e12 for dtype, rate in row.get("tflops", {}).items()},
-            bytes_per_s=row["bandwidth"] * 1e9,
-            watts=row.get("power"),
-            source=row["source"],
-        )
+        device = _listed(name, row)
         for spelling in (name, *row.get("names", ())):
             if _plain(spelling) in table:
                 raise ValueError(f"the device '{spelling}' is listed twice")
-            table[_plain(spelling)] = peaks
+            table[_plain(spelling)] = device
     return table
+
+
+def _listed(name: str, row: Mapping[str, Any]) -> Listed:
+    peaks = Peaks(
+        name=name,
+        flops_per_s={dtype: rate * 1e12 for dtype, rate in row.get("tflops", {}).items()},
+        bytes_per_s=row["bandwidth"] * 1e9,
+        watts=row.get("power"),
+        source=row["source"],
+    )
+    capability = row.get("capability")
+    return Listed(
+        short=row["short"],
+        spellings=(row["short"], *row.get("spellings", ()), row.get("title", name), name, *row.get("names", ())),
+        title=row.get("title", name),
+        memory_bytes=row["memory"],
+        total_bytes=row.get("total"),
+        reserved_share=row.get("reserved", 0.02),
+        is_shared=row.get("is_shared", False),
+        multiprocessors=row["multiprocessors"],
+        capability=None if capability is None else (capability[0], capability[1]),
+        tables=row.get("tables"),
+        similar_tables=row.get("similar_tables"),
+        peaks=peaks,
+    )
 
 
 def _plain(name: str) -> str:

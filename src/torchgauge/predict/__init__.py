@@ -36,7 +36,7 @@ _HOMES = {
         "PASSES", "Convolution", "estimate", "measured_workspaces", "most_bytes", "nearest_convolutions", "workspace",
     ),
     "coordinates": ("Place", "locate"),
-    "devices": ("device_names", "find_device", "find_devices"),
+    "devices": ("Chip", "device_names", "find_device", "find_devices"),
     "fit": ("CLASSES", "Prediction"),
     "host": ("CUDNN_ATTENTION", "Host"),
     "host_sample": ("HostSample", "host_speed"),
@@ -48,7 +48,7 @@ _HOMES = {
     "time": ("MEASURED", "RunTime", "combined_error", "predict_kernel", "predict_ops", "profile_of", "simulate_queues"),
     "trees": ("TreeNode", "build_forest"),
     "workspaces": (
-        "Chip", "Recurrent", "attention_backward_cudnn", "attention_backward_efficient", "embedding_backward",
+        "Recurrent", "attention_backward_cudnn", "attention_backward_efficient", "embedding_backward",
         "reduction",
     ),
 }  # fmt: skip

@@ -70,8 +70,7 @@ def present_profile(name: str) -> tuple[Profile, Device | None]:
 
 def device_of(table: KernelTable) -> Device | None:
     """The GPU that a table was measured on; None for a processor."""
-    from torchgauge.predict.devices import Device
-    from torchgauge.predict.workspaces import Chip
+    from torchgauge.predict.devices import Chip, Device
 
     facts = table.facts.get("gpu")
     if not facts:

@@ -29,7 +29,7 @@ CONTEXT_BYTES = 661454848
 CUBLAS_CONTEXT_BYTES = {"forward": 67108864, "backward": 75497472}
 # For chips that were not measured: drivers and architectures differ (400 to 900 MB are reported).
 CONTEXT_RANGE = (0.6, 1.3)
-# The largest error of predictions on the measured device, apart from unknown workspaces; doubled for other devices.
+# The largest error of predictions on the measured device, apart from unknown workspaces; a multiple for others.
 ALLOCATED_MARGIN, RESERVED_MARGIN = 0.01, 0.03
 _SEGMENT_BYTES = 24 << 20  # small models are off by about one segment: the allocator takes 20 MiB for 1 to 10
 
@@ -336,7 +336,7 @@ class Prediction:
 
     def _spans(self) -> tuple[Bounds, Bounds, Bounds]:
         """Bounds of the allocated and the reserved memory, and of the context."""
-        times = 1 if self.device.is_measured else 2
+        times = self.device.margin_times
         low, high = (1.0, 1.0) if self.device.is_measured else CONTEXT_RANGE
         allocated = self._around("allocated_bytes", ALLOCATED_MARGIN * times, 0)
         reserved = self._around("reserved_bytes", RESERVED_MARGIN * times, _SEGMENT_BYTES * times)

@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _pop_mode_temporarily
 
-from torchgauge.predict.workspaces import Chip
+from torchgauge.predict.devices import Chip
 from torchgauge.registry import Registry
 
 Function = Callable[..., Any]

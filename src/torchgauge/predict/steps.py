@@ -39,9 +39,10 @@ from torchgauge.errors import InputError
 from torchgauge.facts import OpRecord
 from torchgauge.facts.tensor import contiguous_stride
 from torchgauge.predict.convolutions import Workspace
+from torchgauge.predict.devices import Chip
 from torchgauge.predict.kernels import CudaKernels, Library
 from torchgauge.predict.optimizers import MakeOptimizer
-from torchgauge.predict.workspaces import CUBLAS_LT_BYTES, EARLY, TEMPORARIES, Chip, OpArguments, Phases, Recurrent
+from torchgauge.predict.workspaces import CUBLAS_LT_BYTES, EARLY, TEMPORARIES, OpArguments, Phases, Recurrent
 from torchgauge.registry import Registry, collector_paused
 from torchgauge.source import Candidate
 from torchgauge.source.modules import all_modules

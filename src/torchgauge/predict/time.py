@@ -28,7 +28,7 @@ from torchgauge.facts import (
     tensor_specs,
 )
 from torchgauge.facts.predictions import Bound
-from torchgauge.hardware import Peaks, published_peaks
+from torchgauge.hardware import Peaks, listed_devices, published_peaks
 from torchgauge.predict.coordinates import Place, cold_inputs, is_silent, locate
 from torchgauge.predict.devices import Device, find_device
 from torchgauge.predict.host import CUDNN_ATTENTION, Host
@@ -44,7 +44,7 @@ MEMORY: Bound = "memory"
 LAUNCH: Bound = "launch"
 
 # The device whose kernels are in the package.
-_ORIGIN = "h200"
+_ORIGIN, _ORIGIN_TABLES = "h200", "h200_sxm"
 # Half of a 90 % interval in octaves, used without held-out kernels; by family, from comparing the H200's kernels with
 # the published tables of other devices (benchmarks/forecast_transfer.py, docs/accuracy.md). Published
 # attention is a whole layer, with kernels that torch does not run: its figures are given a wide interval.
@@ -58,6 +58,7 @@ _UNSURE_BY_FAMILY = {
 _SHARED_ERROR = 0.3
 # Half of a 90 % interval, in octaves, for the part of a run that the sum of its kernels does not include.
 _RUN_ERROR = 0.12
+_NEAR_CLASS = 2  # of distance to the nearest measured kernel, for a kernel of a model that was not measured
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,10 @@ class Profile:
     source: str
     host: Host
     energy: Energy | None
-    published: str | None = None
+    published: tuple[str, str] | None = None  # tables, and whether they are of this device or a similar one
     multiprocessors: int = 1
     is_serial: bool = False  # the host computes: a CPU
+    unsure_times: float = 1.0  # how much wider than usual its intervals are
 
     def carry(self, seconds: float, place: Place, origin: Rates, multiprocessors: int) -> float:
         """The time here of a kernel that takes `seconds` on a device with these rates. The part that the roof explains
@@ -144,25 +146,11 @@ class RunTime:
     sources: dict[str, float] = field(default_factory=dict)  # share of the device's time by source
 
 
-# Names as the driver reports them, by the names of `predict.devices`.
-_DRIVER_NAMES = {
-    "h200": "NVIDIA H200", "h100": "NVIDIA H100 80GB HBM3", "h100_pcie": "NVIDIA H100 PCIe",
-    "a100": "NVIDIA A100-SXM4-80GB", "a100_40gb": "NVIDIA A100-SXM4-40GB", "a30": "NVIDIA A30", "a10": "NVIDIA A10",
-    "a6000": "NVIDIA RTX A6000", "b200": "NVIDIA B200", "b300": "NVIDIA B300", "gb200": "NVIDIA GB200",
-    "gb300": "NVIDIA GB300", "l4": "NVIDIA L4", "l40s": "NVIDIA L40S", "t4": "Tesla T4", "v100": "Tesla V100-SXM2-32GB",
-    "v100_16gb": "Tesla V100-SXM2-16GB", "rtx3090": "NVIDIA GeForce RTX 3090", "rtx4090": "NVIDIA GeForce RTX 4090",
-    "rtx5090": "NVIDIA GeForce RTX 5090", "rtx_pro_6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-}  # fmt: skip
-# The published tables that are used for a device, and how: its own, or those of the same architecture.
-_PUBLISHED = {
-    "h200": ("h200_sxm", PUBLISHED), "h100": ("h100_sxm", PUBLISHED), "a100": ("a100_sxm", PUBLISHED),
-    "l40s": ("l40s", PUBLISHED), "b200": ("b200_sxm", PUBLISHED), "h100_pcie": ("h100_sxm", CARRIED),
-    "a100_40gb": ("a100_sxm", CARRIED), "a30": ("a100_sxm", CARRIED), "l4": ("l40s", CARRIED),
-    "rtx4090": ("l40s", CARRIED), "b300": ("b200_sxm", CARRIED), "gb200": ("b200_sxm", CARRIED),
-    "gb300": ("b200_sxm", CARRIED),
-}  # fmt: skip
 # Compute capabilities whose kernels and memory are like the H200's: they reach about the same share of their roof.
 _LIKE_ORIGIN = ((9, 0), (8, 0), (10, 0), (10, 3))
+# How much wider (in octaves) the interval of a device is whose kernels are of other libraries: by judgement, since none
+# was compared.
+_OTHER_LIBRARIES = 1.6
 
 
 @cache
@@ -172,7 +160,7 @@ def profile_of(device: Device | str) -> Profile:
     own = load_table(found.name)
     origin = own or load_table(_ORIGIN)
     peaks = peaks_of_device(found)
-    other = CARRIED if found.chip.capability in _LIKE_ORIGIN else DATA_SHEET
+    other = CARRIED if found.has_cuda and found.chip.capability in _LIKE_ORIGIN else DATA_SHEET
     source = MEASURED if own is not None else other
     launch_s = origin.rates.launch_s if origin is not None else 2e-6
     rates = own.rates if own is not None else Rates(_rates_of(peaks), float(peaks.bytes_per_s or 1e12), launch_s)
@@ -186,23 +174,39 @@ def profile_of(device: Device | str) -> Profile:
         source,
         Host.of(None),
         _energy_of(measured, origin, peaks, is_own=own is not None),
-        published=found.name if found.name in _PUBLISHED else None,
+        published=_published_tables(found),
         multiprocessors=found.chip.multiprocessors,
+        unsure_times=1.0 if found.has_cuda else _OTHER_LIBRARIES,
     )
+
+
+def _published_tables(device: Device) -> tuple[str, str] | None:
+    """The published tables for a device, and how they are used: its own, or those of the same architecture."""
+    listed = device.listed
+    if listed is None or not (listed.tables or listed.similar_tables):
+        return None
+    return (listed.tables, PUBLISHED) if listed.tables else (str(listed.similar_tables), CARRIED)
+
+
+@cache
+def _device_of_tables(tables: str) -> str:
+    """The device that published tables are of."""
+    return next(listed.short for listed in listed_devices() if listed.tables == tables)
 
 
 def packaged_name(title: str) -> str | None:
     """The device with this driver name, if the package has its kernels."""
-    names = (name for name, driver_name in _DRIVER_NAMES.items() if driver_name == title)
+    names = (listed.short for listed in listed_devices() if title in listed.spellings)
     return next((name for name in names if load_table(name) is not None), None)
 
 
 def peaks_of_device(device: Device) -> Peaks:
     """From the data sheet; a device that is given only by its memory size has none."""
-    title = _DRIVER_NAMES.get(device.name, device.title)
-    peaks = published_peaks(title)
+    peaks = device.listed.peaks if device.listed is not None else published_peaks(device.title)
     if peaks is None or peaks.bytes_per_s is None:
         raise UsageError(f"the speed of '{device.name}' is not known: name a device, such as h200, a100 or rtx4090")
+    if "float32" not in peaks.flops_per_s:
+        raise UsageError(f"the arithmetic rate of '{device.name}' is not published: only its memory can be predicted")
     return peaks
 
 
@@ -256,7 +260,7 @@ def kernel_time(profile: Profile, place: Place, estimate: Estimate | None = None
         source = MEASURED if estimate.reach < len(DISTANCES) else DATA_SHEET
         return KernelTime(seconds, unsure, source, work, bound)
     carried = profile.carry(seconds, place, table.rates, find_device(table.device).chip.multiprocessors)
-    far = _unsure(profile.source, place.family)
+    far = _unsure(profile.source, place.family) * profile.unsure_times
     return KernelTime(carried, sqrt(unsure**2 + far**2), profile.source, work, bound)
 
 
@@ -276,7 +280,7 @@ def _published_time(profile: Profile, place: Place, estimate: Estimate | None) -
     The tables give the ratio of a device to the H200, whose kernels were measured as torch runs them."""
     if profile.published is None:
         return None
-    name, source = _PUBLISHED[profile.published]
+    name, source = profile.published
     is_near = estimate is not None and estimate.reach < len(DISTANCES)  # the kind was measured
     if profile.source == MEASURED and is_near:
         return None
@@ -284,14 +288,14 @@ def _published_time(profile: Profile, place: Place, estimate: Estimate | None) -
     if seconds is None:
         return None
     unsure = _unsure(PUBLISHED, place.family)
-    known = published_seconds(_PUBLISHED[_ORIGIN][0], place)
+    known = published_seconds(_ORIGIN_TABLES, place)
     if estimate is not None and is_near and known is not None and profile.table is not None:
         seconds *= exp2(estimate.log_s) / known
         unsure = sqrt(_UNSURE[PUBLISHED] ** 2 + half_width(profile.table, place.family, estimate.reach) ** 2)
     if source == PUBLISHED:
         return seconds, unsure, PUBLISHED
     # Of another device of the same architecture.
-    twin = profile_of(next(key for key, (table, kind) in _PUBLISHED.items() if table == name and kind == PUBLISHED))
+    twin = profile_of(_device_of_tables(name))
     carried = profile.carry(seconds, place, twin.rates, twin.multiprocessors)
     return carried, sqrt(unsure**2 + _UNSURE[CARRIED] ** 2), CARRIED
 
@@ -440,6 +444,15 @@ def _kernels(profile: Profile, ops: Sequence[OpRecord]) -> list[_Kernel | None]:
     if len(located) > _MAX_LOCATED_CALLS:
         located.clear()
     return [known.get(key) for key in keys]
+
+
+def run_error(profile: Profile) -> float:
+    """Half of the 90 % interval, in octaves, of a run of many kernels at a usual distance from measured ones."""
+    table = profile.table
+    own = _UNSURE[MEASURED] if table is None else half_width(table, "convolution", _NEAR_CLASS)
+    source = profile.published[1] if profile.published and profile.source != MEASURED else profile.source
+    far = 0.0 if source == MEASURED else _UNSURE[source] * profile.unsure_times
+    return sqrt(_SHARED_ERROR * (own**2 + far**2) + _RUN_ERROR**2)
 
 
 def combined_error(parts: Sequence[tuple[float, float]], shared: float = _SHARED_ERROR) -> float:

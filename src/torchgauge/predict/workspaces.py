@@ -17,24 +17,10 @@ from torchgauge.capture.fake_tensor import FakeTensor, Spec
 from torchgauge.capture.op_call import FakeCall
 from torchgauge.capture.structure import map_tensors
 from torchgauge.predict.convolutions import Convolution, Workspace, workspace
+from torchgauge.predict.devices import Chip
 from torchgauge.registry import Registry
 
 MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Chip:
-    """The properties of a GPU that decide about the memory of kernels."""
-
-    multiprocessors: int
-    capability: tuple[int, int]
-    threads_per_multiprocessor: int = 2048
-
-    @property
-    def cublas_bytes(self) -> int:
-        """`parseChosenWorkspaceSize` of aten/src/ATen/cuda/CublasHandlePool.cpp: one per thread and stream that calls
-        cuBLAS, never released."""
-        return 32 * MIB if self.capability[0] >= 9 else 4096 * 1024 * 2 + 16 * 1024 * 8
 
 
 # cuBLASLt has a separate one, of `TORCH_CUBLASLT_WORKSPACE_SIZE` (1 MiB), where a bias is added by the matmul.
