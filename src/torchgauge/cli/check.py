@@ -43,6 +43,11 @@ fit.h200.used_bytes are possible too.
 Exit status: 0 within the limits, 3 a limit is exceeded or a file is unsafe, 1 a
 figure is unknown.
 """
+EXAMPLES = (
+    "torchgauge check model.py:Net --max params=30M --max macs=5G",
+    "torchgauge check run.json --max time_s=10ms -o verdicts.junit.xml",
+    "torchgauge check model.py:Net --against main.json --max-increase macs=1%",
+)
 RESULT = CHECK
 
 

@@ -16,7 +16,7 @@ from torchgauge.facts.schema import Count
 from torchgauge.facts.weights import WeightStatistics
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Advice, ForecastRow, Plan
+    from torchgauge.facts.document_types import Advice, ExpectedTime, ForecastRow, Plan
 
 SCHEMA_VERSION = 1
 
@@ -112,7 +112,8 @@ class RunRecord:
     files of versions that did not record it. `first_call_ops` are those that a second call did not repeat: the model
     keeps their results. `kept_ops` allocated memory that is still in use after an inference call although it is not an
     output: an attribute or the caller holds it. `held` are tensors of loops that inference keeps although nothing reads
-    them again. `number_arguments` are names of arguments that hold numbers or text outside of tensors."""
+    them again. `number_arguments` are names of arguments that hold numbers or text outside of tensors. `lost_tensors`
+    counts the tensors that a truncated file lacks."""
 
     mode: str | None
     reason: str | None
@@ -127,6 +128,7 @@ class RunRecord:
     kept_ops: tuple[int, ...] = ()
     number_arguments: tuple[str, ...] = ()
     held: tuple[HeldTensor, ...] = ()
+    lost_tensors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class Capture:
     adapter: AdapterRecord | None = None
     fit: tuple[FitFacts, ...] = ()  # predicted memory on devices, without the course of a step
     forecast: tuple[ForecastRow, ...] = ()  # and predicted time
+    expected: tuple[ExpectedTime, ...] = ()  # of this machine and of another, without being asked
     predicted: PredictedTimes | None = None  # of the first of them, by op and module
     compiled: Compiled | None = None  # None: eager
 
