@@ -13,6 +13,7 @@ from torch import nn
 
 import torchgauge as tg
 from tests import zoo
+from torchgauge.analysis.advice import with_known_device
 
 # The contract's lists, wrapped.
 KEYS = {
@@ -296,3 +297,40 @@ def test_advice_has_typed_members_and_the_same_document() -> None:
     assert 0 <= row.expected_gain.low <= row.expected_gain.high
     assert row.where.module == row.where["module"]
     assert found.to_dict()["advice"] == list(found.capture.advice)
+
+
+def test_a_report_has_the_time_here_and_on_a_known_device_with_its_source(tmp_path: Path) -> None:
+    found = with_known_device(tg.analyze(nn.Conv2d(3, 64, 7), (8, 3, 224, 224)))
+    here, there = found.capture.expected
+
+    assert (here["device"], there["device"]) == ("this", "h200")
+    for row in (here, there):
+        assert 0 < row["predicted_low_s"] < row["predicted_time_s"] < row["predicted_high_s"]
+    assert here["predicted_time_s"] > there["predicted_time_s"]
+    text = str(found)
+    assert "Time here" in text
+    assert here["source"] in text
+    assert "Time on H200" in text
+    found.save(tmp_path / "run.json")
+    assert str(tg.load(tmp_path / "run.json")) == text
+
+
+def test_a_time_that_was_measured_is_not_predicted_as_well() -> None:
+    found = tg.analyze(nn.Linear(64, 64), (8, 64), inference=True, budget_s=0.02)
+
+    assert found.capture.expected == ()
+
+
+def test_the_time_there_is_that_of_a_forecast() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 64, 7), nn.BatchNorm2d(64), nn.ReLU()).eval()
+    there = with_known_device(tg.analyze(model, (8, 3, 224, 224))).capture.expected[-1]
+    forecast = tg.forecast(model, (8, 3, 224, 224), on="h200")
+
+    assert isinstance(forecast, tg.Forecast)
+    assert there["predicted_time_s"] == pytest.approx(forecast.time_s, rel=0.1)
+
+
+def test_named_devices_take_the_place_of_the_known_one() -> None:
+    found = tg.analyze(nn.Linear(64, 64), (8, 64), on="a100")
+
+    assert with_known_device(found).capture.expected == ()

@@ -157,3 +157,41 @@ def test_the_help_lists_the_exit_status(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "3 a budget is broken" in capsys.readouterr().out
+
+
+def test_a_figure_may_grow_by_a_share_of_a_saved_runs(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["nets.py:Net", "--input", "100x4", "-o", "main.json", "--quiet"])
+    same = ["check", net, "--input", "100x4", "--against", "main.json"]
+    larger = ["check", net, "--input", "101x4", "--against", "main.json"]
+
+    assert main([*same, "--max-increase", "macs=0%"]) == 0
+    assert main([*larger, "--max-increase", "macs=1%"]) == 0
+    capsys.readouterr()
+    assert main([*larger, "--max-increase", "macs=0.5%", "--max-increase", "params=5"]) == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert "macs 808 804 (main.json 800 + 0.5%)" in out
+    assert "params 10 15 (main.json 10 + 5)" in out
+    assert "macs is 4.00 over its limit" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max-increase", "macs=1%"], "add --against RUN.json"),
+        (["--against", "main.json"], "add --max-increase KEY=AMOUNT"),
+        (["--against", "main.json", "--max-increase", "macs"], "write it like macs=1%"),
+        (["--against", "main.json", "--max-increase", "macs=-1%"], "is not a percentage"),
+        (["--against", "main.json", "--max-increase", "wisdom=1%"], "no figure 'wisdom'"),
+    ],
+)
+def test_a_wrong_increase_is_2(options: list[str], message: str, net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", net, *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_figure_that_the_other_run_lacks_is_1(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["nets.py:Net", "--input", "3x4", "-o", "main.json", "--quiet"])
+    capsys.readouterr()
+
+    assert main(["check", net, "--against", "main.json", "--max-increase", "time_s=5%"]) == 1
+    assert "'main.json' has no time_s: it was not measured" in capsys.readouterr().err

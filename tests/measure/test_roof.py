@@ -31,6 +31,7 @@ def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setenv("TORCHGAUGE_CACHE", str(tmp_path))
     monkeypatch.setattr("torchgauge.measure.calibrate.run_probe", probe)
+    monkeypatch.setattr("psutil.getloadavg", lambda: (0.0, 0.0, 0.0))
     monkeypatch.setattr("torchgauge.analysis.measurement.ensure_roof", ensure_roof)
     return measured
 
@@ -53,6 +54,25 @@ def test_the_first_profile_measures_the_roof_announces_it_and_remembers_it(
     profiled()
     assert fresh_machine == ["cpu"]
     assert "roof" not in capsys.readouterr().err
+
+
+def test_a_busy_machine_is_not_measured_and_the_report_says_so(
+    fresh_machine: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.getloadavg", lambda: (99.0, 0.0, 0.0))
+    found = profiled(progress=False)
+
+    assert fresh_machine == []
+    assert remembered(cpu_name()) is None
+    assert found.measurements is not None
+    assert any("is busy (load average 99.0" in note for note in found.measurements["notes"])
+
+
+def test_the_report_says_that_the_roof_was_measured() -> None:
+    found = profiled(progress=False)
+
+    assert found.measurements is not None
+    assert any("was measured in this run" in note for note in found.measurements["notes"])
 
 
 def test_a_static_or_timed_analysis_does_not(fresh_machine: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,16 @@ def test_measured_figures_carry_no_mark_of_an_estimate() -> None:
     assert "ESTIMATED" not in text
 
 
+def test_an_estimate_is_one_line_of_a_brief_report() -> None:
+    text = render(estimated_energy(), "text", Options(width=200))
+    assert [line for line in text.splitlines() if re.search("nergy|CO2|arbon|≈", line)] == [
+        "Energy, ESTIMATED  ≈ 1.60 J  "
+        "between 400 mJ and 6.40 J, ≈ 160 mg of CO2e per 1,000 samples: no meter measured it"
+    ]
+
+
 def test_every_estimated_figure_is_marked_and_has_its_range() -> None:
-    text = render(estimated_energy())
+    text = render(estimated_energy(), "text", Options(ops=True))
     assert "Energy of one run, ESTIMATED: no meter measured it" in text
     # 4 cores at 1 to 16 W for 0.1 s; the middle is the geometric mean.
     assert "≈ 1.60 J" in text
@@ -76,7 +85,7 @@ def test_every_estimated_figure_is_marked_and_has_its_range() -> None:
 
 @pytest.mark.parametrize("ranked", ["modules", "ops"])
 def test_every_row_of_an_estimated_ranking_is_marked(ranked: str) -> None:
-    found = sections_of(estimated_energy(), Options(width=100))
+    found = sections_of(estimated_energy(), Options(width=100, ops=True))
     text = write_sections([one for one in found if one.title.startswith(f"Most energy-hungry {ranked}")], 100)
     rows = [line for line in text.splitlines() if "%" in line]
     assert rows
@@ -84,7 +93,7 @@ def test_every_row_of_an_estimated_ranking_is_marked(ranked: str) -> None:
 
 
 def test_the_reason_for_no_measurement_is_shown_and_escaped() -> None:
-    text = render(estimated_energy())
+    text = render(estimated_energy(), "text", Options(ops=True))
     assert r"Not measured: no energy meter: RAPL: \x1b[31mnot there" in text
     assert "\x1b" not in text
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
+import torchgauge as tg
 from tests.report.sample import HOSTILE
 from tests.report.stored_sample import FILE, MATRIX, PACKED_VALUES, stored_capture, stored_view
 from torchgauge.errors import UsageError
@@ -154,3 +159,43 @@ def test_a_list_of_tensors_has_its_own_suffixes(name: str, format: str) -> None:
     assert find_format(name, SCAN).name == format
     with pytest.raises(UsageError, match="must end in one of"):
         find_format("a.ops", SCAN)
+
+
+def cut_file(folder: Path, suffix: str) -> Path:
+    """Ten tensors, of which the end of the file is missing."""
+    state = {f"layers.{number}.weight": torch.randn(64, 64) for number in range(10)}
+    path = folder / f"cut{suffix}"
+    save_file(state, path) if suffix == ".safetensors" else torch.save(state, path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+@pytest.mark.parametrize("weights", [True, False])
+def test_a_truncated_file_is_the_first_line_of_the_report(suffix: str, weights: bool, tmp_path: Path) -> None:
+    found = tg.analyze(cut_file(tmp_path, suffix), weights=weights, progress=False)
+    first = str(found).splitlines()[0]
+
+    assert re.fullmatch(r"Truncated file: [34] of 10 tensors are missing; download or copy it again", first)
+    found.save(tmp_path / "run.json")
+    assert str(tg.load(tmp_path / "run.json")).splitlines()[0] == first
+
+
+def test_weights_that_are_not_finite_come_first_and_masks_with_infinities_do_not(tmp_path: Path) -> None:
+    state = {f"layers.{number}.weight": torch.ones(8, 8) for number in range(4)}
+    state["layers.1.weight"][0, 0] = float("nan")
+    state["layers.2.weight"][0, 0] = float("inf")
+    state["attn.mask"] = torch.full((8, 8), float("-inf"))
+    torch.save(state, tmp_path / "w.pt")
+    scan = tg.scan_weights(tmp_path / "w.pt", progress=False)
+
+    assert [found.text for found in findings(scan)] == [
+        "Unusable weights: NaN in 1 of 4 parameter tensors (layers.1.weight)",
+        "Unusable weights: infinite values in 1 of 4 parameter tensors (layers.2.weight)",
+    ]
+
+
+def test_a_whole_file_of_finite_weights_has_no_findings(tmp_path: Path) -> None:
+    torch.save({"layers.0.weight": torch.ones(8, 8)}, tmp_path / "w.pt")
+
+    assert findings(tg.analyze(tmp_path / "w.pt", progress=False)) == []

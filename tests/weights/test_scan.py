@@ -223,3 +223,24 @@ def test_what_needs_a_file_is_refused_for_tensors_in_memory() -> None:
         tg.scan_weights(3)  # type: ignore[arg-type]
     with pytest.raises(tg.InputError, match="holds no tensor"):
         tg.scan_weights({"epoch": 3})
+
+
+def test_optimizer_state_is_not_advised_about_as_if_it_were_layers() -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(8)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.ones(2, 16)).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()["state"]
+    for place in (0, 2, 4):  # equal tensors, and one that is unlike its siblings
+        state[place]["momentum_buffer"].zero_()
+    state[6]["momentum_buffer"].fill_(1e4)
+    scan = tg.scan_weights({"model": model.state_dict(), "optimizer": {"state": state}})
+    held = [row for row in scan.weights if row.role == "optimizer"]
+
+    assert len(held) == 16
+    assert [text for row in held for text in row.recommendations] == []
+    assert scan.weight_summary is not None
+    assert not [row["name"] for row in scan.weight_summary.outliers if row["name"].startswith("optimizer")]
+    state[6]["momentum_buffer"][0, 0] = float("nan")
+    scan = tg.scan_weights({"model": model.state_dict(), "optimizer": {"state": state}})
+    assert ["NaN" in text for row in scan.weights if row.role == "optimizer" for text in row.recommendations] == [True]

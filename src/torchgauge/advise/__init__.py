@@ -2,7 +2,7 @@
 
 from torchgauge.advise.code import Patch, SourceEdit
 from torchgauge.advise.evidence import Evidence, LiveModel, Machine
-from torchgauge.advise.op_time import Queues
+from torchgauge.advise.op_time import UNSURE, Queues
 from torchgauge.advise.record import Advice, Gain, Where
 from torchgauge.advise.registry import (
     RULES,
@@ -20,6 +20,7 @@ from torchgauge.advise.registry import (
 __all__ = [
     "RULES",
     "TENSOR_RULES",
+    "UNSURE",
     "Advice",
     "Evidence",
     "Gain",

@@ -251,6 +251,11 @@ class Evidence:
         return users
 
     @property
+    def has_predicted_ops(self) -> bool:
+        """Whether the times of the ops come from kernels that were measured, not from a roofline."""
+        return bool(self._predicted)
+
+    @property
     def totals(self) -> Row:
         return self.view.totals
 

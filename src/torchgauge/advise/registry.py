@@ -66,11 +66,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class TensorRule:
-    """`weights_only`: not for buffers, optimizer state and the codes of a packing."""
+    """`weights_only`: not for buffers and the codes of a packing; `of_state`: also for optimizer state."""
 
     name: str
     find: TensorFinder
     weights_only: bool
+    of_state: bool = False
 
 
 RULES: Registry[str, Rule] = Registry("rule")
@@ -85,15 +86,20 @@ def rule(
     return RULES.register_as(lambda find: Rule(name, family, find, option, least_time), name)
 
 
-def tensor_rule(name: str, *, weights_only: bool = True) -> Callable[[TensorFinder], TensorFinder]:
-    return TENSOR_RULES.register_as(lambda find: TensorRule(name, find, weights_only), name)
+def tensor_rule(
+    name: str, *, weights_only: bool = True, of_state: bool = False
+) -> Callable[[TensorFinder], TensorFinder]:
+    return TENSOR_RULES.register_as(lambda find: TensorRule(name, find, weights_only, of_state), name)
 
 
 def recommend(row: TensorRow) -> list[str]:
     """The recommendations of all tensor rules; a rule is silent if the row lacks its figures."""
     load_rules()
     is_weight = row.get("role") in (None, "parameter") and row.get("logical_elements") is None
-    rules = (rule for rule in TENSOR_RULES.values() if is_weight or not rule.weights_only)
+    is_state = row.get("role") == "optimizer"
+    rules = (
+        rule for rule in TENSOR_RULES.values() if (rule.of_state if is_state else is_weight or not rule.weights_only)
+    )
     return [text for rule in rules for text in rule.find(row)]
 
 

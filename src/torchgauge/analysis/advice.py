@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from torchgauge.advise import Advice, Evidence
     from torchgauge.advise.masks import Triangle
     from torchgauge.advise.registry import Check
+    from torchgauge.analysis.result import Analysis
     from torchgauge.capture import Request, Trace
     from torchgauge.facts import Capture, OpRecord
     from torchgauge.facts.document_types import Advice as AdviceRow
-    from torchgauge.facts.document_types import Plan
+    from torchgauge.facts.document_types import ExpectedTime, Plan
     from torchgauge.facts.predictions import PredictedRow
     from torchgauge.measure.settings import Settings
     from torchgauge.predict.host import Host
@@ -402,6 +403,52 @@ def expected_times(capture: Capture, on: str | Sequence[str]) -> dict[str, Any]:
 
         return {"predicted": queues, "machine": machine, "on": name, "idle": idle, "kernel_s": kernel_s}
     return {}
+
+
+def expected_here(evidence: Evidence) -> list[ExpectedTime]:
+    """The predicted time of the run on this machine's processor; nothing where it was measured, or where the advice is
+    for a named device."""
+    from torchgauge.advise import UNSURE
+
+    times = evidence.times
+    if evidence.on is not None or evidence.time_s or evidence.device != "cpu" or not times.total:
+        return []
+    source = "roofline of a typical processor" if evidence.peaks is None else "roofline of this processor"
+    source = "kernels measured on this machine" if evidence.has_predicted_ops else source
+    high = (times.total + sum(times.fresh_s.values())) * UNSURE
+    return [_expected("this", "this machine", times.total, times.total / UNSURE, high, source)]
+
+
+# A device that readers know, for comparison; and the distinct calls that are looked up in about a tenth of a second.
+_KNOWN_DEVICE, _MOST_CALLS = "h200", 400
+
+
+def with_known_device(found: Analysis) -> Analysis:
+    """The analysis with the predicted time on an H200, from the ops as they were seen; unchanged where devices were
+    named, and for models with too many different calls. Its tables take a third of a second to load."""
+    capture = found.capture
+    if not capture.has_code or capture.forecast or capture.fit:
+        return found
+    if len({id(op.signature) for op in capture.ops}) > _MOST_CALLS:
+        return found
+    from torchgauge.analysis.forecasting import find_subject
+    from torchgauge.predict.time import predict_ops
+
+    profile = find_subject(_KNOWN_DEVICE).profile
+    run = predict_ops(capture.ops, profile, module_calls=sum(record.calls for record in capture.modules))
+    row = _expected(_KNOWN_DEVICE, profile.title, run.time_s, run.low_s, run.high_s, "kernels measured there")
+    return found.with_remarks(expected=[*capture.expected, row]) if run.time_s else found
+
+
+def _expected(device: str, title: str, time_s: float, low_s: float, high_s: float, source: str) -> ExpectedTime:
+    return {
+        "device": device,
+        "title": title,
+        "predicted_time_s": time_s,
+        "predicted_low_s": low_s,
+        "predicted_high_s": high_s,
+        "source": source,
+    }
 
 
 def _recurrent_seconds(capture: Capture, rows: Mapping[int, PredictedRow]) -> dict[int, float]:

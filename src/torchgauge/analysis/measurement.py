@@ -84,25 +84,28 @@ def measure_runs(
 
 def ensure_roof(device: torch.device, progress: bool | None) -> list[str]:
     """Measure what the device reaches where its peaks are neither published nor measured yet; op times are compared
-    with it. Returns notes for the report: doubts about the figures, or why there are none."""
+    with it. A busy processor is not measured: later analyses would predict their times from its rates. Returns notes
+    for the report: that it was measured, or why not."""
     import torch
 
     from torchgauge.cache import cache_folder
     from torchgauge.hardware import cpu_name, has_cuda
-    from torchgauge.measure.calibrate import calibrate_device
+    from torchgauge.measure.calibrate import calibrate_device, other_work
     from torchgauge.measure.target import device_peaks
 
     is_there = device.type == "cpu" or (device.type == "cuda" and has_cuda(device.index))
     if not is_there or device_peaks(device) is not None:
         return []
+    busy = other_work() if device.type == "cpu" else None
+    if busy is not None:
+        return [f"no roofline: the machine is {busy}; when it is idle, run torchgauge system --calibrate"]
     name = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
     announce(f"measuring the roof of {name} once, for some seconds (kept in {cache_folder()})", shown=progress)
     threads = f", {format_things(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
     try:
         with stage("calibrating", shown=progress) as report_progress:
-            return calibrate_device(
-                str(device), name, f"with torch {torch.__version__}{threads}", report_progress
-            ).notes
+            found = calibrate_device(str(device), name, f"with torch {torch.__version__}{threads}", report_progress)
+        return [f"the roof of {name} was measured in this run; later analyses predict times from it", *found.notes]
     except TorchgaugeError as error:
         return [f"no roofline: {error}"]
 

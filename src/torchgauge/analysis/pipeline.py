@@ -13,6 +13,7 @@ from torchgauge.analysis.advice import (
     Opened,
     check_verify,
     code_check,
+    expected_here,
     expected_times,
     verify_advice,
     without_patch,
@@ -337,7 +338,9 @@ def add_advice(
             check = code_check(evidence, source, traced, request, on) if verify else None
         rows = [piece.member() for piece in advise(evidence, silence, all_advice=all_advice, check=check)]
         choices = [piece.member() for piece in list_options(evidence, silence, all_advice=all_advice)]
-    return found.with_remarks(warnings=tuple(dict.fromkeys(evidence.failures)), advice=rows, options=choices)
+        expected = expected_here(evidence)
+    failures = tuple(dict.fromkeys(evidence.failures))
+    return found.with_remarks(warnings=failures, advice=rows, options=choices, expected=expected)
 
 
 def read_file(options: Mapping[str, Any], *, is_measured: bool) -> Analysis:

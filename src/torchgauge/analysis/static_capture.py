@@ -23,6 +23,7 @@ def static_run(source: Source, given: GivenInputs, request: Request) -> tuple[Ca
     """Trace the model; without code, the capture follows from the names and shapes of the weights."""
     from torchgauge.capture import trace, undisturbed
     from torchgauge.capture.fake_tensor import DataDependent, Endless
+    from torchgauge.source.weight_tree import lost_tensors
 
     model = source.model
     if model is None:
@@ -44,7 +45,11 @@ def static_run(source: Source, given: GivenInputs, request: Request) -> tuple[Ca
         return stored_capture(replace(source, warnings=(*source.warnings, f"{what}: {error}"))), None
     capture = Capture(
         **_circumstances(source, traced.run.device),
-        run=replace(traced.run, warnings=(*source.warnings, *traced.run.warnings)),
+        run=replace(
+            traced.run,
+            warnings=(*source.warnings, *traced.run.warnings),
+            lost_tensors=0 if source.index is None else lost_tensors(source.index),
+        ),
         inputs=traced.inputs,
         modules=traced.modules,
         params=traced.params,
@@ -76,7 +81,7 @@ def stored_capture(source: Source) -> Capture:
     """The capture of a model without code: from names and shapes."""
     from torchgauge.source.architecture import describe_shapes
     from torchgauge.source.state_names import logical_shapes
-    from torchgauge.source.weight_tree import module_records, module_types, param_records
+    from torchgauge.source.weight_tree import lost_tensors, module_records, module_types, param_records
 
     index = source.stored
     # First: what it takes for a while is free again for the records, which stay.
@@ -91,7 +96,14 @@ def stored_capture(source: Source) -> Capture:
     params = param_records(index)
     return Capture(
         **_circumstances(source),
-        run=RunRecord(None, NO_CODE if source.model is None else NOT_RUN, "cpu", False, source.warnings),
+        run=RunRecord(
+            None,
+            NO_CODE if source.model is None else NOT_RUN,
+            "cpu",
+            False,
+            source.warnings,
+            lost_tensors=lost_tensors(index),
+        ),
         inputs=(),
         modules=module_records(params, module_types(source)),
         params=params,

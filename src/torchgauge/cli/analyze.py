@@ -48,6 +48,11 @@ TARGET is one of
   timm:NAME, torchvision:NAME  a model of these packages, without its weights
   hf:PATH_OR_CLASS             a transformers configuration, model type or class
 """
+EXAMPLES = (
+    "torchgauge torchvision:resnet50 --batch 8 --on h200,a100",
+    "torchgauge model.py:Net --input 1x3x224x224 --inference --profile",
+    "torchgauge checkpoint.pt -o report.html -o report.json",
+)
 RESULT = ANALYSIS
 # The same as in `torchgauge.facts`, which --help does not load: that would double its time.
 EXECUTIONS = ("eager", "compiled")
@@ -109,6 +114,7 @@ def add_carbon_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from torchgauge.analysis import analyze
+    from torchgauge.analysis.advice import with_known_device
 
     check_outputs(args.outputs)
     options = report_options(args)
@@ -117,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("a .trace.json needs a profiled run: add --inference, without --profile-level latency")
     # The model's code may print: keep that out of the report and its JSON.
     with redirect_stdout(sys.stderr):
-        found = analyze(**target_arguments(args, args.target))
+        found = with_known_device(analyze(**target_arguments(args, args.target)))
     deliver_view(found, args, options)
     if args.verify and not (found.advice or found.options or found.plan or args.quiet):
         say("torchgauge: nothing to verify: there is no advice for this model")

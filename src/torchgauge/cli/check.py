@@ -39,12 +39,18 @@ that has such a table is checked. Python code that only the file names runs with
 --config pyproject.toml, or once --trust-config was given.
 A limit on time_s measures the model as --inference does, one on energy_j as
 --profile does. With --on h200, limits on predicted_time_s and
-fit.h200.used_bytes are possible too.
+fit.h200.used_bytes are possible too. --against main.json --max-increase macs=1%
+limits a figure to that of a saved run and 1 % more.
 
 200MB is 200,000,000 bytes, 200MiB is 209,715,200.
 Exit status: 0 within the limits, 3 a limit is exceeded or a file is unsafe, 1 a
 figure is unknown.
 """
+EXAMPLES = (
+    "torchgauge check model.py:Net --max params=30M --max macs=5G",
+    "torchgauge check run.json --max time_s=10ms -o verdicts.junit.xml",
+    "torchgauge check model.py:Net --against main.json --max-increase macs=1%",
+)
 RESULT = CHECK
 
 
@@ -58,6 +64,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=LIMIT",
         help="repeatable: macs=5G, time_s=10ms",
+    )
+    group.add_argument("--against", metavar="RUN", help="a saved run (.json) that --max-increase refers to")
+    group.add_argument(
+        "--max-increase",
+        dest="increases",
+        action="append",
+        default=[],
+        metavar="KEY=AMOUNT",
+        help="repeatable: macs=1%%, params=200k; how far a figure may exceed that of --against",
     )
     group.add_argument(
         "--config", metavar="FILE", help="read the limits from this pyproject.toml; the code that it names may run"
@@ -86,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     from torchgauge.report.layout import terminal_width
     from torchgauge.report.saving import write_whole
 
-    given = [parse_limit(text) for text in args.limits]
+    given = [*(parse_limit(text) for text in args.limits), *limits_against(args.against, args.increases)]
     check_outputs(args.outputs, CHECK)
     budgets = target_budgets(args, given)
     # Output of the model's code is not part of the verdict.
@@ -110,6 +125,22 @@ def run(args: argparse.Namespace) -> int:
     return 3 if 3 in statuses else max(statuses)
 
 
+def limits_against(run: str | None, increases: Sequence[str]) -> list[Limit]:
+    """The limits that follow from the figures of a saved run."""
+    from torchgauge.report.budgets import Increase
+
+    allowed = [Increase.parse(text) for text in increases]
+    if (run is None) != (not allowed):
+        missing = "--max-increase KEY=AMOUNT" if run else "--against RUN.json"
+        raise UsageError(f"an increase is a share of another run's figure: add {missing}")
+    if run is None:
+        return []
+    from torchgauge.analysis import load
+
+    base = load(run)
+    return [increase.limit(base, Path(run).name) for increase in allowed]
+
+
 def target_budgets(args: argparse.Namespace, given: Sequence[Limit]) -> dict[str, TargetBudget]:
     """The limits of each target; those of the command line override those of the project."""
     from dataclasses import replace
@@ -120,7 +151,8 @@ def target_budgets(args: argparse.Namespace, given: Sequence[Limit]) -> dict[str
     found = {}
     for target in args.targets or known.targets:
         budget = known.of(target)
-        limits = {limit.key: limit for limit in (*budget.limits, *given)}
+        # A figure may have a limit and be compared with another run as well.
+        limits = {(limit.key, limit.origin): limit for limit in (*budget.limits, *given)}
         found[target] = replace(budget, limits=tuple(limits.values()))
     if not found:
         raise UsageError('no target: name one, or add a table [tool.torchgauge.budgets."TARGET"]')

@@ -35,6 +35,11 @@ DESCRIPTION = """\
 Compare models, files or saved runs (.json) with the first of them. The options
 apply to every target that is not a saved run.
 """
+EXAMPLES = (
+    "torchgauge compare timm:resnet50 timm:resnet50d",
+    "torchgauge compare before.json after.json -o changes.html",
+    "torchgauge compare model.py:Small model.py:Large --input 1x3x224x224",
+)
 RESULT = COMPARISON
 
 

@@ -15,6 +15,11 @@ write it to
   zsh    _torchgauge in a folder of $fpath
   fish   ~/.config/fish/completions/torchgauge.fish
 """
+EXAMPLES = (
+    "torchgauge completion bash > torchgauge.bash",
+    "torchgauge completion zsh > _torchgauge",
+    "torchgauge completion fish > ~/.config/fish/completions/torchgauge.fish",
+)
 # Metavars of options that take a file; other values are not completed.
 _FILE_VALUES = ("FILE", "PATH", "B")
 _REGISTRIES = ("timm:", "torchvision:", "hf:")

@@ -15,6 +15,11 @@ DESCRIPTION = f"""\
 Analyse a small image classifier and write into the current folder:
 {", ".join(FILES)}
 """
+EXAMPLES = (
+    "torchgauge demo",
+    "torchgauge demo -o demo.md",
+    "torchgauge demo --json --quiet",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from torchgauge.analysis import analyze
+    from torchgauge.analysis.advice import with_known_device
 
     import_torch(shown=show_progress(args))
     from torchgauge.cli.demo_model import DemoNet
@@ -31,6 +37,6 @@ def run(args: argparse.Namespace) -> int:
 
     check_outputs(args.outputs)
     args.outputs = [*(str(Path.cwd() / name) for name in FILES), *args.outputs]
-    view = analyze(DemoNet().eval(), input_size=(1, 3, 224, 224), progress=show_progress(args))
+    view = with_known_device(analyze(DemoNet().eval(), (1, 3, 224, 224), progress=show_progress(args)))
     deliver_view(view, args, Options(width=terminal_width()))
     return 0

@@ -19,6 +19,11 @@ on the device, each with bounds. A device is a name (h200, a100, l4, rtx4090), a
 size (24GiB) or this machine's GPU ("this"). --on takes several,
 separated by commas. The exit status is 0 for every verdict.
 """
+EXAMPLES = (
+    "torchgauge fit torchvision:resnet50 --batch 64 --mode train --on 24GiB",
+    "torchgauge fit hf:gpt2 --seq 1024 --on rtx4090,a100",
+    "torchgauge fit model.py:Net --input 1x3x512x512 --amp bf16 -o fit.html",
+)
 RESULT = FIT
 isolated_reader = target_reader
 

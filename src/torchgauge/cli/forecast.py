@@ -18,6 +18,11 @@ GPU: for several devices and batch sizes, with 90 % intervals, what bounds it,
 and whether it fits. A device is a name (h200, a100, l4, rtx4090) or "this": the
 present machine, as "torchgauge system --calibrate" measured it.
 """
+EXAMPLES = (
+    "torchgauge forecast timm:vit_base_patch16_224 --batch 1,32 --on h200",
+    "torchgauge forecast model.py:Net --mode train --amp bf16 --on a100,l4",
+    "torchgauge forecast model.py:Net --execution graph --price h200=3.2",
+)
 RESULT = FORECAST
 isolated_reader = target_reader
 

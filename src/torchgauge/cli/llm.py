@@ -19,6 +19,11 @@ cache holds and what fits on a GPU, without that GPU. The model is run on
 tensors without data, with the cache that it returns, at every length shown.
 TARGET: a config.json or its folder, hf:NAME, a GGUF file, file.py:Name.
 """
+EXAMPLES = (
+    "torchgauge llm hf:gpt2",
+    "torchgauge llm config.json --context 32768 --on h200",
+    "torchgauge llm model.gguf --cache-dtype fp8 --concurrent 1,16 -o llm.html",
+)
 RESULT = LLM
 isolated_reader = target_reader
 

@@ -39,6 +39,11 @@ COMMANDS: dict[str, ModuleType] = {
     "completion": completion,
 }
 EPILOG = """\
+examples:
+  torchgauge torchvision:resnet50
+  torchgauge model.py:Net --input 1x3x224x224 -o report.html
+  torchgauge weights model.safetensors
+
 torchgauge TARGET is short for torchgauge analyze TARGET; see
 torchgauge analyze --help for the targets and options.
 
@@ -233,6 +238,7 @@ def build_parser() -> Parser:
             name,
             help=command.SUMMARY,
             description=command.DESCRIPTION,
+            epilog="\n  ".join(("examples:", *command.EXAMPLES)),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 SUMMARY = "what can be measured here: devices, peak rates, sensors, counters, energy meters"
 RESULT = SYSTEM
 DESCRIPTION = "Show the devices of this machine and what can be measured on it."
+EXAMPLES = (
+    "torchgauge system",
+    "torchgauge system --calibrate",
+    "torchgauge system --json -o machine.json",
+)
 
 
 class Machine(TypedDict, total=False):

@@ -26,6 +26,11 @@ PATH is a state dict or training checkpoint (torch.save), safetensors,
 TorchScript or an exported program, detected by content, or a folder of sharded
 or distributed weights.
 """
+EXAMPLES = (
+    "torchgauge weights model.safetensors",
+    "torchgauge weights new.pt --against old.pt -o changes.csv",
+    "torchgauge weights folder/ --no-weights --json",
+)
 RESULT = SCAN
 
 

@@ -16,7 +16,7 @@ from torchgauge.facts.schema import Count
 from torchgauge.facts.weights import WeightStatistics
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Advice, ForecastRow, Plan
+    from torchgauge.facts.document_types import Advice, ExpectedTime, ForecastRow, Plan
 
 SCHEMA_VERSION = 1
 
@@ -114,7 +114,8 @@ class RunRecord:
     that is still in use after an inference call although it is not an output: an attribute or the caller holds it.
     `held` are tensors of loops that inference keeps although nothing reads them again. `number_arguments` are names of
     arguments that hold numbers or text outside of tensors. `recomputed_ops` are ops of the forward pass that ran
-    again during the backward pass, as activation checkpointing makes them."""
+    again during the backward pass, as activation checkpointing makes them. `lost_tensors` counts the tensors that a
+    truncated file lacks."""
 
     mode: str | None
     reason: str | None
@@ -131,6 +132,7 @@ class RunRecord:
     number_arguments: tuple[str, ...] = ()
     held: tuple[HeldTensor, ...] = ()
     recomputed_ops: tuple[int, ...] = ()
+    lost_tensors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ class Capture:
     adapter: AdapterRecord | None = None
     fit: tuple[FitFacts, ...] = ()  # predicted memory on devices, without the course of a step
     forecast: tuple[ForecastRow, ...] = ()  # and predicted time
+    expected: tuple[ExpectedTime, ...] = ()  # of this machine and of another, without being asked
     predicted: PredictedTimes | None = None  # of the first of them, by op and module
     compiled: Compiled | None = None  # None: eager
 

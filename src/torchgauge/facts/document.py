@@ -88,6 +88,7 @@ def _capture(document: Document, what: str) -> Capture:
         adapter=document.get("adapter"),
         fit=tuple(document.get("fit", ())),
         forecast=tuple(document.get("forecast", ())),
+        expected=tuple(document.get("expected_times", ())),
         predicted=predicted_from_document(document),
         compiled=document.get("compiled"),
     )

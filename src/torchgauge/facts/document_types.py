@@ -956,6 +956,18 @@ class ForecastRow(TypedDict):
     warnings: NotRequired[list[str]]
 
 
+class ExpectedTime(TypedDict):
+    """The predicted time of the run: of this machine ("this"), or of a device for comparison. `source` says what the
+    prediction rests on."""
+
+    device: str
+    title: str
+    predicted_time_s: float
+    predicted_low_s: float
+    predicted_high_s: float
+    source: str
+
+
 _OF_A_GRAPH = Rule(
     lambda compiled: all(row["graph"] < len(compiled.get("graphs", ())) for row in compiled.get("kernels", ())),
     "kernels whose graphs are listed",
@@ -1012,6 +1024,7 @@ class Document(Common):
     advice: NotRequired[list[Advice]]
     fit: NotRequired[list[FitFacts]]
     forecast: NotRequired[list[ForecastRow]]
+    expected_times: NotRequired[list[ExpectedTime]]
     options: NotRequired[list[Advice]]
     plan: NotRequired[Plan | None]
     compiled: NotRequired[Annotated[Compiled, _OF_A_GRAPH] | None]

@@ -23,7 +23,7 @@ from torchgauge.facts.tree import Node, Sums, build_tree
 from torchgauge.facts.weights import weight_ops, weight_rows
 
 if TYPE_CHECKING:
-    from torchgauge.facts.document_types import Advice, Plan
+    from torchgauge.facts.document_types import Advice, ExpectedTime, Plan
 
 __all__ = ["View"]
 
@@ -49,8 +49,10 @@ class View:
         advice: Sequence[Advice] | None = None,
         options: Sequence[Advice] | None = None,
         plan: Plan | None = None,
+        expected: Sequence[ExpectedTime] | None = None,
     ) -> Self:
-        """This view with more warnings, other advice, a plan. No figure derives from these, so all of them are kept."""
+        """This view with more warnings, other advice, a plan, expected times. No figure derives from these, so
+        all of them are kept."""
         old = self.capture
         run = replace(old.run, warnings=(*old.run.warnings, *warnings))
         changed = replace(
@@ -59,6 +61,7 @@ class View:
             advice=old.advice if advice is None else tuple(advice),
             options=old.options if options is None else tuple(options),
             plan=old.plan if plan is None else plan,
+            expected=old.expected if expected is None else tuple(expected),
         )
         view = copy(self)
         view._capture = changed
@@ -207,6 +210,8 @@ class View:
             ]
         if capture.forecast:
             members["forecast"] = lambda: [dict(row) for row in capture.forecast]
+        if capture.expected:
+            members["expected_times"] = lambda: [dict(row) for row in capture.expected]
         return members
 
     def to_dict(self) -> dict[str, Any]:
@@ -216,7 +221,10 @@ class View:
 
 
 # Members that few models have; empty ones are left out.
-_RARE = ("growing", "first_call_ops", "later_peak_bytes", "kept_ops", "number_arguments", "held", "recomputed_ops")
+_RARE = (
+    "lost_tensors", "growing", "first_call_ops", "later_peak_bytes", "kept_ops", "number_arguments", "held",
+    "recomputed_ops",
+)  # fmt: skip
 
 
 def _run_member(capture: Capture) -> dict[str, object]:

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "absence": ("Absent", "Instrument"),
-    "calibrate": ("DTYPES", "DevicePeaks", "ProbeDiedError", "calibrate_device", "doubts", "measure_rates"),
+    "calibrate": (
+        "DTYPES", "DevicePeaks", "ProbeDiedError", "calibrate_device", "doubts", "measure_rates", "other_work",
+    ),
     "counters": ("Counted", "GENERAL", "counting", "list_counters", "memory_events", "tally"),
     "latency": (
         "Budget", "Timed", "median_interval", "middle_half", "nearest", "percentile", "relative_half_width",

@@ -74,10 +74,14 @@ def calibrate_device(
 
 def doubts(device: str) -> list[str]:
     """Other work on the processor makes its rates too low."""
+    busy = other_work() if device == "cpu" else None
+    return [] if busy is None else [f"the machine was {busy}: the CPU's rates may be too low"]
+
+
+def other_work() -> str | None:
+    """`busy (load average 3.1 on 4 cores)`; None on an idle machine."""
     load, cores = psutil.getloadavg()[0], psutil.cpu_count() or 1
-    if device != "cpu" or load < _BUSY_SHARE * cores:
-        return []
-    return [f"the machine was busy (load average {load:.1f} on {cores} cores): the CPU's rates may be too low"]
+    return None if load < _BUSY_SHARE * cores else f"busy (load average {load:.1f} on {cores} cores)"
 
 
 def measure_rates(

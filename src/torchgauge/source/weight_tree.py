@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchgauge.checkpoint import Index, Role
+from torchgauge.checkpoint import Chunk, Entry, Index, Role
 from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, TensorSpec, is_within
 from torchgauge.registry import collector_paused, grouped
 from torchgauge.source.source import Source
@@ -29,6 +30,17 @@ def stored_record(source: Source) -> StoredRecord:
         modules=tuple((module.path, module.type) for module in index.modules),
         executed=source.is_unpickled,
     )
+
+
+def lost_tensors(index: Index) -> int:
+    """The number of tensors whose bytes lie beyond the end of their file: it was truncated."""
+    sizes = {file: os.path.getsize(file) for file in index.files if os.path.isfile(file)}
+
+    def is_lost(part: Entry | Chunk) -> bool:
+        end = None if part.offset is None else part.offset + part.nbytes
+        return bool(part.nbytes) and end is not None and end > sizes.get(part.file, end)
+
+    return sum(any(map(is_lost, entry.chunks or (entry,))) for entry in index.entries)
 
 
 @collector_paused()

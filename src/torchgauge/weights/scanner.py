@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from torchgauge.checkpoint import Entry, Index
+from torchgauge.checkpoint import Entry, Index, Role
 from torchgauge.facts import WeightStatistics
 from torchgauge.facts.figures import Members
 from torchgauge.facts.files import weight_row
@@ -161,7 +161,12 @@ class _Scan:
                 rows[name] = {**rows[owner], "duplicate_of": owner}
                 on_row(name, rows[name])
         result.rows = {name: rows[name] for name in self._entries if name in rows}
-        described = {name: _with_facts(self._entries[name], row) for name, row in result.rows.items()}
+        # Optimizer state has no layers: its tensors follow those of the parameters.
+        described = {
+            name: _with_facts(self._entries[name], row)
+            for name, row in result.rows.items()
+            if self._entries[name].role is not Role.OPTIMIZER
+        }
         result.summary = {**self._aggregate.summary(), "outliers": find_outliers(described)}
         result.nbytes, result.resumed = self._done_bytes, self._journal.size
         return result
@@ -177,7 +182,8 @@ class _Scan:
         if tensor.failure is not None:
             return None
         if tensor.tally is not None:
-            row["duplicate_of"] = entry.shared_with or self._duplicates.first_equal(tensor)
+            equal = None if entry.role is Role.OPTIMIZER else self._duplicates.first_equal(tensor)
+            row["duplicate_of"] = entry.shared_with or equal
             row["recommendations"] = [] if recommend is None else recommend(_with_facts(entry, row))
         return row
 

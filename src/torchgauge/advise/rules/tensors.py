@@ -33,7 +33,7 @@ _GRANULARITIES = {
 }
 
 
-@tensor_rule("tensor-non-finite", weights_only=False)
+@tensor_rule("tensor-non-finite", weights_only=False, of_state=True)
 def non_finite(row: TensorRow) -> Iterator[str]:
     for key, name in (("nan", "NaN"), ("inf", "infinite")):
         if row.get(key):

@@ -7,6 +7,7 @@ from torchgauge.report.budgets.verdicts import (
     KEYS,
     PEAKS,
     BudgetReport,
+    Increase,
     Limit,
     Verdict,
     analysis_needs,
@@ -18,6 +19,6 @@ from torchgauge.report.budgets.verdicts import (
 )
 
 __all__ = [
-    "KEYS", "PEAKS", "BudgetReport", "Limit", "Verdict", "analysis_needs", "budget_lines", "check_view",
+    "KEYS", "PEAKS", "BudgetReport", "Increase", "Limit", "Verdict", "analysis_needs", "budget_lines", "check_view",
     "limit", "limits", "parse_limit", "render_annotations", "render_json", "render_junit", "render_text", "unchecked",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torchgauge.errors import UsageError
+from torchgauge.errors import TorchgaugeError, UsageError
 from torchgauge.facts import StoredTensor, View, fit_row
 from torchgauge.facts.figures import ENERGY, FILES, INFERENCE, TOTALS, Known, Members, Unit, figures_of, keys_known
 from torchgauge.facts.files import logical_elements
@@ -91,12 +91,15 @@ KEYS = BudgetKeys(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
+    """`origin` says where a limit comes from that follows from another run."""
+
     key: str
     most: float
+    origin: str = ""
 
     @property
     def text(self) -> str:
-        return KEYS[self.key].form(self.most)
+        return KEYS[self.key].form(self.most) + (f" ({self.origin})" if self.origin else "")
 
 
 def parse_limit(text: str) -> Limit:
@@ -119,6 +122,40 @@ def limit(key: str, value: float | str) -> Limit:
     if not 0 <= most < math.inf:
         raise UsageError(f"the limit of '{key}' cannot be {value}")
     return Limit(key, int(most) if most.is_integer() and most < _EXACT_INTEGERS else most)
+
+
+class Increase(NamedTuple):
+    """How far a figure may exceed that of another run: `share` of it, or `amount` in the unit of the key."""
+
+    key: str
+    text: str
+    share: float = 0.0
+    amount: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Increase:
+        """`macs=1%`, `params=200k`."""
+        key, separator, value = map(str.strip, text.partition("="))
+        if not separator:
+            raise UsageError(f"'{text}' is not an increase; write it like macs=1%")
+        if not value.endswith("%"):
+            return cls(key, value, amount=limit(key, value).most)
+        limit(key, 0)  # refuses unknown figures
+        try:
+            share = float(value.removesuffix("%")) / 100
+        except ValueError:
+            share = math.nan
+        if not 0 <= share < math.inf:
+            raise UsageError(f"'{value}' is not a percentage; write the increase like {key}=1%")
+        return cls(key, value, share=share)
+
+    def limit(self, base: View, name: str) -> Limit:
+        """The limit that follows from the other run, whose name is for messages."""
+        value = figure_of(base, self.key)
+        if value is None:
+            raise TorchgaugeError(f"'{name}' has no {self.key}: {_reason(base, self.key)}")
+        most = limit(self.key, value * (1 + self.share) + self.amount).most
+        return Limit(self.key, most, f"{name} {KEYS[self.key].form(value)} + {self.text}")
 
 
 def limits(budgets: Mapping[str, float | str]) -> list[Limit]:

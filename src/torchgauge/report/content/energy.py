@@ -23,7 +23,7 @@ from torchgauge.report.model import (
     notes,
     table_section,
 )
-from torchgauge.report.options import ABOUT, Options
+from torchgauge.report.options import ABOUT, Detail, Options
 from torchgauge.report.ranking import BY_ENERGY, THE_MODEL, TopModules, TopOps, is_estimated, rate, top_modules, top_ops
 from torchgauge.units import (
     format_count,
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 def sections(view: View, options: Options) -> Iterator[Section]:
     found = energy_of(view)
-    if found is None:
+    # The summary has an estimate in a line: its details follow from assumptions, not from this run.
+    if found is None or (is_estimated(view) and options.detail is Detail.BRIEF and not options.ops):
         return
     yield energy_section(view, found)
     yield from _rankings(view, options.rows(*RANKED_ROWS))

@@ -18,6 +18,7 @@ from torchgauge.units import (
     format_bytes,
     format_count,
     format_exact,
+    format_grams,
     format_joules,
     format_names,
     format_percent,
@@ -86,7 +87,10 @@ def summary_facts(view: View) -> list[Fact]:
     elif view.energy is not None and view.energy["origin"] == ESTIMATED:
         joules = view.energy["estimated_joules"]
         within = f"between {format_joules(joules['low'])} and {format_joules(joules['high'])}"
-        facts.append(("Energy, ESTIMATED", ABOUT + format_joules(joules["value"]), f"{within}: no meter measured it"))
+        grams = (view.energy.get("carbon") or {}).get("estimated_grams_per_1000")
+        carbon = f", {ABOUT}{format_grams(grams['value'])} of CO2e per 1,000 samples" if grams else ""
+        note = f"{within}{carbon}: no meter measured it"
+        facts.append(("Energy, ESTIMATED", ABOUT + format_joules(joules["value"]), note))
     return facts
 
 
@@ -155,7 +159,15 @@ def total_facts(view: View) -> list[Fact]:
             ("FLOPs", format_count(figures.flops), format_exact(figures.flops) + not_counted),
             ("Bytes moved", format_bytes(moved), read_written + intensity),
         ]
-    return [*facts, *memory_facts(view), *prediction_facts(view)]
+    return [*facts, *memory_facts(view), *time_facts(view), *prediction_facts(view)]
+
+
+def time_facts(view: View) -> Iterator[Fact]:
+    """The predicted time on this machine and on another that readers know."""
+    for row in view.capture.expected:
+        span = f"{format_seconds(row['predicted_low_s'])} to {format_seconds(row['predicted_high_s'])}"
+        where = "Time here" if row["device"] == "this" else f"Time on {row['title'].removeprefix('NVIDIA ')}"
+        yield where, ABOUT + format_seconds(row["predicted_time_s"]), f"predicted, {span}: {row['source']}"
 
 
 def prediction_facts(view: View) -> Iterator[Fact]:

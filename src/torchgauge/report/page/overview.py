@@ -23,6 +23,7 @@ from torchgauge.report.content.summary import (
     prediction_facts,
     run_text,
     stored_facts,
+    time_facts,
 )
 from torchgauge.report.content.time import interval_share, measurement_warnings
 from torchgauge.report.options import ABOUT, Options
@@ -102,6 +103,7 @@ def _first(view: View) -> Iterator[Card]:
         moved = f"{format_bytes(totals.bytes_read)} read, {format_bytes(totals.bytes_written)} written"
         yield Card("MACs", format_count(totals.macs), format_exact(totals.macs))
         yield Card("FLOPs", format_count(totals.flops), format_exact(totals.flops))
+        yield from (Card(*fact, ESTIMATED) for fact in time_facts(view))
         yield Card("Bytes moved", format_bytes(totals.bytes_read + totals.bytes_written), moved)
         step = view.capture.run.step
         if step is None:
