@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fuzz check docs pictures bench clean
+.PHONY: help install demo test test-all fuzz check dist docs pictures bench clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -40,6 +40,12 @@ check: install  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+dist: install  ## build the sdist and the wheel, check them and run the wheel alone
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tools/wheel.py dist/*.whl
+
 docs: install  ## build the documentation into build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site/index.html"
@@ -53,7 +59,6 @@ bench: install  ## time every part against its limits
 	$(BIN)/python benchmarks/weights.py
 	$(BIN)/python benchmarks/weights_deep.py
 	$(BIN)/python benchmarks/measure.py
-	$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/page.py
 
 clean:  ## remove what the tools left behind; .venv stays

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         UsageError,
     )
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "Analysis", "Call", "Comparison", "Fit", "Forecast", "FormatError", "ForwardError", "InputError", "KnownDevice",

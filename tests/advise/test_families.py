@@ -6,8 +6,8 @@ import pytest
 
 from tests.advise import zoo_experts, zoo_flow, zoo_memory, zoo_order, zoo_runs, zoo_structure, zoo_weights
 from tests.advise.fault_classes import CLASSES
-from tests.advise.later_faults import LATER
-from tests.advise.reported_faults import REPORTED
+from tests.advise.faults_in_models import REPORTED
+from tests.advise.faults_of_state import LATER
 from torchgauge.advise import RULES, load_rules
 
 ZOO = [
@@ -95,7 +95,7 @@ def test_a_family_has_rules_with_planted_faults(family: str) -> None:
     planted = {case.rule for case in ZOO} | {rule for group in (*CLASSES, *REPORTED, *LATER) for rule in group.rules}
     planted.add("never-trained")  # test_parameters_behind_a_detach_are_never_trained
     planted |= {case.rule for case in zoo_order.BUGS}
-    planted |= {"zero-parameters", "repeated-buffers"}  # test_later_faults.py
+    planted |= {"zero-parameters", "repeated-buffers"}  # test_faults_of_values.py
 
     assert set(FAMILIES[family]) <= set(RULES)
     assert set(FAMILIES[family]) <= planted

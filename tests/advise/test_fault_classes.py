@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import CLASSES, Does, FaultClass, Form, x
-from tests.advise.later_faults import LATER
+from tests.advise.faults_in_layers import UNSEEN, Scripted
+from tests.advise.faults_in_models import REPORTED, ByHandGru
+from tests.advise.faults_of_state import LATER
 from tests.advise.pasting import check_code
 from tests.advise.planted import said, seen
-from tests.advise.reported_faults import REPORTED, ByHandGru
-from tests.advise.unseen_faults import UNSEEN, Scripted
 from torchgauge import analyze
 from torchgauge.advise import RULES, advise
 
@@ -99,7 +99,7 @@ def test_functions_in_a_script_have_the_line_of_their_call(tmp_path: Path) -> No
     line = Scripted.forward.__code__.co_firstlineno + 1
 
     [dropout] = [row for row in found.advice if row.rule == "dropout-in-evaluation"]
-    assert dropout.where["source"] == f"unseen_faults.py:{line}"
+    assert dropout.where["source"] == f"faults_in_layers.py:{line}"
 
 
 def test_the_line_that_makes_an_unused_layer_is_told() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.test_public_models import of_rule
+from tests.advise.test_remedies import of_rule
 from torchgauge import analyze
 from torchgauge.source import ensure_torchvision_imports
 

@@ -33,7 +33,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT / "tools" 
 made: Any = import_module("kernel_models")
 
 TRAIN = {"mode": "train", "optimizer": "adamw"}
-# Of the collection of kernels: none of them is among the models that `forecast` is judged by.
+# Of the collection of kernels: none of them is among the models that `forecast` is compared with.
 IMAGE_MODELS = {
     "resnet34": 64, "resnet101": 64, "resnext50_32x4d": 64, "seresnet50": 64, "skresnet34": 64, "densenet121": 64,
     "vgg11_bn": 64, "xception41": 96, "dla60": 64, "hrnet_w18": 64, "cspdarknet53": 64, "dm_nfnet_f0": 96,

@@ -43,8 +43,8 @@ _MADE_BY = {"torchscript": "torch.jit.script or trace", "exported": "torch.expor
 # is more work than to run a patch or to set a switch.
 LEAST_TIME, LEAST_TIME_OF_EDIT, LEAST_BYTES = 0.01, 0.015, 0.05
 # The same for predicted times, and for any gain of rules that ask for another forward: it must be clear of what a
-# measurement can tell. Of 37 measured lines about time in halves 29 and 31, 27 of 28 from here on are useful and none
-# is wrong; below, 4 of 9 are useful and 2 are wrong.
+# measurement can tell. Of 37 measured lines about time, 27 of 28 from here on are useful and none is wrong; below,
+# 4 of 9 are useful and 2 are wrong.
 LEAST_PREDICTED_TIME = 0.04
 # Families of rules by whose advice ops do not run again, and the part of the time of an advice that another one covers.
 _DONE_ONCE, _COVERED = {"constants", "unused"}, 0.8

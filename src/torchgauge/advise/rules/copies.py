@@ -197,7 +197,7 @@ def _reads_as_it_is(reader: OpRecord, op: OpRecord) -> bool:
 def _saved(flow: Flow, op: OpRecord) -> tuple[float, float]:
     """The part of a copy that is saved (low, high): what reads a tensor out of order instead takes longer for it. A
     pointwise op makes a result in the order of its operand, which the ops behind it have to read: they gain it all in
-    one public model and nothing in another."""
+    one model and nothing in another."""
     reader = flow.only_reader(op)
     if op.signature.inputs[0].stride is None or reader is None:
         return 0.9, 1.0

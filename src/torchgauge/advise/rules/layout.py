@@ -120,7 +120,7 @@ def image_layout(evidence: Evidence) -> Iterator[Advice]:
             "time_s",
             low,
             high,
-            "what public models saved for each byte of image and result, by kind of convolution",
+            "measured savings for each byte of image and result, by kind of convolution",
             frozenset(op.index for op in touched),
         ),
         risk="rounding differs; outputs with four dimensions are in channels_last too",

@@ -54,7 +54,7 @@ _COPIES = {f"aten::{name}" for name in ("cat", "stack", "clone", "copy", "_to_co
 _COLLECTS = {*_COPIES, "aten::add"}
 _FROM_GATES = {*_COPIES, "aten::sub", "aten::rsub"}
 _POINTWISE = ("elementwise", "activation", "copy")
-# Of the work of a loop of pointwise ops, what its compiled code saves (low, high): three models of public repositories
+# Of the work of a loop of pointwise ops, what its compiled code saves (low, high): three models
 # got 7, 30 and 77 % faster, where the calls alone were expected to save 5, 10 and 26 %.
 _LEAST_FUSED, _MOST_FUSED = 0.3, 0.8
 # Ops of an unrolled loop that can be compiled in minutes: 600 took 45 seconds, twice as many more than twice as long.

@@ -20,7 +20,7 @@ from torchgauge.units import format_count, format_seconds, format_whole_percent
 # A transfer makes host and device wait for each other; PCIe 4 moves about 25 GB/s.
 _LATENCY_S, _LINK_BYTES_PER_S = 10e-6, 25e9
 # A wait drains the queue: the value is copied, then the next kernel is launched into an idle device. The second is what
-# a host takes for an op of eager code, the model's Python included (20 to 27 µs in the forecasts of six public models
+# a host takes for an op of eager code, the model's Python included (20 to 27 µs in the forecasts of six models
 # for an H200).
 _STALL_S, _LAUNCH_S = 15e-6, 20e-6
 _GPU_FLOPS_PER_S, _GPU_BYTES_PER_S = 50e12, 1.5e12

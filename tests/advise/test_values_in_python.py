@@ -1,4 +1,4 @@
-"""Classes of wrong lines that the judges of the seventeenth set found, on other models, with faulty twins."""
+"""Values that Python takes from tensors, results that a loop overwrites, modes and branches that are meant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.test_sixteenth_set import of_rule
+from tests.advise.test_elements_and_neighbours import of_rule
 
 
 def cell_of_the_largest(self: Any, a: Tensor) -> Tensor:

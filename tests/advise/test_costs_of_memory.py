@@ -1,5 +1,4 @@
-"""Lines that blind judges found wrong or unclear on public models (docs/advice-corpus.md, fifteenth set), as classes
-and on other models."""
+"""Gains that depend on the memory of a process, tables of the first call, lazy layers, layers that a call makes."""
 
 from __future__ import annotations
 

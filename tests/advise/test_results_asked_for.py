@@ -1,4 +1,4 @@
-"""What the judges of the nineteenth set found wrong, hard to use, or counted too low."""
+"""Results that a caller asks for, modes that a model refuses, one saving in two lines, complex numbers, CUDA graphs."""
 
 from __future__ import annotations
 

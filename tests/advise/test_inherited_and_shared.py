@@ -1,5 +1,4 @@
-"""Lines that blind judges found wrong on public models (docs/advice-corpus.md, thirteenth set), as classes and on other
-models."""
+"""Parameters that a module inherits, switches for all layers, statistics for each step, weights computed anew."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.later_faults import CausalStack, KeepsFeatures, NeverEvaluated, StaysInTraining, printed
+from tests.advise.faults_of_state import CausalStack, KeepsFeatures, NeverEvaluated, StaysInTraining, printed
 from tests.advise.pasting import check_code
 from tests.advise.planted import gain_of, said, seen
 from torchgauge import analyze
@@ -108,7 +108,7 @@ def test_a_table_in_every_layer_is_kept_once() -> None:
     others = nn.Sequential(Triangle(64), Does(lambda self, h: self.body(h[:, :32]), body=Triangle(32)))
 
     assert found.expected_gain["bytes"] == 3 * 64 * 64 * 4
-    assert found.where["source"] == f"test_later_faults.py:{Triangle.__init__.__code__.co_firstlineno + 3}"
+    assert found.where["source"] == f"test_faults_of_values.py:{Triangle.__init__.__code__.co_firstlineno + 3}"
     assert "repeated-buffers" not in told(others, x(1, 64, 16), weights=True, all_advice=True)
 
 
@@ -174,7 +174,7 @@ def test_a_copy_that_is_not_trained_is_run_without_gradients() -> None:
     for model in models:
         found = told(model, x(64, 32), mode="train", all_advice=True)["never-trained"]
         assert (found.kind, found.where["module"]) == ("gain", "teacher")
-        assert found.where["source"] == f"test_later_faults.py:{forward.__code__.co_firstlineno + 1}"
+        assert found.where["source"] == f"test_faults_of_values.py:{forward.__code__.co_firstlineno + 1}"
         assert "detach" not in found.recommendation
         assert "requires_grad_(False)" in str(found.code)
 
@@ -190,7 +190,7 @@ def test_a_layer_of_the_same_shape_is_not_a_copy() -> None:
     line = forward.__code__.co_firstlineno + 2
 
     assert (found.kind, found.where["module"], found.expected_gain) == ("bug", "gate", None)
-    assert f"detach (test_later_faults.py:{line})" in found.recommendation
+    assert f"detach (test_faults_of_values.py:{line})" in found.recommendation
     assert found.code is None
 
 
@@ -231,7 +231,7 @@ def test_the_op_that_no_gradient_passes_is_named_with_its_line() -> None:
             assert "no_grad(), detach() or .data" in words
         else:
             line = forward.__code__.co_firstlineno + 2
-            assert f"no gradient passes {name} (test_later_faults.py:{line})" in words
+            assert f"no gradient passes {name} (test_faults_of_values.py:{line})" in words
 
 
 def test_blocks_without_a_gradient_are_not_checkpointed() -> None:
@@ -301,15 +301,15 @@ def test_the_line_of_a_loop_is_that_of_its_caller() -> None:
         return torch.cat(rows, 2)
 
     found = told(Does(forward, patch=Patch()), x(1, 3, 64, 64))["loop-over-samples"]
-    assert found.where["source"] == f"test_later_faults.py:{forward.__code__.co_firstlineno + 1}"
+    assert found.where["source"] == f"test_faults_of_values.py:{forward.__code__.co_firstlineno + 1}"
 
 
 def test_the_line_that_prints_and_the_line_that_adds_are_told() -> None:
     [read] = seen(Does(printed, fc=nn.Linear(32, 32)), 8, 32).capture.run.host_reads
     [grown] = seen(KeepsFeatures([]), 8, 32).capture.run.growing
 
-    assert read.source == f"later_faults.py:{printed.__code__.co_firstlineno + 2}"
-    assert grown.source == f"later_faults.py:{KeepsFeatures.forward.__code__.co_firstlineno + 2}"
+    assert read.source == f"faults_of_state.py:{printed.__code__.co_firstlineno + 2}"
+    assert grown.source == f"faults_of_state.py:{KeepsFeatures.forward.__code__.co_firstlineno + 2}"
     assert grown.nbytes == 8 * 32 * 4
 
 
@@ -348,9 +348,9 @@ def test_no_code_is_shown_for_a_mode_that_the_model_sets_again() -> None:
             return self.norm(self.fc(h))
 
     cases = (
-        (StaysInTraining(), x(4, 4, 32), "later_faults.py", StaysInTraining.train, 4),
-        (NeverEvaluated(), x(4, 16), "later_faults.py", NeverEvaluated.eval, 0),
-        (InForward(), x(4, 16), "test_later_faults.py", InForward.forward, 1),
+        (StaysInTraining(), x(4, 4, 32), "faults_of_state.py", StaysInTraining.train, 4),
+        (NeverEvaluated(), x(4, 16), "faults_of_state.py", NeverEvaluated.eval, 0),
+        (InForward(), x(4, 16), "test_faults_of_values.py", InForward.forward, 1),
     )
     for model, inputs, file, method, after in cases:
         [found] = [row for row in said(seen(model, inputs=(inputs,))) if row.kind == "bug"]
@@ -487,4 +487,7 @@ def test_a_mode_method_without_a_signature_is_passed_over() -> None:
             return self.drop.train()(h)
 
     Odd.eval = Odd.train = dict.update  # type: ignore[method-assign, assignment]
-    assert ModelInMemory(Odd()).mode_set_at("drop") == f"test_later_faults.py:{Odd.forward.__code__.co_firstlineno + 1}"
+    assert (
+        ModelInMemory(Odd()).mode_set_at("drop")
+        == f"test_faults_of_values.py:{Odd.forward.__code__.co_firstlineno + 1}"
+    )

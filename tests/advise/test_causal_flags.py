@@ -1,5 +1,4 @@
-"""Lines that a judge who had not read the rules found wrong in the ninth set of public models (docs/advice-corpus.md),
-as classes and on other models."""
+"""Masks that become flags, experts that have a router, products that are slower as one, memory of kept results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that somebody who had not read the rules planted and that were missed or told wrongly, in models of ours."""
+"""Forms of faults inside models of usual kinds, with healthy twins."""
 
 from __future__ import annotations
 

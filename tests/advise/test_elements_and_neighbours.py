@@ -1,4 +1,4 @@
-"""Classes of wrong lines that the judges of the sixteenth set found, on other models, with faulty twins."""
+"""Branches for machines without a device, statistics of nodes, neighbours in rows, elements that a loop reads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Forms of faults that somebody who had not read the rules planted and that were missed at first: other models than
-theirs, with healthy twins."""
+"""Forms of faults: one part after the other, the host in the way, causal masks, state and modes; with healthy twins."""
 
 from __future__ import annotations
 

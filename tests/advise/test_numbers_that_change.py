@@ -1,5 +1,4 @@
-"""Lines that blind judges found wrong or unclear on public models (docs/advice-corpus.md, fourteenth set), as classes
-and on other models."""
+"""Numbers that change from call to call, cells like torch's, layers chosen by name, steps that need the one before."""
 
 from __future__ import annotations
 

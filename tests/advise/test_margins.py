@@ -1,5 +1,5 @@
-"""Lines that two judges found small or wrong on public files (docs/advice-corpus.md), as classes and on other models:
-what a value that the host waits for decides, kernels that a CPU does not have, and norms that also order a tensor."""
+"""Where a gain is clear of its margin: waits of the host, kernels that a CPU does not have, norms that order a tensor,
+copies of products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the judges of the eighteenth set missed or found too small, and what hunters found in packages after it."""
+"""Values that pass through Python, idle experts, rows that nothing reads, lists of layers, casts, equal buffers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
 from tests.advise.planted import gain_of, said, seen
-from tests.advise.test_public_models import of_rule
+from tests.advise.test_remedies import of_rule
 from tests.advise.zoo_memory import trained
 from torchgauge.advise.rules.attention import written_attentions
 
@@ -65,7 +65,7 @@ def test_networks_of_which_calls_take_a_sixth_are_batched(rows: int, is_said: bo
     assert bool(of_rule(model, "parallel-linears", x(rows, 64))) is is_said
 
 
-# --- what a hunter found in public models
+# --- work that gradients cross, checks of distributions, experts
 
 
 def codebook_losses(self: Any, h: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ def test_a_layer_whose_result_python_reads_is_not_merged(read: Any) -> None:
     assert bool(of_rule(model, "consecutive-layers", x(512, 64))) is (read is None)
 
 
-# --- what hunters found in packages of another set
+# --- forms that packages have
 
 
 @pytest.mark.parametrize(("own_keys", "is_said"), [(True, False), (False, True)], ids=["neighbours", "all"])

@@ -1,5 +1,4 @@
-"""Lines that blind judges found wrong on public models (docs/advice-corpus.md, twelfth set), as classes and on other
-models."""
+"""Random numbers that are dropout or are meant, rounds of a loop that need each other, tensors without elements."""
 
 from __future__ import annotations
 
@@ -353,7 +352,7 @@ def test_the_line_that_takes_longest_is_named() -> None:
     ]
     first = table_and_mask.__code__.co_firstlineno
 
-    assert advice.where.source == f"test_twelfth_set.py:{first + 2}"
+    assert advice.where.source == f"test_random_numbers_and_rounds.py:{first + 2}"
 
 
 @pytest.mark.filterwarnings("ignore:input's size at dim=1 does not match num_features")

@@ -1,5 +1,4 @@
-"""Lines that somebody who had not read the rules found wrong on public models (docs/advice-corpus.md, fourth set), as
-classes and on other models."""
+"""What other calls, arguments and the host change: constants, waits, held tensors, copies for each sample, edits."""
 
 from __future__ import annotations
 
@@ -373,7 +372,7 @@ def test_ops_that_give_python_a_number_end_no_rule(settings: dict[str, Any]) -> 
     assert not [text for text in found.capture.run.warnings if "was not looked for" in text]
 
 
-# --- found on a set of public models that came later
+# --- weights and attention in loops
 
 
 def test_a_weight_that_each_round_makes_of_parameters_is_the_same_in_all() -> None:

@@ -1,4 +1,4 @@
-"""What reading the advice on public models (docs/advice-corpus.md) found wrong, in small."""
+"""Remedies by kind: code to paste, waits of the host, the fast path, packed sequences, merged places."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_every_place_of_merged_advice_has_its_line() -> None:
     model = nn.Sequential(*(Does(standardised, weight=nn.Parameter(x(64)), bias=nn.Parameter(x(64))) for _ in "ab"))
     (found,) = of_rule(model, "norm-by-hand", x(8, 64))
 
-    assert [place["source"].partition(":")[0] for place in found.evidence["places"]] == ["test_public_models.py"] * 2
+    assert [place["source"].partition(":")[0] for place in found.evidence["places"]] == ["test_remedies.py"] * 2
 
 
 def read_out(self: Any, given: Tensor, reading: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A third of the planted faults, written before the rules and run when these were done: see docs/advice-corpus.md."""
+"""Forms of faults inside single layers, with healthy twins."""
 
 from __future__ import annotations
 

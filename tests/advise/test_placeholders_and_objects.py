@@ -1,4 +1,4 @@
-"""What judges and hunters found on packages and public models before the halves of the eighteenth set were read."""
+"""Weights that all rounds read again, equal constants, data that was not given, sums by name, inputs in objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.advise.fault_classes import Does, x
-from tests.advise.test_public_models import of_rule
+from tests.advise.test_remedies import of_rule
 from torchgauge import analyze
 
 # --- loops over parts whose layers read all their weights again
