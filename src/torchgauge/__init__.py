@@ -68,7 +68,7 @@ _HOMES = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     from torchgauge.registry import lazy_names  # half of the time of `import torchgauge`
 
     return lazy_names(__name__, _HOMES)(name)
