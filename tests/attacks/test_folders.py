@@ -56,7 +56,7 @@ def filled(folder: Path, marks: Path) -> Path:
     plant(folder, marks)
     save_file({"layer.weight": torch.randn(64, 64), "layer.bias": torch.randn(64)}, folder / "small.safetensors")
     save_file({f"w{number}": torch.randn(600, 600) for number in range(2)}, folder / "large.safetensors")
-    torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.ReLU())).save(folder / "script.pt")  # type: ignore[no-untyped-call]
+    torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.ReLU())).save(folder / "script.pt")
     config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 1, "n_embd": 32, "n_head": 2}
     config |= {"vocab_size": 100, "bos_token_id": 1, "eos_token_id": 1, "n_positions": 64}
     config["auto_map"] = {"AutoConfig": "modeling_decoy.Config", "AutoModelForCausalLM": "modeling_decoy.Model"}
