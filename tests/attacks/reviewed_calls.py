@@ -125,7 +125,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "capture/supported.py": {
         "_PROBE.format(name=name)": OWN,
-        "subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)": OWN,
+        "subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, env=variable": OWN,
     },
     "capture/triton_kernels.py": {
         "getattr(sys.modules.get(module), name, None)": OWN,
@@ -230,7 +230,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "getattr(errors, str(facts['type']), TorchgaugeError)": CHECKED,
         "os.fork()": OWN,
         "setattr(error, name, str(facts['attributes'][name]))": CHECKED,
-        "subprocess.Popen([sys.executable, '-m', 'torchgauge.isolation'], stdin=subprocess.PIPE, st": OWN,
+        "subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)": OWN,
     },
     "isolation/reader.py": {
         "os.listdir(listing)": OWN,
@@ -422,7 +422,14 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch.ops.load_library": LIBRARY,
         "torch.ops.torchvision": LIBRARY,
     },
+    "source/offline.py": {
+        "delattr(socket.socket, name)": OWN,
+        "getattr(socket.socket, name)": OWN,
+        "setattr(socket.socket, name, refusing(getattr(socket.socket, name), _connected))": OWN,
+    },
     "source/process_state.py": {
+        "Path(frame.f_code.co_filename)": LIVE,
+        "PathFinder.find_spec(fullname, [str(self._folder)])": USER,
         "getattr(place, name)": OWN,
         "setattr(place, name, call)": OWN,
         "setattr(place, name, original)": OWN,
@@ -444,10 +451,11 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/target.py": {
         "Path(path)": USER,
-        "Path(place)": USER,
+        "Path(in_file[0])": USER,
         "Path(text)": USER,
     },
     "source/target_check.py": {
+        "open(path, 'rb')": USER,
         "Path(text)": USER,
         "Path(text.replace('.', '/') + '.py')": USER,
     },
@@ -496,6 +504,11 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "weights/kernels/jit.py": {
         "getattr(self._cache, name)": OWN,
+    },
+    "weights/kernels/numba_settings.py": {
+        "Path(named, subfolder)": USER,
+        "Path(py_file)": OWN,
+        "PathFinder.find_spec(fullname, path)": OWN,
     },
     "weights/packings/words.py": {
         "open(os.path.join(folder, name), 'rb')": USER,

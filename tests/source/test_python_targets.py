@@ -1,15 +1,23 @@
 from __future__ import annotations
 
+import os
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
+import torchgauge.checkpoint
+import torchgauge.isolation.process
+from torchgauge.analysis.options import stored_path
+from torchgauge.cli import main
 from torchgauge.errors import FormatError, TargetError, UsageError
 from torchgauge.source import resolve
+from torchgauge.source.target_check import python_target
 
 pytestmark = pytest.mark.usefixtures("random_state_is_left_alone")
 
@@ -215,3 +223,132 @@ def test_a_class_in_place_of_a_model_is_a_usage_error() -> None:
         resolve(nn.Linear)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a dict"):
         resolve({})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("net.py:Net", ("net.py", "Net")),
+        ("net.py:Nets.Inner", ("net.py", "Nets.Inner")),
+        ("missing.py:Net", ("missing.py", "Net")),
+        ("net.py", ("net.py", "")),
+        ("latin.py", ("latin.py", "")),
+        ("folder.py", None),
+        ("weights.py", None),
+        ("zipped.py", None),
+        ("pickled.py", None),
+        ("both.py:Net", None),
+        ("other.py:x.safetensors", None),
+        ("missing.py", None),
+        ("net.py:", None),
+        ("net.py:a b", None),
+        ("model.safetensors", None),
+        ("package.module:Net", None),
+    ],
+)
+def test_python_files_are_told_from_models_by_form_and_content(
+    text: str, found: tuple[str, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text("class Net: ...\n" * 400 + "# é")
+    Path("latin.py").write_bytes("# coding: latin-1\n# é\n".encode("latin-1"))
+    Path("folder.py").mkdir()
+    save_file({"weight": torch.ones(2)}, "weights.py")
+    torch.save({"weight": torch.ones(2)}, "zipped.py")
+    Path("pickled.py").write_bytes(pickle.dumps({"weight": [1.0]}, protocol=2))
+    Path("both.py").write_text("")
+    for name in ("both.py:Net", "other.py:x.safetensors"):
+        save_file({"weight": torch.ones(2)}, name)
+    assert python_target(text) == found
+    assert (stored_path(text) is None) == (found is not None or not Path(text).exists())
+
+
+@pytest.mark.parametrize("command", [[], ["weights"], ["llm"], ["fit"], ["compare"], ["check", "--max", "params=9"]])
+@pytest.mark.parametrize("name", ["model.py", "folder.py", "a.py:model", "hf:folder.py"])
+def test_a_model_whose_name_looks_like_code_is_read_in_isolation(
+    name: str, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder.py").mkdir()
+    for place in ("model.py", "folder.py/model.safetensors", "a.py:model"):
+        save_file({"weight": torch.ones(3, 3)}, place)
+    Path("folder.py/config.json").write_text("{}")
+    targets = [name, name] if command == ["compare"] else [name]
+    readers: list[Any] = []
+    original = torchgauge.isolation.process.run_isolated
+
+    def run_isolated(*args: Any, **kwargs: Any) -> bytes:
+        readers.append(kwargs["subject"])
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr("torchgauge.isolation.run_isolated", run_isolated)
+    monkeypatch.setattr("torchgauge.checkpoint.open_checkpoint", forbidden_outside(os.getpid()))
+    main([*command[:1], *targets, *command[1:], "--no-progress"])
+    assert set(readers) == {name.removeprefix("hf:")}
+    assert "outside" not in capsys.readouterr().err
+
+
+def forbidden_outside(process: int) -> Any:
+    original = torchgauge.checkpoint.open_checkpoint
+
+    def open_checkpoint(*args: Any, **kwargs: Any) -> Any:
+        assert os.getpid() != process, "opened outside the isolation"
+        return original(*args, **kwargs)
+
+    return open_checkpoint
+
+
+def test_a_python_file_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "net.py"
+    file.write_text("raise SystemExit(77)\n")
+    assert main(["weights", str(file), "--no-progress"]) == 1
+    assert "is not a model file" in capsys.readouterr().err
+
+
+def test_siblings_come_before_installed_packages_for_their_own_folder_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a script; but a library that is imported meanwhile gets the modules that it was written for."""
+    site = tmp_path / "site"
+    site.mkdir()
+    for name in ("both_have", "library"):
+        (site / f"{name}.py").write_text("from both_have import PLACE\n" if name == "library" else "PLACE = 'site'\n")
+    (site / "package_only").mkdir()
+    (site / "package_only" / "__init__.py").write_text("PLACE = 'site'\n")
+    project = tmp_path / "project"
+    (project / "package_only").mkdir(parents=True)  # data, perhaps: not a package
+    (project / "both_have.py").write_text("PLACE = 'project'\n")
+    (project / "only_here.py").write_text("PLACE = 'project'\n")
+    (project / "lazy.py").write_text("import only_here, package_only, torch\n")
+    code = (
+        "import torch, library{}, lazy\nclass Net(torch.nn.Linear):\n    def __init__(self): super().__init__(1, 1)\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    before = list(sys.path), list(sys.meta_path)
+    names = ("both_have", "library", "only_here", "package_only", "lazy")
+    for first in ("", ", both_have"):
+        (project / "net.py").write_text(code.format(first))
+        resolve(f"{project / 'net.py'}:Net")
+        assert sys.modules["library"].PLACE == "site"
+        assert sys.modules["only_here"].PLACE == "project"
+        assert sys.modules["package_only"].PLACE == "site"
+        for name in names:
+            sys.modules.pop(name, None)
+    (project / "net.py").write_text(code.replace("library{}", "both_have"))
+    resolve(f"{project / 'net.py'}:Net")
+    assert sys.modules["both_have"].PLACE == "project"
+    for name in names:
+        sys.modules.pop(name, None)
+    assert (list(sys.path), list(sys.meta_path)) == before
+
+
+def test_a_named_module_comes_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, width in (("site", 1), ("project", 2)):
+        (tmp_path / folder).mkdir()
+        code = f"import torch\ndef net():\n    return torch.nn.Linear({width}, 1)\n"
+        (tmp_path / folder / "named_twice.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path / "project")
+    model: Any = resolve("named_twice:net").runnable
+    sys.modules.pop("named_twice")
+    assert model.in_features == 2

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -307,10 +309,41 @@ def test_tallies_need_no_numba_until_bytes_are_counted() -> None:
 def test_kernels_work_where_nothing_can_be_kept_on_disk() -> None:
     """numba finds no folder for its cache: they are compiled for the process alone."""
     program = """
-import numba.core.caching as caching
-caching.CacheImpl._locator_classes = []
+import torchgauge.cache
+torchgauge.cache.is_private = lambda folder: False
 import numpy as np
 from torchgauge.weights import tally_bytes
 assert tally_bytes(np.ones(8, np.uint16).view(np.uint8), "bfloat16").count == 8
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_no_file_in_the_working_folder_chooses_the_cache_of_kernels(tmp_path: Path) -> None:
+    """numba's settings in the working folder name a cache, whose files are pickles."""
+    program = """
+from torchgauge.weights.kernels import jit
+from numba.core import config
+config.reload_config()
+assert 'evil' not in config.CACHE_DIR and not config.DEBUG, config.CACHE_DIR
+print(*{kernel._cache.cache_path for kernel in jit._ENTRIES.values()}, sep="\\n")
+"""
+    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path / 'evil'}\ndebug: 1\n")
+
+    def folders(**variables: str) -> list[Path]:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program],
+            cwd=tmp_path,
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return [Path(line) for line in done.stdout.splitlines()]
+
+    assert not any(folder.is_relative_to(tmp_path) for folder in folders())
+    own = tmp_path / "own"
+    assert all(folder.is_relative_to(own) for folder in folders(NUMBA_CACHE_DIR=str(own)))
+    if sys.platform != "win32":
+        own.chmod(0o777)
+        assert not any(folder.is_relative_to(own) for folder in folders(NUMBA_CACHE_DIR=str(own)))
+    assert not any(folder.is_relative_to(tmp_path) for folder in folders(NUMBA_CACHE_DIR="relative"))

@@ -33,10 +33,10 @@ Check a model against limits such as --max params=30M --max time_s=10ms
 
 Limits are also read from [tool.torchgauge.budgets] in the pyproject.toml of the
 working directory, or above it in the same repository. A table
-[tool.torchgauge.budgets."TARGET"] is for that target only, and can set how it is
-analysed: input, batch, seq, dtype, device, mode, as. Without TARGET, every target
-that has such a table is checked. Python code that only the file names runs with
---config pyproject.toml, or once --trust-config was given.
+[tool.torchgauge.budgets."TARGET"] is for that target only, and can set how it
+is analysed: input, batch, seq, dtype, device, mode, as. Without TARGET, every
+target that has such a table is checked. Python code that only the file names
+runs with --config pyproject.toml, or once --trust-config was given.
 A limit on time_s measures the model as --inference does, one on energy_j as
 --profile does. With --on h200, limits on predicted_time_s and
 fit.h200.used_bytes are possible too. --against main.json --max-increase macs=1%
