@@ -30,7 +30,6 @@ from torchgauge.isolation.messages import FORMS, Admission
 from torchgauge.isolation.process import _Files, _serve, _warn
 
 LIMITS = Limits(memory_bytes=64 << 20, time_s=60)
-RESULT = ("result", b"{}", {})
 TYPES = ["int64", ["float32", "array(uint8, 1d, C)"]]
 # A message of every kind that a reader sends.
 VALID: dict[str, tuple[bytes, dict[str, Any]]] = {
@@ -205,7 +204,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, b
             return found[path.suffix][1]
 
         with mock.patch.object(isolated, "run_reader", keep):
-            function(path)  # type: ignore[operator]
+            function(path)
     return found
 
 
