@@ -254,6 +254,15 @@ def test_a_changed_result_is_refused_or_reported(kind: str, results: dict[str, t
             continue
 
 
+def test_what_only_an_analysis_has_is_not_taken_from_a_scan(results: dict[str, tuple[Path, bytes]]) -> None:
+    """The form of a scan does not say what these members are."""
+    path, document = results[".safetensors"]
+    scan = {key: value for key, value in json.loads(document).items() if key not in ("modules", "advice", "options")}
+    for name in ("options", "advice", "plan", "fit", "forecast", "energy", "measurements", "compiled", "trace"):
+        found = read_result(path, json.dumps({**scan, name: [1]}).encode())
+        assert str(found) == str(read_result(path, json.dumps(scan).encode()))
+
+
 def test_the_memory_of_a_result_is_known_before_it_is_made(results: dict[str, tuple[Path, bytes]]) -> None:
     texts = [document for _, document in results.values()]
     texts += [b"[" + part * 20_000 + b"0]" for part in (
