@@ -222,23 +222,25 @@ REVIEWED: dict[str, dict[str, str]] = {
         "pickle.loads(work.payload)": PARENT,
     },
     "isolation/limits.py": {
+        "Path(TEXT)": OWN,
         "Path(path)": USER,
+        "os.open(file, os.O_RDONLY)": USER,
     },
     "isolation/process.py": {
+        "Path(message.facts['path'])": CHECKED,
         "Path(path)": USER,
-        "Path(str(message.facts['path']))": CHECKED,
-        "getattr(errors, str(facts['type']), TorchgaugeError)": CHECKED,
+        "getattr(errors, facts['type'], TorchgaugeError)": CHECKED,
         "os.fork()": OWN,
-        "setattr(error, name, str(facts['attributes'][name]))": CHECKED,
-        "subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)": OWN,
+        "setattr(error, name, value)": CHECKED,
+        "subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, s": OWN,
     },
     "isolation/reader.py": {
         "os.listdir(listing)": OWN,
-        "os.open(os.devnull, os.O_RDONLY)": OWN,
+        "os.open(os.devnull, os.O_RDWR)": OWN,
     },
     "isolation/rights.py": {
         "ctypes.CDLL(None, use_errno=True)": OWN,
-        "os.open(device, os.O_PATH | os.O_CLOEXEC)": OWN,
+        "os.open(place, os.O_PATH | os.O_CLOEXEC)": OWN,
     },
     "measure/calibrate.py": {
         "subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, en": OWN,

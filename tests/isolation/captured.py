@@ -13,6 +13,7 @@ import mmap
 import os
 import platform
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from torchgauge.isolation import Limits, run_isolated
@@ -127,45 +128,70 @@ WRITES = {
     "for writing with high bits": os.O_WRONLY | _HIGH,
 }  # fmt: skip
 # To whom it must not do anything: the parent, init, all, its process group.
-SIGNALLED = {"the parent": lambda: os.getppid(), "init": lambda: 1, "everybody": lambda: -1, "a group": lambda: 0}
+SIGNALLED: dict[str, Callable[[], int]] = {
+    "the parent": os.getppid, "init": lambda: 1, "everybody": lambda: -1, "a group": lambda: 0,
+}  # fmt: skip
+
+
+def calling(name: str, *arguments: int | bytes) -> Attempt:
+    return lambda _: call(name, *arguments)
+
+
+def starting(name: str, *arguments: int | bytes) -> Attempt:
+    return lambda _: in_child(name, *arguments)
+
+
+def signalling(name: str, pid: Callable[[], int]) -> Attempt:
+    return lambda _: call(name, pid(), *([pid()] if name == "tgkill" else []), 0)
+
+
+def opening(name: str, flags: int) -> Attempt:
+    return lambda folder: opens(folder / name, flags)
+
+
+def reading(path: Callable[[], str]) -> Attempt:
+    return lambda _: os.read(opens(path(), os.O_RDONLY | os.O_NONBLOCK), 1)
+
 
 ATTEMPTS: dict[str, Attempt] = {
-    **{f"ioctl {name}": lambda _, request=request: call("ioctl", 0, request, 0) for name, request in IOCTLS.items()},
-    **{f"fcntl {name}": lambda _, command=command: call("fcntl", 0, command, 0) for name, command in FCNTLS.items()},
-    **{f"prctl {name}": lambda _, option=option: call("prctl", option, 0, 0, 0, 0) for name, option in PRCTLS.items()},
-    **{f"clone {name}": lambda _, flags=flags: in_child("clone", flags, 0, 0, 0, 0) for name, flags in CLONES.items()},
-    **{f"map shared memory, {name}": lambda _, flags=flags: call("mmap", 0, 4096, 3, flags, -1, 0)
-       for name, flags in MAPS.items()},
+    **{f"ioctl {name}": calling("ioctl", 0, request, 0) for name, request in IOCTLS.items()},
+    **{f"fcntl {name}": calling("fcntl", 0, command, 0) for name, command in FCNTLS.items()},
+    **{f"prctl {name}": calling("prctl", option, 0, 0, 0, 0) for name, option in PRCTLS.items()},
+    **{f"clone {name}": starting("clone", flags, 0, 0, 0, 0) for name, flags in CLONES.items()},
+    **{f"map shared memory, {name}": calling("mmap", 0, 4096, 3, flags, -1, 0) for name, flags in MAPS.items()},
     "map a file for all": lambda folder: call("mmap", 0, 4096, 1, 1, opens(folder / "kept", os.O_RDONLY), 0),
     "map the zero device for all": lambda _: call("mmap", 0, 4096, 1, 1, opens("/dev/zero", os.O_RDONLY), 0),
-    **{f"kill {whom}": lambda _, pid=pid: call("kill", pid(), 0) for whom, pid in SIGNALLED.items()},
-    **{f"tgkill {whom}": lambda _, pid=pid: call("tgkill", pid(), pid(), 0) for whom, pid in SIGNALLED.items()},
-    **{f"tkill {whom}": lambda _, pid=pid: call("tkill", pid(), 0) for whom, pid in SIGNALLED.items()},
+    **{f"{name} {whom}": signalling(name, pid)
+       for name in ("kill", "tgkill", "tkill") for whom, pid in SIGNALLED.items()},
     "the parent's affinity": lambda _: call("sched_setaffinity", os.getppid(), 8, b"\xff" * 8),
-    "the parent's limits": lambda _: call("prlimit64", os.getppid(), 7, b"\0" * 16, 0),
-    "its own limits": lambda _: call("prlimit64", 0, 7, b"\xff" * 16, 0),
-    "limits at an address with no lower half": lambda _: call("prlimit64", 0, 7, 1 << 32, 0),
-    **{f"openat {how}": lambda folder, flags=flags: opens(folder / "kept", flags) for how, flags in WRITES.items()},
-    "openat new": lambda folder: opens(folder / "new", os.O_WRONLY | os.O_CREAT),
-    "openat new for reading": lambda folder: opens(folder / "new", os.O_RDONLY | os.O_CREAT),
-    "openat without a name": lambda folder: opens(folder, os.O_TMPFILE | os.O_RDWR),
+    "the parent's limits": lambda _: call("prlimit64", os.getppid(), 7, bytes(16), 0),
+    "its own limits": calling("prlimit64", 0, 7, b"\xff" * 16, 0),
+    "limits at an address with no lower half": calling("prlimit64", 0, 7, 1 << 32, 0),
+    **{f"openat {how}": opening("kept", flags) for how, flags in WRITES.items()},
+    "openat new": opening("new", os.O_WRONLY | os.O_CREAT),
+    "openat new for reading": opening("new", os.O_RDONLY | os.O_CREAT),
+    "openat without a name": opening(".", os.O_TMPFILE | os.O_RDWR),
     "open for writing": lambda folder: call("open", os.fsencode(folder / "kept"), os.O_RDWR, 0),
     "open truncated": lambda folder: call("open", os.fsencode(folder / "kept"), os.O_TRUNC, 0),
-    "openat2 for writing": lambda folder: call("openat2", -100, os.fsencode(folder / "kept"),
-                                               (1).to_bytes(8, "little") + bytes(16), 24),
-    **{name: lambda _, name=name: in_child(name) for name in ("fork", "vfork")},
+    "openat2 for writing": lambda folder: call(
+        "openat2", -100, os.fsencode(folder / "kept"), (1).to_bytes(8, "little") + bytes(16), 24
+    ),
+    **{name: starting(name) for name in ("fork", "vfork")},
     # -1 is no descriptor, no address and no process.
-    **{name: lambda _, name=name: call(name, -1, -1, -1, -1, -1, -1) for name in OTHERS
-       if name not in ("fork", "vfork", "openat2")},
+    **{name: calling(name, -1, -1, -1, -1, -1, -1) for name in OTHERS if name not in ("fork", "vfork", "openat2")},
 }  # fmt: skip
+_DEVICES = ("tty", "ptmx", "console", "kmsg", "mem", "loop0", "input/event0")
 # With Landlock, what it may not read: devices, and what other processes of the user hold.
 READS: dict[str, Attempt] = {
-    **{f"read {path}": lambda _, path=path: opens(path, os.O_RDONLY | os.O_NONBLOCK)
-       for path in ("/dev/tty", "/dev/ptmx", "/dev/console", "/dev/kmsg", "/dev/mem", "/dev/loop0", "/dev/input/event0")
-       if os.path.exists(path)},
-    **{f"read the parent's {part}": lambda _, part=part: Path(f"/proc/{os.getppid()}/{part}").read_bytes()[:1] or 1
-       for part in ("mem", "environ", "maps")},
-}  # fmt: skip
+    **{
+        f"read /dev/{name}": reading(partial(os.path.join, "/dev", name))
+        for name in _DEVICES
+        if os.path.exists(f"/dev/{name}")
+    },
+    "read the parent's memory": reading(lambda: f"/proc/{os.getppid()}/mem"),
+    "read the parent's variables": reading(lambda: f"/proc/{os.getppid()}/environ"),
+    "read the parent's addresses": reading(lambda: f"/proc/{os.getppid()}/maps"),
+}
 
 
 def outcomes(attempts: dict[str, Attempt], folder: Path) -> dict[str, int]:

@@ -27,7 +27,7 @@ from tests.isolation.captured import (
     call_number,
     inside,
     number_of,
-    opens,
+    opening,
     outcomes,
 )
 from torchgauge.errors import LimitError, TorchgaugeError
@@ -218,6 +218,6 @@ def test_a_file_opened_for_reading_is_not_truncated_where_landlock_does_not_know
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rights, "_landlock_version", lambda: 1)
-    attempt = {"truncate": lambda folder: opens(folder / "kept", os.O_RDONLY | os.O_TRUNC)}
-    assert inside(attempt, folder)["truncate"] in REFUSED
+    found = inside({"truncate": opening("kept", os.O_RDONLY | os.O_TRUNC)}, folder)
+    assert found["truncate"] in REFUSED
     assert (folder / "kept").stat().st_size == 4096

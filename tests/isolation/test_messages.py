@@ -30,7 +30,6 @@ from torchgauge.isolation.messages import FORMS, Admission
 from torchgauge.isolation.process import _Files, _serve, _warn
 
 LIMITS = Limits(memory_bytes=64 << 20, time_s=60)
-RESULT = ("result", b"{}", {})
 TYPES = ["int64", ["float32", "array(uint8, 1d, C)"]]
 # A message of every kind that a reader sends.
 VALID: dict[str, tuple[bytes, dict[str, Any]]] = {
@@ -205,7 +204,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, b
             return found[path.suffix][1]
 
         with mock.patch.object(isolated, "run_reader", keep):
-            function(path)  # type: ignore[operator]
+            function(path)
     return found
 
 
@@ -253,6 +252,15 @@ def test_a_changed_result_is_refused_or_reported(kind: str, results: dict[str, t
             assert json.dumps(found.to_dict())
         except TorchgaugeError:
             continue
+
+
+def test_what_only_an_analysis_has_is_not_taken_from_a_scan(results: dict[str, tuple[Path, bytes]]) -> None:
+    """The form of a scan does not say what these members are."""
+    path, document = results[".safetensors"]
+    scan = {key: value for key, value in json.loads(document).items() if key not in ("modules", "advice", "options")}
+    for name in ("options", "advice", "plan", "fit", "forecast", "energy", "measurements", "compiled", "trace"):
+        found = read_result(path, json.dumps({**scan, name: [1]}).encode())
+        assert str(found) == str(read_result(path, json.dumps(scan).encode()))
 
 
 def test_the_memory_of_a_result_is_known_before_it_is_made(results: dict[str, tuple[Path, bytes]]) -> None:

@@ -250,12 +250,13 @@ def test_functions_refuse_a_file_where_a_barrier_is_missing(
 
 
 def test_where_isolation_is_required_nothing_is_opened_outside_of_it(files: dict[str, Path]) -> None:
-    required = {"require_isolation": True}
-    assert tg.scan_weights(files["pt"], **required).weights
-    assert tg.analyze(net(), input_size=(1, 3, 8, 8), **required).totals.params == 276  # no file
-    for outside in ({"allow_pickle": True}, {"inference": True}, {"execution": "compiled"}):
+    assert tg.scan_weights(files["pt"], require_isolation=True).weights
+    assert tg.analyze(net(), input_size=(1, 3, 8, 8), require_isolation=True).totals.params == 276  # no file
+    outside: list[dict[str, Any]] = [{"allow_pickle": True}, {"inference": True}, {"execution": "compiled"}]
+    for options in outside:
         with pytest.raises(tg.TorchgaugeError, match=r"isolation is required, and .* outside of it"):
-            tg.analyze(files["pt2"], **required, **outside)
-    for outside in ({"allow_pickle": True}, {"dask": "local:1"}):
+            tg.analyze(files["pt2"], require_isolation=True, **options)
+    outside = [{"allow_pickle": True}, {"dask": "local:1"}]
+    for options in outside:
         with pytest.raises(tg.TorchgaugeError, match=r"isolation is required, and .* outside of it"):
-            tg.scan_weights(files["pt"], **required, **outside)
+            tg.scan_weights(files["pt"], require_isolation=True, **options)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from torchgauge.analysis.isolated import isolation_remarks, require_isolated
 from torchgauge.analysis.runs import Run, RunOptions
@@ -104,7 +104,7 @@ def fit(
             as_many = Annotated[
                 list[Suggestions], Rule(lambda found: len(found) == len(rows), "as many as predictions")
             ]
-            check = partial(conform, kind=cast("type[list[Suggestions]]", as_many), what="the suggestions")
+            check = partial(conform, kind=as_many, what="the suggestions")
             return tuple(read(partial(_suggestions, job), check))
 
         def suggestions_of(place: int) -> Callable[[], Suggestions]:

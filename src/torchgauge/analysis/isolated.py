@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchgauge.analysis.options import stored_path
 from torchgauge.analysis.result import Analysis
 from torchgauge.errors import LimitError, TorchgaugeError
-from torchgauge.facts.document_types import Weight, WeightRow
+from torchgauge.facts.document_types import WeightRow
 from torchgauge.facts.schema import conform
 from torchgauge.isolation import is_isolated, unexpected_message
 from torchgauge.registry import collector_paused
@@ -152,7 +152,7 @@ def object_bytes(text: bytes) -> int:
 
 def _row(message: Message, subject: str) -> Mapping[str, Any]:
     try:
-        return conform(json.loads(message.payload), cast("type[Weight]", WeightRow), "a row")
+        return conform(json.loads(message.payload), WeightRow, "a row")
     except (TorchgaugeError, ValueError, RecursionError) as error:
         raise unexpected_message(subject, error) from error
 

@@ -55,7 +55,9 @@ def capture_from_document(document: object, name: str) -> Capture:
         for row in scan["weights"]
         if row["role"] in ("parameter", "buffer") and row["shared_with"] is None
     ]
-    whole = {**scan, "inputs": [], "modules": [root], "ops": [], "parameters": params}
+    # What only an analysis has was not checked.
+    known = {key: value for key, value in scan.items() if key in Scan.__annotations__}
+    whole = {**known, "inputs": [], "modules": [root], "ops": [], "parameters": params}
     return _capture(cast("Document", whole), what)
 
 

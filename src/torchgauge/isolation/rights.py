@@ -62,7 +62,7 @@ def barriers() -> list[Barrier]:
         Barrier("memory limit", "more resident memory than --memory-limit"),
         Barrier("time limit", "more time than --time-limit"),
         Barrier("landlock", "writing and executing files, reading devices, TCP connections", _no_landlock()),
-        Barrier("seccomp", "all but 80 system calls: network, processes, changing files", _no_seccomp()),
+        Barrier("seccomp", "all system calls but those for reading: network, processes", _no_seccomp()),
     ]
 
 

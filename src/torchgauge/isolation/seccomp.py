@@ -15,13 +15,18 @@ from torchgauge.isolation.system_calls import ALLOWED, FIRST_OPTIONAL_CALL, Cond
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """`audit_arch`: the kernel's number of the architecture (linux/audit.h); `seccomp`: the number of the call."""
+    """`audit_arch`: the number of the architecture (linux/audit.h); `seccomp`: that of the call; `column`: where its
+    numbers are in `Numbers`."""
 
     audit_arch: int
     seccomp: int
+    column: int
 
 
-_MACHINES = {"x86_64": _Machine(0xC000003E, 317), "aarch64": _Machine(0xC00000B7, 277)}
+_MACHINES = {
+    "x86_64": _Machine(0xC000003E, seccomp=317, column=0),
+    "aarch64": _Machine(0xC00000B7, seccomp=277, column=1),
+}
 # Numbers above this are calls of the x32 variant of x86-64.
 _X32 = 0x40000000
 
@@ -47,15 +52,14 @@ def filter_program(*, denies_writing: bool) -> bytes:
 
     Denied calls fail with EPERM; those that a kernel may lack with ENOSYS, which libraries take for an older kernel.
     """
-    name = platform.machine()
+    machine = _MACHINES[platform.machine()]
     code: list[_Instruction] = [
-        (_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, _MACHINES[name].audit_arch), (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, machine.audit_arch), (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER), (_AT_LEAST, 0, 1, _X32), _MISSING,
     ]  # fmt: skip
     required = conditions(os.getpid(), denies_writing=denies_writing)
     for call, numbers in ALLOWED.items():
-        number: int | None = getattr(numbers, name)
-        if number is not None:
+        if (number := numbers[machine.column]) is not None:
             body = [*_checked(required.get(call, ())), _ALLOWED]
             code.extend([(_EQUAL, 0, len(body), number), *body])
     code.extend([(_AT_LEAST, 0, 1, FIRST_OPTIONAL_CALL), _MISSING, _DENIED])
