@@ -31,7 +31,6 @@ NAMES = ("layers.0.*.w", "a.0.*", "*", r"x\*.1.w", "layers.²", f"layers.{'9' * 
          "::set-output name=a::b.0.weight", "##[error]forged", "x ##vso[task.complete]", " ::warning::w",
          "a\ntorchgauge: everything is fine", "a\n::error::forged", "a\r::error::forged", "[red]x[/red]", "=1+1",
          "<img src=x onerror=alert(1)>", "`x` | y", "a..b", ".a.", "0.0.0")  # fmt: skip
-_TEXTS = (*_TEXTS, *NAMES)
 _WORDS = (b"torch.save", b"ops.aten.from_file", b"__torch__.torch.classes.a.B", b"getattr", b"self" + b".a" * 1200,
           b"(" * 300, b"-" * 400, b"99999999999999999999", b"-1", b"1e400", b"None", b"while True:\n  pass\n",
           b"torch.zeros([1 << 40])", b"__setstate__", b"\xff\xfe", b"CONSTANTS.c99")  # fmt: skip
@@ -248,7 +247,7 @@ def _other_value(value: Any, chance: random.Random) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and chance.random() < 0.5:
         return chance.choice((*HUGE, value + 1, value - 1, -value, value * 1000, float(value), str(value), True))
     if isinstance(value, str) and chance.random() < 0.5:
-        return chance.choice((*_TEXTS, value.upper(), value[:-1], value * 2, f"{value}.{value}"))
+        return chance.choice((*_TEXTS, *NAMES, value.upper(), value[:-1], value * 2, f"{value}.{value}"))
     deep: Any = []
     for _ in range(chance.choice((10, 100, 400))):
         deep = [deep] if chance.random() < 0.5 else {"a": deep}
