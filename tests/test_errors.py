@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from torchgauge.errors import EXTRAS, ForwardError, MissingDependencyError, TargetError
+from torchgauge.errors import EXTRAS, FormatError, ForwardError, MissingDependencyError, TargetError
 
 
 def test_a_notebook_shows_the_message_alone() -> None:
     error = TargetError("there is no file 'a\x1b[31m.pt'")
     assert error._render_traceback_() == ["TargetError: there is no file 'a\\x1b[31m.pt'"]
-    assert ForwardError("it failed\nin fc1", module="fc1")._render_traceback_() == ["ForwardError: it failed", "in fc1"]
+    assert ForwardError("it failed", "in fc1", module="fc1")._render_traceback_() == [
+        "ForwardError: it failed",
+        "in fc1",
+    ]
+    assert FormatError("a\nb")._render_traceback_() == [r"FormatError: a\nb"], "a name starts no line of its own"
 
 
 def test_a_missing_package_names_the_extra_that_brings_it() -> None:

@@ -60,8 +60,8 @@ class ForwardError(TorchgaugeError):
     """The model failed while it ran; `module` is the path of the innermost module that was running. If a
     layer got an input of the wrong size, `misfit` has the expected and the actual size."""
 
-    def __init__(self, message: str, *, module: str = "", misfit: Any = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *more: str, module: str = "", misfit: Any = None) -> None:
+        super().__init__(message, *more)
         self.module = module
         self.misfit = misfit
 

@@ -526,4 +526,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "ctypes.CDLL(str(file))": LIBRARY,
         "getattr(library, TEXT, None)": LIBRARY,
     },
+    "weights/unix_sockets.py": {
+        "os.unlink(socket_file(self._location))": OWN,
+    },
 }

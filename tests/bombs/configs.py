@@ -36,6 +36,10 @@ BOMBS: dict[str, Bomb] = {
     "wide": config(**{**LLAMA, "hidden_size": 2**24, "vocab_size": 2**24}, num_hidden_layers=1),
     "a_billion_words": config(**{**LLAMA, "vocab_size": 10**9}, num_hidden_layers=1),
     "a_billion_labels": config(model_type="bert", architectures=["BertForSequenceClassification"], num_labels=10**9),
+    "sixteen_million_labels": config(
+        model_type="bert", architectures=["BertForSequenceClassification"], num_labels=16 * 10**6
+    ),
+    "sixteen_thousand_layers": config(**LLAMA, num_hidden_layers=16_000),
     "nested": config(
         model_type="clip", architectures=["CLIPModel"], text_config={"num_hidden_layers": 10**9},
         vision_config={"num_hidden_layers": 10**9},

@@ -210,7 +210,7 @@ def test_debug_adds_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_names_in_a_message_do_not_act_on_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(monkeypatch, failing(TargetError(f"no module {HOSTILE}\nlook again")))
+    install(monkeypatch, failing(TargetError(f"no module {HOSTILE}", "look again")))
     assert main(["a.py:Net"]) == 1
     assert capsys.readouterr().err == "torchgauge: error: no module \\x1b[31m[b]<i>\nlook again\n"
 

@@ -95,7 +95,7 @@ class Found:
             *(f"{count:6} {text}" for text, count in self.texts.most_common(40)),
             f"{self.done} files in {seconds:.0f} s: {kinds['traceback']} tracebacks, {kinds['execution']} executions, "
             f"{kinds['memory']} above the memory limit, {kinds['time']} above the time limit, "
-            f"{kinds['crash']} crashes, {kinds['status']} wrong results, "
+            f"{kinds['crash']} crashes, {kinds['status']} wrong results, {kinds['forged']} forged lines, "
             f"{kinds['unforeseen']} errors that no reader foresaw",
             f"longest {self.longest_s:.1f} s, most memory {self.most_bytes / 2**20:.0f} MiB, exit statuses "
             + ", ".join(f"{status}: {count}" for status, count in sorted(self.statuses.items())),

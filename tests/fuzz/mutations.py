@@ -26,6 +26,11 @@ _CALLS = (
 )
 _TEXTS = ("", "\0", "\ud800", "\u202e\x1b[31m", "a" * 5000, "../../etc/passwd", "/etc/passwd", ".", "float32", "NaN",
           "torch.ops.aten.add.Tensor.__globals__", "{0.__class__}", "%s%n", "a." * 700, "1e999")  # fmt: skip
+# Names that act where they are shown, or that stand for something else in a pattern of names.
+NAMES = ("layers.0.*.w", "a.0.*", "*", r"x\*.1.w", "layers.²", f"layers.{'9' * 5000}.w", "::error::forged",
+         "::set-output name=a::b.0.weight", "##[error]forged", "x ##vso[task.complete]", " ::warning::w",
+         "a\ntorchgauge: everything is fine", "a\n::error::forged", "a\r::error::forged", "[red]x[/red]", "=1+1",
+         "<img src=x onerror=alert(1)>", "`x` | y", "a..b", ".a.", "0.0.0")  # fmt: skip
 _WORDS = (b"torch.save", b"ops.aten.from_file", b"__torch__.torch.classes.a.B", b"getattr", b"self" + b".a" * 1200,
           b"(" * 300, b"-" * 400, b"99999999999999999999", b"-1", b"1e400", b"None", b"while True:\n  pass\n",
           b"torch.zeros([1 << 40])", b"__setstate__", b"\xff\xfe", b"CONSTANTS.c99")  # fmt: skip
@@ -216,7 +221,7 @@ def json_document(content: bytes, chance: random.Random) -> bytes:
         case 0:
             del holder[key]
         case 1 if isinstance(holder, dict):
-            holder[chance.choice(("", "name", "path", f"{key}x", str(chance.choice(HUGE))))] = holder.pop(key)
+            holder[chance.choice(("", "name", "path", f"{key}x", str(chance.choice(HUGE)), *NAMES))] = holder.pop(key)
         case 2:
             other, there = chance.choice(places)
             holder[key], other[there] = other[there], holder[key]
@@ -242,7 +247,7 @@ def _other_value(value: Any, chance: random.Random) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and chance.random() < 0.5:
         return chance.choice((*HUGE, value + 1, value - 1, -value, value * 1000, float(value), str(value), True))
     if isinstance(value, str) and chance.random() < 0.5:
-        return chance.choice((*_TEXTS, value.upper(), value[:-1], value * 2, f"{value}.{value}"))
+        return chance.choice((*_TEXTS, *NAMES, value.upper(), value[:-1], value * 2, f"{value}.{value}"))
     deep: Any = []
     for _ in range(chance.choice((10, 100, 400))):
         deep = [deep] if chance.random() < 0.5 else {"a": deep}
@@ -252,6 +257,37 @@ def _other_value(value: Any, chance: random.Random) -> Any:
     )  # fmt: skip
 
 
+def deep_values(chance: random.Random) -> bytes:
+    """Lists, tuples or dicts in each other, as deep as a stack is not."""
+    depth = chance.choice((150, 1100, 20_000, 300_000))
+    return chance.choice(
+        (b"]" * depth + b"a" * (depth - 1), b")" + b"\x85" * depth, b"}K\0" * depth + b"N" + b"s" * depth)
+    )
+
+
+def colliding_keys(chance: random.Random) -> bytes:
+    """A dict whose keys have one hash in Python, or one slot in torch's table."""
+    inverse = pow(11400714819323198485, -1, 1 << 64)
+    count, factor = chance.choice((60, 5000)), chance.choice(((1 << 61) - 1, inverse, 1 << 40))
+    keys = (number * factor % (1 << 64) for number in range(count))
+    items = (b"\x8a\x09" + key.to_bytes(9, "little") + chance.choice((b"", b"\x85")) + b"N" for key in keys)
+    return b"}(" + b"".join(items) + b"u"
+
+
+def claimed_size(chance: random.Random) -> bytes:
+    """A text, bytes, integer or memo number that claims to be long."""
+    size = chance.choice((2**31 - 1, 2**31, 2**32 - 1))
+    short, long_ = size.to_bytes(4, "little"), chance.choice(HUGE) % 2**64
+    return chance.choice((b"X" + short, b"B" + short, b"T" + short, b"\x8b" + short, b"r" + short, b"j" + short,
+                          b"\x8d" + long_.to_bytes(8, "little"), b"\x8e" + long_.to_bytes(8, "little"),
+                          b"\x95" + long_.to_bytes(8, "little")))  # fmt: skip
+
+
+def _text(chance: random.Random) -> bytes:
+    encoded = chance.choice(NAMES).encode()
+    return b"X" + len(encoded).to_bytes(4, "little") + encoded
+
+
 def pickle_stream(content: bytes, chance: random.Random) -> bytes:
     """An opcode left out, repeated, exchanged or given another argument; what follows is kept."""
     places = [at for _, _, at in pickletools.genops(content) if at is not None]
@@ -259,7 +295,7 @@ def pickle_stream(content: bytes, chance: random.Random) -> bytes:
     number = chance.randrange(len(places))
     start, end = starts[number], starts[number + 1]
     opcode = content[start:end]
-    match chance.randrange(8):
+    match chance.randrange(12):
         case 0:
             new = b""
         case 1:
@@ -276,6 +312,16 @@ def pickle_stream(content: bytes, chance: random.Random) -> bytes:
             new = new + opcode if chance.random() < 0.5 else opcode + new
         case 6 if len(opcode) > 2:
             new = opcode[:1] + flip(opcode[1:], chance)
+        case 7:
+            new = deep_values(chance) + chance.choice((b"", b"0" + opcode, opcode))
+        case 8:
+            new = colliding_keys(chance) + chance.choice((b"", b"0" + opcode, opcode))
+        case 9:
+            new = claimed_size(chance) + opcode
+        case 10 if texts := [place for place in places if content[place : place + 1] == b"X"]:
+            start = chance.choice(texts)
+            end = starts[places.index(start) + 1]
+            new = _text(chance)
         case _:
             value = chance.choice(HUGE)
             new = b"\x8a\x09" + (value % 2**72).to_bytes(9, "little")

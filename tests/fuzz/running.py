@@ -37,6 +37,9 @@ _NETWORK = ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendt
 _CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
             "os.chown", "shutil.move", "shutil.rmtree", "shutil.copyfile")  # fmt: skip
 
+# A line that a CI runner takes for a command, and one that a name has forged.
+_FORGED = re.compile(r"^\s*::.*|.*##\w*\[.*|^torchgauge: everything is fine.*", re.MULTILINE)
+
 # The isolated reader is forked; `platform` asks `uname` for the name of the processor.
 _OWN_PROCESSES = re.compile(r"torchgauge/isolation/process\.py|/platform\.py")
 
@@ -113,7 +116,7 @@ class Limits:
 
 @dataclass
 class Case:
-    """`problems` are pairs of a kind (traceback, execution, memory, time, status, unforeseen) and details."""
+    """`problems` are pairs of a kind (traceback, execution, memory, time, status, forged, unforeseen) and details."""
 
     number: int
     sample: str
@@ -186,6 +189,8 @@ class Bench:
         case.problems += [("execution" if mark == EXECUTION else "unforeseen", text) for mark, text in marked]
         if "Traceback (most recent call last)" in output:
             case.problems.append(("traceback", output[-4000:]))
+        if (forged := _FORGED.search(output)) is not None:
+            case.problems.append(("forged", forged[0][:300]))
         if status not in STATUSES:
             case.problems.append(("status", f"exit status {status}: {output[-500:]}"))
         if case.seconds > limits.seconds:

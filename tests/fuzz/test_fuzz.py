@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.fuzz.mutations import json_document, mutate
+from tests.fuzz.mutations import NAMES, json_document, mutate, pickle_stream
 from tests.fuzz.running import FORMATS, render
 
 ROOT = Path(__file__).parent.parent.parent
@@ -71,6 +72,21 @@ def test_a_saved_run_without_any_one_of_its_keys_is_refused_or_shown(tmp_path: P
             assert render(str(tmp_path / "run.json"), str(output)) in (0, 1, 2), path
         holder.clear()
         holder.update(before)
+
+
+def test_the_kinds_of_damage_that_a_pickle_can_hold_are_made() -> None:
+    content = pickle.dumps({"layers.0.weight": [1, 2.5, None]}, 2)
+    made = [pickle_stream(content, random.Random(f"9/{number}")) for number in range(2000)]
+    assert any(len(one) > 100_000 for one in made), "deep values"
+    assert any(b"\xff\xff\xff\xff" in one for one in made), "claimed sizes"
+    assert any(one.count(b"\x8a\x09") >= 60 for one in made), "colliding keys"
+    assert [name for name in NAMES if not any(name.encode() in one for one in made)] == []
+
+
+def test_names_come_to_stand_for_keys_of_a_document() -> None:
+    content = json.dumps({f"layers.{number}.weight": {} for number in range(4)}).encode()
+    made = b"\n".join(json_document(content, random.Random(f"9/{number}")) for number in range(2000))
+    assert [name for name in NAMES if json.dumps(name).encode() + b": " not in made] == []
 
 
 def test_a_case_is_the_same_for_the_same_seed() -> None:

@@ -241,7 +241,8 @@ def test_a_result_that_could_not_be_written_is_not_lost(
     receiver, closed = os.pipe()
     os.close(receiver)
     with open("/dev/full", "wb") as full:
-        stdout = {"full stdout": full, "closed stdout": closed}.get(failure, subprocess.DEVNULL)
+        broken = {"full stdout": full.fileno(), "closed stdout": closed}
+        stdout = broken.get(failure, subprocess.DEVNULL)
         subprocess.run([*command, *options.get(failure, [])], stdout=stdout, stderr=subprocess.DEVNULL, check=False)
     os.close(closed)
     (path,) = journals(cache)

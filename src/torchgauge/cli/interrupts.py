@@ -6,7 +6,7 @@ needs to get ready.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import os
 import sys
 

@@ -16,7 +16,7 @@ Structure = Any
 # More digits than any index has; Python refuses to convert thousands of them.
 _LONGEST_INDEX = 18
 # The name of one of several repeated modules: the stem that they share, and its number (`0`, `block3`).
-NUMBERED = re.compile(rf"(.*?)(\d{{1,{_LONGEST_INDEX}}})", re.DOTALL)
+NUMBERED = re.compile(r"(?s)(.*?)(\d{1,18})")
 
 
 def index_of(part: str) -> int | None:

@@ -19,9 +19,15 @@ from torchgauge.errors import TargetError
 MAX_REGISTERED = 1 << 18
 # Sizes and counts: config classes create lists of this length (the kind of each layer, the name of each label).
 LARGEST_NUMBER = 1 << 24
-# Counts of modules: models have at most hundreds of layers and thousands of experts; Doge looks up 16,384 in a table.
+# Counts of modules: models have thousands of experts and heads; Doge looks up 16,384 in a table.
 LARGEST_COUNT = 1 << 14
-_COUNTS = re.compile(r"layer|block|depth|expert|stage|stack|repeat|n_head|num_.*heads")
+# Models have hundreds of layers. A module takes 50 µs or more to build, and a layer has a dozen.
+LARGEST_DEPTH = 1 << 11
+# Config classes name each label in two dictionaries: 16 million take 2 GiB. ImageNet's largest set has 21,843.
+LARGEST_LABELS = 1 << 18
+_COUNTS = re.compile(r"expert|n_head|num_.*heads")
+_DEPTHS = re.compile(r"layer|block|depth|stage|stack|repeat")
+_LABELS = re.compile(r"label|num_classes")
 # Numbers that are not sizes: periods, identifiers, maximum lengths.
 _NO_SIZE = re.compile(r"theta|base|seed|token|(^|_)ids?$|length|len$|parameters|factor|version|scale|window|^max_")
 # Tensors that a constructor creates with values because it reads them; weights are on the meta device.
@@ -37,12 +43,20 @@ def require_possible_numbers(settings: object, where: str) -> None:
             waiting.extend(value.items())
         elif isinstance(value, list):
             waiting.extend((name, item) for item in value)
-        elif isinstance(value, int) and not _NO_SIZE.search(name):  # sizes are whole numbers
-            is_count = _COUNTS.search(name) and "size" not in name
-            if abs(value) > (LARGEST_COUNT if is_count else LARGEST_NUMBER):
-                # An integer of hundreds of digits cannot be formatted as a float.
-                size = f"{value:g}" if abs(value) < 1e300 else "a number of hundreds of digits"
-                raise TargetError(f"{where} sets {name} = {size}, more than any model has")
+        # Sizes are whole numbers.
+        elif isinstance(value, int) and not _NO_SIZE.search(name) and abs(value) > _largest(name):
+            # An integer of hundreds of digits cannot be formatted as a float.
+            size = f"{value:g}" if abs(value) < 1e300 else "a number of hundreds of digits"
+            raise TargetError(f"{where} sets {name} = {size}, more than any model has")
+
+
+def _largest(name: str) -> int:
+    """The largest value of a setting."""
+    if "size" not in name:
+        for pattern, largest in ((_COUNTS, LARGEST_COUNT), (_DEPTHS, LARGEST_DEPTH), (_LABELS, LARGEST_LABELS)):
+            if pattern.search(name):
+                return largest
+    return LARGEST_NUMBER
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchgauge.checkpoint import Index
-from torchgauge.source.config_limits import LARGEST_COUNT, LARGEST_NUMBER
+from torchgauge.source.config_limits import LARGEST_DEPTH, LARGEST_NUMBER
 
 _LAYER = re.compile(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)")
 # Every nth layer has full attention, the others a sliding window, as in llama.cpp (`set_swa_pattern`); architectures
@@ -92,7 +92,7 @@ def build_model(index: Index, shapes: Mapping[str, tuple[int, ...]]) -> tuple[nn
     if unknown or not layers or "token_embd.weight" not in shapes or not isinstance(architecture, str):
         what = f"tensors such as '{unknown[0]}'" if unknown else "no layers of a decoder"
         return None, f"unknown architecture: the file has {what}"
-    if sorted(layers) != list(range(len(layers))) or len(layers) > LARGEST_COUNT:
+    if sorted(layers) != list(range(len(layers))) or len(layers) > LARGEST_DEPTH:
         return None, "the layers are not numbered consecutively from 0"
     try:
         sizes = _sizes(metadata, architecture)

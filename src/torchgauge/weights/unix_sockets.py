@@ -36,13 +36,14 @@ def address(location: str) -> str:
     return f"{SCHEME}://{location}"
 
 
-class UnixComm(TCP):
+class UnixComm(TCP):  # type: ignore[misc]
     """Messages as over TCP; a Unix socket has none of TCP's options."""
 
     def __init__(self, stream: IOStream, local: str, peer: str, deserialize: bool = True) -> None:
         self._closed = False
         Comm.__init__(self, deserialize=deserialize)
-        self._local_addr, self._peer_addr, self.stream, self._extra = local, peer, stream, {}
+        self._local_addr, self._peer_addr, self.stream = local, peer, stream
+        self._extra: dict[str, Any] = {}
         self._finalizer = weakref.finalize(self, self._get_finalizer())
         self._finalizer.atexit = False
         this = weakref.ref(self)
@@ -55,7 +56,7 @@ class UnixComm(TCP):
         stream.set_close_callback(note_end)
 
 
-class UnixConnector(Connector):
+class UnixConnector(Connector):  # type: ignore[misc]
     async def connect(self, location: str, deserialize: bool = True, **_: Any) -> Comm:
         stream = IOStream(socket.socket(socket.AF_UNIX), max_buffer_size=MAX_BUFFER_SIZE)
         try:
@@ -66,7 +67,7 @@ class UnixConnector(Connector):
         return UnixComm(stream, address(unparse_host_port(folder, 0)), address(location), deserialize)
 
 
-class UnixListener(BaseListener):
+class UnixListener(BaseListener):  # type: ignore[misc]
     prefix = f"{SCHEME}://"
 
     def __init__(self, location: str, handle_comm: Any, deserialize: bool = True, **options: Any) -> None:
@@ -120,7 +121,7 @@ class UnixListener(BaseListener):
     contact_address = listen_address
 
 
-class UnixBackend(Backend):
+class UnixBackend(Backend):  # type: ignore[misc]
     def get_connector(self) -> UnixConnector:
         return UnixConnector()
 
@@ -144,12 +145,12 @@ class UnixBackend(Backend):
 backends.setdefault(SCHEME, UnixBackend())
 
 
-class Scheduler(distributed.Scheduler):
+class Scheduler(distributed.Scheduler):  # type: ignore[misc]
     def start_http_server(self, *_: object, **__: object) -> None:
         """No dashboard: it would listen on a TCP port."""
 
 
-class Worker(distributed.Worker):
+class Worker(distributed.Worker):  # type: ignore[misc]
     def start_http_server(self, *_: object, **__: object) -> None:
         """As the scheduler."""
 

@@ -95,8 +95,9 @@ def unicode_line(machine: PickleMachine) -> None:
 
 @sized_opcode({b"X": 4, b"\x8c": 1, b"\x8d": 8}, cost=80)
 def binunicode(machine: PickleMachine, size: int) -> None:
+    content = machine.stream.read(size)  # a length beyond the end of the pickle is the first error
     machine.charge(4 * size)
-    machine.push(machine.stream.read(size).decode("utf-8", "surrogatepass"))
+    machine.push(content.decode("utf-8", "surrogatepass"))
 
 
 @opcode(b"S", cost=80)

@@ -16,8 +16,8 @@ import pickletools
 import sys
 import warnings
 import zipfile
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from torch.jit._recursive import wrap_cpp_module
 from torchgauge.checkpoint.byte_source import ByteSource, in_memory, opened
 from torchgauge.checkpoint.pickle import PickleMachine
 from torchgauge.checkpoint.pickle.imports import ImportLog
-from torchgauge.checkpoint.pickle.values import Instance, any_storage
+from torchgauge.checkpoint.pickle.values import Instance, Key, any_storage
 from torchgauge.checkpoint.zip_archive import ZIP_MARK, ZipArchive
 from torchgauge.errors import FormatError, first_line
 from torchgauge.source.allowed_ops import mark_foreign, require_allowed
@@ -184,7 +184,10 @@ def _scan(name: str) -> dict[str, bytes]:
             require_few_objects(in_memory(content, name, f"'{name}' ({record})"))
             if lowered in ("data.pkl", "constants.pkl"):
                 contents[lowered] = content
-        elif lowered in ("version", "byteorder", ".data/version") or lowered.endswith(".debug_pkl"):
+        elif lowered.endswith(".debug_pkl"):
+            contents[record] = records.read(record, SOURCE_LIMIT)
+            require_few_objects(in_memory(contents[record], name, f"'{name}' ({record})"), is_table=True)
+        elif lowered in ("version", "byteorder", ".data/version"):
             contents[record] = records.read(record, SOURCE_LIMIT)
     if not any(record.lower().endswith(".py") for record in contents):
         raise FormatError(f"'{name}' contains no TorchScript code")
@@ -230,17 +233,21 @@ def _check_graphs(unit: Any, name: str) -> None:
 
 
 MAX_VALUES = 1 << 22
+# Torch reads and frees values by recursion: a million lists in each other overflow the stack.
+MAX_NESTING = 1000
 _VALUES_OF_OBJECT = 32  # memory of a Python module in units of a list; at most 131,072 modules
 
 
-def require_few_objects(source: ByteSource) -> None:
-    """Raise `FormatError` if following every reference of the pickle gives too many values.
+def require_few_objects(source: ByteSource, *, is_table: bool = False) -> None:
+    """Raise `FormatError` if following every reference of the pickle gives too many values, values nested too deeply,
+    or keys that torch cannot hold. `is_table`: lists, tuples and plain values alone.
 
     Torch creates an object for each reference: a list of a list twice, thirty levels deep, is a few hundred bytes in a
     pickle and a billion lists in Python; so is a module that has another one under two names.
     """
     root = PickleMachine(source, ImportLog(), persistent=any_storage).run()
     sizes: dict[int, int] = {}
+    heights: dict[int, int] = {}
     open_: set[int] = set()
     waiting = [(root, False)]
     while waiting:
@@ -251,15 +258,39 @@ def require_few_objects(source: ByteSource) -> None:
         if is_done or not children:
             own = _VALUES_OF_OBJECT if isinstance(value, Instance) else 1
             sizes[id(value)] = own + sum(1 for _ in _children(value)) + sum(sizes[id(child)] for child in children)
+            heights[id(value)] = 1 + max((heights[id(child)] for child in children), default=0)
             open_.discard(id(value))
             if sizes[id(value)] > MAX_VALUES:
                 raise FormatError(f"{source.label}: its objects refer to each other too often to be read")
+            if heights[id(value)] > MAX_NESTING:
+                raise FormatError(f"{source.label}: its values are nested more than {MAX_NESTING:,} deep")
+            if isinstance(value, dict | Instance) and is_table:
+                raise FormatError(f"{source.label}: it is not a table of source lines")
+            if isinstance(value, dict) and _are_colliding(value):
+                raise FormatError(f"{source.label}: the keys of a dictionary all have the same hash")
         elif id(value) in open_:
             raise FormatError(f"{source.label}: an object contains itself")
         else:
             open_.add(id(value))
             waiting.append((value, True))
             waiting.extend((child, False) for child in children if id(child) not in sizes)
+
+
+# Torch doubles its table until no slot is wanted by more keys than this; slots are the upper bits of this product.
+_KEYS_PER_SLOT = 4
+_HASH_FACTOR = 11400714819323198485
+_SPARSEST = 10  # doublings beyond the number of keys: chance needs one or two
+
+
+def _are_colliding(keys: Iterable[object]) -> bool:
+    """Whether integers are chosen so that torch's table would grow until the memory ends."""
+    numbers = (key.value if isinstance(key, Key) else key for key in keys)
+    hashes = [number * _HASH_FACTOR & (1 << 64) - 1 for number in numbers if isinstance(number, int)]
+    bits = len(hashes).bit_length()
+    return len(hashes) > _KEYS_PER_SLOT and all(
+        max(Counter(hash_ >> 64 - width for hash_ in hashes).values()) > _KEYS_PER_SLOT
+        for width in range(bits, bits + _SPARSEST)
+    )
 
 
 def _children(value: object) -> Iterator[object]:
