@@ -81,7 +81,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "capture/leftovers.py": {
         "getattr(function, name)": LIVE,
-        "hasattr(type(owner), name)": LIVE,
         "hasattr(value, slot.__name__)": LIVE,
     },
     "capture/patched_functions.py": {
@@ -329,9 +328,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "torch._C._jit_get_all_schemas": REGISTRY,
         "torch.ops": REGISTRY,
     },
-    "source/architecture/__init__.py": {
-        "getattr(config, key, None)": OWN,
-    },
     "source/architecture/evidence.py": {
         "re.compile(pattern)": OWN,
     },
@@ -363,7 +359,6 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "source/first_layer.py": {
         "getattr(layer, rule.attribute)": OWN,
-        "getattr(module, rule.attribute, None)": OWN,
         "getattr(self.layer, self.rule.attribute)": OWN,
         "rule.says.format(getattr(layer, rule.attribute))": OWN,
         "self.rule.says.format(getattr(self.layer, self.rule.attribute))": OWN,
@@ -410,12 +405,10 @@ REVIEWED: dict[str, dict[str, str]] = {
         "setattr(config, name, value)": LIBRARY,
         "setattr(config, name, words - 1)": LIBRARY,
     },
-    "source/inputs.py": {
-        "getattr(model, name, None)": LIVE,
-    },
     "source/modules.py": {
         "hasattr(module, name)": OWN,
         "hasattr(type(module), name)": OWN,
+        "getattr(holder, name, default)": OWN,
     },
     "source/packages.py": {
         "import_module(package)": OWN,

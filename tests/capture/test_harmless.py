@@ -265,3 +265,34 @@ def test_parameters_in_a_mapping_of_a_library() -> None:
     model = Runs(lambda: None)
     model.layer._parameters = Offloaded(model.layer._parameters)
     assert tg.analyze(model, inputs=torch.ones(2, 4)).totals.macs == 2 * 4 * 4
+
+
+class InitialisedByFirstCall(nn.Module):
+    """Like the activation normalisation of flows."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.shift = nn.Parameter(torch.zeros(4))
+        self.register_buffer("is_set", torch.tensor(0.0 if way == "other memory" else 0))
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.is_set > 0:
+            if self.way == "written":
+                self.shift.data.copy_(x.mean(0))
+            else:
+                self.shift.data = x.mean(0)
+            self.is_set.fill_(1)
+        y: torch.Tensor = self.layer(x + self.shift)
+        return y
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("way", ["written", "assigned", "other memory"])
+def test_a_parameter_that_the_first_call_initialises_waits_for_the_users_first_call(way: str, inference: bool) -> None:
+    model = InitialisedByFirstCall(way).eval()
+    memory = model.shift.data_ptr()
+    tg.analyze(model, inputs=torch.ones(2, 4), advice=False, inference=inference)
+    assert (model.shift.tolist(), float(model.is_set)) == ([0.0] * 4, 0.0)  # type: ignore[arg-type]
+    assert model.shift.data_ptr() == memory

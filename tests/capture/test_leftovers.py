@@ -414,3 +414,104 @@ def test_settings_that_raise_for_any_other_name_are_left_alone() -> None:
             return scaled
 
     assert tg.analyze(Scaled(), inputs=(torch.ones(2, 3),), progress=False).totals["flops"] == 6
+
+
+class Box:
+    """Empty when the model is made: its forward decides by what it holds."""
+
+    def __init__(self, **held: Any) -> None:
+        vars(self).update(held)
+
+
+class Closing(Box):
+    def __del__(self) -> None:
+        pass
+
+
+class RaisedError(Exception):
+    pass
+
+
+class Slots:
+    __slots__ = ("table",)
+
+
+class Counting(Box):
+    calls: list[Any] = []  # noqa: RUF012 - what instances share is tested
+
+    def table_of(self, x: Tensor) -> Tensor:
+        if not hasattr(type(self), "shared"):
+            type(self).shared = x.sum()  # type: ignore[attr-defined]
+        self.calls.append(x)
+        return type(self).shared  # type: ignore[attr-defined, no-any-return]
+
+
+class Boxed(nn.Module):
+    def __init__(self, box: Any, looks: bool) -> None:
+        super().__init__()
+        self.box = box
+        self.looks = looks
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self.box, "table"):
+            self.box.table = x.sum() + 1
+        if self.looks and float(self.box.table) == 0:
+            return x
+        return x * self.box.table
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize(
+    "kind", [Box, Closing, RaisedError, Slots, SimpleNamespace, threading.local, functools.partial]
+)
+def test_an_attribute_that_the_forward_makes_is_absent_afterwards(kind: Any, looks: bool, inference: bool) -> None:
+    box = kind(print) if kind is functools.partial else kind()
+    model = Boxed(box, looks)
+    tg.analyze(model, inputs=torch.ones(2, 3), advice=False, inference=inference)
+    assert not hasattr(box, "table")
+    assert type(model(torch.ones(2, 3))) is Tensor
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_what_the_class_of_a_held_object_keeps_is_gone(looks: bool) -> None:
+    class Uses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.box = Counting(kept=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x * self.box.table_of(x)
+            return x if looks and float(y.sum()) == 0 else y
+
+    found = tg.analyze(Uses(), inputs=torch.ones(2, 3), advice=False)
+    assert found.capture.run.warnings == ()
+    assert (hasattr(Counting, "shared"), Counting.calls) == (False, [])
+
+
+DEEP: dict[str, Any] = {"boxes": [Box(inner=Box())]}
+COUNT = 0
+IS_READY = False
+TABLE: Any = None
+
+
+class Counts(nn.Module):
+    """Keeps no tensor that a search could find, but numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        global COUNT, IS_READY, TABLE
+        COUNT += 1
+        HISTORY.append(tuple(x.shape))
+        DEEP["boxes"][0].inner.size = x.shape[0]
+        Store.calls = 1  # type: ignore[attr-defined]
+        if not IS_READY:
+            TABLE, IS_READY = torch.ones(3), True
+        return x + TABLE
+
+
+def test_numbers_texts_and_flags_are_put_back_too() -> None:
+    model = Counts()
+    tg.analyze(model, inputs=torch.ones(2, 3), advice=False, inference=True)
+    assert (COUNT, HISTORY, vars(DEEP["boxes"][0].inner), hasattr(Store, "calls")) == (0, [1, 2], {}, False)
+    assert (IS_READY, TABLE) == (False, None)
+    assert model(torch.ones(2, 3)).tolist() == [[2, 2, 2]] * 2

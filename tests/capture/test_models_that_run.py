@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -514,3 +517,134 @@ def test_an_output_tensor_takes_the_shape_of_the_result(name: str) -> None:
     macs, mode = macs_and_mode(Filled().eval(), torch.randn(2, 5, 4))
 
     assert (macs, mode) == (3 * 5 * 2 + (5 * 4 if name == "product" else 0), "fake")
+
+
+class InInferenceMode(nn.Module):
+    def __init__(self, looks: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("steps", torch.arange(10.0))
+        self.looks = looks
+
+    @torch.inference_mode()
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) + self.steps[2:6]
+        with torch.inference_mode(False):
+            assert torch.is_grad_enabled()
+        assert not torch.is_grad_enabled()
+        return x if self.looks and float(y.sum()) == 0 else y
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_forward_in_inference_mode_may_take_views_of_a_buffer(looks: bool) -> None:
+    assert tg.analyze(InInferenceMode(looks), inputs=torch.ones(2, 4), advice=False).totals.macs == 32
+    assert InInferenceMode(looks)(torch.ones(2, 4)).is_inference()
+
+
+def raising(name: str, error: type[Exception]) -> type[nn.Module]:
+    def asked(self: nn.Module) -> Any:
+        raise error(f"no {name}")
+
+    return type("Raises", (nn.Sequential,), {name: property(asked)})
+
+
+class AsksItself(nn.Sequential):
+    """Its `__getattr__` raises what no caller of getattr expects."""
+
+    def __init__(self, *layers: nn.Module, error: type[Exception] = KeyError) -> None:
+        super().__init__(*layers)
+        self.error = error
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("main_input_name", "config", "original_name", "pretrained_cfg", "default_cfg", "dtype"):
+            raise self.error(name)
+        return super().__getattr__(name)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, NotImplementedError, RecursionError])
+@pytest.mark.parametrize("name", ["config", "device", "dtype", "main_input_name", "pretrained_cfg"])
+def test_a_property_that_raises_is_as_good_as_absent(name: str, error: type[Exception]) -> None:
+    assert tg.analyze(raising(name, error)(nn.Linear(4, 4)), input_size=(2, 4)).totals.macs == 32
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError])
+def test_getattr_may_raise_any_error(error: type[Exception]) -> None:
+    assert tg.analyze(AsksItself(nn.Linear(4, 4), error=error)).totals.macs == 16
+
+
+def in_threads(layers: nn.ModuleList, x: Tensor) -> list[Tensor]:
+    results: dict[int, Tensor] = {}
+
+    def run(place: int) -> None:
+        results[place] = layers[place](x)
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(layers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [results[place] for place in range(len(layers))]
+
+
+def in_a_new_pool(layers: nn.ModuleList, x: Tensor) -> list[Tensor]:
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda layer: layer(x), layers))
+
+
+POOL = ThreadPoolExecutor(2)
+
+
+def in_a_pool_with_threads(layers: nn.ModuleList, x: Tensor) -> list[Tensor]:
+    return [future.result() for future in [POOL.submit(layer, x) for layer in layers]]
+
+
+def beside_a_daemon(layers: nn.ModuleList, x: Tensor) -> list[Tensor]:
+    ended = threading.Event()
+    monitor = threading.Thread(target=ended.wait, daemon=True)
+    monitor.start()
+    results = [layer(x) for layer in layers]
+    ended.set()
+    monitor.join()
+    return results
+
+
+class InThreads(nn.Module):
+    def __init__(self, run: Any, looks: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.run, self.looks = run, looks
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.run(self.layers, x)
+        return x if self.looks and float(first.sum()) == 0 else first + second
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("run", [in_threads, in_a_new_pool, in_a_pool_with_threads, beside_a_daemon])
+def test_work_in_threads_is_counted_with_its_modules(run: Any, looks: bool) -> None:
+    POOL.submit(int).result()
+    found = tg.analyze(InThreads(run, looks), inputs=torch.ones(2, 4), advice=False)
+    assert {row["path"]: row["macs"] for row in found.modules if row["path"].startswith("layers.")} == {
+        "layers.0": 32,
+        "layers.1": 32,
+    }
+
+
+def test_an_error_in_a_pool_is_that_of_the_forward() -> None:
+    def fails(layers: nn.ModuleList, x: Tensor) -> list[Tensor]:
+        return in_a_new_pool(layers, x[:, :2])
+
+    with pytest.raises(tg.ForwardError, match="takes 4 features and got 2"):
+        tg.analyze(InThreads(fails, looks=False), inputs=torch.ones(2, 4))
+
+
+def test_threads_that_wait_for_each_other_are_an_error_and_no_standstill() -> None:
+    def waits(layers: nn.ModuleList, x: Tensor) -> list[Tensor]:
+        given: queue.Queue[Tensor] = queue.Queue()
+        taker = threading.Thread(target=given.get)
+        taker.start()
+        given.put(x)
+        return [layer(x) for layer in layers]
+
+    with pytest.raises(tg.ForwardError, match="wait for each other"):
+        tg.analyze(InThreads(waits, looks=False), inputs=torch.ones(2, 4))

@@ -16,6 +16,7 @@ from torchgauge.facts import FitFacts, Remedy, Suggestions, fit_row
 from torchgauge.facts.schema import Rule, conform, read_records
 from torchgauge.report.fit import FitReport
 from torchgauge.report.table_rows import frame
+from torchgauge.source import attribute_of
 from torchgauge.units import parse_sizes
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ class Case:
             most = largest(lambda size: self.fits(self.run.with_batch(size)), int(batch * times))
         if seq is not None:
             # The longest sequence that the config of a transformers model allows.
-            config = getattr(self.run.model, "config", None)
+            config = attribute_of(self.run.model, "config")
             limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
             limit = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
             longest = largest(lambda size: self.fits(self.run.with_seq(size)), int(seq * times), limit)
@@ -370,7 +371,7 @@ class Case:
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
                 lambda run, allocator: (run, replace(allocator, expandable_segments=True)),
             )
-        if getattr(getattr(run.model, "config", None), "_attn_implementation", None) == "eager":
+        if attribute_of(attribute_of(run.model, "config"), "_attn_implementation") == "eager":
             code = 'model.set_attn_implementation("sdpa")'
             yield Change(
                 "fused attention", code, lambda run, allocator: (replace(run, attention="sdpa", _traces={}), allocator)

@@ -15,6 +15,7 @@ from torchgauge.analysis.options import chosen_dtype, stored_path, unwrapped
 from torchgauge.errors import ForwardError, InputError, TorchgaugeError, UsageError, errors_as_torchgauge
 from torchgauge.isolation import is_isolated
 from torchgauge.progress import stage
+from torchgauge.source import attribute_of
 
 if TYPE_CHECKING:
     import torch
@@ -262,7 +263,7 @@ class Run:
 
     @contextmanager
     def _chosen_attention(self) -> Iterator[None]:
-        config = getattr(self.model, "config", None)
+        config = attribute_of(self.model, "config")
         if self.attention is None or config is None:
             yield
             return

@@ -12,6 +12,7 @@ import functools
 import inspect
 import operator
 import sys
+import threading
 import types
 import weakref
 from argparse import Namespace
@@ -55,6 +56,9 @@ _RECORDS = (types.SimpleNamespace, Namespace, UserDict, UserList)
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, deque, frozenset)
 _BASES: tuple[Any, ...] = (OrderedDict, defaultdict, dict, list, set, deque, types.SimpleNamespace, object)
 
+# A forward does not change their objects.
+_LIBRARIES = frozenset((*sys.stdlib_module_names, "torch", "torchgauge", "numpy", "scipy")) - {"__main__"}
+
 Code = type | types.FunctionType
 
 
@@ -67,7 +71,8 @@ class Copier:
         self._originals: dict[int, Any] = {}  # by the id of the copy; kept, so that no other object gets the id
         self.objects = 0
         self.remarks: list[str] = []  # what is different about the copy of a model
-        self.code: set[Code] = set()  # classes of modules, and functions that they hold
+        self.code: set[Code] = set()  # classes of modules and plain objects, and functions that they hold
+        self.shared: list[object] = []  # objects that are not copied, though a forward may give them attributes
 
     def original_of(self, duplicate: Nested) -> Nested:
         original: Nested = self._originals.get(id(duplicate), duplicate)
@@ -120,7 +125,11 @@ class Copier:
         is_small_array = numpy is not None and type(value) is numpy.ndarray and value.nbytes <= LARGEST_ARRAY_BYTES
         if is_small_array:
             return self._note(value, value.copy())
-        return self._object(value) if is_plain(kind) else value
+        if is_plain(kind):
+            return self._object(value)
+        if takes_attributes(value):
+            self.shared.append(self._note(value, value))
+        return value
 
     def _note(self, original: object, duplicate: Nested) -> Nested:
         self._copies[id(original)] = duplicate
@@ -233,7 +242,9 @@ class Copier:
         # An object without state is a sentinel, known by its identity.
         has_state = bool(getattr(value, "__dict__", None)) or bool(slots(type(value)))
         self.objects += 1
+        self.code.add(type(value))
         if not has_state or self.objects > MAX_OBJECTS:
+            self.shared.append(value)
             return value
         duplicate = self._note(value, _blank(type(value)))
         self._fill(duplicate, value)
@@ -297,8 +308,8 @@ class TensorCopies:
 
 
 def sharing_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Another tensor over the same memory for one that carries attributes, which a forward may change."""
-    if not vars(tensor) or is_subclass(tensor) or tensor.layout is not torch.strided:
+    """Another tensor over the same memory: a forward may give it attributes, or other memory."""
+    if is_subclass(tensor) or tensor.layout is not torch.strided:
         return tensor
     return _of_same_class(tensor.detach(), tensor)
 
@@ -329,6 +340,15 @@ def slots(kind: type) -> list[types.MemberDescriptorType]:
         found = [d for base in kind.__mro__ for d in vars(base).values() if type(d) is types.MemberDescriptorType]
         _slots_of[kind] = found
     return found
+
+
+def takes_attributes(value: object) -> bool:
+    """Whether a forward may give attributes to an object, whatever its class is written in."""
+    kind = type(value)
+    if kind in (threading.local, functools.partial):
+        return True
+    is_library = kind.__module__.partition(".")[0] in _LIBRARIES
+    return not is_library and not isinstance(value, type | enum.Enum | nn.Module | torch.Tensor)
 
 
 def is_plain(kind: type) -> bool:

@@ -23,6 +23,7 @@ from torchgauge.capture.recorder import Recorder, describe_call, source_line
 from torchgauge.errors import ForwardError, TorchgaugeError, first_line
 from torchgauge.facts import FOREIGN_READ, TensorSpec, tensor_specs
 from torchgauge.source import Candidate
+from torchgauge.source.modules import attribute_of
 from torchgauge.units import format_shape
 
 # Messages of torch where C++ code accesses the memory of a tensor that has none.
@@ -130,7 +131,7 @@ def find_misfit(module: object, path: str, spec: TensorSpec | None) -> Misfit | 
     if spec is None:
         return None
     shape, name = spec.shape, path or type(module).__name__
-    kind = str(getattr(module, "original_name", type(module).__name__))
+    kind = str(attribute_of(module, "original_name", type(module).__name__))
     spatial = next((int(kind[at - 1]) for at in [kind.find("d")] if at > 0 and kind[at - 1 : at].isdigit()), None)
     # The attribute that says what a layer takes, the word for it, and the dimension it is about.
     takes: tuple[str, str, int | None] | None = None
@@ -155,7 +156,7 @@ def find_misfit(module: object, path: str, spec: TensorSpec | None) -> Misfit | 
                 return None
             if shape[place] != needed:
                 return Misfit(name, unit, needed, shape[place])
-    wanted = getattr(module, "normalized_shape", None)
+    wanted = attribute_of(module, "normalized_shape")
     if isinstance(wanted, tuple) and shape[-len(wanted) :] != wanted:
         return Misfit(name, "features", prod(wanted), prod(shape[-len(wanted) :]))
     return None

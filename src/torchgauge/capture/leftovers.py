@@ -15,25 +15,25 @@ import sys
 import threading
 import types
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchgauge.capture.copier import Code, is_plain, slots
+import torch
+from torch import nn
+
+from torchgauge.capture.copier import ATOMS, Code, is_plain, slots
 from torchgauge.capture.fake_run import FakeRun
 from torchgauge.capture.fake_tensor import FakeTensor
+from torchgauge.capture.snapshot import CONTAINERS, EMPTY, LONGEST_CONTAINER, PLAIN_CONTAINERS, Snapshot, cell_content
 
-_CONTAINERS = (dict, list, set, deque)
-_PLAIN_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, list, set, deque))  # others may have a `len` that works
 _INERT = frozenset(
     (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, str, int, float, bool, type(None), tuple)
 )
 # Their variables are not a model's to write to.
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "torch", "torchgauge", "numpy", "scipy"))
-_LONGEST_CONTAINER = 10_000
 _COLLECTING_ROUNDS = 4
 _MAX_YOUNG_OBJECTS = 100_000  # more are there where the collector is switched off: looking at them takes about 10 ms
-_EMPTY = object()  # what a cell without content holds
 
 Poisoned = dict[int, object]  # by id: what must not stay
 
@@ -42,7 +42,13 @@ class Variables:
     """The values of the variables that a model's code names: globals, attributes of classes, functions and
     Python modules, closures; of the containers and plain objects in them, what those hold."""
 
-    def __init__(self, starts: Iterable[Code]) -> None:
+    def __init__(self, starts: Iterable[Code], shared: Iterable[object] = ()) -> None:
+        """`shared`: objects of the model itself that its copy shares with it."""
+        self._snapshot = Snapshot()
+        for each in shared:
+            self.note_attributes(each)
+        # By the id of a class's namespace.
+        self._classes: dict[int, type] = {}
         # By the id of a holder: the holder, kept so that no other object gets its id, and a copy of what it holds.
         self._before: dict[int, tuple[Any, Any]] = {}
         self._slotted: set[int] = set()
@@ -52,28 +58,34 @@ class Variables:
             reach = _reach_of.get(start)
             if reach is None:
                 reach = _reach_of[start] = Reach(start)
+            self._classes |= reach.classes
             for namespace, names in reach.names:
                 if id(namespace) not in self._namespaces:
                     self._namespaces[id(namespace)] = ({}, set(namespace))
                 before, _ = self._namespaces[id(namespace)]
                 for name in names:
-                    before[name] = value = namespace.get(name, _EMPTY)
+                    before[name] = value = namespace.get(name, EMPTY)
                     if type(value) not in _INERT:
                         self._note(value)
+                        self._snapshot.note(value)
                 self._before[id(namespace)] = (namespace, before)
             for function in reach.functions:
                 attributes = function.__dict__
                 self._before[id(attributes)] = (attributes, dict(attributes))
+                self._snapshot.note(attributes)
+                self._snapshot.note(function.__defaults__)
+                self._snapshot.note(function.__kwdefaults__)
             for cell in reach.cells:
-                self._before[id(cell)] = (cell, _content(cell))
-                self._note(_content(cell))
+                self._snapshot.note(cell)
+                self._before[id(cell)] = (cell, cell_content(cell))
+                self._note(cell_content(cell))
 
     def _note(self, value: object) -> None:
         kind = type(value)
         if id(value) in self._before:
             return
-        if kind in _PLAIN_CONTAINERS and isinstance(value, _CONTAINERS):
-            if len(value) <= _LONGEST_CONTAINER:
+        if kind in PLAIN_CONTAINERS and isinstance(value, CONTAINERS):
+            if len(value) <= LONGEST_CONTAINER:
                 self._before[id(value)] = (value, dict(value) if isinstance(value, dict) else list(value))
         elif is_plain(kind) or kind is threading.local:
             attributes = getattr(value, "__dict__", None)
@@ -86,6 +98,34 @@ class Variables:
                     {each: each.__get__(value) for each in own_slots if _is_set(each, value)},
                 )
 
+    def note_attributes(self, holder: object) -> None:
+        """Note the attributes of an object and what they hold."""
+        for value in self._snapshot.note_attributes(holder):
+            self._snapshot.note(value)
+
+    def put_back(self) -> None:
+        """Put back what the run changed: contents, and names whose values are data. What the run imported or defined
+        stays, and so does a flag, which may say that it did (a library is loaded), unless it says so of data."""
+        self._snapshot.restore()
+        for key, (before, existing) in self._namespaces.items():
+            namespace: Any = self._before[key][0]
+            new = [name for name in namespace.keys() - existing if not name.startswith("__")]
+            changed = [name for name, value in before.items() if namespace.get(name, EMPTY) is not value]
+            names = [name for name in (*new, *changed) if _is_data(namespace.get(name))]
+            if any(type(namespace.get(name)) is not bool for name in names):
+                for name in names:
+                    self._rebind(namespace, name, before.get(name, EMPTY))
+
+    def _rebind(self, namespace: dict[str, object], name: str, value: object) -> None:
+        # Attributes of a class are set through the class, which caches where they are found.
+        owner = self._classes.get(id(namespace))
+        if owner is not None:
+            type.__delattr__(owner, name) if value is EMPTY else type.__setattr__(owner, name, value)
+        elif value is EMPTY:
+            namespace.pop(name, None)
+        else:
+            namespace[name] = value
+
     def knows(self, holder: object) -> bool:
         return id(holder) in self._before
 
@@ -95,7 +135,7 @@ class Variables:
         held = [before] if type(holder) is types.CellType else before.values() if isinstance(before, dict) else before
         remarks = [text for value in held if id(value) in poisoned for text in take_out(value, poisoned)]
         if type(holder) is types.CellType:
-            if before is _EMPTY:
+            if before is EMPTY:
                 del holder.cell_contents
             else:
                 holder.cell_contents = before
@@ -112,15 +152,7 @@ class Variables:
             for name in [name for name, value in holder.items() if id(value) in poisoned]:
                 if name in existing and name not in before:
                     continue
-                # Attributes of a class are set through the class, which caches where they are found.
-                value = before.get(name, _EMPTY)
-                owner = _owners([holder])[id(holder)]
-                if isinstance(owner, type):
-                    type.__delattr__(owner, name) if value is _EMPTY else type.__setattr__(owner, name, value)
-                elif value is _EMPTY:
-                    del holder[name]
-                else:
-                    holder[name] = value
+                self._rebind(holder, name, before.get(name, EMPTY))
             remarks += take_out(holder, poisoned)  # names that the code computes
         else:
             holder.clear()
@@ -135,9 +167,12 @@ class Reach:
         self._names: dict[int, tuple[dict[str, object], dict[str, None]]] = {}
         self._cells: dict[int, types.CellType] = {}
         self.functions: list[types.FunctionType] = []
+        self.classes: dict[int, type] = {}  # by the ids of their namespaces
         seen: set[int] = set()
         bases = [base for base in getattr(start, "__mro__", ()) if not _is_library(base.__module__)]
-        waiting: list[object] = [start, *(vars(base).get(name) for base in bases for name in ("forward", "__call__"))]
+        # Of a class that is no module, any method may be called through an object that the model holds.
+        entered = ("forward", "__call__") if bases and issubclass(bases[0], nn.Module) else None
+        waiting: list[object] = [start, *(vars(base).get(name) for base in bases for name in entered or vars(base))]
         while waiting and len(seen) < _MAX_FUNCTIONS:
             function = waiting.pop()
             for name in ("__func__", "fget", "__wrapped__"):  # of a method, property or cache
@@ -152,13 +187,13 @@ class Reach:
             seen.add(id(function))
             self.functions.append(function)
             named = _code_names(function.__code__)
-            places = [function.__globals__, *map(_namespace, bases)]
+            places = [function.__globals__, *map(self._namespace, bases)]
             for name in named:
                 value = function.__globals__.get(name)
                 if isinstance(value, types.ModuleType) and not _is_library(value.__name__):
                     places.append(vars(value))
                 elif isinstance(value, type) and not _is_library(value.__module__):
-                    places += [_namespace(base) for base in value.__mro__ if not _is_library(base.__module__)]
+                    places += [self._namespace(base) for base in value.__mro__ if not _is_library(base.__module__)]
             for place in places:
                 self._names.setdefault(id(place), (place, {}))
                 for name in named & place.keys():
@@ -168,9 +203,14 @@ class Reach:
                         self._names[id(place)][1][name] = None
             for cell in function.__closure__ or ():
                 self._cells[id(cell)] = cell
-                waiting.append(_content(cell))
+                waiting.append(cell_content(cell))
         self.names = [(place, tuple(names)) for place, names in self._names.values()]
         self.cells = list(self._cells.values())
+
+    def _namespace(self, kind: type) -> dict[str, object]:
+        namespace = _namespace(kind)
+        self.classes[id(namespace)] = kind
+        return namespace
 
 
 # Names with one of these values keep it.
@@ -186,6 +226,16 @@ _FIXED = (
 )
 _MAX_FUNCTIONS = 2_000
 _reach_of: weakref.WeakKeyDictionary[Code, Reach] = weakref.WeakKeyDictionary()
+
+
+def _is_data(value: object) -> bool:
+    """Whether a variable's value is neither code nor an object of a library."""
+    kind = type(value)
+    is_code = kind in ATOMS and kind not in _VALUES
+    return not is_code and (kind in _VALUES or isinstance(value, (torch.Tensor, tuple, *CONTAINERS)) or is_plain(kind))
+
+
+_VALUES = frozenset((bool, int, float, complex, str, bytes, type(None)))
 
 
 def _code_names(code: types.CodeType) -> set[str]:
@@ -204,13 +254,6 @@ def _namespace(kind: type) -> dict[str, object]:
     return namespace
 
 
-def _content(cell: types.CellType) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _EMPTY
-
-
 def _owners(attributes: list[dict[Any, object]]) -> dict[int, object]:
     """The module, class or object whose attributes a dict holds, by the id of the dict; None for other dicts.
 
@@ -221,7 +264,7 @@ def _owners(attributes: list[dict[Any, object]]) -> dict[int, object]:
         if isinstance(each, type):
             held: object = _namespace(each)
         else:
-            held = None if isinstance(each, _CONTAINERS) else getattr(each, "__dict__", None)
+            held = None if isinstance(each, CONTAINERS) else getattr(each, "__dict__", None)
         if id(held) in owners:
             owners[id(held)] = each
     return owners
@@ -236,15 +279,16 @@ class Leftovers:
         if gc.get_count()[0] < _MAX_YOUNG_OBJECTS:
             gc.collect(0)
 
-    def watch(self, run: FakeRun, starts: Iterable[Code]) -> None:
-        """For a model with these classes of modules and functions; call before any of them runs."""
-        self._run, self._variables = run, Variables(starts)
+    def watch(self, run: FakeRun, variables: Variables) -> None:
+        """`variables` of the model's code; call before any of it runs."""
+        self._run, self._variables = run, variables
 
     def release(self) -> list[str]:
         """Call when torchgauge itself holds no fake tensor; returns the places that could not be restored with
         certainty."""
         if self._run is None:
             return []
+        self._variables.put_back()
         census = self._run.dismiss()
         self._run = None
         if not census.alive:
@@ -294,7 +338,7 @@ class Leftovers:
             own |= {id(above), id(holders)}
             frontier = above
         if not holders:  # only the frames of a caller know what holds them: it stays, without them
-            holders = [each for each in poisoned.values() if isinstance(each, _CONTAINERS)]
+            holders = [each for each in poisoned.values() if isinstance(each, CONTAINERS)]
             poisoned = {id(fake): fake for fake in fakes}
             if not holders:
                 return None
@@ -348,26 +392,32 @@ def take_out(holder: object, poisoned: Poisoned, owners: Mapping[int, object] | 
     for name, value in list(attributes.items()):
         if id(value) not in poisoned:
             continue
-        if isinstance(value, _CONTAINERS):  # it may have been there, empty
+        if isinstance(value, CONTAINERS):  # it may have been there, empty
             remarks += take_out(value, poisoned)
         else:
-            # A class attribute shows again; else the attribute becomes None, the usual initial value of a cache.
-            own = getattr(owner, "__dict__", {})
+            # An attribute that every object of the class has becomes None, the usual initial value of a cache; another
+            # one was absent.
             if isinstance(owner, type):
                 type.__setattr__(owner, name, None)
-            elif name not in own:
+            elif _is_initialised(type(owner), name):
                 object.__setattr__(owner, name, None)
-            elif hasattr(type(owner), name):
-                del own[name]
+            elif isinstance(owner, types.ModuleType):
+                vars(owner)[name] = None
             else:
-                own[name] = None
+                object.__delattr__(owner, name)
             kind = owner if isinstance(owner, type | types.ModuleType) else type(owner)
             remarks.append(_removed(f"{kind.__name__}.{name}"))
     if not remarks:  # it cannot be changed, so what it holds was there before (the default of an argument)
         for value in gc.get_referents(holder):
-            if id(value) in poisoned and isinstance(value, _CONTAINERS):
+            if id(value) in poisoned and isinstance(value, CONTAINERS):
                 remarks += take_out(value, {key: each for key, each in poisoned.items() if each is not value})
     return remarks
+
+
+def _is_initialised(kind: type, name: str) -> bool:
+    """Whether `__init__` sets this attribute."""
+    makers = [vars(base).get("__init__") for base in kind.__mro__]
+    return any(isinstance(maker, types.FunctionType) and name in _code_names(maker.__code__) for maker in makers)
 
 
 def _is_set(slot: types.MemberDescriptorType, value: object) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchgauge.source.modules import attribute_of
 from torchgauge.source.torchscript.graphs import (
     frozen_modules,
     frozen_tensors,
@@ -172,7 +173,7 @@ class ModulePaths:
             if type(value) is packed:
                 for place, tensor in packed_tensors(value):
                     # In half precision it returns its weight in single precision.
-                    is_half = getattr(module, "dtype", None) is torch.float16 and tensor.dim() > 1
+                    is_half = attribute_of(module, "dtype") is torch.float16 and tensor.dim() > 1
                     kept = tensor.half() if is_half else tensor
                     self._owned[id(kept)] = Owned(kept, join(path, f"{name}.{place}"), True, is_packed=True)
         bias = module.__dict__.get("bias")

@@ -5,10 +5,9 @@ process restored afterwards. For runs on the model itself, its attributes are re
 from __future__ import annotations
 
 import copy
-import operator
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -25,7 +24,10 @@ from torch.utils import _device, _python_dispatch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torchgauge.capture.copier import Copier, in_mode
+from torchgauge.capture.leftovers import Variables
 from torchgauge.capture.sharded import gather_parameters
+from torchgauge.capture.structure import is_subclass, storage_key
+from torchgauge.capture.threads import threads_followed
 from torchgauge.errors import InputError, TorchgaugeError, first_line
 from torchgauge.source.modules import all_modules
 from torchgauge.source.process_state import hub_offline, replaced_here, rng_untouched
@@ -43,6 +45,8 @@ def prepared(model: nn.Module, *, train: bool, copier: Copier) -> Iterator[nn.Mo
         stack.enter_context(torch.set_grad_enabled(train))
         stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined]
         stack.enter_context(_eager())
+        stack.enter_context(_no_grad_for_inference_mode())
+        stack.enter_context(threads_followed())
         stack.enter_context(hub_offline())
         replica = copier.copy(model)
         gather_parameters(model, copier)
@@ -126,17 +130,42 @@ def _eager() -> Iterator[None]:
         yield
 
 
-_CONTAINERS = (dict, list, set)
+@contextmanager
+def _no_grad_for_inference_mode() -> Iterator[None]:
+    """A forward that enters inference mode runs without gradients only: in that mode torch makes no views of tensors
+    without data. The same ops run."""
+    before: list[bool] = []
+
+    def enter(_: object, mode: torch.inference_mode) -> None:
+        before.append(torch.is_grad_enabled())
+        torch._C._set_grad_enabled(not mode.mode)
+
+    def leave(_: object, *error: object) -> None:
+        torch._C._set_grad_enabled(before.pop())
+
+    with (
+        replaced_here(torch.inference_mode, "__enter__", enter),
+        replaced_here(torch.inference_mode, "__exit__", leave),
+    ):
+        yield
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Restore attributes, containers, modes and hooks of every module, and the settings of the process, on exit."""
+    """Restore attributes, containers, plain objects, modes and hooks of every module, the memory of its tensors, the
+    variables that its code names, and the settings of the process, on exit."""
     with process_state_kept():
-        restores = [_remember(module) for module in model.modules()]
+        modules = list(model.modules())
+        snapshot = Variables({type(module) for module in modules})
+        restores = [_remember(module) for module in modules if isinstance(module, torch.jit.ScriptModule)]
+        for module in modules:
+            if not isinstance(module, torch.jit.ScriptModule):
+                snapshot.note_attributes(module)
+        restores += [_remember_memory(tensor) for tensor in (*model.parameters(), *model.buffers())]
         try:
             yield
         finally:
+            snapshot.put_back()
             for restore in restores:
                 restore()
 
@@ -153,58 +182,38 @@ def gradients_kept(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Put back what the model writes to its own buffers (running statistics, caches)."""
-    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+def contents_kept(model: nn.Module, written: Collection[str] = ()) -> Iterator[None]:
+    """Put back what the model writes to its buffers (running statistics, caches), and to the parameters `written`."""
+    parameters = [parameter for name, parameter in model.named_parameters() if name in written]
+    before = [(tensor, tensor.detach().clone()) for tensor in (*model.buffers(), *parameters)]
     try:
         yield
     finally:
         with torch.no_grad():
-            for buffer, content in before:
-                if not torch.equal(buffer, content):
-                    buffer.copy_(content)
+            for tensor, content in before:
+                if not torch.equal(tensor, content):
+                    tensor.copy_(content)
 
 
-def _remember(module: nn.Module) -> Callable[[], object]:
-    """A function that puts a module's attributes back, the contents of its own containers included."""
-    if isinstance(module, torch.jit.ScriptModule):
-        if not hasattr(module, "training"):  # frozen; it is given one when the mode is set
-            return lambda: module.__dict__.pop("training", None)
-        training = module.training
-        return lambda: module.train(training) if module.training != training else None
-    attributes = dict(module.__dict__)
-    identities = tuple(map(id, attributes.values()))
-    containers = [value for value in attributes.values() if isinstance(value, _CONTAINERS)]
-    filled = [(container, _contents(container)) for container in containers if container]
+def _remember(module: torch.jit.ScriptModule) -> Callable[[], object]:
+    """A function that puts the mode of a script module back."""
+    if not hasattr(module, "training"):  # frozen; it is given one when the mode is set
+        return lambda: module.__dict__.pop("training", None)
+    training = module.training
+    return lambda: module.train(training) if module.training != training else None
+
+
+def _remember_memory(tensor: torch.Tensor) -> Callable[[], object]:
+    """A function that gives a tensor back the memory that it had before a forward assigned to its `data`."""
+    if is_subclass(tensor) or tensor.layout is not torch.strided:
+        return lambda: None
+    before = tensor.detach()
 
     def restore() -> None:
-        now = module.__dict__
-        if tuple(map(id, now.values())) != identities or now.keys() != attributes.keys():
-            now.clear()
-            now.update(attributes)
-        for container, content in filled:
-            held_now = _contents(container)
-            if len(held_now) != len(content) or not all(map(operator.is_, held_now, content)):
-                container.clear()
-                if isinstance(container, list):
-                    container.extend(content)
-                elif isinstance(container, dict):
-                    half = len(content) // 2
-                    container.update(zip(content[:half], content[half:], strict=True))
-                else:
-                    container.update(content)
-        if sum(map(bool, containers)) > len(filled):
-            held = {id(container) for container, _ in filled}
-            for container in containers:
-                if id(container) not in held:  # it was empty
-                    container.clear()
+        if storage_key(tensor) != storage_key(before) or tensor.shape != before.shape or tensor.dtype != before.dtype:
+            tensor.data = before
 
     return restore
-
-
-def _contents(container: Iterable[object]) -> list[object]:
-    """The items of a container, keys before values: a flat list that compares by identity."""
-    return [*container.keys(), *container.values()] if isinstance(container, dict) else list(container)
 
 
 # Uninitialised lazy modules: analysed on a copy on the meta device that one plain call initialises.

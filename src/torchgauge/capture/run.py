@@ -20,7 +20,7 @@ from torchgauge.capture.copier import ATOMS, Copier, TensorCopies, is_plain, sha
 from torchgauge.capture.failures import Misfit, call_model, clear_traceback, fitting_input, shape_text
 from torchgauge.capture.fake_run import FakeRun, is_wrapper, rewrapped, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, Endless, FakeTensor, Storage, make_fake
-from torchgauge.capture.leftovers import Leftovers
+from torchgauge.capture.leftovers import Leftovers, Variables
 from torchgauge.capture.patched_functions import elements_given, hub_functions_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths, type_name, unwrap
 from torchgauge.capture.quantized import find_quantized, is_linear
@@ -208,7 +208,7 @@ def _on_fakes(
         for remark in copier.remarks:
             recorder.warn(remark)
         run = FakeRun(recorder, request.device, assume=assume, strict=candidate.has_values)
-        leftovers.watch(run, copier.code)
+        leftovers.watch(run, Variables(copier.code, copier.shared))
         swap_tensors(paths, run, request.dtype)
         params = param_records(paths, lambda tensor: spec_of(run.adopt(tensor)))
         admit = Copier(lambda tensor: run.admit(tensor, dtype=request.dtype))
@@ -250,6 +250,7 @@ def trace_real(
         if is_file:
             mark_foreign(model)
     # A training step writes to every parameter and its gradient, so there the replica has its own tensors.
+    # Otherwise a tensor of the replica shares memory only: `weight.data = …` in a forward must not reach the user's.
     copier = Copier(TensorCopies().copy if request.train else sharing_memory)
     with prepared(model, train=request.train, copier=copier) as replica:
         paths = ModulePaths(replica)
@@ -257,7 +258,7 @@ def trace_real(
         recorder = Recorder(paths, train=request.train, is_foreign=is_file, original_of=copier.original_of)
         for remark in copier.remarks:
             recorder.warn(remark)
-        run = RealRun(recorder, paths, observe)
+        run, variables = RealRun(recorder, paths, observe), Variables(copier.code, copier.shared)
         admit = Copier(lambda tensor: run.admit(materialise(tensor, request.device, request.dtype)))
         args, kwargs = admit.copy((candidate.args, candidate.kwargs))
         inputs = mark_inputs(run, model, args, kwargs, candidate.reason)
@@ -277,6 +278,7 @@ def trace_real(
                     outcome.step = train_step(run, recorder, output, parameters, ones_like, request.optimizer)
         finally:
             run.undo()
+            variables.put_back()
     return _finished(model, recorder, paths, params, inputs, candidate, request, outcome)
 
 

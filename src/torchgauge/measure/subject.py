@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -14,10 +14,11 @@ from torch import nn
 
 from torchgauge.capture import unsupported
 from torchgauge.capture.copier import Copier, TensorCopies, in_mode
-from torchgauge.capture.restored_state import buffers_kept, gradients_kept, is_lazy, untouched
+from torchgauge.capture.restored_state import contents_kept, gradients_kept, is_lazy, untouched
 from torchgauge.capture.structure import map_tensors, materialise
 from torchgauge.capture.training import gradient_roots
 from torchgauge.errors import InputError
+from torchgauge.facts import OpRecord
 from torchgauge.source import Candidate
 from torchgauge.source.process_state import rng_untouched
 
@@ -68,9 +69,10 @@ def ready(
     build_real: Callable[[], nn.Module] | None = None,
     is_owned: bool = False,
     notes: tuple[str, ...] = (),
+    ops: Sequence[OpRecord] = (),
 ) -> Iterator[Subject]:
     """The model as requested: the user's own if nothing has to change, otherwise a copy; a model that was made for this
-    run (`is_owned`) is changed in place."""
+    run (`is_owned`) is changed in place. `ops` are those of its forward: they say which parameters it writes to."""
     require_device(device)
     real = model
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
@@ -103,11 +105,16 @@ def ready(
     with ExitStack() as stack:
         stack.enter_context(untouched(subject))
         stack.enter_context(gradients_kept(subject))
-        stack.enter_context(buffers_kept(subject))
+        stack.enter_context(contents_kept(subject, written_parameters(ops)))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(train))
         stack.enter_context(in_mode(subject, train=train))
         yield Subject(subject, args, kwargs, device, notes, dtype, copier.objects > 0)
+
+
+def written_parameters(ops: Sequence[OpRecord]) -> set[str]:
+    """Parameters and buffers that ops in place name, such as those of a layer that its first call initialises."""
+    return {name for op in ops if op.op.endswith("_") for name in op.weights}
 
 
 # Tensors up to this size in an object among the inputs are positions and lengths: they are copied before each run.

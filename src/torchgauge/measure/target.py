@@ -77,6 +77,7 @@ def measure_target(
                 train=request.train,
                 is_owned=real.is_owned,
                 notes=(*asked.notes, *real.notes),
+                ops=traced.ops,
             )
             subject = stack.enter_context(running)
             if asked.prepare is not None:

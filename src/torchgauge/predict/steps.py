@@ -25,7 +25,7 @@ from torchgauge.capture.copier import Copier
 from torchgauge.capture.failures import call_model, clear_traceback, step_errors
 from torchgauge.capture.fake_run import FakeRun, swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec, Specs, Storage, make_fake
-from torchgauge.capture.leftovers import Leftovers
+from torchgauge.capture.leftovers import Leftovers, Variables
 from torchgauge.capture.op_call import FakeCall, Op
 from torchgauge.capture.patched_functions import elements_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths
@@ -501,7 +501,7 @@ def _on_fakes(model: nn.Module, candidate: Candidate, setting: Setting, leftover
         recorder = StepRecorder(paths, train=setting.train, original_of=copier.original_of)
         mode = CudaKernels(setting.library, setting.amp)
         run = CudaRun(recorder, mode, assume=assume, strict=candidate.has_values, channels_last=setting.channels_last)
-        leftovers.watch(run, copier.code)
+        leftovers.watch(run, Variables(copier.code, copier.shared))
         if setting.checkpoint not in (None, "none"):
             _checkpoint(twin, str(setting.checkpoint))
         swap_tensors(paths, run, setting.dtype)

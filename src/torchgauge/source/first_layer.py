@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from torchgauge.registry import Registry
 from torchgauge.source.candidate import Defaults, Guess
+from torchgauge.source.modules import attribute_of
 
 # The first argument is a layer, or an object with the same attributes: a scripted layer has no class of torch.
 Shapes = Callable[[Any, Defaults], Iterator[Tensor]]
@@ -61,7 +62,7 @@ def entries(model: nn.Module) -> Iterator[Entry]:
         path, module = waiting.pop()
         rule = next((_RULES[name] for name in class_names(module) if name in _RULES), None)
         # A lazy layer has a size of 0 until it sees an input: it takes any input.
-        rule = rule if rule is not None and getattr(module, rule.attribute, None) else None
+        rule = rule if rule is not None and attribute_of(module, rule.attribute) else None
         if rule is not None:
             yield Entry(path, module, rule)
             continue
@@ -71,7 +72,7 @@ def entries(model: nn.Module) -> Iterator[Entry]:
 
 def class_names(module: nn.Module) -> list[str]:
     """The names of the module's class and its bases, or of the class that was scripted."""
-    original = getattr(module, "original_name", None)
+    original = attribute_of(module, "original_name")
     return [original] if isinstance(original, str) else [base.__name__ for base in type(module).__mro__]
 
 

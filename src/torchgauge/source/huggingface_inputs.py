@@ -11,6 +11,7 @@ from torch import nn
 from torchgauge.registry import Registry
 from torchgauge.source.candidate import Assignment, Defaults, ForwardSignature, Guess
 from torchgauge.source.first_layer import SEQUENCE_LENGTH
+from torchgauge.source.modules import attribute_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -24,10 +25,11 @@ def huggingface_assignments(
     model: nn.Module, signature: ForwardSignature, defaults: Defaults, given: Collection[str]
 ) -> Iterator[Assignment]:
     """The main input with all inputs that accompany it, then alone, then with text. Only for models of transformers."""
-    declared = getattr(model, "main_input_name", None)
-    if not isinstance(declared, str) or not hasattr(model, "config"):
+    declared = attribute_of(model, "main_input_name")
+    stated = attribute_of(model, "config")
+    if not isinstance(declared, str) or stated is None:
         return
-    config = ModelConfig(model.config)
+    config = ModelConfig(stated)
     # Sets of inputs to try, each with its main input first.
     required = [parameter.name for parameter in signature.required()]
     is_known = declared in signature.names or (signature.takes_any_keyword and not signature.names)

@@ -33,6 +33,7 @@ from torchgauge.source.candidate import (
 )
 from torchgauge.source.first_layer import TRACED_LENGTHS, Entry, class_names, entries, image_sizes
 from torchgauge.source.huggingface_inputs import huggingface_assignments
+from torchgauge.source.modules import attribute_of
 from torchgauge.source.torchscript_inputs import script_assignments
 from torchgauge.source.user_inputs import InputSpec, given_values, holds_tensor, parse_sizes, sized_candidates
 
@@ -110,7 +111,7 @@ def _own_examples(model: nn.Module, signature: ForwardSignature) -> Iterator[Can
         if owner is not None and owner.__module__.startswith("transformers."):
             continue
         try:
-            value = getattr(model, name, None)
+            value = attribute_of(model, name)
             if inspect.ismethod(value):
                 value = value()
             if holds_tensor(value):
@@ -201,7 +202,7 @@ def _torchvision_size(model: nn.Module, area: str) -> tuple[tuple[int, ...], str
         return (_SEGMENTATION_SIZE, _SEGMENTATION_SIZE), "the crop of torchvision's segmentation models"
     if "Inception3" in bases:
         return (299, 299), "the crop of Inception v3"
-    size = getattr(model, "image_size", None)
+    size = attribute_of(model, "image_size")
     if isinstance(size, int):
         return (size, size), "image_size of the model"
     return (224, 224), "the usual crop of torchvision's models"
@@ -212,13 +213,13 @@ _MAX_IMAGE_CHANNELS = 16
 
 
 def _timm(model: Any, channels: int | None, defaults: Defaults) -> Iterator[Guess]:
-    config = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
+    config = attribute_of(model, "pretrained_cfg") or attribute_of(model, "default_cfg")
     size = config.get("input_size") if isinstance(config, dict) else None
     if not size:
         return
     if channels is not None and channels > _MAX_IMAGE_CHANNELS:
         channels = None  # the first convolution works on patches (space to depth, DCT): use the config's channels
-    built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    built_for = attribute_of(attribute_of(model, "patch_embed"), "img_size")
     if isinstance(built_for, tuple) and built_for != tuple(size[1:]):
         tensor = defaults.floats(defaults.batch, channels or size[0], *built_for)
         yield Guess(tensor, "img_size of the model's patch embedding")
@@ -330,7 +331,7 @@ def weight_guesses(model: nn.Module, defaults: Defaults) -> Iterator[Guess]:
     source = f"the shape of the parameter '{name}'"
     # A traced layer has only kept the name of its class.
     owner = dict(model.named_modules()).get(name.rpartition(".")[0])
-    is_table = getattr(owner, "original_name", type(owner).__name__) == "Embedding"
+    is_table = attribute_of(owner, "original_name", type(owner).__name__) == "Embedding"
     if is_table:
         for length in (defaults.seq,) if defaults.seq else TRACED_LENGTHS:
             yield Guess(defaults.ids(defaults.batch, length), f"'{name}' is the table of an embedding")

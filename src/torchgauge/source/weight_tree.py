@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchgauge.checkpoint import Chunk, Entry, Index, Role
 from torchgauge.facts import ModuleRecord, ParamRecord, PickleImport, StoredRecord, TensorSpec, is_within
 from torchgauge.registry import collector_paused, grouped
+from torchgauge.source.modules import attribute_of
 from torchgauge.source.source import Source
 from torchgauge.source.state_names import block_shape, model_entries
 
@@ -112,7 +113,7 @@ def module_types(source: Source) -> Mapping[str, str]:
     if source.model is not None and not source.is_inferred:
         # A scripted module has the name of its original class.
         return {
-            path: str(getattr(module, "original_name", type(module).__name__))
+            path: str(attribute_of(module, "original_name", type(module).__name__))
             for path, module in source.model.named_modules(remove_duplicate=False)
         }
     if source.index is None:

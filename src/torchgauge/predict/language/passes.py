@@ -22,7 +22,7 @@ from torchgauge.capture.copier import Copier
 from torchgauge.capture.failures import call_model, clear_traceback
 from torchgauge.capture.fake_run import swap_tensors
 from torchgauge.capture.fake_tensor import DataDependent, FakeTensor, Spec
-from torchgauge.capture.leftovers import Leftovers
+from torchgauge.capture.leftovers import Leftovers, Variables
 from torchgauge.capture.patched_functions import elements_given, real_memory_for_numpy
 from torchgauge.capture.paths import ModulePaths
 from torchgauge.capture.recorder import Recorder, spec_of
@@ -351,7 +351,7 @@ class _Session:
             run = CudaRun(self.recorder, self.kernels, assume=self.way.assume, strict=False, channels_last=False)
             run.knowledge = _LimitedKnowledge(self.way.known)
             self.fakes = run
-            self.leftovers.watch(run, copier.code)
+            self.leftovers.watch(run, Variables(copier.code, copier.shared))
             swap_tensors(paths, run, self.dtype)
             params = param_records(paths, lambda tensor: spec_of(run.adopt(tensor)))
             self.folding = Folding(replica, paths, run, enabled=self.way.fold)

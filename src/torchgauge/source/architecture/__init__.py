@@ -59,11 +59,13 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "heads")
 
 def stated_hyperparameters(model: nn.Module) -> dict[str, int]:
     """Without a config: the heads of the last attention layer, if it has such an attribute."""
-    config = getattr(model, "config", None)
+    from torchgauge.source.modules import all_modules, attribute_of, has_attribute
+
+    config = attribute_of(model, "config")
     if config is not None and not isinstance(config, dict):
         stated = {}
         for name, keys in _CONFIG.items():
-            value = next((value for key in keys if (value := getattr(config, key, None)) is not None), None)
+            value = next((value for key in keys if (value := attribute_of(config, key)) is not None), None)
             # A list has one entry per stage; the last stage is the one that is described.
             value = value[-1] if isinstance(value, list | tuple) and value else value
             if isinstance(value, int) and value:
@@ -71,8 +73,6 @@ def stated_hyperparameters(model: nn.Module) -> dict[str, int]:
         if stated.get("kv_heads") == stated.get("heads"):
             stated.pop("kv_heads", None)
         return stated
-    from torchgauge.source.modules import all_modules, has_attribute
-
     for module in reversed(all_modules(model)):
         values = vars(module)
         # Most modules have none of them. The attributes of TorchScript are not the model's own.
