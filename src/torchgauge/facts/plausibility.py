@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LEAST_NOISE = 0.05
 # Below this share of the roof something other than arithmetic or memory limits an op.
 NEAR_THE_ROOF = 0.25
-_ROOF_BOUNDS = ("compute", "memory")
+ROOF_BOUNDS = ("compute", "memory")
 
 Rows = TypeVar("Rows", MeasuredOp, MeasuredModule, "PredictedRow")
 
@@ -56,6 +56,11 @@ def whole_time_s(capture: Capture, parts_s: Iterable[float]) -> float | None:
         return None
     whole, parts = latency["median_s"], sum(parts_s)
     return max(whole, parts) if parts <= (1 + _noise(latency)) * whole else None
+
+
+def within_roof(share: float | None) -> float | None:
+    """None for more than all that a device can do."""
+    return share if share is None or 0 <= share <= 1 else None
 
 
 def interval_share(latency: Latency | None) -> float | None:
@@ -206,7 +211,7 @@ def _module_shares(measured: Measured, latency: Latency | None) -> tuple[Mapping
 
 def _limits(row: MeasuredOp) -> MeasuredOp:
     share, bound = row.get("roof_share"), row.get("bound")
-    if share is None or bound not in (None, *_ROOF_BOUNDS):
+    if share is None or bound not in (None, *ROOF_BOUNDS):
         return row if share is None or share <= 1 else {**row, "roof_share": None}
     if share > 1:
         return {**row, "roof_share": None, "bound": None}
@@ -217,7 +222,7 @@ def _predicted_limits(row: PredictedRow) -> PredictedRow:
     share, bound = row.get("predicted_roof_share"), row.get("predicted_bound")
     if share is not None and share > 1:
         return {**row, "predicted_roof_share": None, "predicted_bound": None}
-    if share is not None and share < NEAR_THE_ROOF and bound in _ROOF_BOUNDS:
+    if share is not None and share < NEAR_THE_ROOF and bound in ROOF_BOUNDS:
         return {**row, "predicted_bound": None}
     return row
 
